@@ -1,0 +1,129 @@
+"""The summary of a run: what every report shows, as plain data."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Value:
+    """A number with its unit and source, and its 95 % interval where it has one. Missing numbers are None, with a reason."""
+
+    value: float | None
+    unit: str
+    source: str
+    low: float | None = None
+    high: float | None = None
+    reason: str = ""
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What a phase or layer did per step and how that compares with the machine."""
+
+    time: Value
+    """ns per step, median over timed steps."""
+    share: float
+    """Part of the step's median time, 0 to 1."""
+    flops: Value
+    bytes: Value
+    achieved: Value
+    """FLOP/s."""
+    bandwidth: Value
+    """B/s achieved."""
+    roof: Value
+    """1 = at the roofline: time the measured ceilings allow, divided by the time taken."""
+    bound: str
+    """compute, memory, overhead, or '' where nothing explains half of the time."""
+    operations: Value
+    """Framework operations dispatched per step."""
+
+
+@dataclass(frozen=True)
+class PhaseRow:
+    name: str
+    cost: Cost
+    peak_memory: Value
+    counters: dict[str, Value] = field(default_factory=dict)
+    """Other metrics per step by column name (`page_faults:counted`)."""
+
+
+@dataclass(frozen=True)
+class LayerRow:
+    path: str
+    """Module path; '' is the model itself."""
+    name: str
+    """Class of the module."""
+    depth: int
+    leaf: bool
+    calls: int
+    """Calls per step."""
+    forward: Value
+    """ns per step, children included."""
+    backward: Value
+    own: Value
+    """ns per step, forward and backward, without what its children took: these add up to the model's time."""
+    cost: Cost
+    """Forward and backward together, children included."""
+    activations: Value
+
+
+@dataclass(frozen=True)
+class Remedy:
+    """Something to try. `options` are the command-line words that try it, empty when it is not a flag away."""
+
+    text: str
+    options: tuple[str, ...] = ()
+    speedup: Value | None = None
+    """Filled once it was tried."""
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What limits the run, in one sentence, with the numbers that fired it."""
+
+    kind: str
+    """compute, memory, overhead, input, or none."""
+    sentence: str
+    evidence: dict[str, Value]
+    remedies: tuple[Remedy, ...] = ()
+
+
+@dataclass(frozen=True)
+class PartSummary:
+    """One part of a run: train, validate or test."""
+
+    name: str
+    step: Value
+    """ns, median over timed steps with its bootstrap interval."""
+    steps: int
+    warmup: int
+    """Steps set apart, planned and found."""
+    durations: tuple[float, ...]
+    """ns of every step in order, warm-up included."""
+    noise: float
+    """Half-width of the interval over the median."""
+    samples_per_second: Value
+    tokens_per_second: Value
+    phases: tuple[PhaseRow, ...]
+    layers: tuple[LayerRow, ...]
+    phase_steps: dict[str, tuple[float, ...]]
+    """ns of each phase in every step, for phases over steps."""
+
+
+@dataclass(frozen=True)
+class Summary:
+    run: str
+    title: str
+    subtitle: str
+    status: str
+    parts: tuple[PartSummary, ...]
+    """The first is the one that the verdict speaks of."""
+    verdicts: tuple[Verdict, ...]
+    """Most important first; never empty."""
+    warnings: tuple[str, ...]
+    """Noise, an incomplete run, ceilings that were exceeded: each with its remedy."""
+    ceilings: dict[str, Any]
+    """The ceilings that applied, for the roofline."""
+    notes: tuple[str, ...]

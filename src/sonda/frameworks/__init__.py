@@ -1,0 +1,1 @@
+"""How PyTorch is driven and observed: the collector, the operation counter, the assembly of spans."""

@@ -1,0 +1,1 @@
+"""What is kept: spans, samples, metrics, runs, the store; errors; the protocols between the rooms."""

@@ -1,0 +1,61 @@
+"""The protocols between the rooms: what a workload, a task, a probe, a target and a rule promise."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from typing import Any, Protocol
+
+from sonda.record.run import ProbeState
+
+Mark = Callable[[str], AbstractContextManager[None]]
+"""`with mark("prefill"): ...` announces a phase. A workload is handed one and knows nothing of who listens."""
+
+
+class Task(Protocol):
+    """A workload made ready in one framework: the model and its data are in memory."""
+
+    model: Any
+    samples: int
+    """Samples that one step processes."""
+    tokens: int
+    """Tokens that one step processes; 0 where that has no meaning."""
+
+    def infer(self, mark: Mark) -> Any:
+        """One inference step; returns the model's output."""
+
+    def batches(self, workers: int) -> Iterator[tuple[tuple[Any, ...], Any]]:
+        """Endless training batches (inputs, target) of the same shapes, loaded by `workers` processes (0: none)."""
+
+    def loss(self, output: Any, target: Any) -> Any:
+        """The scalar to be minimised."""
+
+    def optimizer(self) -> Any:
+        """A fresh optimizer over the model's parameters."""
+
+
+class Workload(Protocol):
+    """What runs, as a description: cheap to make, needs no framework."""
+
+    name: str
+
+    def parameters(self) -> dict[str, Any]:
+        """Everything that fixes what is computed, as plain values; goes into `run.json`."""
+
+    def build(self, framework: str, train: bool, seed: int) -> Task:
+        """Make it ready. Raises SondaError when it cannot be built in this framework."""
+
+
+class Probe(Protocol):
+    """Something that is read while a workload runs."""
+
+    name: str
+
+    def state(self) -> ProbeState:
+        """Whether it works on this machine, and if not, why and what would change that."""
+
+
+class Rule(Protocol):
+    """Looks at the summary of a run and says what limits it, or nothing."""
+
+    def __call__(self, summary: Any) -> Any: ...

@@ -1,0 +1,73 @@
+"""Quantities, units and sources: the vocabulary of every number Sonda keeps."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+SOURCES = {
+    "measured": "a clock or sensor",
+    "counted": "a counter of hardware, kernel or allocator",
+    "nominal": "from the algorithm's formula",
+    "simulated": "an accelerator model",
+    "modelled": "an emulator",
+    "derived": "arithmetic on other metrics",
+    "estimated": "a guess with bounds",
+    "published": "somebody's printed figure",
+}
+
+
+@dataclass(frozen=True)
+class Quantity:
+    """What a number counts, and in which unit."""
+
+    name: str
+    unit: str
+    meaning: str
+
+
+QUANTITIES = {
+    quantity.name: quantity
+    for quantity in (
+        Quantity("flops", "FLOP", "floating-point operations; a multiply-add is two"),
+        Quantity("bytes", "B", "bytes moved if every distinct input is read once and every output written once"),
+        Quantity("peak_memory", "B", "highest sum of live tensors"),
+        Quantity("activations", "B", "memory first taken in this layer's forward and still held when forward ended"),
+        Quantity("resident_memory", "B", "resident memory of the process"),
+        Quantity("page_faults", "1", "page faults of all threads of the process"),
+        Quantity("context_switches", "1", "context switches of all threads of the process"),
+        Quantity("cpu_time", "ns", "user and system time of all threads of the process"),
+        Quantity("operations", "1", "framework operations dispatched"),
+        Quantity("tokens", "1", "tokens produced or consumed"),
+        Quantity("samples", "1", "samples processed"),
+        Quantity("energy", "J", "energy"),
+        Quantity("cycles", "cycle", "clock cycles"),
+    )
+}
+
+
+@dataclass(frozen=True)
+class Metric:
+    """A quantity together with where its values come from; `str()` is the column's name."""
+
+    quantity: str
+    source: str
+
+    def __post_init__(self) -> None:
+        if self.source not in SOURCES:
+            raise ValueError(f"unknown source {self.source!r}, known: {', '.join(SOURCES)}")
+
+    @property
+    def unit(self) -> str:
+        known = QUANTITIES.get(self.quantity)
+        return known.unit if known else "1"
+
+    def __str__(self) -> str:
+        return f"{self.quantity}:{self.source}"
+
+    @classmethod
+    def parse(cls, column: str) -> Metric:
+        """`Metric.parse("flops:nominal")`; raises ValueError for a name that is not `quantity:source`."""
+        quantity, colon, source = column.partition(":")
+        if not colon:
+            raise ValueError(f"{column!r} is not quantity:source")
+        return cls(quantity, source)

@@ -1,0 +1,1 @@
+"""How it is shown: terminal, HTML page, traces for other viewers."""

@@ -1,0 +1,1 @@
+"""Designed experiments: file format, plan, the engine that runs them."""

@@ -1,0 +1,1 @@
+"""What runs: operations, networks, your own model."""
