@@ -1,5 +1,27 @@
 """Sonda: where the time, the energy and the cycles of a neural network go, and why."""
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
 from sonda.version import VERSION as __version__
 
-__all__ = ["__version__"]
+if TYPE_CHECKING:
+    from sonda.api import Profile, compare, load, profile, run
+    from sonda.record.errors import SondaError
+    from sonda.record.store import Store
+
+__all__ = ["Profile", "SondaError", "Store", "__version__", "compare", "load", "profile", "run"]
+
+
+def __getattr__(name: str) -> Any:
+    # Importing sonda costs nothing until something of it is used.
+    if name == "SondaError":
+        from sonda.record.errors import SondaError
+
+        return SondaError
+    if name in __all__:
+        import sonda.api
+
+        return getattr(sonda.api, name)
+    raise AttributeError(f"module 'sonda' has no attribute {name!r}")

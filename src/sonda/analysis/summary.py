@@ -8,7 +8,7 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Value:
-    """A number with its unit and source, and its 95 % interval where it has one. Missing numbers are None, with a reason."""
+    """A number with its unit and source, and its 95 % interval where it has one. Missing is None, with a reason."""
 
     value: float | None
     unit: str
@@ -25,7 +25,7 @@ class Cost:
     time: Value
     """ns per step, median over timed steps."""
     share: float
-    """Part of the step's median time, 0 to 1."""
+    """Part of the step's median time, 0 to 1; NaN where there is no time."""
     flops: Value
     bytes: Value
     achieved: Value
@@ -38,6 +38,10 @@ class Cost:
     """compute, memory, overhead, or '' where nothing explains half of the time."""
     operations: Value
     """Framework operations dispatched per step."""
+    limits: dict[str, float] = field(default_factory=dict)
+    """ns per step that each limit alone accounts for: compute, memory, overhead; empty where that is not known."""
+    cached: float = 0.0
+    """Part of the bytes, 0 to 1, that are moved by operations whose data fit in the last-level cache."""
 
 
 @dataclass(frozen=True)
@@ -67,6 +71,8 @@ class LayerRow:
     cost: Cost
     """Forward and backward together, children included."""
     activations: Value
+    own_cost: Cost | None = None
+    """Forward and backward together, without the modules inside: what the module does itself."""
 
 
 @dataclass(frozen=True)
@@ -88,6 +94,8 @@ class Verdict:
     sentence: str
     evidence: dict[str, Value]
     remedies: tuple[Remedy, ...] = ()
+    share: float = 0.0
+    """Part of the step that it explains, 0 to 1."""
 
 
 @dataclass(frozen=True)
@@ -103,13 +111,15 @@ class PartSummary:
     durations: tuple[float, ...]
     """ns of every step in order, warm-up included."""
     noise: float
-    """Half-width of the interval over the median."""
+    """Half-width of the interval over the median; NaN where there is no interval."""
     samples_per_second: Value
     tokens_per_second: Value
     phases: tuple[PhaseRow, ...]
     layers: tuple[LayerRow, ...]
     phase_steps: dict[str, tuple[float, ...]]
     """ns of each phase in every step, for phases over steps."""
+    total: Value | None = None
+    """ns of all steps together, warm-up included."""
 
 
 @dataclass(frozen=True)
@@ -125,5 +135,10 @@ class Summary:
     warnings: tuple[str, ...]
     """Noise, an incomplete run, ceilings that were exceeded: each with its remedy."""
     ceilings: dict[str, Any]
-    """The ceilings that applied, for the roofline."""
+    """The ceilings that applied, for the roofline (`Ceilings.as_dict`), or the `reason` why there are none."""
     notes: tuple[str, ...]
+    workload: dict[str, Any] = field(default_factory=dict)
+    """As in the run's `info`."""
+    target: dict[str, Any] = field(default_factory=dict)
+    machine: dict[str, Any] = field(default_factory=dict)
+    """The machine record without its ceilings."""

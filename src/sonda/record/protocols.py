@@ -16,6 +16,8 @@ class Task(Protocol):
     """A workload made ready in one framework: the model and its data are in memory."""
 
     model: Any
+    inputs: Any
+    """What one inference step is given."""
     samples: int
     """Samples that one step processes."""
     tokens: int
@@ -37,7 +39,8 @@ class Task(Protocol):
 class Workload(Protocol):
     """What runs, as a description: cheap to make, needs no framework."""
 
-    name: str
+    @property
+    def name(self) -> str: ...
 
     def parameters(self) -> dict[str, Any]:
         """Everything that fixes what is computed, as plain values; goes into `run.json`."""

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 import re
+import secrets
 import shutil
 from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -139,6 +141,25 @@ class Store:
         for directory in old:
             self.remove(directory)
         return old
+
+    @contextmanager
+    def scratch(self) -> Iterator[Path]:
+        """A directory for work in progress, on the file system that will hold the run; gone afterwards.
+
+        Raises SondaError when the store cannot be written, so that nothing is run for nothing.
+        """
+        self.sweep()
+        directory = self.root / f"{PARTIAL}{os.getpid()}-{secrets.token_hex(4)}"
+        try:
+            directory.mkdir(parents=True)
+        except OSError as error:
+            raise SondaError(
+                f"cannot write the store {self.root}: {error.strerror}", "set $SONDA_HOME to a directory you can write"
+            ) from None
+        try:
+            yield directory
+        finally:
+            shutil.rmtree(directory, ignore_errors=True)
 
     def sweep(self) -> None:
         """Clear away what a killed writer left: partial directories whose process is gone."""

@@ -1,1 +1,9 @@
-"""What runs inside the observed program: standard library and the framework only, nothing else of Sonda's."""
+"""What runs inside the observed program: standard library and the framework, nothing else of Sonda's.
+
+The user's interpreter may have neither Sonda nor numpy, so this package imports nothing of theirs and is loaded by path.
+
+* `recorder` appends events to one file per process;
+* `torch_observer` makes PyTorch announce its phases and layers;
+* `counter` sees the operations of one step, with `formulas` and `memory`;
+* `start` is what the injected `sitecustomize` calls.
+"""

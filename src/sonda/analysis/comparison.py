@@ -1,0 +1,60 @@
+"""The comparison of two groups of runs, as plain data."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from sonda.analysis.summary import Value
+
+
+@dataclass(frozen=True)
+class ComparedRow:
+    """One thing that both sides have: the whole step, a phase, or a layer."""
+
+    name: str
+    """`step`, the phase, or the layer's class."""
+    path: str
+    """Module path of a layer; '' for all else, and for the model itself."""
+    a: Value
+    """ns per step on side A: median over runs of each run's median."""
+    b: Value
+    ratio: Value
+    """Time of B over time of A, with its 95 % interval; above 1 B is slower."""
+    significant: bool
+    """Whether the interval leaves out 1."""
+    text: str
+    """`1.05x faster`, `1.30x slower`, or `not significant`: B seen from A."""
+
+
+@dataclass(frozen=True)
+class PartComparison:
+    """A part (train, validate, test) that both sides have."""
+
+    name: str
+    step: ComparedRow
+    phases: tuple[ComparedRow, ...]
+    layers: tuple[ComparedRow, ...]
+    only_a: tuple[str, ...]
+    """Phases and layers that only A has, as `phase NAME` or `PATH (CLASS)`."""
+    only_b: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """B against A."""
+
+    a: tuple[str, ...]
+    """Ids of the runs of side A."""
+    b: tuple[str, ...]
+    parts: tuple[PartComparison, ...]
+    """The first is the one that `slowdown` speaks of."""
+    slowdown: Value
+    """How much slower B is, 0.05 for 5 %; `low` is what `--fail-above` is held against; negative where B is faster."""
+    warnings: tuple[str, ...]
+    """What makes the comparison doubtful, each with its remedy."""
+    notes: tuple[str, ...]
+    """What the intervals mean."""
+
+    def fails(self, limit: float) -> bool:
+        """Whether B is slower than A by more than `limit` (0.05 for 5 %) with 95 % confidence."""
+        return self.slowdown.low is not None and self.slowdown.low > limit

@@ -1,0 +1,97 @@
+"""Costs: the measured time of a phase or layer beside what was counted in it, and both against the machine."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from sonda.analysis.counts import Tally
+from sonda.analysis.roofline import Ceilings, name_bound
+from sonda.analysis.statistics import medians
+from sonda.analysis.summary import Cost, Value
+
+
+def missing(unit: str, source: str, reason: str) -> Value:
+    """A number that there is not, and why."""
+    return Value(None, unit, source, reason=reason)
+
+
+def times(table: np.ndarray, effective: int, reason: str) -> list[Value]:
+    """Median ns per step of every row (rows x steps), with intervals; missing for `reason` where there are no steps."""
+    if table.shape[1] == 0:
+        return [missing("ns", "measured", reason)] * len(table)
+    if table.shape[1] == 1:
+        return [Value(float(value), "ns", "measured") for value in table[:, 0]]
+    middle, low, high = medians(table.T, min(effective, table.shape[1]))
+    return [
+        Value(float(value), "ns", "measured", float(least), float(most))
+        for value, least, most in zip(middle, low, high, strict=True)
+    ]
+
+
+@dataclass(frozen=True)
+class Scale:
+    """What every cost of one part is held against."""
+
+    step: Value
+    ceilings: Ceilings | None
+    no_ceilings: str
+    """Why there are no ceilings."""
+    no_counts: str
+    """Why nothing was counted, '' where something was."""
+    operation_ns: float
+    """Cost of one operation in this part."""
+
+    def cost(self, time: Value, tally: Tally | None, alike: Value | None = None, no_work: str = "") -> Cost:
+        """The cost of `tally` in `time`. `alike` is the time of the steps that have the counted shape, where that
+        differs; `no_work` says why there is no tally though a step was counted."""
+        share = time.value / self.step.value if time.value is not None and self.step.value else math.nan
+        if tally is None or tally.operations == 0:
+            return self._uncounted(time, share, self.no_counts or no_work or "no operation was counted here")
+        spent = alike if alike is not None else time
+        operations = Value(tally.operations, "1", "counted")
+        if tally.all_unknown:
+            return self._uncounted(time, share, "no formula for these operations", operations)
+        reason = ""
+        if tally.unknown:
+            reason = f"a lower bound: no formula for {tally.unknown:.0f} of {tally.operations:.0f} operations"
+        flops = Value(tally.flops, "FLOP", "nominal", reason=reason)
+        moved = Value(tally.bytes, "B", "nominal", reason=reason)
+        achieved = _rate(tally.flops, spent, "FLOP/s", reason)
+        bandwidth = _rate(tally.bytes, spent, "B/s", reason)
+        if self.ceilings is None:
+            roof = missing("1", "derived", self.no_ceilings)
+            return Cost(time, share, flops, moved, achieved, bandwidth, roof, "", operations)
+        limits = {
+            "compute": tally.compute,
+            "memory": tally.memory,
+            "overhead": tally.operations * self.operation_ns,
+        }
+        roof = _rate(tally.attainable / 1e9, spent, "1", reason)
+        cached = tally.cached_bytes / tally.bytes if tally.bytes else 0.0
+        bound = name_bound(limits, spent.value or 0.0)
+        return Cost(time, share, flops, moved, achieved, bandwidth, roof, bound, operations, limits, cached)
+
+    def _uncounted(self, time: Value, share: float, reason: str, operations: Value | None = None) -> Cost:
+        return Cost(
+            time=time,
+            share=share,
+            flops=missing("FLOP", "nominal", reason),
+            bytes=missing("B", "nominal", reason),
+            achieved=missing("FLOP/s", "derived", reason),
+            bandwidth=missing("B/s", "derived", reason),
+            roof=missing("1", "derived", reason),
+            bound="",
+            operations=operations or missing("1", "counted", reason),
+        )
+
+
+def _rate(amount: float, time: Value, unit: str, reason: str) -> Value:
+    """`amount` per second of `time`; the ends of the interval change places."""
+    if not time.value:
+        return missing(unit, "derived", time.reason or "it took no time")
+    low = amount / time.high * 1e9 if time.high else None
+    high = amount / time.low * 1e9 if time.low else None
+    return Value(amount / time.value * 1e9, unit, "derived", low, high, reason)

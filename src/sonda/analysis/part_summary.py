@@ -1,0 +1,215 @@
+"""The summary of one part: its step, its phases and its layers as rows."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from sonda.analysis.costs import Scale, missing, times
+from sonda.analysis.counts import Counts, count, counted_step
+from sonda.analysis.parts import Part
+from sonda.analysis.roofline import Ceilings
+from sonda.analysis.statistics import medians
+from sonda.analysis.summary import LayerRow, PartSummary, PhaseRow, Value
+from sonda.record.quantity import Metric
+
+ONLY_COUNTED = "only counted steps were seen, and counting disturbs their times"
+
+HIGHEST = frozenset({"resident_memory", "peak_memory"})
+"""Quantities of which a step has the highest value; all others add up."""
+NOT_COUNTERS = frozenset({"flops", "bytes", "activations", "peak_memory", "samples", "tokens", "shape", "operations"})
+"""Quantities with a place of their own in the rows."""
+
+
+@dataclass(frozen=True)
+class Rates:
+    """What one step processes, where the steps themselves do not say."""
+
+    samples: float | None
+    tokens: float | None
+
+
+def summarise_part(part: Part, roofs: Ceilings | None, no_roofs: str, rates: Rates) -> tuple[PartSummary, list[str]]:
+    """The rows of one part, and notes on how they came about."""
+    measured = part.durations[part.measured]
+    effective = part.effective
+    step = times(measured[None, :], effective, ONLY_COUNTED)[0]
+    row, no_counts = counted_step(part)
+    counts = count(part, row, roofs) if row is not None else None
+    training = "backward" in part.phases or (counts is not None and "backward" in counts.phases)
+    operation_ns = (roofs.training_operation_ns if training else roofs.operation_ns) if roofs else 0.0
+    scale = Scale(step, roofs, no_roofs, no_counts, operation_ns)
+    noise = math.nan
+    if step.value and step.low is not None and step.high is not None:
+        noise = (step.high - step.low) / 2 / step.value
+    phases, notes = _phases(part, counts, scale, effective)
+    if not part.alike.all():
+        notes.append(
+            f"{part.name}: the steps have several input shapes; FLOPs, rates and roofs are those of the most frequent "
+            f"one ({int(part.alike.sum())} of {len(part.alike)} steps)"
+        )
+    summary = PartSummary(
+        name=part.name,
+        step=step,
+        steps=len(measured),
+        warmup=part.warmup,
+        durations=tuple(part.durations.tolist()),
+        noise=noise,
+        samples_per_second=_per_second(part, "samples", rates.samples, effective),
+        tokens_per_second=_per_second(part, "tokens", rates.tokens, effective),
+        phases=phases,
+        layers=_layers(part, counts, scale, effective),
+        phase_steps={name: tuple(values.tolist()) for name, values in part.phases.items()},
+        total=Value(float(part.durations.sum()), "ns", "measured") if len(part.durations) else None,
+    )
+    return summary, notes
+
+
+def _per_second(part: Part, quantity: str, constant: float | None, effective: int) -> Value:
+    unit = f"{quantity}/s"
+    durations = part.durations[part.measured]
+    if len(durations) == 0:
+        return missing(unit, "derived", ONLY_COUNTED)
+    processed = part.index.spans.metric(quantity, "counted")[part.rows[part.measured]]
+    if np.isnan(processed).any():
+        if not constant:
+            return missing(unit, "derived", f"it is not known how many {quantity} a step processes")
+        processed = np.full(len(durations), float(constant))
+    rates = processed / np.maximum(durations, 1) * 1e9
+    middle, low, high = (float(end) for end in medians(rates, effective))
+    return Value(middle, unit, "derived", *((None, None) if len(rates) < 2 else (low, high)))
+
+
+def _phases(part: Part, counts: Counts | None, scale: Scale, effective: int) -> tuple[tuple[PhaseRow, ...], list[str]]:
+    notes: list[str] = []
+    names = list(part.phases) if part.measured.any() else list(counts.phase_names if counts else ())
+    table = np.array([part.phases[name][part.measured] for name in names if name in part.phases])
+    table = table.reshape(len(names), -1)
+    spent = times(table, effective, ONLY_COUNTED)
+    if "other" in names and scale.step.value is not None:
+        covered = sum(value.value or 0.0 for name, value in zip(names, spent, strict=True) if name != "other")
+        rest = scale.step.value - covered
+        if rest < 0:
+            notes.append(
+                f"{part.name}: the medians of the phases add up to more than the median step, because the phases that "
+                "are long differ from step to step"
+            )
+        # Medians do not add up; the row of what is left over does.
+        spent[names.index("other")] = Value(max(rest, 0.0), "ns", "measured")
+    alike = times(table[:, part.alike], effective, ONLY_COUNTED) if not part.alike.all() else [None] * len(names)
+    counters = _counters(part, effective)
+    rows = []
+    for name, time, same in zip(names, spent, alike, strict=True):
+        tally = counts.phases.get(name) if counts else None
+        peak = counts.peak_memory.get(name) if counts else None
+        no_peak = scale.no_counts or "no tensor memory was counted in this phase"
+        rows.append(
+            PhaseRow(
+                name=name,
+                cost=scale.cost(time, tally, same),
+                peak_memory=missing("B", "counted", no_peak) if peak is None else Value(peak, "B", "counted"),
+                counters=counters.get(name, {}),
+            )
+        )
+    return tuple(rows), notes
+
+
+def _counters(part: Part, effective: int) -> dict[str, dict[str, Value]]:
+    """Every other metric of the phases: per step, median over the measured steps, by phase and column."""
+    spans = part.index.spans
+    steps = int(part.measured.sum())
+    columns = [column for column in spans.metrics if Metric.parse(column).quantity not in NOT_COUNTERS]
+    if not steps or not columns:
+        return {}
+    number = np.full(len(spans), -1, dtype=np.int64)
+    number[part.rows[part.measured]] = np.arange(steps)
+    rows = np.flatnonzero(spans.where(kind="phase") & (part.index.step_of >= 0))
+    step = number[part.index.step_of[rows]]
+    rows, step = rows[step >= 0], step[step >= 0]
+    name = spans.words("name")
+    found: dict[str, dict[str, Value]] = {}
+    for column in columns:
+        metric = Metric.parse(column)
+        values = spans.metrics[column][rows]
+        known = ~np.isnan(values)
+        for code in np.unique(name.codes[rows[known]]):
+            mask = known & (name.codes[rows] == code)
+            per_step = np.zeros(steps)
+            if metric.quantity in HIGHEST:
+                np.maximum.at(per_step, step[mask], values[mask])
+            else:
+                np.add.at(per_step, step[mask], values[mask])
+            seen = per_step[np.unique(step[mask])] if metric.quantity in HIGHEST else per_step
+            middle, low, high = (float(end) for end in medians(seen, min(effective, len(seen))))
+            ends = (None, None) if len(seen) < 2 else (low, high)
+            found.setdefault(name.words[code], {})[column] = Value(middle, metric.unit, metric.source, *ends)
+    return found
+
+
+def _layers(part: Part, counts: Counts | None, scale: Scale, effective: int) -> tuple[LayerRow, ...]:
+    if not part.measured.any():
+        return _counted_layers(counts, scale) if counts else ()
+    layers = part.layers
+    spans = layers.spans
+    both = layers.forward + layers.backward
+    forward, backward, own, total = (
+        times(table, effective, ONLY_COUNTED) for table in (layers.forward, layers.backward, layers.own, both)
+    )
+    alike_own: list[Value] | list[None] = [None] * len(own)
+    alike_total: list[Value] | list[None] = [None] * len(own)
+    if not part.alike.all():
+        alike_own = times(layers.own[:, part.alike], effective, ONLY_COUNTED)
+        alike_total = times(both[:, part.alike], effective, ONLY_COUNTED)
+    has_backward = layers.backward.max(axis=1) > 0
+    calls = spans.calls()
+    rows = []
+    for i, path in enumerate(spans.paths):
+        tally = counts.layers.get(path) if counts else None
+        mine = counts.own.get(path) if counts else None
+        unseen = "" if tally is not None else "this layer was not called in the counted step"
+        rows.append(
+            LayerRow(
+                path=path,
+                name=spans.names[i],
+                depth=int(spans.tree.depth[i]),
+                leaf=bool(spans.tree.leaf[i]),
+                calls=int(calls[i]),
+                forward=forward[i],
+                backward=backward[i] if has_backward[i] else missing("ns", "measured", "no backward was seen"),
+                own=own[i],
+                cost=scale.cost(total[i], tally, alike_total[i], unseen),
+                activations=_activations(counts, path, scale),
+                own_cost=scale.cost(own[i], mine, alike_own[i], unseen),
+            )
+        )
+    return tuple(rows)
+
+
+def _counted_layers(counts: Counts, scale: Scale) -> tuple[LayerRow, ...]:
+    """Rows without times, for a part of which only the counted step was seen."""
+    no_time = missing("ns", "measured", ONLY_COUNTED)
+    return tuple(
+        LayerRow(
+            path=path,
+            name=counts.names[path],
+            depth=counts.depths[path],
+            leaf=counts.leaves[path],
+            calls=counts.calls[path],
+            forward=no_time,
+            backward=no_time,
+            own=no_time,
+            cost=scale.cost(no_time, tally),
+            activations=_activations(counts, path, scale),
+            own_cost=scale.cost(no_time, counts.own[path]),
+        )
+        for path, tally in counts.layers.items()
+    )
+
+
+def _activations(counts: Counts | None, path: str, scale: Scale) -> Value:
+    taken = counts.activations.get(path) if counts else None
+    if taken is None:
+        return missing("B", "counted", scale.no_counts or "no tensor memory was counted in this layer")
+    return Value(taken, "B", "counted")

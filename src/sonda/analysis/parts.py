@@ -1,0 +1,131 @@
+"""Parts of a run as tables: steps, phases and layers in ns, warm-up and counted steps told apart."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from sonda.analysis.layers import LayerTimes, layer_spans, layer_times
+from sonda.analysis.statistics import effective_size, find_warmup
+from sonda.analysis.tree import nearest
+from sonda.record.run import Run
+from sonda.record.span import PHASES, Spans
+
+
+@dataclass(frozen=True)
+class Index:
+    """Where every span belongs: rows of the step and of the phase around it, or -1."""
+
+    spans: Spans
+    step_of: np.ndarray
+    phase_of: np.ndarray
+
+
+@dataclass(frozen=True)
+class Part:
+    """One part of a run. Steps are in the order in which they began, without the counted ones."""
+
+    name: str
+    index: Index
+    rows: np.ndarray
+    """Rows of the step spans, without counted ones."""
+    durations: np.ndarray
+    """ns."""
+    measured: np.ndarray
+    """Mask of the steps that the numbers are taken from: timed, and after the warm-up that was found."""
+    warmup: int
+    """Steps set apart before them, planned and found."""
+    only_warmup: bool
+    """Nothing but planned warm-up was seen; it is measured then."""
+    counted: np.ndarray
+    """Rows of the counted steps."""
+    shapes: np.ndarray
+    """Input shape of each step in `rows`, NaN where it is not known."""
+    phases: dict[str, np.ndarray]
+    """ns of every phase in every step of `rows`; `other` is the time that no phase covers."""
+    layers: LayerTimes
+    """Of the measured steps."""
+
+    @property
+    def effective(self) -> int:
+        """How many independent steps the measured ones are worth."""
+        return effective_size(self.durations[self.measured])
+
+    @property
+    def shape(self) -> float | None:
+        """The most frequent input shape of the measured steps; None where it is not known."""
+        known = self.shapes[self.measured]
+        known = known[~np.isnan(known)]
+        if len(known) == 0:
+            return None
+        values, counts = np.unique(known, return_counts=True)
+        return float(values[np.argmax(counts)])
+
+    @property
+    def alike(self) -> np.ndarray:
+        """Mask over the measured steps: those with the most frequent shape, which is what was counted."""
+        shapes = self.shapes[self.measured]
+        return np.ones(len(shapes), dtype=bool) if self.shape is None else shapes == self.shape
+
+
+def parts(run: Run) -> list[Part]:
+    """The parts that have steps: train first, then by the time they took."""
+    spans = run.spans
+    parent = spans.number("parent")
+    is_step = spans.where(kind="step")
+    index = Index(spans, nearest(parent, is_step), nearest(parent, spans.where(kind="phase")))
+    steps = np.flatnonzero(is_step)
+    part_of = nearest(parent, spans.where(kind="part"))[steps]
+    name = spans.words("name")
+    without = "train" if run.info.workload.get("train") else "test"
+    names = [name.words[name.codes[row]] if row >= 0 else without for row in part_of]
+    found = []
+    for part in dict.fromkeys(names):
+        rows = steps[np.array([other == part for other in names], dtype=bool)]
+        found.append(_part(part, index, rows[np.argsort(spans.number("start")[rows], kind="stable")]))
+    return sorted(found, key=lambda part: (part.name != "train", not part.measured.any(), -part.durations.sum()))
+
+
+def _part(name: str, index: Index, steps: np.ndarray) -> Part:
+    spans = index.spans
+    counted = spans.words("pass").equal("count")[steps]
+    rows = steps[~counted]
+    durations = spans.number("duration")[rows].astype(np.float64)
+    planned = spans.words("pass").equal("warmup")[rows]
+    only_warmup = bool(len(rows)) and bool(planned.all())
+    measured = np.ones(len(rows), dtype=bool) if only_warmup else ~planned
+    timed = np.flatnonzero(measured)
+    measured[timed[: find_warmup(durations[timed])]] = False
+
+    number = np.full(len(spans), -1, dtype=np.int64)
+    number[rows] = np.arange(len(rows))
+    phases = _phases(index, number, durations)
+    number[rows] = np.where(measured, np.cumsum(measured) - 1, -1)
+    step_index = np.where(index.step_of >= 0, number[np.maximum(index.step_of, 0)], -1)
+    layers = layer_spans(spans, step_index, int(measured.sum()), index.phase_of)
+    return Part(
+        name=name, index=index, rows=rows, durations=durations, measured=measured, warmup=int((~measured).sum()),
+        only_warmup=only_warmup, counted=steps[counted], shapes=spans.metric("shape", "counted")[rows],
+        phases=phases, layers=layer_times(spans, layers),
+    )  # fmt: skip
+
+
+def _phases(index: Index, number: np.ndarray, durations: np.ndarray) -> dict[str, np.ndarray]:
+    """ns by phase and step, in the order in which a step walks through them, and `other`."""
+    spans = index.spans
+    rows = np.flatnonzero(spans.where(kind="phase") & (index.step_of >= 0))
+    step = number[index.step_of[rows]]
+    rows, step = rows[step >= 0], step[step >= 0]
+    name = spans.words("name")
+    codes = name.codes[rows]
+    duration = spans.number("duration")[rows].astype(np.float64)
+    present = [name.words[code] for code in np.unique(codes)]
+    ordered = [phase for phase in PHASES if phase in present] + sorted(set(present) - set(PHASES))
+    table = {}
+    for phase in ordered:
+        mask = codes == name.words.index(phase)
+        table[phase] = np.bincount(step[mask], weights=duration[mask], minlength=len(durations))
+    if len(durations):
+        table["other"] = np.maximum(durations - sum(table.values(), np.zeros(len(durations))), 0)
+    return table

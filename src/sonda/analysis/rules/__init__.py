@@ -1,0 +1,50 @@
+"""Verdicts: one rule per file, each saying in one sentence what limits a run, or nothing.
+
+A rule is a function from a `Summary` to a `Verdict` or None. Others join through the entry-point group `sonda.rules`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from importlib.metadata import entry_points
+
+from sonda.analysis.rules import compute, input, memory, none, overhead
+from sonda.analysis.summary import Remedy, Summary, Verdict
+
+GROUP = "sonda.rules"
+BUILT_IN: tuple[Callable[[Summary], Verdict | None], ...] = (
+    input.rule, compute.rule, memory.rule, overhead.rule, none.rule,
+)  # fmt: skip
+
+
+def verdicts(summary: Summary) -> tuple[tuple[Verdict, ...], tuple[str, ...]]:
+    """What limits the run, the largest share first, never empty; and a warning for every rule that failed.
+
+    A remedy is offered once, by the first verdict that has it; the verdicts after the first begin with "Then".
+    """
+    said: list[Verdict] = []
+    failures: list[str] = []
+    for rule in BUILT_IN:
+        verdict = rule(summary)
+        if verdict is not None:
+            said.append(verdict)
+    for entry in entry_points(group=GROUP):
+        try:
+            verdict = entry.load()(summary)
+        except Exception as error:
+            failures.append(f"the rule {entry.name} failed ({type(error).__name__}: {error}); uninstall or mend it")
+            continue
+        if isinstance(verdict, Verdict):
+            said.append(verdict)
+    said.sort(key=lambda verdict: -verdict.share)
+    offered: set[Remedy] = set()
+    ordered = []
+    for position, verdict in enumerate(said):
+        fresh = tuple(remedy for remedy in verdict.remedies if remedy not in offered)
+        offered.update(fresh)
+        sentence = verdict.sentence
+        if position:
+            sentence = f"Then {sentence[:1].lower()}{sentence[1:]}"
+        ordered.append(replace(verdict, sentence=sentence, remedies=fresh))
+    return tuple(ordered), tuple(failures)

@@ -1,0 +1,34 @@
+"""Compute-bound: arithmetic near the peak explains the time."""
+
+from __future__ import annotations
+
+from sonda.analysis import wording
+from sonda.analysis.rules import remedies
+from sonda.analysis.rules.work import WORTH, bound_by, families, first_part, leading, limit, share, time
+from sonda.analysis.summary import Summary, Value, Verdict
+
+
+def rule(summary: Summary) -> Verdict | None:
+    """Fires when layers or phases bound by arithmetic take a tenth of the step or more."""
+    part = first_part(summary)
+    found = bound_by(part, "compute") if part else []
+    if share(found) < WORTH:
+        return None
+    named = leading(found)
+    of_peak = limit(named, "compute") / time(named)
+    return Verdict(
+        kind="compute",
+        sentence=f"Compute-bound in {families(named)}: {wording.percent(share(named))} of the step at "
+        f"{wording.percent(of_peak)} of this {_device(summary)}'s peak.",
+        evidence={
+            "share": Value(share(named), "1", "derived"),
+            "of_peak": Value(of_peak, "1", "derived"),
+            "peak": summary.ceilings["flops"],
+        },
+        remedies=remedies.remedies(summary, remedies.threads, remedies.channels_last, remedies.bfloat16),
+        share=share(found),
+    )
+
+
+def _device(summary: Summary) -> str:
+    return "GPU" if str(summary.target.get("device", "cpu")).startswith("cuda") else "CPU"

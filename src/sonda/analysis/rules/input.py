@@ -1,0 +1,34 @@
+"""Input-bound: the network waits for its data."""
+
+from __future__ import annotations
+
+from sonda.analysis import wording
+from sonda.analysis.rules import remedies
+from sonda.analysis.rules.work import WORTH, data_share, explained, first_part
+from sonda.analysis.summary import Summary, Value, Verdict
+
+ALWAYS = 0.20
+"""A fifth of the step waiting is input-bound whatever else there is: waiting is the one cost that loading ahead removes
+whole, without touching the network."""
+
+
+def rule(summary: Summary) -> Verdict | None:
+    """Fires when waiting for data takes more than a fifth of the step, or a tenth and more than any other limit."""
+    part = first_part(summary)
+    if part is None:
+        return None
+    waiting = data_share(part)
+    largest = waiting >= WORTH and waiting >= max(explained(part).values())
+    if waiting <= ALWAYS and not largest:
+        return None
+    spent = next(row.cost.time for row in part.phases if row.name == "data")
+    used = summary.workload.get("workers")
+    with_workers = f" with {wording.plural(used, 'worker')}" if used else ""
+    return Verdict(
+        kind="input",
+        sentence=f"Input-bound: waiting for data{with_workers} takes {wording.percent(waiting)} of the step "
+        f"({wording.duration(spent.value or 0.0)}).",
+        evidence={"share": Value(waiting, "1", "derived"), "data": spent},
+        remedies=remedies.remedies(summary, remedies.workers),
+        share=waiting,
+    )

@@ -1,0 +1,101 @@
+"""Work: the pieces of a step that rules speak of, each counted once, with what bounds it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from sonda.analysis import wording
+from sonda.analysis.summary import Cost, PartSummary, Summary
+
+WORTH = 0.10
+"""What takes less than a tenth of the step is not worth a sentence: removing it brings 1.1x at most."""
+NAMED = 0.80
+"""Families of layers are named until they cover this part of what the rule found."""
+MOST_NAMED = 2
+"""A sentence that names more than two families names none."""
+
+LAYERED = frozenset({"forward", "prefill", "decode", "backward"})
+"""Phases whose time is that of the layers inside them."""
+
+
+@dataclass(frozen=True)
+class Work:
+    """A layer without the layers inside it, or a phase that has no layers."""
+
+    name: str
+    """Class of the layer, or name of the phase."""
+    layer: bool
+    cost: Cost
+
+    @property
+    def family(self) -> str:
+        return wording.family(self.name) if self.layer else f"the {self.name}"
+
+
+def first_part(summary: Summary) -> PartSummary | None:
+    """The part that verdicts speak of, if it has a time."""
+    part = summary.parts[0] if summary.parts else None
+    return part if part is not None and part.step.value else None
+
+
+def works(part: PartSummary) -> list[Work]:
+    """Everything that takes time in a step, once: layers, and the phases that have none; not the input, not `other`."""
+    layers = [Work(row.name, True, row.own_cost or row.cost) for row in part.layers if row.own_cost or row.leaf]
+    covered = LAYERED if layers else frozenset()
+    if any(row.name.endswith("Loss") for row in part.layers):
+        covered |= {"loss"}
+    phases = [Work(row.name, False, row.cost) for row in part.phases if row.name not in covered | {"data", "other"}]
+    return [work for work in layers + phases if work.cost.time.value]
+
+
+def bound_by(part: PartSummary, bound: str) -> list[Work]:
+    """The work that this limit explains."""
+    return [work for work in works(part) if work.cost.bound == bound]
+
+
+def share(found: Iterable[Work]) -> float:
+    """Part of the step that work takes, 0 to 1."""
+    return sum(work.cost.share for work in found)
+
+
+def time(found: Iterable[Work]) -> float:
+    """ns per step that work takes."""
+    return sum(work.cost.time.value or 0.0 for work in found)
+
+
+def limit(found: Iterable[Work], name: str) -> float:
+    """ns per step that one limit alone accounts for."""
+    return sum(work.cost.limits.get(name, 0.0) for work in found)
+
+
+def leading(found: list[Work]) -> list[Work]:
+    """The work of the one or two families that make up most of what was found."""
+    families: dict[str, list[Work]] = {}
+    for work in found:
+        families.setdefault(work.family, []).append(work)
+    ordered = sorted(families.values(), key=share, reverse=True)
+    chosen: list[Work] = []
+    for members in ordered[:MOST_NAMED]:
+        chosen += members
+        if share(chosen) >= NAMED * share(found):
+            break
+    return chosen
+
+
+def families(found: list[Work]) -> str:
+    """`the convolutions and linear layers`, `the optimizer`."""
+    layers = list(dict.fromkeys(work.family for work in found if work.layer))
+    phases = list(dict.fromkeys(work.family for work in found if not work.layer))
+    return wording.join(([f"the {wording.join(layers)}"] if layers else []) + phases)
+
+
+def data_share(part: PartSummary) -> float:
+    """Part of the step spent waiting for input, 0 to 1."""
+    return sum(row.cost.share for row in part.phases if row.name == "data" and row.cost.time.value)
+
+
+def explained(part: PartSummary) -> dict[str, float]:
+    """Part of the step that each limit explains: compute, memory, overhead, input."""
+    shares = {bound: share(bound_by(part, bound)) for bound in ("compute", "memory", "overhead")}
+    return shares | {"input": data_share(part)}

@@ -1,0 +1,158 @@
+"""From a run to its summary: title, parts, verdicts, and everything a reader of the numbers must know."""
+
+from __future__ import annotations
+
+import shlex
+from dataclasses import replace
+from pathlib import PurePath
+from typing import Any
+
+from sonda.analysis import wording
+from sonda.analysis.part_summary import Rates, summarise_part
+from sonda.analysis.parts import Part, parts
+from sonda.analysis.roofline import EXCEEDED, ceilings, full_precision
+from sonda.analysis.rules import verdicts
+from sonda.analysis.statistics import judge_noise
+from sonda.analysis.summary import PartSummary, Summary, Value
+from sonda.record.run import Run, RunInfo
+
+LONGEST_COMMAND = 60
+"""Characters of a command that a title shows."""
+
+
+def summarise(run: Run) -> Summary:
+    """What a run means, as plain data. Never raises for a run that can be read, however little was seen in it."""
+    info = run.info
+    found = parts(run)
+    threads = info.target.get("threads")
+    precision = str(info.workload.get("precision") or "float32")
+    roofs, no_roofs = ceilings(info.machine, int(threads) if threads else None, precision)
+    notes = list(info.notes)
+    warnings = _status(info)
+    if not found:
+        warnings.append(
+            "no step was seen: the program neither called a module nor stepped an optimizer while it was observed; "
+            "check that the part that trains or infers was reached"
+        )
+    rates = Rates(_number(info.workload.get("samples")), _number(info.workload.get("tokens")))
+    summaries = []
+    for part in found:
+        summary, remarks = summarise_part(part, roofs, no_roofs, rates)
+        summaries.append(summary)
+        notes += remarks
+        warnings += _doubts(part, summary, "command" not in info.workload)
+    if found and roofs is None:
+        notes.append(f"percent of roof is missing: {no_roofs}")
+    elif roofs is not None and not threads:
+        notes.append(f"the run does not say its threads: it is held against the ceilings of {roofs.threads}")
+    notes += _costs(info)
+    bare = Summary(
+        run=info.id,
+        title=_title(info, summaries),
+        subtitle=_subtitle(info, summaries),
+        status=info.status,
+        parts=tuple(summaries),
+        verdicts=(),
+        warnings=tuple(dict.fromkeys(warnings)),
+        ceilings=roofs.as_dict() | _peaks(info, roofs.threads) if roofs else {"reason": no_roofs},
+        notes=tuple(dict.fromkeys(notes)),
+        workload=dict(info.workload),
+        target=dict(info.target),
+        machine={key: value for key, value in info.machine.items() if key != "ceilings"},
+    )
+    said, failures = verdicts(bare)
+    return replace(bare, verdicts=said, warnings=bare.warnings + failures)
+
+
+def _number(value: Any) -> float | None:
+    return float(value) if isinstance(value, int | float) and value > 0 else None
+
+
+def _status(info: RunInfo) -> list[str]:
+    if info.status == "complete":
+        return []
+    code = f" with exit code {info.exit_code}" if info.exit_code else ""
+    if info.status == "failed":
+        return [f"the run failed{code}: only what was seen until then is shown; mend the cause and run it again"]
+    return [f"the program ended early{code}: only what was seen until then is shown; run it again for the whole"]
+
+
+def _doubts(part: Part, summary: PartSummary, repeatable: bool) -> list[str]:
+    """Warnings about one part."""
+    said = []
+    if part.only_warmup:
+        said.append(f"{part.name}: only warm-up steps were seen, and their times are shown; let it run longer")
+    elif not part.measured.any():
+        said.append(f"{part.name}: only counted steps were seen, so there are no times; let it run longer")
+    said += [f"{part.name}: {doubt}" for doubt in judge_noise(part.durations[part.measured], repeatable)]
+    above = [row.name for row in summary.phases if (row.cost.roof.low or row.cost.roof.value or 0.0) > EXCEEDED]
+    if above:
+        said.append(
+            f"{part.name}: {wording.join(above)} ran above the roof, so the ceilings are too low; "
+            "measure them again while nothing else runs"
+        )
+    return said
+
+
+def _costs(info: RunInfo) -> list[str]:
+    """What observing cost, and what could not be observed."""
+    said = []
+    share = info.overhead.get("step_share")
+    if share is not None:
+        said.append(f"observing took {wording.percent(share)} of the step (measured)")
+    for probe in info.probes:
+        if probe.state in ("missing", "dead"):
+            remedy = f"; {probe.remedy}" if probe.remedy else ""
+            said.append(f"{probe.name}: {probe.reason or probe.state}{remedy}")
+    return said
+
+
+def _peaks(info: RunInfo, threads: int) -> dict[str, Any]:
+    """Peaks of all precisions, for the remedies that change it."""
+    table = info.machine["ceilings"]["threads"][str(threads)]["flops"]
+    return {
+        "peaks": {
+            full_precision(name): Value(float(peak), "FLOP/s", "measured") for name, peak in table.items() if peak
+        }
+    }
+
+
+def _title(info: RunInfo, summaries: list[PartSummary]) -> str:
+    workload = info.workload
+    if "command" in workload:
+        command = workload["command"]
+        words = [str(word) for word in command] if isinstance(command, list | tuple) else shlex.split(str(command))
+        # The interpreter's directory tells nothing about the program.
+        text = shlex.join([PurePath(words[0]).name, *words[1:]]) if words else "command"
+        text = text if len(text) <= LONGEST_COMMAND else text[: LONGEST_COMMAND - 1] + "…"
+        named = [summary.name for summary in summaries]
+        return ", ".join([text, wording.join(named)] if named else [text])
+    name = str(workload.get("name") or "run")
+    pieces = [str(workload.get("title") or wording.NETWORKS.get(name, name))]
+    if "train" in workload:
+        pieces.append("training" if workload["train"] else "inference")
+    if workload.get("batch"):
+        pieces.append(f"batch {workload['batch']}")
+    precision = full_precision(str(workload.get("precision") or "float32"))
+    if precision != "float32":
+        pieces.append(precision)
+    return ", ".join(pieces)
+
+
+def _subtitle(info: RunInfo, summaries: list[PartSummary]) -> str:
+    machine = info.machine
+    pieces = [str(machine["processor"])] if machine.get("processor") else []
+    cores = machine.get("effective_cores") or machine.get("logical_cores")
+    if cores:
+        pieces.append(wording.plural(cores, "core"))
+    threads = info.target.get("threads")
+    if threads and threads != cores:
+        pieces.append(wording.plural(threads, "thread"))
+    sections = [", ".join(pieces)] if pieces else []
+    if not summaries:
+        sections.append("no steps")
+    else:
+        part = summaries[0]
+        steps = wording.plural(part.steps, "step") + (f" after {part.warmup} warm-up" if part.warmup else "")
+        sections.append(steps if part.noise != part.noise else f"{steps}, ±{100 * part.noise:.1f} %")
+    return " · ".join(sections)

@@ -1,0 +1,91 @@
+"""Wording: numbers and names as a sentence says them."""
+
+from __future__ import annotations
+
+NETWORKS = {
+    "ops": "operations", "mlp": "MLP", "cnn": "CNN", "resnet18": "ResNet-18", "resnet34": "ResNet-34",
+    "resnet50": "ResNet-50", "lstm": "LSTM", "transformer": "Transformer", "dlrm": "DLRM",
+}  # fmt: skip
+"""Built-in workloads as papers spell them."""
+
+FAMILIES = (
+    ("Conv", "convolution", "convolutions"),
+    ("Linear", "linear layer", "linear layers"),
+    ("Bilinear", "linear layer", "linear layers"),
+    ("MultiheadAttention", "attention", "attentions"),
+    ("EmbeddingBag", "embedding bag", "embedding bags"),
+    ("Embedding", "embedding", "embeddings"),
+    ("LSTM", "recurrent layer", "recurrent layers"),
+    ("GRU", "recurrent layer", "recurrent layers"),
+    ("RNN", "recurrent layer", "recurrent layers"),
+    ("Dropout", "dropout", "dropouts"),
+    ("Softmax", "softmax", "softmaxes"),
+)
+"""Beginnings of PyTorch's class names, and what the layers are called: one, several."""
+
+ENDINGS = (
+    ("Loss", "loss", "losses"),
+    ("Pool1d", "pooling", "poolings"),
+    ("Pool2d", "pooling", "poolings"),
+    ("Pool3d", "pooling", "poolings"),
+)
+MIDDLES = (("Norm", "normalisation", "normalisations"),)
+
+ACTIVATIONS = frozenset(
+    {"ReLU", "ReLU6", "LeakyReLU", "PReLU", "RReLU", "ELU", "CELU", "SELU", "GELU", "SiLU", "Mish", "Sigmoid",
+     "LogSigmoid", "Tanh", "Hardtanh", "Hardswish", "Hardsigmoid", "Softplus", "Softsign", "GLU", "Threshold"}
+)  # fmt: skip
+
+SCALES = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
+
+
+def family(name: str, count: int = 2) -> str:
+    """What layers of a class are called: `Conv2d` -> `convolutions`; an unknown class keeps its name."""
+    if name in ACTIVATIONS:
+        return "activation" if count == 1 else "activations"
+    for beginning, one, several in FAMILIES:
+        if name.startswith(beginning):
+            return one if count == 1 else several
+    for ending, one, several in ENDINGS:
+        if name.endswith(ending):
+            return one if count == 1 else several
+    for middle, one, several in MIDDLES:
+        if middle in name:
+            return one if count == 1 else several
+    return name
+
+
+def percent(share: float) -> str:
+    """`0.714` -> `71 %`; small shares keep a digit."""
+    value = 100 * share
+    return f"{value:.1f} %" if 0 < abs(value) < 9.95 else f"{value:.0f} %"
+
+
+def amount(value: float, unit: str) -> str:
+    """`3.1e9, "B"` -> `3.1 GB`."""
+    for scale, letter in SCALES:
+        if value >= scale:
+            return f"{_digits(value / scale)} {letter}{unit}"
+    return f"{_digits(value)} {unit}"
+
+
+def duration(ns: float) -> str:
+    """`1.28e6` -> `1.3 ms`."""
+    for scale, unit in ((1e9, "s"), (1e6, "ms"), (1e3, "µs")):
+        if ns >= scale:
+            return f"{_digits(ns / scale)} {unit}"
+    return f"{_digits(ns)} ns"
+
+
+def plural(count: float, noun: str) -> str:
+    """`1 step`, `20 steps`, `1,204 steps`."""
+    return f"{count:,.0f} {noun}{'' if count == 1 else 's'}"
+
+
+def join(words: list[str]) -> str:
+    """`a`, `a and b`, `a, b and c`."""
+    return " and ".join([", ".join(words[:-1]), words[-1]] if len(words) > 1 else words)
+
+
+def _digits(value: float) -> str:
+    return f"{value:.0f}" if value >= 99.5 else f"{value:.1f}" if value >= 0.995 else f"{value:.2g}"

@@ -1,0 +1,277 @@
+"""Turns what the collectors of a program's processes wrote into one table of spans."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from sonda.frameworks.events import ProcessEvents, read_events
+from sonda.frameworks.paths import layer_paths
+from sonda.frameworks.thread import ThreadSpans, read_thread
+from sonda.record.span import Spans, Words
+
+RUN, PART, EPOCH, STEP, PHASE = range(5)
+"""Levels of the tree above layers and operations."""
+
+
+@dataclass
+class Assembly:
+    """The spans of a program and what its collectors stated."""
+
+    spans: Spans
+    versions: dict[str, str] = field(default_factory=dict)
+    threads: int | None = None
+    span_ns: float | None = None
+    """What recording one layer cost, ns."""
+    notes: list[str] = field(default_factory=list)
+    unknown: dict[str, int] = field(default_factory=dict)
+    """Operations without a formula, with how often they were seen."""
+    processes: int = 0
+    truncated: bool = False
+    """A process was ended before it could write everything."""
+
+
+def assemble(directory: Path, begin: int, end: int) -> Assembly:
+    """Read all `*.events` files of a directory. `begin` and `end` (ns, CLOCK_MONOTONIC) bound the run."""
+    rows = _Rows(begin)
+    rows.add_run(begin, end)
+    result = Assembly(spans=rows.table())
+    for path in sorted(directory.glob("*.events")):
+        events = read_events(path)
+        result.truncated |= events.truncated or not events.fact("finished", False)
+        _take_facts(result, events)
+        paths = layer_paths(events.definitions)
+        rank = int(events.fact("rank", 0))
+        threads = {thread: read_thread(events, pairs) for thread, pairs in events.threads.items()}
+        for thread, spans in threads.items():
+            rows.add_thread(spans, paths, events, thread, rank)
+        result.processes += 1
+    result.spans = rows.table()
+    return result
+
+
+def _take_facts(result: Assembly, events: ProcessEvents) -> None:
+    result.versions.update(events.fact("versions", {}))
+    result.threads = events.fact("threads", result.threads)
+    result.span_ns = events.fact("span_ns", result.span_ns)
+    for note in events.fact("notes", []):
+        if note not in result.notes:
+            result.notes.append(note)
+    for definition in events.definitions:
+        if definition.get("kind") == "op" and not definition.get("known", True):
+            name = definition["name"]
+            result.unknown[name] = result.unknown.get(name, 0) + 1
+
+
+class _Rows:
+    """Gathers rows as arrays; `table` sorts them so that every parent stands before its children."""
+
+    def __init__(self, origin: int) -> None:
+        self.origin = origin
+        self.count = 0
+        self.blocks: list[dict[str, np.ndarray]] = []
+        self.metrics: list[tuple[int, dict[str, np.ndarray]]] = []
+        self.words: dict[str, dict[str, int]] = {
+            name: {"": 0} for name in ("kind", "name", "path", "direction", "pass")
+        }
+
+    def code(self, column: str, word: str) -> int:
+        known = self.words[column]
+        return known.setdefault(word, len(known))
+
+    def add(self, metrics: dict[str, np.ndarray], **columns: np.ndarray) -> int:
+        """Append rows; returns the number of the first."""
+        first = self.count
+        self.blocks.append(columns)
+        self.metrics.append((first, metrics))
+        self.count += len(columns["start"])
+        return first
+
+    def add_run(self, begin: int, end: int) -> None:
+        self._add_few([(RUN, "run", "", "timed", -1, begin, end)], 0, 0)
+
+    def _add_few(self, spans: list[tuple[int, str, str, str, int, int, int]], thread: int, rank: int) -> int:
+        """Rows of (level, kind, name, pass, parent, start, end)."""
+        count = len(spans)
+        level, kind, name, passes, parent, start, end = zip(*spans, strict=True)
+        return self.add(
+            {},
+            level=np.array(level),
+            kind=np.array([self.code("kind", word) for word in kind]),
+            name=np.array([self.code("name", word) for word in name]),
+            path=np.zeros(count, dtype=np.int64),
+            direction=np.zeros(count, dtype=np.int64),
+            passes=np.array([self.code("pass", word) for word in passes]),
+            parent=np.array(parent),
+            call=np.zeros(count, dtype=np.int64),
+            thread=np.full(count, thread),
+            rank=np.full(count, rank),
+            start=np.array(start, dtype=np.int64),
+            end=np.array(end, dtype=np.int64),
+        )
+
+    def add_thread(
+        self, spans: ThreadSpans, paths: dict[int, str], events: ProcessEvents, thread: int, rank: int
+    ) -> None:
+        raw = spans.raw
+        step_of_phase, pass_of_phase, step_index = self._add_steps(spans, thread, rank)
+        keep = np.flatnonzero(spans.keep)
+        if not len(keep):
+            return
+        definitions = events.definitions
+        definition = raw.definition[keep]
+        new_row = np.full(len(raw.start), -1, dtype=np.int64)
+        new_row[keep] = self.count + np.arange(len(keep))
+        parent = np.where(spans.parent[keep] >= 0, new_row[spans.parent[keep]], 0)
+        phase = np.full(len(raw.start), -1, dtype=np.int64)
+        phase[spans.phase_rows] = np.arange(len(spans.phase_rows))
+        phase = _inherit(phase, spans.parent, raw.level)[keep]
+        in_phase = phase >= 0
+        is_phase = np.isin(keep, spans.phase_rows)
+        parent[is_phase] = step_of_phase[phase[is_phase]]
+        passes = np.full(len(keep), self.code("pass", "timed"))
+        passes[in_phase] = pass_of_phase[phase[in_phase]]
+        step = np.full(len(keep), -1, dtype=np.int64)
+        step[in_phase] = step_index[phase[in_phase]]
+
+        def by_definition(column: str, words: list[str]) -> np.ndarray:
+            return np.array([self.code(column, word) for word in words], dtype=np.int64)[definition]
+
+        kinds = np.array([one.get("kind", "") for one in definitions], dtype=object)
+        metrics = {name: values[keep] for name, values in spans.metrics.items()}
+        is_op = kinds[definition] == "op"
+        if is_op.any():
+            for key in ("flops", "bytes"):
+                values = np.array([_number(one.get(key)) for one in definitions])[definition]
+                metrics[f"{key}:nominal"] = np.where(is_op, values, np.nan)
+        is_layer = kinds[definition] == "layer"
+        activations = _activations(events, raw.start[keep], definition, phase, spans)
+        if activations is not None:
+            metrics["activations:counted"] = activations
+        self.add(
+            metrics,
+            level=PHASE + raw.level[keep],
+            kind=by_definition("kind", list(kinds)),
+            name=by_definition("name", [one.get("name", "") for one in definitions]),
+            path=by_definition("path", [paths.get(number, "") for number in range(len(definitions))]),
+            direction=by_definition("direction", [one.get("direction", "") for one in definitions]),
+            passes=passes,
+            parent=parent,
+            call=_calls(step, definition, is_layer),
+            thread=np.full(len(keep), thread),
+            rank=np.full(len(keep), rank),
+            start=raw.start[keep],
+            end=raw.end[keep],
+        )
+
+    def _add_steps(self, spans: ThreadSpans, thread: int, rank: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Add parts, epochs and steps; for every phase the row of its step, its pass and the step's number."""
+        count = len(spans.phase_rows)
+        step_of_phase = np.zeros(count, dtype=np.int64)
+        pass_of_phase = np.full(count, self.code("pass", "timed"))
+        step_index = np.full(count, -1, dtype=np.int64)
+        rows: list[tuple[int, str, str, str, int, int, int]] = []
+        shapes: list[float] = []
+        first = self.count
+        number = 0
+        for section in spans.sections:
+            part = first + len(rows)
+            rows.append((PART, "part", section.part, "timed", 0, section.start, section.end))
+            shapes.append(np.nan)
+            epoch, epoch_row = None, part
+            for step in section.steps:
+                if step.iterator is not None and step.iterator != epoch:
+                    epoch = step.iterator
+                    last = max(other.end for other in section.steps if other.iterator == epoch)
+                    epoch_row = first + len(rows)
+                    rows.append((EPOCH, "epoch", "", "timed", part, step.start, last))
+                    shapes.append(np.nan)
+                which = spans.step_pass.get(id(step), "timed")
+                step_of_phase[step.phases] = first + len(rows)
+                pass_of_phase[step.phases] = self.code("pass", which)
+                step_index[step.phases] = number
+                seen = {spans.shapes[at] for at in step.phases if at in spans.shapes}
+                shapes.append(float(min(seen)) if seen else np.nan)
+                rows.append((STEP, "step", "", which, epoch_row, step.start, step.end))
+                number += 1
+        if rows:
+            self._add_few(rows, thread, rank)
+            self.metrics[-1][1]["shape:counted"] = np.array(shapes)
+        return step_of_phase, pass_of_phase, step_index
+
+    def table(self) -> Spans:
+        columns = {name: np.concatenate([block[name] for block in self.blocks]) for name in self.blocks[0]}
+        order = np.lexsort((columns["level"], columns["start"]))
+        place = np.empty(len(order), dtype=np.int64)
+        place[order] = np.arange(len(order))
+        parent = columns["parent"][order]
+        names = {name for _, metrics in self.metrics for name in metrics}
+        metrics = {}
+        for name in sorted(names):
+            values = np.full(len(order), np.nan)
+            for first, block in self.metrics:
+                if name in block:
+                    values[first : first + len(block[name])] = block[name]
+            metrics[name] = values[order]
+        return Spans(
+            {
+                "parent": np.where(parent >= 0, place[parent], -1),
+                "call": columns["call"][order],
+                "rank": columns["rank"][order],
+                "thread": columns["thread"][order],
+                "start": columns["start"][order] - self.origin,
+                "duration": (columns["end"] - columns["start"])[order],
+            },
+            {
+                name: Words(columns["passes" if name == "pass" else name][order].astype(np.int32), tuple(known))
+                for name, known in self.words.items()
+            },
+            metrics,
+        )
+
+
+def _number(value: Any) -> float:
+    return np.nan if value is None else float(value)
+
+
+def _inherit(values: np.ndarray, parent: np.ndarray, level: np.ndarray) -> np.ndarray:
+    """Give every row without a value that of its nearest ancestor."""
+    values = values.copy()
+    for which in range(2, int(level.max(initial=0)) + 1):
+        rows = np.flatnonzero((level == which) & (values < 0) & (parent >= 0))
+        values[rows] = values[parent[rows]]
+    return values
+
+
+def _calls(step: np.ndarray, definition: np.ndarray, is_layer: np.ndarray) -> np.ndarray:
+    """Which call of its layer each span is, within its step, counting from 0."""
+    calls = np.zeros(len(step), dtype=np.int64)
+    rows = np.flatnonzero(is_layer)
+    if len(rows):
+        order = rows[np.lexsort((rows, definition[rows], step[rows]))]
+        new = np.ones(len(order), dtype=bool)
+        new[1:] = (np.diff(step[order]) != 0) | (np.diff(definition[order]) != 0)
+        at = np.arange(len(order))
+        calls[order] = at - np.maximum.accumulate(np.where(new, at, 0))
+    return calls
+
+
+def _activations(
+    events: ProcessEvents, start: np.ndarray, definition: np.ndarray, phase: np.ndarray, spans: ThreadSpans
+) -> np.ndarray | None:
+    """What each layer held when its forward ended, on the first call of the layer in that forward."""
+    stated = [fact for fact in events.facts if "activations" in fact]
+    if not stated:
+        return None
+    values = np.full(len(start), np.nan)
+    starts, ends = spans.raw.start[spans.phase_rows], spans.raw.end[spans.phase_rows]
+    for fact in stated:
+        inside = np.flatnonzero((starts <= fact["at"]) & (fact["at"] <= ends))
+        for code, size in fact["activations"].items():
+            rows = np.flatnonzero((definition == int(code) // 2) & np.isin(phase, inside))
+            if len(rows):
+                values[rows[0]] = size
+    return values

@@ -1,0 +1,57 @@
+"""Phases of a program: their begin and end, with what the operating system counted in between."""
+
+from __future__ import annotations
+
+import os
+import resource
+from time import perf_counter_ns as now
+
+from .recorder import Recorder, Stream
+
+PAGE = resource.getpagesize()
+
+
+class Phases:
+    """Opens and closes phases on a thread's stream. Counters are those of the whole process (getrusage, statm)."""
+
+    def __init__(self, recorder: Recorder) -> None:
+        self.recorder = recorder
+        self._statm = -1
+        names = ("transfer", "forward", "loss", "backward", "optimizer")
+        self.codes = {name: recorder.define(kind="phase", name=name) for name in names}
+        define = recorder.define
+        self._faults = define(kind="value", quantity="page_faults", source="counted")
+        self._switches = define(kind="value", quantity="context_switches", source="counted")
+        self._cpu_time = define(kind="value", quantity="cpu_time", source="counted")
+        self._resident = define(kind="value", quantity="resident_memory", source="measured")
+
+    def open(self) -> None:
+        try:
+            self._statm = os.open("/proc/self/statm", os.O_RDONLY | os.O_CLOEXEC)
+        except OSError:
+            self._statm = -1
+
+    def close(self) -> None:
+        if self._statm >= 0:
+            os.close(self._statm)
+            self._statm = -1
+
+    def begin(self, stream: Stream, code: int, context: object = None) -> None:
+        """Open a phase; `context` is kept with it for whoever closes it."""
+        stream.phases.append((code, context, resource.getrusage(resource.RUSAGE_SELF)))
+        stream.push((code, now()))
+
+    def end(self, stream: Stream) -> None:
+        time = now()
+        code, _, before = stream.phases.pop()
+        usage = resource.getrusage(resource.RUSAGE_SELF)
+        stream.push((
+            self._faults, usage.ru_minflt + usage.ru_majflt - before.ru_minflt - before.ru_majflt,
+            self._switches, usage.ru_nvcsw + usage.ru_nivcsw - before.ru_nvcsw - before.ru_nivcsw,
+            self._cpu_time, round(1e9 * (usage.ru_utime + usage.ru_stime - before.ru_utime - before.ru_stime)),
+        ))  # fmt: skip
+        if self._statm >= 0:
+            stream.push((self._resident, int(os.pread(self._statm, 64, 0).split()[1]) * PAGE))
+        stream.push((code + 1, time))
+        if not stream.phases:
+            self.recorder.breathe(stream)

@@ -1,0 +1,94 @@
+"""The schedule: which steps are spent on counting operations, which are recorded in detail, which are left out.
+
+It is told what happens (a batch was fetched, a forward begins, an optimizer stepped) and knows nothing of PyTorch.
+"""
+
+from __future__ import annotations
+
+COUNTED_SHAPES = 4
+"""Steps with a new shape of input that are spent on counting; steps of further shapes have no FLOPs."""
+FORWARDS_WITHOUT_BACKWARD = 8
+"""A program that calls its model this often without a backward is not training: counting ends."""
+SAMPLED = 10
+"""Once the file has reached its cap, every tenth step is recorded in detail; at twice the cap none is."""
+
+
+class Schedule:
+    """`counting` and `detail` say how to record what comes next; `over` that observing has ended."""
+
+    def __init__(
+        self, count: bool = True, first: int = 0, last: int = 0, deadline: int = 0, size_cap: int = 0
+    ) -> None:
+        self.count = count
+        self.first = first
+        self.last = last
+        """Steps `first` up to but not including `last` are recorded in detail; `last` 0 means to the end."""
+        self.deadline = deadline
+        """On the recorder's clock, ns; 0 for none."""
+        self.size_cap = size_cap
+        self.counting = False
+        self.detail = first == 0
+        self.over = False
+        self.steps = 0
+        self.notes: list = []
+        self._shapes: dict = {}
+        self._stepped: set = set()
+        self._counted_stepped: set = set()
+        self._forwards = 0
+
+    def forward(self, shape: object, learns: bool) -> int:
+        """A forward of an outermost module begins; `learns` when a backward may follow. Returns the shape's number."""
+        number = self._shapes.get(shape)
+        new = number is None
+        if new:
+            number = self._shapes[shape] = len(self._shapes) + 1
+        if self.counting:
+            self._forwards += 1
+            if self._forwards > FORWARDS_WITHOUT_BACKWARD or not learns:
+                self.counting = False
+        if new and not self.counting and self.count and self.detail and number <= COUNTED_SHAPES:
+            self.counting = True
+            self._forwards = 1
+            self._counted_stepped = set()
+        return number
+
+    def forward_ended(self, learns: bool, now: int, written: int) -> None:
+        """A forward without a graph has no backward to wait for; in a program that never trains it is a step."""
+        if not learns:
+            self.counting = False
+            if not self._stepped:
+                self.finished(now, written)
+
+    def backward(self) -> None:
+        self._forwards = 0
+
+    def fetched(self) -> None:
+        """A batch is about to be fetched: after an optimizer step this is where the next step begins."""
+        if self.counting and self._counted_stepped:
+            self.counting = False
+
+    def stepped(self, optimizer: int, now: int, written: int) -> None:
+        """An optimizer finished its step. One that steps a second time has begun the next step."""
+        if self.counting:
+            if optimizer in self._counted_stepped:
+                self.counting = False
+            self._counted_stepped.add(optimizer)
+        if optimizer in self._stepped or not self._stepped:
+            self._stepped = set()
+            self.finished(now, written)
+        self._stepped.add(optimizer)
+
+    def finished(self, now: int, written: int) -> None:
+        """A step is over: decide about the next one."""
+        self.steps += 1
+        if self.deadline and now > self.deadline:
+            self.over = True
+            self.notes.append(f"observing ended at its time limit, after {self.steps} steps")
+        inside = self.steps >= self.first and (not self.last or self.steps < self.last)
+        if self.size_cap and written > 2 * self.size_cap:
+            inside = False
+        elif self.size_cap and written > self.size_cap:
+            inside = inside and self.steps % SAMPLED == 0
+            if not any("tenth" in note for note in self.notes):
+                self.notes.append(f"layers recorded for every tenth step only, from step {self.steps} on: size cap")
+        self.detail = inside

@@ -1,0 +1,173 @@
+"""Reads what a collector wrote: definitions, facts, and matched spans per thread, as arrays."""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+
+MAGIC = b"SONDA1\n"
+HEAD = struct.Struct("<cI")
+
+
+@dataclass
+class ProcessEvents:
+    """One process: what it defined, what it stated, and the raw pairs of each of its threads."""
+
+    definitions: list[dict[str, Any]] = field(default_factory=list)
+    facts: list[dict[str, Any]] = field(default_factory=list)
+    threads: dict[int, np.ndarray] = field(default_factory=dict)
+    """Thread id to an array of shape (events, 2): code, value."""
+    truncated: bool = False
+
+    def fact(self, key: str, default: Any = None) -> Any:
+        """The last value stated under this key."""
+        for stated in reversed(self.facts):
+            if key in stated:
+                return stated[key]
+        return default
+
+
+def read_events(path: Path) -> ProcessEvents:
+    """Read one collector's file. A record cut short by a crash ends the reading and sets `truncated`."""
+    data = path.read_bytes()
+    events = ProcessEvents()
+    if not data.startswith(MAGIC):
+        events.truncated = True
+        return events
+    blocks: dict[int, list[np.ndarray]] = {}
+    decode = msgspec.json.Decoder(dict[str, Any]).decode
+    position = len(MAGIC)
+    while position < len(data):
+        end = position + HEAD.size
+        kind, length = HEAD.unpack_from(data, position) if end <= len(data) else (b"", 0)
+        if kind not in (b"D", b"E") or end + length > len(data):
+            events.truncated = True
+            break
+        payload = memoryview(data)[end : end + length]
+        if kind == b"D":
+            record = decode(payload)
+            (events.definitions if "id" in record else events.facts).append(record)
+        else:
+            pairs = np.frombuffer(payload, dtype="<i8")
+            blocks.setdefault(int(pairs[0]), []).append(pairs[1:].reshape(-1, 2))
+        position = end + length
+    events.definitions.sort(key=lambda definition: definition["id"])
+    events.threads = {thread: np.concatenate(parts) for thread, parts in blocks.items()}
+    return events
+
+
+@dataclass(frozen=True)
+class RawSpans:
+    """Matched spans of one thread in the order they began."""
+
+    definition: np.ndarray
+    start: np.ndarray
+    end: np.ndarray
+    parent: np.ndarray
+    """Row of the span around it, -1 for none."""
+    level: np.ndarray
+    """1 for a span with no span around it."""
+    value_definition: np.ndarray
+    value: np.ndarray
+    value_row: np.ndarray
+    """For every value event: its definition, the number, and the row of the span it belongs to (-1: none)."""
+
+
+def match(pairs: np.ndarray, is_value: np.ndarray) -> RawSpans:
+    """Pair begins with ends and find parents. `is_value` says which definitions are values.
+
+    Spans that never ended (an exception, a kill) end where their parent ends, or with the last event.
+    """
+    codes, values = pairs[:, 0], pairs[:, 1]
+    value_event = is_value[codes >> 1]
+    span_events = np.flatnonzero(~value_event)
+    span_codes, times = codes[span_events], values[span_events]
+    before_value = np.searchsorted(span_events, np.flatnonzero(value_event))
+    matched = _match_nested(span_codes, times)
+    if matched is None:
+        span_codes, times, before_value = _repair(span_codes, times, before_value)
+        matched = _match_nested(span_codes, times)
+        assert matched is not None
+    begins, ends, level = matched
+    row_at = np.cumsum((span_codes & 1) == 0) - 1
+    rows = row_at[begins]
+    order = np.argsort(rows, kind="stable")
+    begins, ends, level = begins[order], ends[order], level[order]
+    parent = _last_row_at_level(level, np.arange(len(begins)), level - 1)
+    depth_after = np.cumsum(np.where(span_codes & 1, -1, 1))
+    last = before_value - 1
+    inside = last >= 0
+    value_row = np.full(len(before_value), -1, dtype=np.int64)
+    value_row[inside] = _last_row_at_level(level, row_at[last[inside]] + 1, depth_after[last[inside]])
+    return RawSpans(
+        definition=span_codes[begins] >> 1,
+        start=times[begins],
+        end=times[ends],
+        parent=parent,
+        level=level,
+        value_definition=codes[value_event] >> 1,
+        value=values[value_event],
+        value_row=value_row,
+    )
+
+
+def _match_nested(codes: np.ndarray, times: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray] | None:
+    """Positions of begins and their ends, and the level of each; None unless everything nests and is closed.
+
+    Events of one level alternate begin, end, begin, end: sorting by level puts every end behind its begin.
+    """
+    if len(codes) % 2:
+        return None
+    ending = (codes & 1).astype(bool)
+    depth = np.cumsum(np.where(ending, -1, 1))
+    level = np.where(ending, depth + 1, depth)
+    order = np.argsort(level, kind="stable")
+    begins, ends = order[0::2], order[1::2]
+    if not np.array_equal(codes[begins] + 1, codes[ends]):
+        return None
+    return begins, ends, level[begins]
+
+
+def _last_row_at_level(level: np.ndarray, before: np.ndarray, wanted: np.ndarray) -> np.ndarray:
+    """For every query, the last row before row `before` whose level is `wanted`; -1 where wanted is 0."""
+    found = np.full(len(before), -1, dtype=np.int64)
+    for which in range(1, int(level.max(initial=0)) + 1):
+        asking = np.flatnonzero(wanted == which)
+        if len(asking):
+            rows = np.flatnonzero(level == which)
+            found[asking] = rows[np.searchsorted(rows, before[asking]) - 1]
+    return found
+
+
+def _repair(
+    codes: np.ndarray, times: np.ndarray, before_value: np.ndarray
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Close what was never closed, drop ends without a begin. Slow, and only for programs that were interrupted."""
+    fixed_codes: list[int] = []
+    fixed_times: list[int] = []
+    new_position = np.zeros(len(codes) + 1, dtype=np.int64)
+    stack: list[int] = []
+    for position, (code, time) in enumerate(zip(codes.tolist(), times.tolist(), strict=True)):
+        new_position[position] = len(fixed_codes)
+        if not code & 1:
+            stack.append(code)
+        elif code - 1 in stack:
+            while stack[-1] != code - 1:
+                fixed_codes.append(stack.pop() + 1)
+                fixed_times.append(time)
+            stack.pop()
+        else:
+            continue
+        fixed_codes.append(code)
+        fixed_times.append(time)
+    new_position[len(codes)] = len(fixed_codes)
+    last = int(times.max(initial=0))
+    while stack:
+        fixed_codes.append(stack.pop() + 1)
+        fixed_times.append(last)
+    return np.array(fixed_codes, dtype=np.int64), np.array(fixed_times, dtype=np.int64), new_position[before_value]

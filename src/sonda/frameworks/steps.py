@@ -1,0 +1,161 @@
+"""Derives parts, epochs and steps from the phases of a program that announced none.
+
+A step ends with an optimizer step. An optimizer that steps a second time, or a batch that is fetched after an optimizer
+step, begins the next one; so several optimizers share a step and gradient accumulation stays inside it. A forward that
+no backward follows is a step of its own: of validation when training goes on afterwards or when its data was used
+before, of a test when it comes after the last training step, or when nothing is trained at all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True)
+class Phase:
+    """One phase of one thread. `optimizer` is set for an optimizer's own step, `loader`/`iterator` for data."""
+
+    name: str
+    start: int
+    end: int
+    optimizer: int | None = None
+    loader: int | None = None
+    iterator: int | None = None
+    learns: bool = False
+    """For a forward: the module was in training mode and gradients were on."""
+
+
+@dataclass
+class Step:
+    """Phases (positions in the sequence given) that belong together."""
+
+    part: str
+    phases: list[int]
+    start: int
+    end: int
+    iterator: int | None = None
+    loader: int | None = None
+
+
+@dataclass
+class Section:
+    """A stretch of steps of one part."""
+
+    part: str
+    steps: list[Step] = field(default_factory=list)
+
+    @property
+    def start(self) -> int:
+        return self.steps[0].start
+
+    @property
+    def end(self) -> int:
+        return self.steps[-1].end
+
+
+def derive_sections(phases: Sequence[Phase]) -> list[Section]:
+    """Group phases, given in order of time, into steps and sections. Phases of an unfinished step are left out."""
+    trains = _training_forwards(phases)
+    sections: list[Section] = []
+    for step in _split(phases, trains):
+        if not sections or sections[-1].part != step.part:
+            sections.append(Section(step.part))
+        section = sections[-1]
+        if section.steps and section.steps[-1].iterator == step.iterator:
+            # What happens between two steps of one section belongs to the later one.
+            step.start = section.steps[-1].end
+        section.steps.append(step)
+    _name_evaluations(sections)
+    return sections
+
+
+def _training_forwards(phases: Sequence[Phase]) -> set[int]:
+    """Forwards that train: a backward follows, before anything that is not part of the same pass."""
+    if not any(phase.optimizer is not None for phase in phases):
+        return set()
+    found = set()
+    waiting: list[int] = []
+    for position, phase in enumerate(phases):
+        if phase.name == "forward":
+            waiting.append(position)
+        elif phase.name == "backward":
+            found.update(waiting)
+            waiting = []
+        elif phase.name == "data":
+            # Gradients stay on in a training forward whose loss was skipped.
+            found.update(at for at in waiting if phases[at].learns)
+            waiting = []
+    found.update(at for at in waiting if phases[at].learns)
+    return found
+
+
+def _split(phases: Sequence[Phase], trains: set[int]) -> list[Step]:
+    steps: list[Step] = []
+    open_phases: list[int] = []
+    """Phases since the last step, in order."""
+    stepped: set[int] = set()
+    last_optimizer = -1
+    """Position in `open_phases` of the last optimizer step, -1 for none."""
+
+    def close(count: int, part: str) -> None:
+        """Make a step of the first `count` open phases."""
+        nonlocal open_phases, last_optimizer, stepped
+        chosen, open_phases = open_phases[:count], open_phases[count:]
+        if chosen:
+            data = next((phases[at] for at in chosen if phases[at].iterator is not None), None)
+            steps.append(
+                Step(
+                    part,
+                    chosen,
+                    phases[chosen[0]].start,
+                    phases[chosen[-1]].end,
+                    data.iterator if data else None,
+                    data.loader if data else None,
+                )
+            )
+        last_optimizer = -1
+        stepped = set()
+
+    evaluating = False
+    """An evaluating forward is open and may still be followed by its loss."""
+    for position, phase in enumerate(phases):
+        if evaluating and phase.name not in ("loss",):
+            close(len(open_phases), "evaluate")
+            evaluating = False
+        if phase.name == "data" and last_optimizer >= 0:
+            close(last_optimizer + 1, "train")
+        elif phase.optimizer is not None and phase.optimizer in stepped:
+            close(last_optimizer + 1, "train")
+        elif phase.name == "forward" and position not in trains and last_optimizer >= 0:
+            close(last_optimizer + 1, "train")
+        open_phases.append(position)
+        if phase.optimizer is not None:
+            stepped.add(phase.optimizer)
+            last_optimizer = len(open_phases) - 1
+        elif phase.name == "forward" and position not in trains:
+            evaluating = True
+    if evaluating:
+        close(len(open_phases), "evaluate")
+    elif last_optimizer >= 0:
+        close(last_optimizer + 1, "train")
+    return steps
+
+
+def _name_evaluations(sections: list[Section]) -> None:
+    """Say of each evaluating section whether it validates or tests."""
+    training = [index for index, section in enumerate(sections) if section.part == "train"]
+    last = training[-1] if training else -1
+    used: dict[int | None, int] = {}
+    for section in sections:
+        if section.part != "train":
+            loader = section.steps[0].loader
+            used[loader] = used.get(loader, 0) + 1
+    for index, section in enumerate(sections):
+        if section.part == "train":
+            continue
+        loader = section.steps[0].loader
+        again = loader is not None and used[loader] > 1
+        section.part = "validate" if training and (index < last or again) else "test"
+        for step in section.steps:
+            step.part = section.part

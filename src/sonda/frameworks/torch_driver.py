@@ -1,0 +1,151 @@
+"""Drives a task in PyTorch: warm-up, timed steps, and a step that is counted.
+
+The loops are what anybody would write; they announce their steps and passes and leave the rest to the observer.
+"""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from time import perf_counter
+from typing import TYPE_CHECKING, Any, Protocol
+
+from sonda.record.protocols import Task
+
+if TYPE_CHECKING:
+    from sonda.frameworks.collector.torch_observer import TorchObserver
+
+FEWEST_STEPS, MOST_STEPS = 5, 20
+"""Timed steps where the user did not say how many: as many of these as fit into the seconds given."""
+
+
+@dataclass(frozen=True)
+class Driving:
+    """How a task is to be driven. `seconds` bounds the timed steps where `steps` is None."""
+
+    train: bool
+    steps: int | None
+    warmup: int
+    seconds: float
+    precision: str = "float32"
+    compile: bool = False
+    channels_last: bool = False
+    workers: int = 0
+
+
+class Loop(Protocol):
+    """One step after another."""
+
+    part: str
+
+    def step(self) -> None: ...
+
+    def state(self) -> list[Any]:
+        """Tensors that exist between steps: weights, gradients, the optimizer's state."""
+
+
+def drive(task: Task, observer: TorchObserver, how: Driving) -> int:
+    """Run the task as asked; returns the number of timed steps."""
+    import torch
+
+    task.model.train(how.train)
+    if how.precision == "float64":
+        task.model.double()
+    if how.channels_last:
+        task.model.to(memory_format=torch.channels_last)
+    plain = task.model
+    if how.compile:
+        task.model = torch.compile(plain)
+    loop: Loop = _Training(task, how) if how.train else _Inference(task, how, observer)
+
+    def step() -> None:
+        with observer.span("step", loop.part):
+            loop.step()
+
+    if how.warmup:
+        with observer.span("pass", "warmup"):
+            for _ in range(how.warmup):
+                step()
+    done = 0
+    begin = perf_counter()
+    while not _enough(done, perf_counter() - begin, how):
+        step()
+        done += 1
+    # A compiled model hides its operations, so they are counted on the model itself.
+    task.model = plain
+    with observer.counted(loop.state()):
+        step()
+    return done
+
+
+def _enough(done: int, seconds: float, how: Driving) -> bool:
+    if how.steps is not None:
+        return done >= how.steps
+    return done >= MOST_STEPS or (done >= FEWEST_STEPS and seconds > how.seconds)
+
+
+class _Training:
+    part = "train"
+
+    def __init__(self, task: Task, how: Driving) -> None:
+        self.task = task
+        self.how = how
+        self.optimizer = task.optimizer()
+        self.batches = task.batches(how.workers)
+
+    def step(self) -> None:
+        inputs, target = next(self.batches)
+        inputs, target = _adapted(inputs, self.how), _adapted(target, self.how)
+        self.optimizer.zero_grad()
+        with _autocast(self.how):
+            output = self.task.model(*inputs)
+            loss = self.task.loss(output, target)
+        loss.backward()
+        self.optimizer.step()
+
+    def state(self) -> list[Any]:
+        weights = [*self.task.model.parameters(), *self.task.model.buffers()]
+        gradients = [tensor.grad for tensor in weights if tensor.grad is not None]
+        moments = [value for state in self.optimizer.state.values() for value in state.values()
+                   if hasattr(value, "untyped_storage")]  # fmt: skip
+        return [*weights, *gradients, *moments]
+
+
+class _Inference:
+    part = "test"
+
+    def __init__(self, task: Any, how: Driving, observer: TorchObserver) -> None:
+        self.task = task
+        self.how = how
+        self.observer = observer
+        task.inputs = _adapted(task.inputs, how)
+
+    def step(self) -> None:
+        with _autocast(self.how):
+            self.task.infer(self.observer.announced)
+
+    def state(self) -> list[Any]:
+        return [*self.task.model.parameters(), *self.task.model.buffers()]
+
+
+def _adapted(value: Any, how: Driving) -> Any:
+    """A batch in the precision and layout of the model."""
+    if isinstance(value, (list, tuple)):
+        return type(value)(_adapted(item, how) for item in value)
+    if not hasattr(value, "is_floating_point"):
+        return value
+    if how.precision == "float64" and value.is_floating_point():
+        value = value.double()
+    if how.channels_last and value.dim() == 4:
+        import torch
+
+        value = value.contiguous(memory_format=torch.channels_last)
+    return value
+
+
+def _autocast(how: Driving) -> AbstractContextManager[Any]:
+    if how.precision not in ("bfloat16", "float16"):
+        return nullcontext()
+    import torch
+
+    return torch.autocast("cpu", dtype=getattr(torch, how.precision))

@@ -1,0 +1,107 @@
+"""The tables of a comparison: step, phases and layers of B against A."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from sonda.analysis.comparison import ComparedRow, Comparison, PartComparison
+from sonda.analysis.summary import Value
+from sonda.report import quantities
+from sonda.report.labels import plain
+from sonda.report.table import Cell, Column, Table, build, numbers
+
+
+def verdict_words(comparison: Comparison) -> str:
+    """One sentence: how the step of B compares with that of A."""
+    if not comparison.parts:
+        return "Nothing to compare: the two sides have no part in common."
+    step = comparison.parts[0].step
+    times = f"{_amount(step.a)} to {_amount(step.b)} per step"
+    if not step.significant:
+        return f"No significant difference: {times}{_bounds(step.ratio)}."
+    return f"B is {step.text} than A: {times}{_bounds(step.ratio)}."
+
+
+def sides_words(comparison: Comparison) -> str:
+    """Which runs are A and which are B."""
+    return f"A: {_listed(comparison.a)} · B: {_listed(comparison.b)}"
+
+
+def step_and_phases_table(part: PartComparison) -> Table:
+    """The whole step and its phases."""
+    return _table([part.step, *part.phases], "", [plain(row.name) for row in [part.step, *part.phases]])
+
+
+def layers_table(rows: Sequence[ComparedRow], title: str) -> Table:
+    """These layers, in the order given."""
+    return _table(rows, title, [plain(row.path) if row.path else f"({plain(row.name)})" for row in rows])
+
+
+def changed_layers(part: PartComparison, limit: int) -> tuple[ComparedRow, ...]:
+    """The layers that changed significantly, those with the largest difference first."""
+    changed = [row for row in part.layers if row.significant]
+    return tuple(sorted(changed, key=lambda row: -abs((row.b.value or 0.0) - (row.a.value or 0.0)))[:limit])
+
+
+def one_sided_phrases(part: PartComparison, limit: int = 5) -> list[str]:
+    """`only in A: phase data`, for what cannot be compared."""
+    phrases = []
+    for side, names in (("A", part.only_a), ("B", part.only_b)):
+        if names:
+            more = f" and {len(names) - limit:,} more" if len(names) > limit else ""
+            phrases.append(f"only in {side}: {plain(', '.join(names[:limit]))}{more}")
+    return phrases
+
+
+def _table(rows: Sequence[ComparedRow], title: str, names: list[str]) -> Table:
+    unit, times = numbers([row.a for row in rows] + [row.b for row in rows])
+    return build(
+        [
+            (Column(title, right=False, path=True), [Cell(name, name, tone="name") for name in names]),
+            (Column(f"A {unit}", hint="time per step, median over runs"), times[: len(rows)]),
+            (Column(f"B {unit}", hint="time per step, median over runs"), times[len(rows) :]),
+            (
+                Column("B/A", keep=4, hint="time of B over time of A; above 1 B is slower"),
+                [_ratio(row) for row in rows],
+            ),
+            (Column("95 % interval", keep=3, hint="of B/A"), [_interval(row.ratio) for row in rows]),
+            (Column("B against A", right=False), [_judged(row) for row in rows]),
+        ],
+        "comparison",
+    )
+
+
+def _ratio(row: ComparedRow) -> Cell:
+    value = row.ratio.value
+    if value is None or not math.isfinite(value):
+        return Cell(quantities.MISSING, None, quantities.provenance(row.ratio), row.ratio.reason, "quiet")
+    return Cell(f"{value:.3f}", value, quantities.provenance(row.ratio))
+
+
+def _interval(ratio: Value) -> Cell:
+    if ratio.low is None or ratio.high is None:
+        return Cell(quantities.MISSING, None, ratio.reason, ratio.reason, "quiet")
+    return Cell(f"{ratio.low:.3f}–{ratio.high:.3f}", ratio.high - ratio.low, quantities.provenance(ratio))
+
+
+def _judged(row: ComparedRow) -> Cell:
+    if not row.significant:
+        return Cell(plain(row.text), 0.0, tone="quiet")
+    change = (row.ratio.value or 1.0) - 1
+    return Cell(plain(row.text), change, tone="bad" if change > 0 else "good")
+
+
+def _bounds(ratio: Value) -> str:
+    if ratio.low is None or ratio.high is None:
+        return f" ({plain(ratio.reason)})" if ratio.reason else ""
+    return f", {ratio.value:.3f} of the time (95 %: {ratio.low:.3f}–{ratio.high:.3f})"
+
+
+def _listed(runs: Sequence[str]) -> str:
+    shown = ", ".join(plain(run) for run in runs[:3])
+    return shown + (f" and {len(runs) - 3:,} more" if len(runs) > 3 else "")
+
+
+def _amount(value: Value) -> str:
+    return quantities.amount(value.value, value.unit)

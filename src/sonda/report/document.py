@@ -1,0 +1,220 @@
+"""Documents: summaries, comparisons and listings as plain JSON values, for `--json`.
+
+Every number stands under its metric's name, `quantity:source`, with unit and source; a missing one has `value` null and
+its reason.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import fields, is_dataclass
+from typing import Any
+
+from sonda.analysis.comparison import ComparedRow, Comparison
+from sonda.analysis.summary import Cost, LayerRow, PartSummary, PhaseRow, Remedy, Summary, Value, Verdict
+from sonda.report.listing import RunRow
+
+SCHEMA = 1
+"""Version of these documents."""
+
+Document = dict[str, Any]
+
+
+def to_document(summary: Summary) -> Document:
+    """A summary as a JSON object."""
+    return {
+        "schema": SCHEMA,
+        "kind": "summary",
+        "run": summary.run,
+        "title": summary.title,
+        "subtitle": summary.subtitle,
+        "status": summary.status,
+        "verdicts": [_verdict(verdict) for verdict in summary.verdicts],
+        "parts": [_part(part) for part in summary.parts],
+        "ceilings": plain_data(summary.ceilings),
+        "warnings": list(summary.warnings),
+        "notes": list(summary.notes),
+    }
+
+
+def summaries_document(summaries: Sequence[Summary]) -> Document:
+    """Several runs side by side."""
+    return {"schema": SCHEMA, "kind": "summaries", "summaries": [to_document(summary) for summary in summaries]}
+
+
+def comparison_document(comparison: Comparison) -> Document:
+    """B against A."""
+    return {
+        "schema": SCHEMA,
+        "kind": "comparison",
+        "a": list(comparison.a),
+        "b": list(comparison.b),
+        "slowdown": value_document(comparison.slowdown),
+        "parts": [
+            {
+                "name": part.name,
+                "step": _compared(part.step),
+                "phases": [_compared(row) for row in part.phases],
+                "layers": [_compared(row) for row in part.layers],
+                "only_a": list(part.only_a),
+                "only_b": list(part.only_b),
+            }
+            for part in comparison.parts
+        ],
+        "warnings": list(comparison.warnings),
+        "notes": list(comparison.notes),
+    }
+
+
+def runs_document(rows: Sequence[RunRow], damaged: Sequence[str] = ()) -> Document:
+    """The listing of a store."""
+    listed = [
+        {
+            "run": row.id,
+            "created": row.created,
+            "workload": row.workload,
+            "target": row.target,
+            "status": row.status,
+            "verdict": row.verdict or None,
+            "tags": list(row.tags),
+            "metrics": metrics({"step_time": row.step}),
+        }
+        for row in rows
+    ]
+    return {"schema": SCHEMA, "kind": "runs", "runs": listed, "damaged": list(damaged)}
+
+
+def checks_document(checks: Sequence[tuple[str, str, str, str]]) -> Document:
+    """Checks as (name, state, detail, remedy)."""
+    names = ("name", "state", "detail", "remedy")
+    return {"schema": SCHEMA, "kind": "doctor", "checks": [dict(zip(names, row, strict=True)) for row in checks]}
+
+
+def metrics(values: Mapping[str, Value]) -> Document:
+    """Values by metric name: `{"flops:nominal": {"value": 14.1e9, "unit": "FLOP", "source": "nominal"}}`."""
+    return {_metric_name(name, value): value_document(value) for name, value in values.items()}
+
+
+def value_document(value: Value) -> Document:
+    """One number with unit and source; interval and reason only where there is one."""
+    document: Document = {"value": _finite(value.value), "unit": value.unit, "source": value.source}
+    if value.low is not None and value.high is not None:
+        document |= {"low": _finite(value.low), "high": _finite(value.high)}
+    if value.reason:
+        document["reason"] = value.reason
+    elif value.value is not None and document["value"] is None:
+        document["reason"] = "not a finite number"
+    return document
+
+
+def plain_data(value: Any) -> Any:
+    """The same data in JSON's own types: dataclasses as objects, tuples as arrays, numbers without NaN."""
+    if isinstance(value, Value):
+        return value_document(value)
+    if is_dataclass(value) and not isinstance(value, type):
+        return {field.name: plain_data(getattr(value, field.name)) for field in fields(value)}
+    if isinstance(value, Mapping):
+        return {str(key): plain_data(item) for key, item in value.items()}
+    if isinstance(value, list | tuple | set | frozenset):
+        return [plain_data(item) for item in value]
+    if value is None or isinstance(value, str | bool | int):
+        return value
+    if hasattr(value, "item"):  # numpy's scalars
+        return plain_data(value.item())
+    return _finite(value) if isinstance(value, float) else str(value)
+
+
+def _part(part: PartSummary) -> Document:
+    return {
+        "name": part.name,
+        "steps": part.steps,
+        "warmup": part.warmup,
+        "noise": _finite(part.noise),
+        "metrics": metrics(
+            {
+                "step_time": part.step,
+                "samples_per_second": part.samples_per_second,
+                "tokens_per_second": part.tokens_per_second,
+            }
+        ),
+        "phases": [_phase(row) for row in part.phases],
+        "layers": [_layer(row) for row in part.layers],
+        "step_durations": {"unit": "ns", "source": "measured", "values": plain_data(part.durations)},
+        "phase_durations": {"unit": "ns", "source": "measured", "values": plain_data(part.phase_steps)},
+    }
+
+
+def _phase(row: PhaseRow) -> Document:
+    found = {**_cost_values(row.cost), "peak_memory": row.peak_memory}
+    counters = {column: value_document(value) for column, value in row.counters.items()}
+    return {
+        "name": row.name,
+        "share": _finite(row.cost.share),
+        "bound": row.cost.bound or None,
+        "metrics": metrics(found) | counters,
+    }
+
+
+def _layer(row: LayerRow) -> Document:
+    found = {
+        "forward_time": row.forward,
+        "backward_time": row.backward,
+        "own_time": row.own,
+        **_cost_values(row.cost),
+        "activations": row.activations,
+    }
+    return {
+        "path": row.path,
+        "name": row.name,
+        "depth": row.depth,
+        "leaf": row.leaf,
+        "calls": row.calls,
+        "share": _finite(row.cost.share),
+        "bound": row.cost.bound or None,
+        "metrics": metrics(found),
+    }
+
+
+def _cost_values(cost: Cost) -> dict[str, Value]:
+    return {
+        "time": cost.time,
+        "flops": cost.flops,
+        "bytes": cost.bytes,
+        "achieved": cost.achieved,
+        "bandwidth": cost.bandwidth,
+        "roof": cost.roof,
+        "operations": cost.operations,
+    }
+
+
+def _compared(row: ComparedRow) -> Document:
+    return {
+        "name": row.name,
+        "path": row.path,
+        "significant": bool(row.significant),
+        "text": row.text,
+        "metrics": metrics({"time_a": row.a, "time_b": row.b, "ratio": row.ratio}),
+    }
+
+
+def _verdict(verdict: Verdict) -> Document:
+    return {
+        "kind": verdict.kind,
+        "sentence": verdict.sentence,
+        "evidence": {name: value_document(value) for name, value in verdict.evidence.items()},
+        "remedies": [_remedy(remedy) for remedy in verdict.remedies],
+    }
+
+
+def _remedy(remedy: Remedy) -> Document:
+    speedup = None if remedy.speedup is None else value_document(remedy.speedup)
+    return {"text": remedy.text, "options": list(remedy.options), "speedup": speedup}
+
+
+def _metric_name(name: str, value: Value) -> str:
+    return f"{name}:{value.source}" if value.source else name
+
+
+def _finite(value: float | None) -> float | None:
+    return value if value is not None and math.isfinite(value) else None

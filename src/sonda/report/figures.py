@@ -1,0 +1,278 @@
+"""The figures of a page, as plain Plotly descriptions: `data` and `layout` without colours of the theme.
+
+The page's script adds background, grid and text colours for light and dark. All text is escaped, because Plotly reads
+tags in labels.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from sonda.analysis.summary import LayerRow, PartSummary, Summary, Value
+from sonda.report import quantities
+from sonda.report.labels import markup
+from sonda.report.summary_tables import layer_hint, layer_name
+from sonda.report.tree import Node
+
+Figure = dict[str, Any]
+
+BOUND_COLORS = {
+    "compute": "#3f7fbf", "memory": "#c98a2b", "overhead": "#c2554d", "input": "#8a5fb0", "": "#8d949c",
+}  # fmt: skip
+PHASE_COLORS = {
+    "data": "#8a5fb0", "transfer": "#b06f9e", "forward": "#3f7fbf", "prefill": "#3f7fbf", "decode": "#63a6c9",
+    "loss": "#5aa39a", "backward": "#2f5d8c", "optimizer": "#c98a2b", "communicate": "#c2554d", "other": "#a3a9b0",
+}  # fmt: skip
+SPARE_COLORS = ("#6b9e4f", "#9b7e5a", "#4f8f8f", "#a0557a")
+
+MOST_BARS = 200
+MOST_STEPS = 4000
+MOST_POINTS = 2000
+
+
+def phases_over_steps(part: PartSummary) -> Figure | None:
+    """Time of every phase in every step, stacked, warm-up shaded; None where no step was seen.
+
+    Long runs are drawn as areas, and beyond 4,000 steps as means of neighbouring steps, said in the axis title.
+    """
+    if not part.durations:
+        return None
+    count = len(part.durations)
+    group = math.ceil(count / MOST_STEPS)
+    scale = quantities.common_scale(part.durations, "ns")
+    bars = count <= MOST_BARS
+    positions = [start + 1 + (min(group, count - start) - 1) / 2 for start in range(0, count, group)]
+    data = []
+    for index, (name, values) in enumerate(part.phase_steps.items()):
+        heights = _means([value / scale.factor for value in values], group)
+        color = phase_color(name, index)
+        shape = (
+            {"type": "bar", "marker": {"color": color, "line": {"width": 0}}}
+            if bars
+            else {"type": "scatter", "mode": "none", "stackgroup": "steps", "fillcolor": color}
+        )
+        hover = f"{markup(name)} %{{y:.4~g}} {scale.unit} (measured)<extra>step %{{x:.0f}}</extra>"
+        data.append({**shape, "name": markup(name), "x": positions, "y": heights, "hovertemplate": hover})
+    title = "step" if group == 1 else f"step (means of {group} neighbours)"
+    layout: Figure = {
+        "barmode": "stack",
+        "bargap": 0.08 if bars else 0,
+        "showlegend": True,
+        "xaxis": {"title": {"text": title}, "range": [0.5, count + 0.5], "tickformat": "d"},
+        # Room above the bars for the word over the warm-up.
+        "yaxis": {"title": {"text": f"time, {scale.unit}"}, "range": [0, 1.15 * max(part.durations) / scale.factor]},
+        "legend": {"orientation": "h", "y": 1.02, "yanchor": "bottom", "traceorder": "normal"},
+        "height": 340,
+    }
+    if count < 12:
+        layout["xaxis"]["dtick"] = 1
+    if part.warmup:
+        layout["shapes"] = [
+            {"type": "rect", "xref": "x", "yref": "paper", "x0": 0.5, "x1": part.warmup + 0.5, "y0": 0, "y1": 1,
+             "fillcolor": "#8d949c", "opacity": 0.22, "line": {"width": 0}, "layer": "above"}
+        ]  # fmt: skip
+        layout["annotations"] = [
+            {"x": (part.warmup + 1) / 2, "y": 1, "xref": "x", "yref": "paper", "yanchor": "top",
+             "text": "warm-up", "showarrow": False, "font": {"size": 11}}
+        ]  # fmt: skip
+    return {"data": data, "layout": layout}
+
+
+def icicle(views: dict[str, tuple[Node, ...]]) -> Figure | None:
+    """The layer tree by time, None without layers; a folded node names the view that unfolds it."""
+    if not any(views.values()):
+        return None
+    deepest = 1 + max(node.depth for nodes in views.values() for node in nodes)
+    return {
+        "data": [],
+        "views": {name: _icicle_trace(nodes) for name, nodes in views.items()},
+        "layout": {"height": 60 + 85 * min(deepest, 6), "margin": {"l": 4, "r": 4, "t": 8, "b": 8}},
+    }
+
+
+def roofline(rows: Sequence[LayerRow], lines: Sequence[tuple[str, Value]]) -> Figure | None:
+    """Leaves as points under the ceilings, both axes logarithmic; None where no leaf has FLOPs, bytes and time.
+
+    `lines` are the ceilings as (name, value): FLOP/s are flat roofs, B/s are slopes. Points are sized by time.
+    """
+    points = [row for row in rows if row.leaf and _positive(row.cost.flops, row.cost.bytes, row.cost.achieved)]
+    points = sorted(points, key=lambda row: -(row.cost.time.value or 0.0))[:MOST_POINTS]
+    if not points:
+        return None
+    intensity = [(row.cost.flops.value or 0.0) / (row.cost.bytes.value or 1.0) for row in points]
+    achieved = [row.cost.achieved.value or 0.0 for row in points]
+    longest = max(row.cost.time.value or 0.0 for row in points) or 1.0
+    data = _ceilings(lines, min(intensity), max(intensity))
+    across = _span([*intensity, *(x for line in data for x in line["x"])])
+    upright = _span([*achieved, *(y for line in data for y in line["y"])])
+    for bound, color in BOUND_COLORS.items():
+        chosen = [index for index, row in enumerate(points) if (row.cost.bound or "") == bound]
+        if not chosen:
+            continue
+        data.append({
+            "type": "scatter", "mode": "markers", "name": f"{bound}-bound" if bound else "no clear bound",
+            "x": [intensity[index] for index in chosen],
+            "y": [points[index].cost.achieved.value for index in chosen],
+            # The area is the time; 5 px keeps the smallest visible.
+            "marker": {"color": color, "opacity": 0.75, "line": {"width": 1, "color": "rgba(255,255,255,.6)"},
+                       "size": [5 + 25 * math.sqrt((points[i].cost.time.value or 0.0) / longest) for i in chosen]},
+            "text": [_layer_words(points[index]) for index in chosen],
+            "hovertemplate": "%{text}<br>intensity %{x:.3~g} FLOP/B, derived<extra></extra>",
+        })  # fmt: skip
+    layout = {
+        "xaxis": {"type": "log", "title": {"text": "intensity, FLOP per byte (nominal)"}, **_ticks(across, "1")},
+        "yaxis": {"type": "log", "title": {"text": "achieved"}, **_ticks(upright, "FLOP/s")},
+        "legend": {"orientation": "h", "y": 1.02, "yanchor": "bottom"},
+        "height": 440,
+    }
+    return {"data": data, "layout": layout}
+
+
+def phase_bars(summaries: Sequence[Summary], names: Sequence[str]) -> Figure | None:
+    """Median time of every phase, one stacked bar per run; None where no run has phases."""
+    parts = [summary.parts[0] if summary.parts else None for summary in summaries]
+    phases = list(dict.fromkeys(row.name for part in parts if part for row in part.phases))
+    if not phases:
+        return None
+    times = [{row.name: row.cost.time for row in part.phases} if part else {} for part in parts]
+    scale = quantities.common_scale((part.step.value for part in parts if part), "ns")
+    # Equal names would be stacked into one bar, so bars stand at their positions and names label the ticks.
+    places = list(range(len(names)))
+    data = []
+    for index, phase in enumerate(phases):
+        values = [known.get(phase) for known in times]
+        data.append({
+            "type": "bar", "orientation": "h", "name": markup(phase), "y": places,
+            "x": [value.value / scale.factor if value and value.value is not None else None for value in values],
+            "marker": {"color": phase_color(phase, index)},
+            "hovertext": [f"{markup(phase)}: {markup(quantities.provenance(value))}" for value in values],
+            "hoverinfo": "text",
+        })  # fmt: skip
+    layout = {
+        "barmode": "stack",
+        "xaxis": {"title": {"text": f"median time per step, {scale.unit}"}, "rangemode": "tozero"},
+        "yaxis": {"tickvals": places, "ticktext": [markup(name) for name in names], "autorange": "reversed",
+                  "automargin": True},
+        "legend": {"orientation": "h", "y": 1.02, "yanchor": "bottom", "traceorder": "normal"},
+        "height": 130 + 46 * len(names),
+    }  # fmt: skip
+    return {"data": data, "layout": layout}
+
+
+def phase_color(name: str, index: int) -> str:
+    """The colour of a phase, the same in every figure."""
+    return PHASE_COLORS.get(name, SPARE_COLORS[index % len(SPARE_COLORS)])
+
+
+def _icicle_trace(nodes: Sequence[Node]) -> Figure:
+    return {
+        "type": "icicle",
+        "ids": [node.id for node in nodes],
+        "parents": [node.parent for node in nodes],
+        "labels": [markup(node.label) for node in nodes],
+        # Own times, so that a parent is as wide as its children and its own code together; medians of parents need not
+        # equal the sums of medians.
+        "values": [node.own for node in nodes],
+        "branchvalues": "remainder",
+        "marker": {"colors": [_node_color(node) for node in nodes], "line": {"width": 1}},
+        "hovertext": [_layer_words(node.row) if node.row else _folded_words(node) for node in nodes],
+        "hoverinfo": "text",
+        "textinfo": "label+percent root",
+        "customdata": [node.view for node in nodes],
+        "tiling": {"orientation": "v"},
+        "pathbar": {"visible": True, "thickness": 22},
+        "maxdepth": 8,
+        "leaf": {"opacity": 1},
+        "sort": False,
+    }
+
+
+def _node_color(node: Node) -> str:
+    if node.row is None:
+        return BOUND_COLORS[""]
+    return BOUND_COLORS.get(node.row.cost.bound, BOUND_COLORS[""])
+
+
+def _folded_words(node: Node) -> str:
+    action = "<br>click to unfold" if node.view else ""
+    return f"{node.folded:,} layers, {quantities.amount(node.own, 'ns')} per step, derived{action}"
+
+
+def _layer_words(row: LayerRow) -> str:
+    """Everything about a layer, one line each, for the hover box."""
+    cost = row.cost
+    lines = [
+        f"<b>{markup(layer_name(row))}</b>",
+        markup(layer_hint(row)),
+        f"forward {markup(quantities.provenance(row.forward))}",
+        f"backward {markup(quantities.provenance(row.backward))}",
+        f"{quantities.percent(cost.share, 1)} % of the step, derived",
+        f"FLOPs {markup(quantities.provenance(cost.flops))}",
+        f"achieved {markup(quantities.provenance(cost.achieved))}",
+    ]
+    if quantities.known(cost.roof):
+        bound = f", {cost.bound}-bound" if cost.bound else ""
+        lines.append(f"{quantities.percent(cost.roof.value)} % of roof, {cost.roof.source}{markup(bound)}")
+    return "<br>".join(lines)
+
+
+def _ceilings(lines: Sequence[tuple[str, Value]], least: float, most: float) -> list[Figure]:
+    peaks = [(name, value) for name, value in lines if value.unit == "FLOP/s" and _positive(value)]
+    slopes = [(name, value) for name, value in lines if value.unit == "B/s" and _positive(value)]
+    if not peaks or not slopes:
+        return []
+    top = max(value.value or 0.0 for _, value in peaks)
+    steepest = max(value.value or 0.0 for _, value in slopes)
+    ridges = [top / (value.value or 1.0) for _, value in slopes]
+    left, right = min(least, *ridges) / 2, max(most, *ridges) * 2
+    drawn: list[Figure] = []
+    for name, value in peaks:
+        height = value.value or 0.0
+        drawn.append(_line(name, value, [height / steepest, right], [height, height]))
+    for name, value in slopes:
+        speed = value.value or 0.0
+        drawn.append(_line(name, value, [left, top / speed], [left * speed, top]))
+    return drawn
+
+
+def _span(values: Sequence[float]) -> tuple[float, float]:
+    """The ends of a logarithmic axis that holds these values with some room, at least one decade long."""
+    low, high = min(values) / 1.6, max(values) * 1.9
+    short = math.sqrt(max(1.0, 10 / (high / low)))
+    return low / short, high * short
+
+
+def _ticks(ends: tuple[float, float], unit: str) -> Figure:
+    """Range and labels of a logarithmic axis: 1, 2, 5 of each decade, or only 1 where there are many decades."""
+    low, high = math.log10(ends[0]), math.log10(ends[1])
+    digits = (1, 2, 5) if high - low < 3 else (1,)
+    values = [digit * 10.0**decade for decade in range(math.floor(low), math.ceil(high) + 1) for digit in digits]
+    shown = [value for value in values if ends[0] <= value <= ends[1]]
+    texts = [f"{value / (scale := quantities.own_scale(value, unit)).factor:g} {scale.unit}".strip() for value in shown]
+    return {"range": [low, high], "tickvals": shown, "ticktext": texts}
+
+
+def _line(name: str, value: Value, x: list[float], y: list[float]) -> Figure:
+    label = f"{markup(name)} {markup(quantities.amount(value.value, value.unit))}"
+    return {
+        "type": "scatter", "mode": "lines+text", "name": label, "x": x, "y": y, "showlegend": False,
+        # Flat roofs are labelled where they end, slopes where they begin.
+        "text": [label, ""] if x[0] * 1.0001 < x[1] and y[0] != y[1] else ["", label],
+        "textposition": "bottom right" if y[0] != y[1] else "top left",
+        "line": {"width": 2, "dash": "solid" if value.source == "measured" else "dash"}, "meta": "ceiling",
+        "hovertemplate": f"{markup(name)}: {markup(quantities.provenance(value))}<extra></extra>",
+    }  # fmt: skip
+
+
+def _means(values: list[float], group: int) -> list[float]:
+    if group == 1:
+        return values
+    return [
+        sum(chunk) / len(chunk) for start in range(0, len(values), group) if (chunk := values[start : start + group])
+    ]
+
+
+def _positive(*values: Value) -> bool:
+    return all(quantities.known(value) and (value.value or 0.0) > 0 for value in values)

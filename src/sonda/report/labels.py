@@ -1,0 +1,55 @@
+"""Labels: names that came from outside, made harmless for the place where they are shown.
+
+Module names, commands and file names are data. On a terminal they must not move the cursor or change colours, in a page
+they must not become elements or scripts.
+"""
+
+from __future__ import annotations
+
+import html
+import json
+import math
+import unicodedata
+from typing import Any
+
+_HIDDEN = {"Cc", "Cf", "Cs", "Zl", "Zp"}
+"""Unicode categories that draw nothing and may act instead: control codes, direction overrides, line separators."""
+
+
+def plain(text: str) -> str:
+    """The text on one line, with every character that would act instead of being drawn shown as `�`."""
+    if text.isascii() and text.isprintable():
+        return text
+    spaced = text.replace("\r\n", " ").replace("\n", " ").replace("\t", " ")
+    return "".join("\ufffd" if unicodedata.category(char) in _HIDDEN else char for char in spaced)
+
+
+def markup(text: str) -> str:
+    """The text for HTML, in elements, in quoted attributes and in Plotly's labels, which read tags too."""
+    return html.escape(plain(text), quote=True)
+
+
+def script_data(value: Any) -> str:
+    """JSON that may stand inside a `<script>` element: nothing in it can end the element or open a comment.
+
+    NaN and infinity become null, because JSON has no word for them.
+    """
+    text = json.dumps(_finite(value), ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    for char in "<>&\u2028\u2029":
+        text = text.replace(char, f"\\u{ord(char):04x}")
+    return text
+
+
+def shortened(text: str, width: int) -> str:
+    """At most `width` characters, cut in front, because the end of a module path tells more than its beginning."""
+    return text if len(text) <= width else "…" + text[len(text) - width + 1 :]
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, dict):
+        return {key: _finite(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(item) for item in value]
+    return value

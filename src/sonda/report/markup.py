@@ -1,0 +1,49 @@
+"""Tables as HTML, for the page and for notebooks. Everything from outside is escaped here."""
+
+from __future__ import annotations
+
+from sonda.report.labels import markup
+from sonda.report.table import Cell, Column, Table
+
+
+def table_html(table: Table, classes: str = "") -> str:
+    """A table whose cells carry their sort key and a tooltip with source and interval."""
+    head = "".join(_head(column, index) for index, column in enumerate(table.columns))
+    attributes = table.attributes or ({},) * len(table.rows)
+    body = "\n".join(
+        f"<tr{_attributes(extra)}>"
+        + "".join(
+            _field(cell, column, index) for index, (cell, column) in enumerate(zip(row, table.columns, strict=True))
+        )
+        + "</tr>"
+        for row, extra in zip(table.rows, attributes, strict=True)
+    )
+    reasons = "".join(
+        f"<li>– {markup(', '.join(name or 'value' for name in names))}: {markup(reason)}</li>"
+        for reason, names in table.reasons().items()
+    )
+    notes = f'<ul class="reasons">{reasons}</ul>' if reasons else ""
+    return (
+        f'<div class="scroll"><table class="{markup(classes)}">\n<thead><tr>{head}</tr></thead>\n'
+        f"<tbody>\n{body}\n</tbody></table></div>{notes}"
+    )
+
+
+def _head(column: Column, index: int) -> str:
+    align = "number" if column.right else "word"
+    hint = f' title="{markup(column.hint)}"' if column.hint else ""
+    return f'<th scope="col" class="{align}" data-column="{index}"{hint}>{markup(column.name)}</th>'
+
+
+def _field(cell: Cell, column: Column, index: int) -> str:
+    align = "number" if column.right else "word"
+    tone = f" {cell.tone}" if cell.tone else ""
+    order = "" if cell.order is None else f' data-order="{markup(str(cell.order))}"'
+    hint = f' title="{markup(cell.hint)}"' if cell.hint else ""
+    element = "th scope='row'" if index == 0 else "td"
+    close = "th" if index == 0 else "td"
+    return f'<{element} class="{align}{tone}"{order}{hint}>{markup(cell.text)}</{close}>'
+
+
+def _attributes(extra: dict[str, str]) -> str:
+    return "".join(f' data-{name}="{markup(value)}"' for name, value in extra.items())

@@ -1,0 +1,92 @@
+"""The page: one HTML file with everything inside, that needs no network and sends nothing.
+
+A content security policy in the page forbids every outside request, so this holds whatever a name contains.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from importlib import resources
+from pathlib import Path
+
+from sonda.analysis.comparison import Comparison
+from sonda.analysis.summary import Summary
+from sonda.record.run import Run
+from sonda.report.labels import markup, script_data
+from sonda.report.output import whole_file
+from sonda.report.sections import Section, comparison_section, run_section, side_by_side_section
+from sonda.report.summary_tables import column_names
+from sonda.version import VERSION
+
+POLICY = "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data: blob:"
+
+
+def write_page(
+    path: Path,
+    summaries: Sequence[Summary],
+    runs: Sequence[Run] | None = None,
+    comparison: Comparison | None = None,
+) -> Path:
+    """Write one self-contained page about these runs; returns its path.
+
+    `runs`, in the order of the summaries, add what `run.json` knows: versions, probes, command. Raises SondaError when
+    the file cannot be written; nothing is left behind then.
+    """
+    text = page_text(summaries, runs, comparison)
+    with whole_file(path) as stream:
+        stream.write(text.encode("utf-8"))
+    return path
+
+
+def page_text(
+    summaries: Sequence[Summary],
+    runs: Sequence[Run] | None = None,
+    comparison: Comparison | None = None,
+) -> str:
+    """The page as text, about 5 MB, most of it Plotly."""
+    from plotly.offline import get_plotlyjs
+
+    names = column_names(summaries)
+    sections: list[Section] = []
+    if comparison is not None:
+        sections.append(comparison_section(comparison))
+    if len(summaries) > 1:
+        sections.append(side_by_side_section(summaries, names))
+    infos = [run.info for run in runs] if runs else [None] * len(summaries)
+    for index, (summary, name, info) in enumerate(zip(summaries, names, infos, strict=True)):
+        sections.append(run_section(summary, name, index, info, alone=len(sections) == 0 and len(summaries) == 1))
+    figures = [figure for section in sections for figure in section.figures]
+    title = summaries[0].title if summaries else "Sonda"
+    links = "".join(f'<a href="#{section.place}">{markup(section.name)}</a>' for section in sections)
+    body = "\n".join(f'<section id="{section.place}">\n{section.html}\n</section>' for section in sections)
+    return f"""<!DOCTYPE html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta http-equiv="Content-Security-Policy" content="{POLICY}">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<meta name="generator" content="Sonda {markup(VERSION)}">
+<title>{markup(title)} · Sonda</title>
+<style>
+{_asset("page.css")}</style>
+</head>
+<body>
+<header>{f"<nav>{links}</nav>" if len(sections) > 1 else ""}</header>
+<main>
+{body}
+</main>
+<footer>Made by Sonda {markup(VERSION)}. Hover over a number for its source and interval; – is missing, with its reason
+below. <noscript>Figures and sorting need scripts, which are switched off here.</noscript></footer>
+<script type="application/json" id="figures">{script_data(figures)}</script>
+<script>
+{get_plotlyjs()}
+</script>
+<script>
+{_asset("page.js")}</script>
+</body>
+</html>
+"""
+
+
+def _asset(name: str) -> str:
+    return resources.files("sonda.report").joinpath("assets", name).read_text(encoding="utf-8")

@@ -1,0 +1,149 @@
+"""Quantities as words: the one place where a number gets its unit, its scale and its digits."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from sonda.analysis.summary import Value
+from sonda.record.quantity import SOURCES
+
+MISSING = "–"
+
+_TIMES = (("ns", 1.0), ("µs", 1e3), ("ms", 1e6), ("s", 1e9))
+_PREFIXES = (("", 1.0), ("k", 1e3), ("M", 1e6), ("G", 1e9), ("T", 1e12), ("P", 1e15))
+_PREFIXED = ("B", "B/s", "FLOP", "FLOP/s", "cycle")
+_SMALL = (("µJ", 1e-6), ("mJ", 1e-3), ("J", 1.0), ("kJ", 1e3), ("MJ", 1e6))
+
+
+@dataclass(frozen=True)
+class Scale:
+    """A unit as shown, and how many of the kept unit it stands for."""
+
+    unit: str
+    factor: float
+
+
+def scales(unit: str) -> tuple[Scale, ...]:
+    """The scales in which a unit may be shown, smallest first."""
+    if unit == "ns":
+        return tuple(Scale(name, factor) for name, factor in _TIMES)
+    if unit == "J":
+        return tuple(Scale(name, factor) for name, factor in _SMALL)
+    if unit in _PREFIXED:
+        return tuple(Scale(prefix + unit, factor) for prefix, factor in _PREFIXES)
+    return (Scale("" if unit == "1" else unit, 1.0),)
+
+
+def common_scale(values: Iterable[float | None], unit: str) -> Scale:
+    """One scale for a whole column.
+
+    The largest in which the smallest number still has a visible digit, as long as the largest stays below 10,000.
+    """
+    sizes = [abs(value) for value in values if value is not None and math.isfinite(value) and value != 0]
+    choice = scales(unit)
+    if not sizes or len(choice) == 1:
+        return next((scale for scale in choice if scale.factor == 1.0), choice[0])
+    top, bottom = max(sizes), min(sizes)
+    # 999.5 ms would be written 1,000 ms, so the step to the next scale is taken half a digit early.
+    fitting = [scale for scale in choice if 0.9995 <= top / scale.factor < 10_000]
+    if not fitting:
+        return choice[0] if top < choice[0].factor else choice[-1]
+    return next((scale for scale in reversed(fitting) if bottom / scale.factor >= 0.1), fitting[-1])
+
+
+def decimals_for(sizes: Sequence[float]) -> int:
+    """Decimals that a column of these scaled sizes needs: three digits for the largest, one digit for small ones."""
+    top = max(sizes, default=0.0)
+    if top >= 99.95:
+        return 1 if any(0 < size < 9.95 for size in sizes) else 0
+    return 1 if top >= 9.995 else 2
+
+
+def fixed(value: float, decimals: int) -> str:
+    """`1,204.5`; a number too small for these decimals is `<0.1`, never 0."""
+    text = f"{value:,.{decimals}f}"
+    if value != 0 and float(text.replace(",", "")) == 0:
+        least = f"{10.0**-decimals:.{decimals}f}"
+        return f"<{least}" if value > 0 else f">-{least}"
+    return text
+
+
+def number(value: float) -> str:
+    """Three significant digits without exponent: `1,204`, `40.2`, `0.0312`. Large whole numbers keep all digits."""
+    if value == 0:
+        return "0"
+    rounded = float(f"{value:.3g}")
+    if abs(rounded) >= 100:
+        return f"{value:,.0f}"
+    if abs(rounded) < 1e-6:
+        return f"{value:.2e}"
+    decimals = 2 - math.floor(math.log10(abs(rounded)))
+    return f"{value:.{decimals}f}"
+
+
+def amount(value: float | None, unit: str) -> str:
+    """A number on its own with its unit: `402 ms`, `1.90 GB`, `1,204`; missing is `–`."""
+    if value is None or not math.isfinite(value):
+        return MISSING
+    if unit == "1" and value == round(value):
+        return f"{value:,.0f}"
+    scale = scales(unit)[0] if value == 0 else own_scale(value, unit)
+    return f"{number(value / scale.factor)} {scale.unit}".rstrip()
+
+
+def column(values: Sequence[Value]) -> tuple[Scale, list[str]]:
+    """A column's scale and its texts, all with the same unit and decimals."""
+    unit = next((value.unit for value in values if known(value)), values[0].unit if values else "1")
+    scale = common_scale((value.value for value in values), unit)
+    scaled = [value.value / scale.factor if value.value is not None and known(value) else None for value in values]
+    whole = unit == "1" and all(size is None or size == round(size) for size in scaled)
+    decimals = 0 if whole else decimals_for([abs(size) for size in scaled if size is not None])
+    return scale, [MISSING if size is None else fixed(size, decimals) for size in scaled]
+
+
+def percent(share: float | None, decimals: int = 0) -> str:
+    """0.318 as `31.8`, without the sign."""
+    return MISSING if share is None or not math.isfinite(share) else fixed(100 * share, decimals)
+
+
+def known(value: Value | None) -> bool:
+    """Whether there is a number at all."""
+    return value is not None and value.value is not None and math.isfinite(value.value)
+
+
+def half_width(value: Value) -> float | None:
+    """Half of the 95 % interval relative to the value, or None where there is no interval."""
+    if not value.value or value.low is None or value.high is None:
+        return None
+    return (value.high - value.low) / 2 / abs(value.value)
+
+
+def factor(value: Value) -> str:
+    """A ratio of times: `1.12x (measured, ±2 %)`; missing: its reason."""
+    if not known(value) or value.value is None:
+        return value.reason or MISSING
+    spread = half_width(value)
+    interval = f", ±{fixed(100 * spread, 0 if spread >= 0.0095 else 1)} %" if spread is not None else ""
+    return f"{value.value:.2f}x ({value.source}{interval})"
+
+
+def provenance(value: Value | None) -> str:
+    """What a tooltip says: the number with its unit, its source and its interval, or why there is none."""
+    if value is None:
+        return ""
+    if not known(value):
+        return f"missing: {value.reason}" if value.reason else "missing"
+    meaning = SOURCES.get(value.source, "")
+    text = f"{amount(value.value, value.unit)}, {value.source}" + (f" ({meaning})" if meaning else "")
+    if value.low is not None and value.high is not None:
+        text += f"; 95 % interval {amount(value.low, value.unit)} to {amount(value.high, value.unit)}"
+    return text
+
+
+def own_scale(value: float, unit: str) -> Scale:
+    """The scale that suits one number: the largest in which it is at least 1."""
+    choice = scales(unit)
+    fitting = [scale for scale in choice if abs(value) / scale.factor >= 0.9995]
+    return fitting[-1] if fitting else choice[0]

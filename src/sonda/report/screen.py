@@ -1,0 +1,186 @@
+"""A screen: text and tables laid out for a terminal, a pipe or a narrow window."""
+
+from __future__ import annotations
+
+import io
+import os
+import sys
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from sonda.report.labels import shortened
+from sonda.report.table import LAST, Table
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+    from rich.text import Text
+
+PIPE_WIDTH = 120
+"""Columns where nobody says how wide the reader's window is."""
+
+GAP = 3
+LEAST_PATH = 16
+
+_STYLES = {
+    "good": "green", "bad": "red", "strong": "yellow", "quiet": "dim", "head": "dim",
+    "compute": "cyan", "memory": "yellow", "overhead": "red", "input": "magenta",
+}  # fmt: skip
+
+
+class Screen:
+    """Collects lines and tables; `text()` lays them out.
+
+    `width` None is the terminal's, or 120 columns into a pipe. Colours appear on a terminal only, and never under
+    NO_COLOR. Every text is literal: nothing in it is read as markup.
+    """
+
+    def __init__(self, width: int | None = None, color: bool | None = None) -> None:
+        from rich.console import Console
+
+        terminal = sys.stdout.isatty() if color is None else color
+        self._plain = not terminal
+        self._buffer = io.StringIO()
+        if width is None:
+            width = _terminal_width() if sys.stdout.isatty() or os.environ.get("COLUMNS") else PIPE_WIDTH
+        self.width = max(20, width)
+        self._console = Console(
+            file=self._buffer, force_terminal=terminal, width=self.width, markup=False, highlight=False, emoji=False,
+            legacy_windows=False, color_system="standard" if terminal else None,
+            # rich's own widths for Jupyter would override ours
+            force_jupyter=False,
+        )  # fmt: skip
+
+    def line(self, text: str = "", style: str = "", indent: int = 0, hang: int = 0) -> None:
+        """A paragraph; lines after the first are indented by `hang` more."""
+        from rich.text import Text
+
+        if not text:
+            self._print(Text(""))
+            return
+        room = max(10, self.width - indent - hang)
+        wrapped = Text(text, style=style).wrap(self._console, room)
+        for index, piece in enumerate(wrapped):
+            self._print(Text(" " * (indent + (hang if index else 0))) + piece)
+
+    def items(self, lead: str, items: list[str], separator: str = "   ·   ", indent: int = 2) -> None:
+        """Several things after one word, broken between things only where they fit."""
+        room = max(10, self.width - indent - len(lead))
+        rows = [""]
+        for item in items:
+            joined = f"{rows[-1]}{separator}{item}" if rows[-1] else item
+            if rows[-1] and len(joined) > room:
+                rows.append(item)
+            else:
+                rows[-1] = joined
+        for index, row in enumerate(rows):
+            self.line((" " * len(lead) if index else lead) + row, "", indent, len(lead))
+
+    def table(self, table: Table, indent: int = 2, reasons: bool = True) -> None:
+        """A table; columns that do not fit are left out and named below, as are the reasons of missing numbers."""
+        shown, dropped = fitted(table, self.width - indent)
+        widths = _widths(shown)
+        self._print(_row([column.name for column in shown.columns], ["head"] * len(widths), shown, widths, indent))
+        room = self.width - indent - sum(widths[:-1]) - GAP * (len(widths) - 1)
+        for cells in shown.rows:
+            tones = [cell.tone for cell in cells]
+            texts = [cell.text for cell in cells]
+            lines = _folded(texts[-1], room) if shown.columns[-1].wrap else texts[-1:]
+            self._print(_row([*texts[:-1], lines[0]], tones, shown, widths, indent))
+            for line in lines[1:]:
+                self._print(_row([""] * (len(texts) - 1) + [line], tones, shown, widths, indent))
+        if dropped:
+            self.line(f"left out at this width: {', '.join(dropped)}", "dim", indent, 2)
+        if reasons:
+            for reason, names in shown.reasons().items():
+                self.line(f"– {', '.join(name or 'value' for name in names)}: {reason}", "dim", indent, 2)
+
+    def text(self) -> str:
+        """Everything so far, without blanks at the ends of lines."""
+        lines = self._buffer.getvalue().split("\n")
+        return "\n".join(line.rstrip() if self._plain else line for line in lines).rstrip("\n")
+
+    def _print(self, renderable: RenderableType) -> None:
+        self._console.print(renderable, soft_wrap=True)
+
+
+def fitted(table: Table, room: int) -> tuple[Table, list[str]]:
+    """The table with as many columns as fit into `room`, and the names of those left out."""
+    dropped: list[str] = []
+    order = sorted((column for column in table.columns if column.keep < LAST), key=lambda column: column.keep)
+    shown = table
+    while _least(shown) > room and order:
+        dropped.append(order.pop(0).name)
+        shown = table.without(set(dropped))
+    excess = sum(_widths(shown)) + GAP * (len(shown.columns) - 1) - room
+    if excess > 0:
+        shown = _narrowed(shown, excess)
+    return shown, [column.name for column in table.columns if column.name in dropped]
+
+
+def _least(table: Table) -> int:
+    """Cells that the table needs once its paths are cut as short as is bearable."""
+    widths = _widths(table)
+    flexible = [index for index, column in enumerate(table.columns) if column.path]
+    slack = sum(max(0, widths[index] - max(LEAST_PATH, len(table.columns[index].name))) for index in flexible)
+    return sum(widths) + GAP * (len(widths) - 1) - slack
+
+
+def _narrowed(table: Table, excess: int) -> Table:
+    """Cut the widest flexible column: paths in front, other words behind."""
+    if table.columns[-1].wrap:
+        return table
+    widths = _widths(table)
+    choice = [index for index, column in enumerate(table.columns) if column.path]
+    choice = choice or [index for index, column in enumerate(table.columns) if not column.right]
+    if not choice:
+        return table
+    target = max(choice, key=lambda index: widths[index])
+    room = max(LEAST_PATH, widths[target] - excess)
+    column = table.columns[target]
+
+    def cut(text: str) -> str:
+        if column.path:
+            return shortened(text, room)
+        return text if len(text) <= room else text[: room - 1] + "…"
+
+    rows = tuple(
+        tuple(replace(cell, text=cut(cell.text)) if index == target else cell for index, cell in enumerate(row))
+        for row in table.rows
+    )
+    return replace(table, rows=rows)
+
+
+def _widths(table: Table) -> list[int]:
+    from rich.cells import cell_len
+
+    return [
+        max([cell_len(column.name), *(cell_len(row[index].text) for row in table.rows)])
+        for index, column in enumerate(table.columns)
+    ]
+
+
+def _row(texts: list[str], tones: list[str], table: Table, widths: list[int], indent: int) -> Text:
+    from rich.cells import cell_len
+    from rich.text import Text
+
+    line = Text(" " * indent)
+    for index, (text, tone, column, width) in enumerate(zip(texts, tones, table.columns, widths, strict=True)):
+        gap = " " * GAP if index else ""
+        blanks = " " * max(0, width - cell_len(text))
+        line.append(gap + (blanks if column.right else ""))
+        line.append(text, style=_STYLES.get(tone, ""))
+        if not column.right:
+            line.append(blanks)
+    return line
+
+
+def _folded(text: str, room: int) -> list[str]:
+    import textwrap
+
+    return textwrap.wrap(text, max(LEAST_PATH, room)) or [""]
+
+
+def _terminal_width() -> int:
+    import shutil
+
+    return shutil.get_terminal_size((80, 24)).columns

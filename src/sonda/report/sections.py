@@ -1,0 +1,248 @@
+"""The sections of a page: one run, several side by side, a comparison; each is HTML and the figures it places."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from sonda.analysis.comparison import Comparison
+from sonda.analysis.summary import PartSummary, Remedy, Summary, Value, Verdict
+from sonda.record.run import RunInfo
+from sonda.report import figures, quantities
+from sonda.report.comparison_tables import (
+    layers_table,
+    one_sided_phrases,
+    sides_words,
+    step_and_phases_table,
+    verdict_words,
+)
+from sonda.report.figures import Figure
+from sonda.report.labels import markup, plain
+from sonda.report.listing import checks_table
+from sonda.report.markup import table_html
+from sonda.report.summary_tables import counter_phrases, layer_table, phase_table, side_by_side_table
+from sonda.report.table import Cell, Table
+from sonda.report.tree import LIMIT, MAIN, Node, fold
+
+
+@dataclass(frozen=True)
+class Section:
+    name: str
+    place: str
+    """Element id."""
+    html: str
+    figures: tuple[Figure, ...] = ()
+
+
+def run_section(summary: Summary, name: str, index: int, info: RunInfo | None, alone: bool) -> Section:
+    """One run: verdict, parts with their tables and figures, where the numbers come from."""
+    place = f"run{index}"
+    drawn: list[Figure] = []
+    level = "h1" if alone else "h2"
+    status = "" if summary.status == "complete" else f" · {summary.status}"
+    pieces = [
+        f"<{level}>{markup(summary.title)}</{level}>",
+        f'<p class="soft">{markup(summary.subtitle + status)} · run {markup(summary.run)}</p>',
+        _verdict_panel(summary),
+    ]
+    for number, part in enumerate(summary.parts):
+        pieces.append(_part(part, summary, f"{place}p{number}", drawn, named=len(summary.parts) > 1))
+    pieces.append(_provenance(summary, info))
+    label = name if name == summary.run else f"{name} ({summary.run})"
+    return Section(label, place, "\n".join(pieces), tuple(drawn))
+
+
+def side_by_side_section(summaries: Sequence[Summary], names: Sequence[str]) -> Section:
+    """Several runs: bars per phase and one column each."""
+    drawn: list[Figure] = []
+    table = side_by_side_table(summaries, names)
+    html = "<h1>Side by side</h1>\n" + _panel(
+        "Time per step by phase", _place(figures.phase_bars(summaries, names), "bars", drawn, "no run has phases")
+    )
+    html += _panel("", table_html(table, "side"))
+    return Section("Side by side", "together", html, tuple(drawn))
+
+
+def comparison_section(comparison: Comparison) -> Section:
+    """B against A: the sentence, then step, phases and layers of every part."""
+    warnings = "".join(f'<p class="warning">{markup(warning)}</p>' for warning in comparison.warnings)
+    notes = "".join(f'<p class="soft small">{markup(note)}</p>' for note in comparison.notes)
+    pieces = [
+        f'<h1>Comparison</h1><p class="soft">{markup(sides_words(comparison))}</p>',
+        f'<div class="panel verdict"><p class="first">{markup(verdict_words(comparison))}</p>{warnings}{notes}</div>',
+    ]
+    for part in comparison.parts:
+        title = "Step and phases" if len(comparison.parts) == 1 else f"{part.name}: step and phases"
+        phrases = "".join(f'<p class="soft small">{markup(phrase)}</p>' for phrase in one_sided_phrases(part))
+        pieces.append(_panel(title, table_html(step_and_phases_table(part), "sortable") + phrases))
+        if part.layers:
+            table = table_html(layers_table(part.layers[:LIMIT], "layer"), "sortable")
+            more = len(part.layers) - LIMIT
+            left = f'<p class="soft small">{more:,} more layers are in sonda compare --json</p>' if more > 0 else ""
+            pieces.append(_panel("Layers", table.replace('class="scroll"', 'class="scroll tall"', 1) + left))
+    return Section("Comparison", "comparison", "\n".join(pieces))
+
+
+def _verdict_panel(summary: Summary) -> str:
+    kind = summary.verdicts[0].kind if summary.verdicts else "none"
+    lines = []
+    for index, verdict in enumerate(summary.verdicts):
+        lines.append(
+            f'<p{" class=first" if index == 0 else ""} title="{_evidence(verdict)}">{markup(verdict.sentence)}</p>'
+        )
+    remedies = dict.fromkeys(remedy for verdict in summary.verdicts for remedy in verdict.remedies)
+    if remedies:
+        items = "".join(f"<li>{_remedy(remedy)}</li>" for remedy in remedies)
+        lines.append(f'<p class="soft small">Try</p><ul class="plain">{items}</ul>')
+    lines += [f'<p class="warning">{markup(warning)}</p>' for warning in summary.warnings]
+    if summary.parts:
+        lines.append(_facts(summary.parts[0]))
+    return f'<div class="panel verdict {markup(kind)}">' + "\n".join(lines) + "</div>"
+
+
+def _evidence(verdict: Verdict) -> str:
+    return markup("; ".join(f"{name}: {quantities.provenance(value)}" for name, value in verdict.evidence.items()))
+
+
+def _remedy(remedy: Remedy) -> str:
+    options = f"<code>{markup(' '.join(remedy.options))}</code> " if remedy.options else ""
+    result = f" <b>{markup(quantities.factor(remedy.speedup))}</b>" if remedy.speedup else ""
+    return f"{options}{markup(remedy.text)}{result}"
+
+
+def _facts(part: PartSummary) -> str:
+    spread = f"±{quantities.percent(part.noise, 1)} %" if part.step.low is not None else ""
+    facts = [("step", part.step, spread), ("samples/s", part.samples_per_second, "")]
+    facts.append(("tokens/s", part.tokens_per_second, ""))
+    boxes = [_fact(name, value, note) for name, value, note in facts if quantities.known(value)]
+    steps = f"{part.steps:,}" + (f" <small>after {part.warmup:,} warm-up</small>" if part.warmup else "")
+    boxes.append(f"<div><dt>timed steps</dt><dd>{steps}</dd></div>")
+    return f'<dl class="facts">{"".join(boxes)}</dl>'
+
+
+def _fact(name: str, value: Value, note: str) -> str:
+    unit = value.unit if value.unit == "ns" else "1"
+    shown = quantities.amount(value.value, unit)
+    small = f" <small>{markup(note)}</small>" if note else ""
+    return f'<div title="{markup(quantities.provenance(value))}"><dt>{name}</dt><dd>{markup(shown)}{small}</dd></div>'
+
+
+def _part(part: PartSummary, summary: Summary, place: str, drawn: list[Figure], named: bool) -> str:
+    from sonda.analysis.roofline import lines
+
+    views = fold(part.layers)
+    heading = f"<h2>{markup(part.name)}</h2>" if named else ""
+    steps = figures.phases_over_steps(part)
+    tree = figures.icicle(views)
+    roofs = lines(summary.ceilings)
+    roof = figures.roofline(part.layers, roofs)
+    counters = "".join(f"<li>{markup(phrase)}</li>" for phrase in counter_phrases(part))
+    listed = f'<ul class="plain soft small">{counters}</ul>' if counters else ""
+    no_roof = str(summary.ceilings.get("reason", "")) or "the ceilings of this machine were not measured"
+    roof_note = "" if roofs else f'<p class="soft small">No ceilings are drawn: {markup(no_roof)}.</p>'
+    tree_place = f"{place}tree"
+    back = f'<button class="plain" type="button" data-back="{tree_place}" hidden>back to the larger layers</button>'
+    legend = "".join(
+        f'<span><span style="color:{color}">■</span> {bound or "no clear bound"}</span>'
+        for bound, color in figures.BOUND_COLORS.items()
+        if any(row.cost.bound == bound for row in part.layers)
+    )
+    pieces = [
+        heading,
+        _panel("Phases of a step", table_html(phase_table(part), "phases sortable") + listed),
+        _panel("Phases over steps", _place(steps, f"{place}steps", drawn, "no step was seen")),
+        _panel(
+            "Layers by time",
+            f'<div class="tools">{legend}{back}</div>' + _place(tree, tree_place, drawn, "no layer was seen"),
+            "Width is forward and backward time per step; click a layer to enlarge it.",
+        ),
+        _panel(
+            "Roofline",
+            _place(roof, f"{place}roof", drawn, "no layer has FLOPs, bytes and time") + (roof_note if roof else ""),
+            "Each point is a layer without layers inside, its area the time it took; lines are measured ceilings.",
+        ),
+        _layers_panel(views[MAIN], f"{place}layers"),
+    ]
+    return "\n".join(piece for piece in pieces if piece)
+
+
+def _layers_panel(nodes: Sequence[Node], place: str) -> str:
+    """The layer tree as a table; the script folds it, without scripts every row is there."""
+    if not nodes:
+        return ""
+    table = _tree_table(nodes)
+    tools = f'<div class="tools"><label><input type="checkbox" data-flat="{place}"> innermost layers only</label></div>'
+    html = table_html(table, "layers sortable tree").replace("<table ", f'<table id="{place}" ', 1)
+    return _panel("Layers", tools + html.replace('class="scroll"', 'class="scroll tall"', 1))
+
+
+def _tree_table(nodes: Sequence[Node]) -> Table:
+    rows = [node.row for node in nodes if node.row is not None]
+    table = layer_table(rows, "layer", own=True)
+    filled = iter(table.rows)
+    own = next(index for index, column in enumerate(table.columns) if column.name.startswith("own"))
+    body, attributes = [], []
+    for node in nodes:
+        if node.row is not None:
+            cells = next(filled)
+            # In a tree the path above is already told by the rows above.
+            body.append(
+                (replace(cells[0], text=plain(node.label), hint=f"{node.row.path} {cells[0].hint}".strip()), *cells[1:])
+            )
+        else:
+            blank = [Cell("") for _ in table.columns]
+            blank[0] = Cell(node.label, "~", tone="quiet")
+            if node.view:
+                blank[own] = Cell(quantities.amount(node.own, "ns"), node.own, "sum of own times, derived")
+            body.append(tuple(blank))
+        leaf = node.row is not None and node.row.leaf
+        attributes.append(
+            {"id": node.id, "parent": node.parent, "depth": str(node.depth), "leaf": "1" if leaf else "0"}
+        )  # fmt: skip
+    return replace(table, rows=tuple(body), attributes=tuple(attributes))
+
+
+def _provenance(summary: Summary, info: RunInfo | None) -> str:
+    notes = "".join(f"<li>{markup(note)}</li>" for note in summary.notes)
+    pieces = [f'<ul class="plain small">{notes}</ul>'] if notes else []
+    facts: list[tuple[str, str]] = []
+    for name, value in summary.ceilings.items():
+        # Peaks of other precisions are there for remedies; the one that applied is `flops`.
+        if name not in ("reason", "peaks"):
+            shown = quantities.provenance(value) if isinstance(value, Value) else str(value)
+            facts.append((f"ceiling: {name.replace('_', ' ')}", shown))
+    if info is not None:
+        facts += [(f"version: {name}", version) for name, version in info.versions.items()]
+        facts += [(f"target: {name}", str(value)) for name, value in info.target.items()]
+        facts += [(f"workload: {name}", str(value)) for name, value in info.workload.items()]
+        facts += [
+            (f"observing: {name.replace('_', ' ')}", f"{value:.4g}, measured") for name, value in info.overhead.items()
+        ]
+        facts.append(("created", info.created))
+    if facts:
+        rows = "".join(f"<tr><th>{markup(name)}</th><td>{markup(text)}</td></tr>" for name, text in facts)
+        pieces.append(
+            "<details><summary>Machine, ceilings and versions</summary>"
+            f'<div class="scroll"><table>{rows}</table></div></details>'
+        )
+    if info is not None and info.probes:
+        checks = [(probe.name, probe.state, _sentence(probe.reason, probe.remedy)) for probe in info.probes]
+        pieces.append(f"<details><summary>Probes</summary>{table_html(checks_table(checks))}</details>")
+    return _panel("Where the numbers come from", "\n".join(pieces)) if pieces else ""
+
+
+def _sentence(reason: str, remedy: str) -> str:
+    return f"{reason}; {remedy}" if reason and remedy else reason or remedy
+
+
+def _place(figure: Figure | None, place: str, drawn: list[Figure], absent: str) -> str:
+    if figure is None:
+        return f'<p class="soft">Nothing to draw: {markup(absent)}.</p>'
+    drawn.append({"place": place, **figure})
+    return f'<div class="figure" id="{place}" style="min-height:{int(figure["layout"]["height"])}px"></div>'
+
+
+def _panel(title: str, html: str, caption: str = "") -> str:
+    heading = f"<h3>{markup(title)}</h3>" if title else ""
+    note = f'<p class="soft small">{markup(caption)}</p>' if caption else ""
+    return f'<div class="panel">{heading}{note}{html}</div>'

@@ -1,0 +1,183 @@
+"""The tables of a summary: phases, layers, and several summaries side by side."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from sonda.analysis.summary import LayerRow, PartSummary, Summary, Value
+from sonda.record.quantity import QUANTITIES, Metric
+from sonda.report import quantities
+from sonda.report.labels import plain
+from sonda.report.table import Cell, Column, Table, build, numbers, percents, shares, words
+
+BOUNDS = ("compute", "memory", "overhead", "input")
+
+_HINTS = {
+    "share": "share of the step's median time",
+    "roof": "time that the measured ceilings allow, divided by the time taken",
+    "bound": "what explains at least half of the time",
+    "peak": "highest sum of live tensors",
+    "activations": "memory first taken in this layer's forward and still held when forward ended",
+    "flops": "floating-point operations per step; a multiply-add is two",
+    "own": "forward and backward per step, without what the layers inside took",
+}
+
+
+def tone_of(bound: str) -> str:
+    """How a bound or the kind of a verdict is coloured: each has its own tone."""
+    return bound if bound in BOUNDS else ""
+
+
+def phase_table(part: PartSummary) -> Table:
+    """Phases of a step in their order, one row each; times are medians per step."""
+    costs = [row.cost for row in part.phases]
+    time_unit, times = numbers([cost.time for cost in costs])
+    flop_unit, flops = numbers([cost.flops for cost in costs])
+    rate_unit, rates = numbers([cost.achieved for cost in costs])
+    _, peaks = numbers([row.peak_memory for row in part.phases], suffix=True)
+    names = [Cell(plain(row.name), row.name, tone="name") for row in part.phases]
+    return build(
+        [
+            (Column("phase", right=False), names),
+            (Column(time_unit, hint="time per step, median over timed steps"), times),
+            (Column("%", hint=_HINTS["share"]), shares([cost.share for cost in costs], "the step")),
+            (Column(flop_unit, keep=2, hint=_HINTS["flops"]), flops),
+            (Column(rate_unit, keep=1, hint="achieved"), rates),
+            (Column("% of roof", keep=5, hint=_HINTS["roof"]), percents([cost.roof for cost in costs])),
+            (Column("bound", right=False, keep=6, hint=_HINTS["bound"]), words([c.bound for c in costs], tone_of)),
+            (Column("peak memory", keep=3, hint=_HINTS["peak"]), peaks),
+        ],
+        "phases",
+    )
+
+
+@dataclass(frozen=True)
+class LayerChoice:
+    """The layers that a short table shows, and what it leaves out."""
+
+    shown: tuple[LayerRow, ...]
+    leaves: int
+    rest: Value
+    """ns per step in the leaves that are not shown."""
+    containers: Value
+    """ns per step in the own code of layers that hold other layers."""
+
+
+def choose_layers(part: PartSummary, limit: int) -> LayerChoice:
+    """The `limit` leaves with the most own time, most first."""
+    leaves = sorted((row for row in part.layers if row.leaf), key=lambda row: -(row.own.value or 0.0))
+    return LayerChoice(
+        tuple(leaves[:limit]),
+        len(leaves),
+        _total(leaves[limit:]),
+        _total([row for row in part.layers if not row.leaf]),
+    )
+
+
+def layer_table(rows: Sequence[LayerRow], title: str, own: bool = False) -> Table:
+    """One row for each of these layers, in the order given; `own` adds the time without the layers inside."""
+    names = [Cell(layer_name(row), row.path, hint=layer_hint(row), tone="name") for row in rows]
+    unit, times = numbers([row.forward for row in rows] + [row.backward for row in rows])
+    forward, backward = times[: len(rows)], times[len(rows) :]
+    flop_unit, flops = numbers([row.cost.flops for row in rows])
+    _, activations = numbers([row.activations for row in rows], suffix=True)
+    own_unit, owns = numbers([row.own for row in rows])
+    extra = [(Column(f"own {own_unit}", keep=4, hint=_HINTS["own"]), owns)] if own else []
+    return build(
+        [
+            (Column(title, right=False, path=True), names),
+            (Column("type", right=False, keep=1), words([plain(row.name) for row in rows])),
+            (Column(f"forward {unit}", hint="time per step, layers inside included"), forward),
+            (Column(f"backward {unit}", hint="time per step, layers inside included"), backward),
+            *extra,
+            (Column("%", keep=4, hint=_HINTS["share"]), shares([row.cost.share for row in rows], "the step")),
+            (Column(flop_unit, keep=2, hint=_HINTS["flops"]), flops),
+            (Column("% of roof", keep=5, hint=_HINTS["roof"]), percents([row.cost.roof for row in rows])),
+            (Column("bound", right=False, keep=6, hint=_HINTS["bound"]), words([r.cost.bound for r in rows], tone_of)),
+            (Column("activations", keep=3, hint=_HINTS["activations"]), activations),
+        ],
+        "layers",
+    )
+
+
+def layer_name(row: LayerRow) -> str:
+    """A layer's path; the model itself, which has none, by its class in brackets."""
+    return plain(row.path) if row.path else f"({plain(row.name)})"
+
+
+def layer_hint(row: LayerRow) -> str:
+    """Class and calls of a layer in words."""
+    return f"{plain(row.name)}, {row.calls:,} call{'' if row.calls == 1 else 's'} per step"
+
+
+def column_names(summaries: Sequence[Summary]) -> list[str]:
+    """What tells these runs apart: their targets, or their ids where a target is missing or occurs twice."""
+    targets = [str(summary.target.get("spec", "")) for summary in summaries]
+    return targets if all(targets) and len(set(targets)) == len(targets) else [summary.run for summary in summaries]
+
+
+def side_by_side_table(summaries: Sequence[Summary], names: Sequence[str]) -> Table:
+    """One column per summary: step, throughput, phases, percent of roof, verdict; the fastest step is marked."""
+    parts = [summary.parts[0] if summary.parts else None for summary in summaries]
+    steps = [part.step.value if part is not None and quantities.known(part.step) else None for part in parts]
+    timed = [value for value in steps if value is not None]
+    fastest = steps.index(min(timed)) if len(timed) > 1 else -1
+    absent = Value(None, "1", "measured", reason="the run holds no step")
+    lines: list[tuple[str, list[Cell]]] = []
+
+    def add(name: str, values: list[Value], suffix: bool = True) -> None:
+        if any(quantities.known(value) for value in values):
+            lines.append((name, numbers(values, suffix=suffix)[1]))
+
+    add("step", [part.step if part else absent for part in parts])
+    lines.append(("± (95 %)", [_spread(part) for part in parts]))
+    add("samples/s", [part.samples_per_second if part else absent for part in parts], suffix=False)
+    add("tokens/s", [part.tokens_per_second if part else absent for part in parts], suffix=False)
+    for phase in dict.fromkeys(row.name for part in parts if part for row in part.phases):
+        lacking = Value(None, "ns", "measured")
+        rows = [next((row for row in part.phases if row.name == phase), None) if part else None for part in parts]
+        add(plain(phase), [row.cost.time if row else lacking for row in rows])
+        roofs = [row.cost.roof if row else Value(None, "1", "derived") for row in rows]
+        if any(quantities.known(roof) for roof in roofs):
+            lines.append(("  % of roof", percents(roofs)))
+    lines.append(("limited by", words([s.verdicts[0].kind if s.verdicts else "" for s in summaries], tone_of)))
+    columns = [Column("", right=False)]
+    for index, name in enumerate(names):
+        columns.append(Column(plain(name) + (" (fastest)" if index == fastest else "")))
+    body = []
+    for name, cells in lines:
+        marked = [_strong(cell) if name == "step" and index == fastest else cell for index, cell in enumerate(cells)]
+        body.append((Cell(name, name, tone="quiet" if name.startswith(" ") else "name"), *marked))
+    return Table(tuple(columns), tuple(body), "side by side")
+
+
+def counter_phrases(part: PartSummary) -> list[str]:
+    """`page faults 1,204/step (counted)` for every counter that the phases carry, their sum over the step."""
+    sums: dict[str, float] = {}
+    for row in part.phases:
+        for column, value in row.counters.items():
+            if value.value is not None and quantities.known(value):
+                sums[column] = sums.get(column, 0.0) + value.value
+    phrases = []
+    for column, total in sums.items():
+        metric = Metric.parse(column)
+        unit = QUANTITIES[metric.quantity].unit if metric.quantity in QUANTITIES else "1"
+        name = metric.quantity.replace("_", " ")
+        phrases.append(f"{name} {quantities.amount(total, unit)}/step ({metric.source})")
+    return phrases
+
+
+def _total(rows: Sequence[LayerRow]) -> Value:
+    return Value(sum(row.own.value or 0.0 for row in rows), "ns", "derived")
+
+
+def _spread(part: PartSummary | None) -> Cell:
+    if part is None or part.step.low is None:
+        return Cell(quantities.MISSING, None, "too few steps for an interval", tone="quiet")
+    text = f"{quantities.percent(part.noise, 1)} %"
+    return Cell(text, part.noise, "half-width of the 95 % interval over the median, derived")
+
+
+def _strong(cell: Cell) -> Cell:
+    return Cell(cell.text, cell.order, cell.hint, cell.missing, "good")

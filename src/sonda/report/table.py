@@ -1,0 +1,120 @@
+"""A table as plain data: what the terminal, the page and the notebook have in common."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+
+from sonda.analysis.summary import Value
+from sonda.report import quantities
+
+LAST = 9
+"""A column that is never left out."""
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One field: what is written, what it sorts by, what a tooltip adds."""
+
+    text: str
+    order: float | str | None = None
+    hint: str = ""
+    missing: str = ""
+    """Why there is no number, where there is none."""
+    tone: str = ""
+    """good, bad, strong, quiet, name, or what bounds: compute, memory, overhead, input; '' is none of them."""
+
+
+@dataclass(frozen=True)
+class Column:
+    name: str
+    right: bool = True
+    keep: int = LAST
+    """Where the width does not suffice, columns with the lowest number go first."""
+    hint: str = ""
+    path: bool = False
+    """Holds module paths, which are shortened in front."""
+    wrap: bool = False
+    """Holds sentences, which go on below; only the last column may."""
+
+
+@dataclass(frozen=True)
+class Table:
+    columns: tuple[Column, ...]
+    rows: tuple[tuple[Cell, ...], ...]
+    name: str = ""
+    attributes: tuple[dict[str, str], ...] = field(default=())
+    """For the page: data attributes of each row, such as its place in the tree."""
+
+    def reasons(self) -> dict[str, list[str]]:
+        """Why numbers are missing: for every reason, the names of the columns that lack one."""
+        found: dict[str, list[str]] = {}
+        for row in self.rows:
+            for column, cell in zip(self.columns, row, strict=True):
+                names = found.setdefault(cell.missing, [])
+                if column.name not in names:
+                    names.append(column.name)
+        found.pop("", None)
+        return found
+
+    def without(self, dropped: set[str]) -> Table:
+        """The same table with fewer columns."""
+        kept = [index for index, column in enumerate(self.columns) if column.name not in dropped]
+        return replace(
+            self,
+            columns=tuple(self.columns[index] for index in kept),
+            rows=tuple(tuple(row[index] for index in kept) for row in self.rows),
+        )
+
+
+def words(texts: Sequence[str], tone: Callable[[str], str] | None = None) -> list[Cell]:
+    """Cells of plain words; an empty word is `–`."""
+    return [Cell(text or quantities.MISSING, text, tone=tone(text) if tone and text else "") for text in texts]
+
+
+def numbers(values: Sequence[Value], suffix: bool = False) -> tuple[str, list[Cell]]:
+    """The unit that a whole column shares, and its cells; with `suffix` every cell carries the unit itself."""
+    scale, texts = quantities.column(values)
+    cells = []
+    for value, text in zip(values, texts, strict=True):
+        shown = f"{text} {scale.unit}".rstrip() if suffix and quantities.known(value) else text
+        cells.append(_cell(value, shown))
+    return scale.unit, cells
+
+
+def percents(values: Sequence[Value], sign: bool = True) -> list[Cell]:
+    """Cells of shares (1 is 100 %)."""
+    mark = " %" if sign else ""
+    return [
+        _cell(Value(None if value.value is None else 100 * value.value, "%", value.source, _times(value.low),
+                    _times(value.high), value.reason), quantities.percent(value.value) + mark
+              if quantities.known(value) else quantities.MISSING)
+        for value in values
+    ]  # fmt: skip
+
+
+def shares(values: Sequence[float], of: str) -> list[Cell]:
+    """Cells of shares (1 is 100 %) without interval, with one decimal and no sign; NaN is missing."""
+    return [
+        Cell(quantities.percent(value, 1), value, f"{quantities.percent(value, 1)} % of {of}, derived")
+        if math.isfinite(value)
+        else Cell(quantities.MISSING, tone="quiet")
+        for value in values
+    ]
+
+
+def build(columns: Sequence[tuple[Column, Sequence[Cell]]], name: str = "") -> Table:
+    """A table from columns of equal length."""
+    cells = [content for _, content in columns]
+    return Table(tuple(column for column, _ in columns), tuple(zip(*cells, strict=True)), name)
+
+
+def _cell(value: Value, text: str) -> Cell:
+    if quantities.known(value):
+        return Cell(text, value.value, quantities.provenance(value))
+    return Cell(quantities.MISSING, None, quantities.provenance(value), value.reason, "quiet")
+
+
+def _times(share: float | None) -> float | None:
+    return None if share is None else 100 * share

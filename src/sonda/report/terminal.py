@@ -1,0 +1,251 @@
+"""What a terminal shows: one function per screen, each returns the text to print."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from sonda.analysis.comparison import Comparison
+from sonda.analysis.summary import PartSummary, Remedy, Summary
+from sonda.report import quantities
+from sonda.report.comparison_tables import (
+    changed_layers,
+    layers_table,
+    one_sided_phrases,
+    sides_words,
+    step_and_phases_table,
+    verdict_words,
+)
+from sonda.report.labels import plain
+from sonda.report.listing import RunRow, checks_table, runs_table
+from sonda.report.screen import Screen, fitted
+from sonda.report.summary_tables import (
+    choose_layers,
+    column_names,
+    counter_phrases,
+    layer_table,
+    phase_table,
+    side_by_side_table,
+)
+from sonda.report.table import Table
+
+SEPARATOR = " · "
+
+
+def render_summary(
+    summary: Summary,
+    width: int | None = None,
+    layers: int = 10,
+    *,
+    short: str = "",
+    saved: bool = True,
+    color: bool | None = None,
+) -> str:
+    """A run on one screen: verdict, phases, layers, counters, warnings.
+
+    `layers` is how many are listed; `short` is the id to type; `saved` adds the line that names the run.
+    """
+    screen = Screen(width, color)
+    _heading(screen, summary)
+    _verdicts(screen, summary)
+    for index, part in enumerate(summary.parts):
+        screen.line()
+        if len(summary.parts) > 1:
+            screen.line(_part_words(part), "bold", 2)
+        screen.table(phase_table(part))
+        # Layers of validation are the same modules again; the first part is the one that the verdict speaks of.
+        if index == 0 and layers > 0 and part.layers:
+            screen.line()
+            _layers(screen, part, layers)
+    _below(screen, summary)
+    if saved:
+        name = plain(short or summary.run)
+        screen.line(f"Saved as run {name}. Page: sonda report {name}", "", 2)
+    return screen.text()
+
+
+def render_side_by_side(
+    summaries: Sequence[Summary],
+    names: Sequence[str] = (),
+    width: int | None = None,
+    *,
+    color: bool | None = None,
+) -> str:
+    """Several runs, one column each, the fastest marked; `names` head the columns, else the targets."""
+    screen = Screen(width, color)
+    heads = list(names) or column_names(summaries)
+    titles = list(dict.fromkeys(plain(summary.title) for summary in summaries))
+    screen.line(SEPARATOR.join(titles), "bold")
+    screen.line()
+    for table in _in_bands(side_by_side_table(summaries, heads), screen.width - 2):
+        screen.table(table)
+        screen.line()
+    for head, summary in zip(heads, summaries, strict=True):
+        screen.line(f"{plain(head)}: {plain(summary.verdicts[0].sentence)}", "", 2, 2)
+        for warning in summary.warnings:
+            screen.line(f"! {plain(warning)}", "yellow", 4, 2)
+    return screen.text()
+
+
+def render_comparison(
+    comparison: Comparison,
+    width: int | None = None,
+    layers: int = 10,
+    *,
+    fail_above: float | None = None,
+    color: bool | None = None,
+) -> str:
+    """B against A: step, phases, the layers that changed; `fail_above` 0.05 adds whether 5 % is passed."""
+    screen = Screen(width, color)
+    screen.line(sides_words(comparison), "bold")
+    screen.line()
+    screen.line(verdict_words(comparison), "bold", 2, 2)
+    if fail_above is not None:
+        failed = comparison.fails(fail_above)
+        limit = f"{100 * fail_above:g} %"
+        said = (
+            f"Slower by more than {limit} (lower end of the 95 % interval)"
+            if failed
+            else f"Within the limit of {limit}"
+        )
+        screen.line(f"{said}.", "red" if failed else "", 2, 2)
+    for part in comparison.parts:
+        screen.line()
+        if len(comparison.parts) > 1:
+            screen.line(plain(part.name), "bold", 2)
+        screen.table(step_and_phases_table(part))
+        changed = changed_layers(part, layers)
+        total = sum(row.significant for row in part.layers)
+        if changed:
+            screen.line()
+            screen.table(layers_table(changed, f"layer ({len(changed)} of {total} changed)"))
+        if part.layers:
+            screen.line(f"{len(part.layers) - total:,} of {len(part.layers):,} layers: not significant", "dim", 2, 2)
+        for phrase in one_sided_phrases(part):
+            screen.line(phrase, "dim", 2, 2)
+    if comparison.notes or comparison.warnings:
+        screen.line()
+    for note in comparison.notes:
+        screen.line(plain(note), "dim", 2, 2)
+    for warning in comparison.warnings:
+        screen.line(f"! {plain(warning)}", "yellow", 2, 2)
+    return screen.text()
+
+
+def render_runs(
+    rows: Sequence[RunRow],
+    width: int | None = None,
+    *,
+    damaged: Sequence[str] = (),
+    more: int = 0,
+    color: bool | None = None,
+) -> str:
+    """The listing of a store; `damaged` names what was skipped, `more` counts older runs that are not shown."""
+    screen = Screen(width, color)
+    if rows:
+        screen.table(runs_table(rows), indent=0, reasons=False)
+    else:
+        screen.line("No runs yet. Make one with: sonda run mlp")
+    if more:
+        screen.line(f"{more:,} older, shown with --all", "dim")
+    for cause in damaged:
+        screen.line(f"! skipped: {plain(cause)}", "yellow", 0, 2)
+    return screen.text()
+
+
+def render_doctor(
+    checks: Iterable[tuple[str, str, str, str]], width: int | None = None, *, color: bool | None = None
+) -> str:
+    """Checks as (name, state, detail, remedy); the remedies of what does not work stand below, one line each."""
+    rows = list(checks)
+    screen = Screen(width, color)
+    screen.table(checks_table([row[:3] for row in rows]), indent=0)
+    remedies = [(name, remedy) for name, _, _, remedy in rows if remedy]
+    if remedies:
+        screen.line()
+        screen.line("What would change that", "bold")
+        for name, remedy in remedies:
+            screen.line(f"{plain(name)}: {plain(remedy)}", "", 2, 2)
+    return screen.text()
+
+
+def _heading(screen: Screen, summary: Summary) -> None:
+    words = [plain(text) for text in (summary.title, summary.subtitle) if text]
+    if summary.status != "complete":
+        words.append(summary.status)
+    screen.line(SEPARATOR.join(words), "bold")
+    screen.line()
+
+
+def _verdicts(screen: Screen, summary: Summary) -> None:
+    for index, verdict in enumerate(summary.verdicts):
+        screen.line(plain(verdict.sentence), "bold" if index == 0 else "", 2, 2)
+    remedies = dict.fromkeys(remedy for verdict in summary.verdicts for remedy in verdict.remedies)
+    if remedies:
+        screen.items("Try: ", [remedy_words(remedy) for remedy in remedies])
+
+
+def remedy_words(remedy: Remedy) -> str:
+    """`--threads 2  1.63x (measured)`; not yet tried: its text; not a flag away: the text alone."""
+    options = plain(" ".join(remedy.options))
+    if remedy.speedup is not None:
+        return f"{options or plain(remedy.text)}  {plain(quantities.factor(remedy.speedup))}"
+    return f"{options} ({plain(remedy.text)})" if options else plain(remedy.text)
+
+
+def _layers(screen: Screen, part: PartSummary, limit: int) -> None:
+    choice = choose_layers(part, limit)
+    if not choice.shown:
+        return
+    title = f"layer ({len(choice.shown)} of {choice.leaves})" if choice.leaves > len(choice.shown) else "layer"
+    screen.table(layer_table(choice.shown, title))
+    rest = []
+    if choice.leaves > len(choice.shown):
+        rest.append(f"the other {choice.leaves - len(choice.shown):,} layers {_time(choice.rest.value)}")
+    if choice.containers.value:
+        rest.append(f"code of modules around the layers {_time(choice.containers.value)}")
+    if rest:
+        screen.line("not above: " + SEPARATOR.join(rest), "dim", 2, 2)
+
+
+def _below(screen: Screen, summary: Summary) -> None:
+    facts = counter_phrases(summary.parts[0]) if summary.parts else []
+    screen.line()
+    if facts:
+        screen.items("", facts, SEPARATOR)
+    for note in summary.notes:
+        screen.line(plain(note), "dim", 2, 2)
+    for warning in summary.warnings:
+        screen.line(f"! {plain(warning)}", "yellow", 2, 2)
+
+
+def _part_words(part: PartSummary) -> str:
+    steps = f"{part.steps:,} step{'' if part.steps == 1 else 's'}"
+    warmup = f" after {part.warmup:,} warm-up" if part.warmup else ""
+    step = quantities.amount(part.step.value, part.step.unit)
+    spread = f", ±{quantities.percent(part.noise, 1)} %" if part.step.low is not None else ""
+    return f"{plain(part.name)}: {steps}{warmup}, {step} each{spread}"
+
+
+def _in_bands(table: Table, room: int) -> list[Table]:
+    """The same table in bands of as many columns as fit side by side, each with the first column."""
+    names = [column.name for column in table.columns]
+    bands: list[list[int]] = [[]]
+    for index in range(1, len(names)):
+        trial = _columns(table, [0, *bands[-1], index])
+        if bands[-1] and _too_wide(trial, room):
+            bands.append([])
+        bands[-1].append(index)
+    return [_columns(table, [0, *band]) for band in bands]
+
+
+def _columns(table: Table, kept: list[int]) -> Table:
+    rows = tuple(tuple(row[index] for index in kept) for row in table.rows)
+    return Table(tuple(table.columns[index] for index in kept), rows, table.name)
+
+
+def _too_wide(table: Table, room: int) -> bool:
+    return fitted(table, room)[0] is not table
+
+
+def _time(nanoseconds: float | None) -> str:
+    return quantities.amount(nanoseconds, "ns")

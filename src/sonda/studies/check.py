@@ -1,0 +1,331 @@
+"""The check of a study file: everything that is wrong with it, before anything runs."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from sonda.studies.figure import parse_figure
+from sonda.studies.lines import Path
+from sonda.studies.mistake import Mistake, nearest
+from sonda.studies.plan import configurations
+from sonda.studies.study import PROTOCOLS, Configuration, Published, Scalar, Study, matches, same
+from sonda.studies.walk import Walk, dotted, kind, shown
+
+STUDY_KEYS = ("name", "question", "repeat", "protocol", "seed", "source", "deviations", "metrics")
+PUBLISHED_KEYS = ("where", "hardware", "source", "note")
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
+MOST_REPETITIONS = 10_000
+MOST_POINTS = 100_000
+
+
+@dataclass(frozen=True)
+class Vocabulary:
+    """What other rooms know about the words of a study. Each answers with what is wrong, or with nothing."""
+
+    workload: Callable[[str], str]
+    option: Callable[[str, str, Scalar], str]
+    """Of a workload's name, an option's name and its value, the other options being left alone."""
+    configuration: Callable[[Configuration], str]
+    """Of all options of a point together."""
+    target: Callable[[str], str]
+
+
+def check(
+    document: Mapping[str, Any], lines: Mapping[Path, int], vocabulary: Vocabulary
+) -> tuple[Study, tuple[Mistake, ...]]:
+    """The study that a parsed file describes, and its mistakes; with any mistake the study is not fit to run."""
+    walk = Walk(lines)
+    walk.only(document, (), ("study", "workload", "axes", "exclude", "scale", "published"))
+    options = _Options(walk, vocabulary)
+    study = _head(walk, document)
+    axes_table = walk.table(document, ("axes",))
+    axes = options.axes(axes_table)
+    fixed = options.fixed(walk.table(document, ("workload",)), axes_table)
+    scales = options.scales(walk.table(document, ("scale",)), axes_table)
+    named = _AxisNames(walk, axes_table, axes)
+    exclude: list[dict[str, Any]] = []
+    for path, row in walk.tables(document, "exclude"):
+        if row in exclude:
+            walk.wrong(path, "is there twice")
+        elif named.condition(row, path, "excludes"):
+            exclude.append(row)
+    study = dataclasses.replace(study, workload=fixed, axes=axes, exclude=tuple(exclude), scales=scales)
+    crossings = _crossings(walk, study)
+    options.check_all(crossings)
+    sound = not walk.mistakes and _all_have_points(walk, crossings)
+    published = _published(walk, document, study, named, sound)
+    return dataclasses.replace(study, published=published), tuple(walk.mistakes)
+
+
+def _head(walk: Walk, document: Mapping[str, Any]) -> Study:
+    path: Path = ("study",)
+    if "study" not in document:
+        walk.wrong(path, "is missing; begin with [study] and a name")
+        return Study("", {}, {})
+    table = walk.table(document, path)
+    walk.only(table, path, STUDY_KEYS)
+    name = walk.text(table, path, "name")
+    if "name" not in table:
+        walk.wrong((*path, "name"), "is missing")
+    elif name and not NAME.fullmatch(name):
+        walk.wrong((*path, "name"), f"{name!r} cannot be a name; use letters, digits, '.', '_' and '-'")
+    protocol = walk.text(table, path, "protocol", "interleaved")
+    if protocol not in PROTOCOLS:
+        walk.wrong((*path, "protocol"), f"{protocol!r} is not a protocol; {nearest(protocol, PROTOCOLS)}")
+    metrics = walk.texts(table, path, "metrics")
+    for index, key in enumerate(metrics):
+        figure = parse_figure(key)
+        if not figure.measurable:
+            walk.wrong((*path, "metrics", index), f"{key!r} is not a metric; name it with its unit, such as 'step_ms'")
+        elif figure.mistake:
+            walk.wrong((*path, "metrics", index), figure.mistake)
+        elif key in metrics[:index]:
+            walk.wrong((*path, "metrics", index), f"{key!r} is there twice")
+    return Study(
+        name,
+        {},
+        {},
+        question=walk.text(table, path, "question"),
+        repeat=walk.whole(table, path, "repeat", 1, MOST_REPETITIONS, 1),
+        protocol=protocol,
+        seed=walk.whole(table, path, "seed", 0, 2**63 - 1, 0),
+        source=walk.text(table, path, "source"),
+        deviations=walk.texts(table, path, "deviations"),
+        metrics=metrics,
+    )
+
+
+class _Options:
+    """Collects the options of `[workload]`, `[axes]` and `[scale]`, then asks the vocabulary about every value."""
+
+    def __init__(self, walk: Walk, vocabulary: Vocabulary) -> None:
+        self.walk = walk
+        self.vocabulary = vocabulary
+        self.workloads: list[str] = []
+        self.values: dict[Path, list[tuple[Path, str, Scalar]]] = {}
+        """Places, names and values of the options, by the key that they stand under."""
+
+    def axes(self, table: Mapping[str, Any]) -> dict[str, tuple[Scalar, ...]]:
+        axes = {}
+        for key, value in table.items():
+            path: Path = ("axes", key)
+            if key == "name":
+                self.walk.wrong(path, "cannot be an axis; to vary the workload write: workload = [...]")
+            elif not isinstance(value, list):
+                self.walk.wrong(path, f"must be a list of values, not {kind(value)}")
+            elif values := self.walk.scalars(value, path, self._known(key)):
+                axes[key] = tuple(values)
+        return axes
+
+    def fixed(self, table: Mapping[str, Any], axes: Mapping[str, Any]) -> dict[str, Scalar]:
+        fixed: dict[str, Scalar] = {}
+        if "name" not in table and "workload" not in axes:
+            self.walk.wrong(("workload", "name"), "is missing; name a workload here, or several as the axis 'workload'")
+        for key, value in table.items():
+            path: Path = ("workload", key)
+            option = "workload" if key == "name" else key
+            if option in axes:
+                self.walk.wrong(path, f"is an axis too; remove it here or from [axes] ({option})")
+            elif key == "workload":
+                self.walk.wrong(path, "unknown key; did you mean 'name'?")
+            elif key == "seed":
+                self.walk.wrong(path, "belongs to [study], or is an axis")
+            elif self.walk.scalar(value, path) and self._known(option)(value, path):
+                fixed[option] = value
+        return fixed
+
+    def scales(self, table: Mapping[str, Any], axes: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+        scales: dict[str, dict[str, Any]] = {}
+        for name in table:
+            path: Path = ("scale", name)
+            if not isinstance(table[name], dict):
+                self.walk.wrong(path, f"must be a table [scale.NAME], not {kind(table[name])}")
+                continue
+            scales[name] = {}
+            for key, value in table[name].items():
+                place = (*path, key)
+                known = self._known(key)
+                if key == "repeat":
+                    scales[name][key] = self.walk.whole(table[name], path, key, 1, MOST_REPETITIONS, 1)
+                elif key in axes and isinstance(value, list):
+                    scales[name][key] = self.walk.scalars(value, place, known)
+                elif key in ("name", "workload", "seed") and key not in axes:
+                    self.walk.wrong(place, "cannot be changed by a scale unless it is an axis")
+                elif self.walk.scalar(value, place) and known(value, place):
+                    scales[name][key] = value
+        return scales
+
+    def check_all(self, crossings: list[tuple[Path, list[Configuration]]]) -> None:
+        """Ask about every option by itself, and about all options of every configuration together.
+
+        A value that is wrong by itself but right in a configuration is right: it needs the others' company.
+        What is said of a configuration counts where none of its options was found to be wrong.
+        """
+        right: set[tuple[str, str]] = set()
+        failing: list[tuple[Path, Configuration, str]] = []
+        for path, found in crossings:
+            for configuration in found:
+                if "workload" not in configuration:
+                    continue
+                if problem := self.vocabulary.configuration(configuration):
+                    failing.append((path, configuration, problem))
+                else:
+                    right |= _pairs(configuration)
+        wrong: set[tuple[str, str]] = set()
+        known = [name for name in dict.fromkeys(self.workloads) if not self.vocabulary.workload(name)]
+        for places in self.values.values():
+            problems = {path: self._problem(known, key, value) for path, key, value in places}
+            places = [one for one in places if problems[one[0]] and not _pairs_of([one]) <= right]
+            wrong |= _pairs_of(places)
+            texts = {problems[path] for path, _, _ in places}
+            if len(texts) == 1 and len(places) == len(problems) > 1:
+                # The same is said of every value: it is the option itself that is wrong.
+                self.walk.wrong(places[0][0][:-1], texts.pop())
+            else:
+                for path, _, _ in places:
+                    self.walk.wrong(path, problems[path])
+        for path, configuration, problem in failing:
+            if not _pairs(configuration) & wrong:
+                self.walk.wrong(path, problem)
+
+    def _problem(self, workloads: list[str], key: str, value: Scalar) -> str:
+        return next((text for name in workloads if (text := self.vocabulary.option(name, key, value))), "")
+
+    def _known(self, key: str) -> Callable[[Any, Path], bool]:
+        def check(value: Any, path: Path) -> bool:
+            problem = ""
+            if key in ("workload", "on", "framework") and not isinstance(value, str):
+                problem = f"must be text, not {kind(value)}"
+            elif key == "workload":
+                problem = self.vocabulary.workload(value)
+                self.workloads.append(value)
+            elif key == "on":
+                problem = self.vocabulary.target(value)
+            else:
+                under = path[:-1] if isinstance(path[-1], int) else path
+                self.values.setdefault(under, []).append((path, key, value))
+            if problem:
+                self.walk.wrong(path, problem)
+            return not problem
+
+        return check
+
+
+def _pairs(configuration: Configuration) -> set[tuple[str, str]]:
+    return {(key, repr(value)) for key, value in configuration.items()}
+
+
+def _pairs_of(places: Iterable[tuple[Path, str, Scalar]]) -> set[tuple[str, str]]:
+    return {(key, repr(value)) for _, key, value in places}
+
+
+class _AxisNames:
+    """Checks conditions such as `where = { op = "add" }` against the axes."""
+
+    def __init__(self, walk: Walk, table: Mapping[str, Any], axes: Mapping[str, tuple[Scalar, ...]]) -> None:
+        self.walk = walk
+        self.names = tuple(table)
+        self.axes = axes
+
+    def condition(self, where: Mapping[str, Any], path: Path, does: str) -> bool:
+        """Whether every key is an axis and every value is plain. Values that no axis has are noted."""
+        if not where:
+            self.walk.wrong(path, f"{does} nothing; name an axis and its value")
+            return False
+        sound = True
+        for key, value in where.items():
+            place = (*path, key)
+            if key not in self.names:
+                self.walk.wrong(place, f"is not an axis; {nearest(key, self.names)}")
+                sound = False
+                continue
+            values = value if isinstance(value, list) else [value]
+            plain = self.walk.scalars(value, place) if isinstance(value, list) else values
+            if plain != values or not all(self.walk.scalar(one, place) for one in plain):
+                sound = False
+            elif key in self.axes and does == "excludes":
+                for one in plain:
+                    if not any(same(one, other) for other in self.axes[key]):
+                        self.walk.wrong(place, f"excludes nothing: the axis has no {shown(one)}")
+        return sound
+
+
+def _crossings(walk: Walk, study: Study) -> list[tuple[Path, list[Configuration]]]:
+    """The configurations of the study as it is and at each of its scales, with the key that makes them."""
+    found: list[tuple[Path, list[Configuration]]] = []
+    places: list[tuple[Path, Study]] = [(("axes",), study)]
+    places += [(("scale", name), study.at_scale(name)) for name in study.scales]
+    for path, one in places:
+        size = math.prod(len(values) for values in one.axes.values()) * one.repeat
+        if size <= MOST_POINTS:
+            found.append((path, configurations(one)))
+        elif path == ("axes",) or one.axes != study.axes:
+            walk.wrong(path, f"makes {size} points, more than {MOST_POINTS}; leave out values or repetitions")
+    return found
+
+
+def _all_have_points(walk: Walk, crossings: list[tuple[Path, list[Configuration]]]) -> bool:
+    for path, found in crossings:
+        if not found:
+            walk.wrong(path, "leaves no point: everything is excluded")
+    return not walk.mistakes
+
+
+def _published(
+    walk: Walk, document: Mapping[str, Any], study: Study, named: _AxisNames, sound: bool
+) -> tuple[Published, ...]:
+    points = configurations(study) if sound else []
+    for name in study.scales if sound else ():
+        points += configurations(study.at_scale(name))
+    rows: list[Published] = []
+    seen: dict[tuple[str, str, str], Path] = {}
+    for path, table in walk.tables(document, "published"):
+        where = walk.table(table, (*path, "where"))
+        if "where" not in table:
+            walk.wrong((*path, "where"), "is missing; name the axes and values that the figures stand for")
+        elif named.condition(where, (*path, "where"), "matches") and sound and not _any(where, points):
+            walk.wrong((*path, "where"), "matches no point of the study")
+        source = walk.text(table, path, "source")
+        if not source and not study.source and "source" not in table:
+            walk.wrong((*path, "source"), "is missing; say where the figures were printed")
+        hardware = walk.text(table, path, "hardware")
+        figures = _figures(walk, table, path)
+        for key in figures:
+            first = seen.setdefault((repr(sorted(where.items())), hardware, key), path)
+            if first != path:
+                walk.wrong((*path, key), f"is there twice: {dotted(first)} has it for the same 'where' and 'hardware'")
+        place = ", ".join(text for text in (study.source, source) if text)
+        rows.append(Published(dict(where), figures, place, hardware, walk.text(table, path, "note")))
+    return tuple(rows)
+
+
+def _any(where: Mapping[str, Any], points: list[dict[str, Scalar]]) -> bool:
+    return any(matches(where, point) for point in points)
+
+
+def _figures(walk: Walk, table: Mapping[str, Any], path: Path) -> dict[str, float]:
+    figures = {}
+    for key, value in table.items():
+        place = (*path, key)
+        if key in PUBLISHED_KEYS:
+            continue
+        if isinstance(value, str):
+            walk.wrong(place, f"unknown key; {nearest(key, PUBLISHED_KEYS)}")
+        elif isinstance(value, bool) or not isinstance(value, (int, float)):
+            walk.wrong(place, f"must be a number, not {kind(value)}")
+        elif not math.isfinite(value):
+            walk.wrong(place, f"must be a finite number, not {value}")
+        elif parse_figure(key).mistake:
+            walk.wrong(place, parse_figure(key).mistake)
+        elif parse_figure(key).measurable and value <= 0:
+            walk.wrong(place, f"must be above 0, not {value}")
+        else:
+            figures[key] = float(value)
+    if not figures and not set(table) - set(PUBLISHED_KEYS):
+        walk.wrong(path, "has no figure; add one with its unit, such as step_ms = 6.1")
+    return figures

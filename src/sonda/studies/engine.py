@@ -1,0 +1,180 @@
+"""The engine of a study: measures every point once, and goes on where it was stopped."""
+
+from __future__ import annotations
+
+import json
+import statistics
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from sonda.record.errors import SondaError
+from sonda.record.run import Run
+from sonda.record.store import Store
+from sonda.studies.failures import Failures
+from sonda.studies.lock import only_one
+from sonda.studies.plan import Point, plan, study_identity
+from sonda.studies.study import Configuration, Study
+
+Measure = Callable[[Point], Run]
+"""Measures a point in a process of its own and keeps the run under the point's identity; raises SondaError."""
+
+
+@dataclass(frozen=True)
+class Progress:
+    """Where a study stands."""
+
+    done: int
+    """Points that need no more work now: measured, or failed in this session."""
+    total: int
+    failed: int
+    current: Point | None
+    """What is being measured; None at the end."""
+    seconds_left: float | None
+    """None while nothing has been measured from which to tell."""
+
+
+@dataclass(frozen=True)
+class StudyResult:
+    """All runs and failures of a study's plan, in the plan's order."""
+
+    study: Study
+    runs: tuple[tuple[Point, Run], ...]
+    failures: tuple[tuple[Point, str], ...]
+    """Points that have no complete run, with the reason; tried again at the next start."""
+    measured: int
+    """How many of the runs were made in this session."""
+
+
+def run_study(
+    study: Study,
+    store: Store,
+    measure: Measure,
+    progress: Callable[[Progress], None],
+    again: bool = False,
+    clock: Callable[[], float] = time.monotonic,
+) -> StudyResult:
+    """Measure the points that have no complete run in the store; `again` throws the runs away first.
+
+    A point whose measurement raises SondaError, or leaves a run that is not complete, is noted as failed and the study
+    goes on. Raises SondaError when another process is running the same study in the same store.
+    """
+    with only_one(_beside(study, store, ".lock"), study.name):
+        store.sweep()
+        points = plan(study)
+        failures = Failures(_beside(study, store, ".failures.json"))
+        if again:
+            _throw_away(store, points)
+        _remove_twins(store, points)
+        finished = _finished(store, points)
+        waiting = [point for point in points if point.identity not in finished]
+        failed = 0
+        took: dict[str, list[float]] = {}
+        for number, point in enumerate(waiting):
+            left = _seconds_left(waiting[number:], took)
+            progress(Progress(len(points) - len(waiting) + number, len(points), failed, point, left))
+            # What is here is a run that did not end well; two runs of one point must never be in the store.
+            _throw_away(store, [point])
+            began = clock()
+            try:
+                run = measure(point)
+                _check(run, point)
+            except SondaError as error:
+                failures.add(point.identity, str(error))
+                failed += 1
+            else:
+                failures.forget(point.identity)
+            took.setdefault(_key(point.configuration), []).append(clock() - began)
+        progress(Progress(len(points), len(points), failed, None, 0.0))
+        _remove_twins(store, points)
+        return _collect(study, points, store, len(waiting) - failed)
+
+
+def load_study_result(study: Study, store: Store) -> StudyResult:
+    """What the store holds of a study, measuring nothing."""
+    return _collect(study, plan(study), store, 0)
+
+
+def _collect(study: Study, points: list[Point], store: Store, measured: int) -> StudyResult:
+    reasons = Failures(_beside(study, store, ".failures.json")).reasons
+    finished = _finished(store, points)
+    return StudyResult(
+        study,
+        tuple((point, finished[point.identity]) for point in points if point.identity in finished),
+        tuple(
+            (point, reasons.get(point.identity, "not measured yet"))
+            for point in points
+            if point.identity not in finished
+        ),
+        measured,
+    )
+
+
+def _beside(study: Study, store: Store, suffix: str) -> Path:
+    return store.root / "studies" / f"{study_identity(study)}{suffix}"
+
+
+def _directories(store: Store, points: Iterable[Point]) -> dict[str, list[Path]]:
+    """The directories of each point's runs, oldest first."""
+    wanted = {point.identity for point in points}
+    found: dict[str, list[Path]] = {}
+    for directory in reversed(store.directories()):
+        identity = directory.name.rpartition("-")[2]
+        if identity in wanted:
+            found.setdefault(identity, []).append(directory)
+    return found
+
+
+def _finished(store: Store, points: list[Point]) -> dict[str, Run]:
+    """Complete runs by point identity; the oldest counts."""
+    finished = {}
+    for identity, directories in _directories(store, points).items():
+        for directory in directories:
+            try:
+                run = Run.load(directory)
+            except SondaError:
+                continue
+            if run.info.status == "complete":
+                finished[identity] = run
+                break
+    return finished
+
+
+def _remove_twins(store: Store, points: list[Point]) -> None:
+    """Leave one run of each point: a process that outlived its killed study may have kept its run after all."""
+    finished = _finished(store, points)
+    for identity, directories in _directories(store, points).items():
+        keep = finished[identity].directory if identity in finished else directories[-1]
+        for directory in directories:
+            if directory != keep:
+                store.remove(directory)
+
+
+def _throw_away(store: Store, points: list[Point]) -> None:
+    for directories in _directories(store, points).values():
+        for directory in directories:
+            store.remove(directory)
+
+
+def _check(run: Run, point: Point) -> None:
+    if run.id != point.identity:
+        raise SondaError(
+            f"the run of point {point.identity} was kept as {run.id}", "keep it under the point's identity"
+        )
+    if run.info.status != "complete":
+        reason = run.info.notes[-1] if run.info.notes else f"exit code {run.info.exit_code}"
+        raise SondaError(f"the run is {run.info.status}: {reason}", f"see: sonda show {run.id}")
+
+
+def _seconds_left(waiting: list[Point], took: dict[str, list[float]]) -> float | None:
+    """The median of what each configuration took; of all of them for a configuration that has not had its turn."""
+    if not took:
+        return None
+    medians = {key: statistics.median(seconds) for key, seconds in took.items()}
+    otherwise = statistics.median(medians.values())
+    return sum(medians.get(_key(point.configuration), otherwise) for point in waiting)
+
+
+def _key(configuration: Configuration) -> str:
+    return json.dumps(configuration, sort_keys=True)

@@ -1,0 +1,181 @@
+"""Figures: what a study's table shows, named with their unit, as `step_ms`, `mflops` or `energy_J`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from sonda.analysis.summary import Summary, Value
+from sonda.record.span import PHASES
+
+UNITS = {
+    "ns": ("ns", "ns", 1.0),
+    "us": ("µs", "ns", 1e3),
+    "ms": ("ms", "ns", 1e6),
+    "s": ("s", "ns", 1e9),
+    "min": ("min", "ns", 60e9),
+    "h": ("h", "ns", 3600e9),
+    "J": ("J", "J", 1.0),
+    "kJ": ("kJ", "J", 1e3),
+    "MJ": ("MJ", "J", 1e6),
+    "W": ("W", "W", 1.0),
+    "B": ("B", "B", 1.0),
+    "kB": ("kB", "B", 1e3),
+    "MB": ("MB", "B", 1e6),
+    "GB": ("GB", "B", 1e9),
+    "GBps": ("GB/s", "B/s", 1e9),
+    "MFLOP": ("MFLOP", "FLOP", 1e6),
+    "GFLOP": ("GFLOP", "FLOP", 1e9),
+    "percent": ("%", "1", 0.01),
+    "cycles": ("cycle", "cycle", 1.0),
+}
+"""Last word of a figure's name: its unit as shown, the unit in which Sonda keeps the quantity, how many it is."""
+
+WHOLE_NAMES = {
+    "mflops": ("achieved", "MFLOP/s", "FLOP/s", 1e6),
+    "gflops": ("achieved", "GFLOP/s", "FLOP/s", 1e9),
+    "tflops": ("achieved", "TFLOP/s", "FLOP/s", 1e12),
+    "samples_per_second": ("samples_per_second", "1/s", "1/s", 1.0),
+    "tokens_per_second": ("tokens_per_second", "1/s", "1/s", 1.0),
+    "intensity": ("intensity", "FLOP/B", "FLOP/B", 1.0),
+}
+"""Figures whose name does not end in a unit."""
+
+USUAL = ("step_ms", "samples_per_second", "gflops", "roof_percent", "peak_memory_MB")
+"""What a study's table shows when its file does not say."""
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A column of a study's table. One `unit` is `factor` of the `base` unit in which the metric is kept."""
+
+    key: str
+    metric: str
+    unit: str
+    base: str
+    factor: float
+
+    @property
+    def measurable(self) -> bool:
+        return self.metric in METRICS
+
+    @property
+    def mistake(self) -> str:
+        """Why the figure cannot mean what it says; empty where it can."""
+        if self.measurable and METRICS[self.metric][0] != self.base:
+            return f"{self.metric} is kept in {METRICS[self.metric][0]}, which {self.unit or '1'} is not"
+        return ""
+
+    def of(self, summary: Summary) -> Value:
+        """Its value in a run, in the figure's unit; missing with a reason where the run does not have it."""
+        if not self.measurable:
+            return Value(None, self.unit, "measured", reason=f"Sonda has no metric {self.metric!r} of a run")
+        if not summary.parts:
+            return Value(None, self.unit, "measured", reason="the run has no steps")
+        raw = METRICS[self.metric][1](summary)
+        if raw.value is None:
+            return Value(None, self.unit, raw.source, reason=raw.reason or f"the run has no {self.metric}")
+        low, high = (None if end is None else end / self.factor for end in (raw.low, raw.high))
+        return Value(raw.value / self.factor, self.unit, raw.source, low, high)
+
+
+def parse_figure(key: str) -> Figure:
+    """The figure that a name with its unit stands for; a name without a known unit is a plain number."""
+    if key in WHOLE_NAMES:
+        return Figure(key, *WHOLE_NAMES[key])
+    name, _, word = key.rpartition("_")
+    if name and word in UNITS:
+        return Figure(key, name, *UNITS[word])
+    return Figure(key, key, "", "1", 1.0)
+
+
+def _flops(summary: Summary) -> Value:
+    return _total("FLOP", "FLOPs", [phase.cost.flops for phase in summary.parts[0].phases])
+
+
+def _bytes(summary: Summary) -> Value:
+    return _total("B", "bytes", [phase.cost.bytes for phase in summary.parts[0].phases])
+
+
+def _achieved(summary: Summary) -> Value:
+    return _quotient("FLOP/s", _flops(summary), summary.parts[0].step, 1e9)
+
+
+def _bandwidth(summary: Summary) -> Value:
+    return _quotient("B/s", _bytes(summary), summary.parts[0].step, 1e9)
+
+
+def _intensity(summary: Summary) -> Value:
+    return _quotient("FLOP/B", _flops(summary), _bytes(summary), 1.0)
+
+
+def _efficiency(summary: Summary) -> Value:
+    """FLOP/s achieved over the peak that this machine reached when its ceilings were measured."""
+    peak = summary.ceilings.get("flops")
+    if not isinstance(peak, Value):
+        return Value(None, "1", "derived", reason=str(summary.ceilings.get("reason", "no peak was measured")))
+    return _quotient("1", _achieved(summary), peak, 1.0)
+
+
+def _roof(summary: Summary) -> Value:
+    """Time that the ceilings allow for all phases that have a roof, over the time these took."""
+    pairs = [
+        (phase.cost.roof.value, phase.cost.time.value)
+        for phase in summary.parts[0].phases
+        if phase.cost.roof.value is not None and phase.cost.time.value
+    ]
+    if not pairs:
+        reasons = [phase.cost.roof.reason for phase in summary.parts[0].phases if phase.cost.roof.reason]
+        return Value(None, "1", "derived", reason=reasons[0] if reasons else "no phase has a roof")
+    return Value(sum(roof * time for roof, time in pairs) / sum(time for _, time in pairs), "1", "derived")
+
+
+def _peak_memory(summary: Summary) -> Value:
+    known = [phase.peak_memory for phase in summary.parts[0].phases if phase.peak_memory.value is not None]
+    if not known:
+        reasons = [phase.peak_memory.reason for phase in summary.parts[0].phases if phase.peak_memory.reason]
+        return Value(None, "B", "counted", reason=reasons[0] if reasons else "memory was not counted")
+    return max(known, key=lambda value: value.value or 0.0)
+
+
+def _phase_time(name: str) -> Callable[[Summary], Value]:
+    def time(summary: Summary) -> Value:
+        for phase in summary.parts[0].phases:
+            if phase.name == name:
+                return phase.cost.time
+        return Value(None, "ns", "measured", reason=f"its steps have no {name}")
+
+    return time
+
+
+METRICS: dict[str, tuple[str, Callable[[Summary], Value]]] = {
+    "step": ("ns", lambda summary: summary.parts[0].step),
+    "samples_per_second": ("1/s", lambda summary: summary.parts[0].samples_per_second),
+    "tokens_per_second": ("1/s", lambda summary: summary.parts[0].tokens_per_second),
+    "flops": ("FLOP", _flops),
+    "bytes": ("B", _bytes),
+    "achieved": ("FLOP/s", _achieved),
+    "bandwidth": ("B/s", _bandwidth),
+    "intensity": ("FLOP/B", _intensity),
+    "efficiency": ("1", _efficiency),
+    "roof": ("1", _roof),
+    "peak_memory": ("B", _peak_memory),
+    **{name: ("ns", _phase_time(name)) for name in PHASES},
+}
+"""What can be read off a run's summary (its first part): the unit in which it is kept, and how. All are per step."""
+
+
+def _total(unit: str, what: str, values: Iterable[Value]) -> Value:
+    values = list(values)
+    known = [value for value in values if value.value is not None]
+    if not known:
+        reasons = [value.reason for value in values if value.reason]
+        return Value(None, unit, "derived", reason=reasons[0] if reasons else f"{what} were not counted")
+    sources = {value.source for value in known}
+    return Value(sum(v.value or 0.0 for v in known), unit, sources.pop() if len(sources) == 1 else "derived")
+
+
+def _quotient(unit: str, above: Value, below: Value, factor: float) -> Value:
+    if above.value is None or not below.value:
+        return Value(None, unit, "derived", reason=above.reason or below.reason or "nothing to divide by")
+    return Value(factor * above.value / below.value, unit, "derived")

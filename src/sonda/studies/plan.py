@@ -1,0 +1,87 @@
+"""The plan of a study: which points are measured, and in which order."""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import json
+import random
+from dataclasses import dataclass
+from typing import Any
+
+from sonda.studies.study import Configuration, Study, matches
+
+
+@dataclass(frozen=True)
+class Point:
+    """One measurement of a study: a configuration, for the n-th time."""
+
+    study: str
+    configuration: Configuration
+    """Everything that determines the measurement, fixed options included."""
+    repetition: int
+    """Counted from 1."""
+    identity: str
+    """16 hexadecimal digits, the same whenever the study is planned: the id of the run that measures the point."""
+
+    group: str
+    """16 hexadecimal digits that all repetitions of the configuration share."""
+
+    def record(self) -> dict[str, Any]:
+        """What `run.json` keeps of the point."""
+        return {**self.configuration, "repetition": self.repetition}
+
+
+def study_identity(study: Study) -> str:
+    """16 hexadecimal digits that change when the measurements do.
+
+    Fixed options, seed and protocol count; prose, published figures and the number of repetitions do not. The values of
+    the axes count in each point's own identity, so that a study that gains a value keeps what it has measured.
+    """
+    return _digest([study.name, study.protocol, study.seed, study.workload])
+
+
+def configurations(study: Study) -> list[Configuration]:
+    """The axes crossed, the first varying slowest, without what is excluded."""
+    fixed: Configuration = {"seed": study.seed, **study.workload}
+    crossed = [
+        {**fixed, **dict(zip(study.axes, values, strict=True))} for values in itertools.product(*study.axes.values())
+    ]
+    return [one for one in crossed if not any(matches(exclude, one) for exclude in study.exclude)]
+
+
+def plan(study: Study) -> list[Point]:
+    """The points in the order in which they are measured.
+
+    `plain`: all repetitions of a configuration in a row. `interleaved`: every configuration once, then every one again,
+    in an order shuffled by the study's seed, so that a machine that drifts does not favour one of them.
+    """
+    identity = study_identity(study)
+    wanted = configurations(study)
+    content = {name: _content(name) for name in {str(one.get("workload", "")) for one in wanted}}
+    rounds = range(1, study.repeat + 1)
+    if study.protocol == "plain":
+        order = [(configuration, repetition) for configuration in wanted for repetition in rounds]
+    else:
+        order = []
+        for repetition in rounds:
+            shuffled = list(wanted)
+            random.Random(f"{study.seed}/{repetition}").shuffle(shuffled)
+            order += [(configuration, repetition) for configuration in shuffled]
+    points = []
+    for configuration, repetition in order:
+        group = [identity, configuration, content[str(configuration.get("workload", ""))]]
+        points.append(Point(study.name, configuration, repetition, _digest([*group, repetition]), _digest(group)))
+    return points
+
+
+def _content(workload: str) -> str:
+    """What a workload's name does not say: the content of somebody's own file; empty for every other workload."""
+    from sonda.workloads.own import is_own, own_model
+
+    return own_model(workload, {}).digest if is_own(workload) else ""
+
+
+def _digest(content: Any) -> str:
+    canonical = json.dumps(content, sort_keys=True, separators=(",", ":"), allow_nan=False)
+    return hashlib.sha256(canonical.encode()).hexdigest()[:16]

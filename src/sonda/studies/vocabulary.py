@@ -1,0 +1,48 @@
+"""The words of a study that other rooms know: workloads with their options, options of every run, targets."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from sonda.record.errors import SondaError
+from sonda.studies.check import Vocabulary
+from sonda.studies.measure import RUN_OPTIONS, as_text, job_of
+from sonda.studies.study import Configuration, Scalar
+from sonda.targets.spec import parse_target, runnable
+from sonda.workloads.catalogue import describe
+
+
+def vocabulary_of_sonda() -> Vocabulary:
+    """The workloads, options and targets of this Sonda."""
+    return Vocabulary(_workload, _option, _configuration, _target)
+
+
+def _workload(name: str) -> str:
+    return _problem(lambda: describe(name, {}))
+
+
+def _option(workload: str, key: str, value: Scalar) -> str:
+    if key.replace("-", "_") in RUN_OPTIONS:
+        return _problem(lambda: job_of({"workload": workload, key: value}))
+    return _problem(lambda: describe(workload, {key: as_text(value)}))
+
+
+def _configuration(configuration: Configuration) -> str:
+    def try_it() -> None:
+        job = job_of(configuration)
+        describe(job.workload, job.options)
+
+    return _problem(try_it)
+
+
+def _target(spec: str) -> str:
+    return _problem(lambda: runnable(parse_target(spec)))
+
+
+def _problem(attempt: Callable[[], object]) -> str:
+    """What a SondaError says, or nothing where there is none."""
+    try:
+        attempt()
+    except SondaError as error:
+        return str(error)
+    return ""

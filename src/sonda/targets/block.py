@@ -1,0 +1,91 @@
+"""A block of the program that is running now, observed from inside: what `sonda.profile()` does."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from time import perf_counter_ns
+
+from sonda.frameworks.assembly import assemble
+from sonda.frameworks.collector.recorder import Recorder
+from sonda.frameworks.collector.schedule import Schedule
+from sonda.frameworks.collector.start import finish, state_versions
+from sonda.frameworks.collector.torch_observer import TorchObserver
+from sonda.probes.ceilings import load_or_measure
+from sonda.probes.contamination import read_conditions
+from sonda.probes.environment import thread_variables, versions
+from sonda.probes.machine import machine_record
+from sonda.record.errors import MissingExtraError, SondaError
+from sonda.record.run import Run, RunInfo, new_id, now, write_run
+from sonda.record.store import Store
+from sonda.targets.cpu import disturbances, overhead, probe_states, unknown_operations
+
+_observing: list[Block] = []
+"""The block that is being observed: PyTorch can be patched once only."""
+
+
+class Block:
+    """Observes from its making until `finish`."""
+
+    def __init__(self, store: Store, directory: Path, name: str, count: bool) -> None:
+        try:
+            import torch
+        except ImportError:
+            raise MissingExtraError("PyTorch", "torch") from None
+        self.store = store
+        self.directory = directory
+        self.name = name
+        recorder = Recorder(str(directory))
+        self.observer = TorchObserver(recorder, torch, Schedule(count=count))
+        state_versions(recorder, torch)
+        self.before = read_conditions()
+        self.begin = perf_counter_ns()
+        self.observer.install()
+
+    def finish(self) -> Run:
+        """Stop observing and keep the run: complete, or incomplete when an exception is on its way out."""
+        end = perf_counter_ns()
+        failed = sys.exc_info()[0] is not None
+        after = read_conditions()
+        recorder = self.observer.recorder
+        finish(self.observer)
+        recorder.close()
+        assembly = assemble(self.directory, self.begin, end)
+        threads = assembly.threads or self.observer.torch.get_num_threads()
+        info = RunInfo(
+            id=new_id(),
+            created=now(),
+            status="incomplete" if failed else "complete",
+            workload={"name": self.name or "block", "framework": "torch", "block": True},
+            target={"spec": "", "device": "cpu", "threads": threads},
+            machine={
+                **machine_record(),
+                "ceilings": load_or_measure(self.store.root, [threads]),
+                "environment": thread_variables(),
+            },
+            versions={**versions(), **assembly.versions},
+            probes=probe_states(),
+            notes=[
+                *assembly.notes,
+                *disturbances(self.before, after, threads),
+                *unknown_operations(assembly),
+            ],
+            overhead=overhead(assembly),
+        )
+        return write_run(self.store.root, info, assembly.spans)
+
+
+@contextmanager
+def observe_block(store: Store, name: str, count: bool) -> Iterator[Block]:
+    """Observe until `finish` is called inside the context; raises SondaError when another block is being observed."""
+    if _observing:
+        raise SondaError("another sonda.profile() is still observing", "end it first: blocks cannot be nested")
+    with ExitStack() as stack:
+        directory = stack.enter_context(store.scratch())
+        block = Block(store, directory, name, count)
+        _observing.append(block)
+        stack.callback(_observing.clear)
+        stack.callback(block.observer.remove)
+        yield block

@@ -1,0 +1,210 @@
+"""The target of `sonda run -- command`: an unmodified program, observed from inside by injection."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from time import perf_counter_ns
+
+import msgspec
+
+from sonda.frameworks.assembly import Assembly, assemble
+from sonda.probes.ceilings import load_or_measure
+from sonda.probes.contamination import read_conditions
+from sonda.probes.environment import thread_variables, versions
+from sonda.probes.machine import machine_record
+from sonda.record.errors import SondaError
+from sonda.record.run import Run, RunInfo, new_id, now, write_run
+from sonda.record.store import Store
+from sonda.targets.cpu import Say, disturbances, overhead, probe_states, unknown_operations
+from sonda.targets.spec import available_threads
+
+INJECT = Path(__file__).parent.parent / "frameworks" / "inject"
+PYTHON = re.compile(r"^(python|pypy)[\d.]*$")
+VALUE_FLAGS = "cmWX"
+"""Flags of Python after which the rest of the word, or the next word, is a value; `-c` and `-m` end the flags."""
+SIZE_CAP = 256 << 20
+
+
+@dataclass(frozen=True)
+class Watching:
+    """How a program is observed. Steps `first` up to `last` in detail (0: to the end), for `max_time` seconds (0: all)."""
+
+    count: bool = True
+    first: int = 0
+    last: int = 0
+    max_time: float = 0.0
+    size_cap: int = SIZE_CAP
+    redact: bool = False
+    output_to_stderr: bool = False
+
+
+def run_command(
+    command: Sequence[str], store: Store, watching: Watching, say: Say = lambda text: None
+) -> tuple[Run, int]:
+    """Run a program unmodified; returns the run and the program's own exit code (128 + n for a signal n)."""
+    refuse_isolated(command)
+    with store.scratch() as directory:
+        before = read_conditions()
+        begin = perf_counter_ns()
+        code = _run(command, directory, watching)
+        end = perf_counter_ns()
+        after = read_conditions()
+        say("reading what was observed")
+        assembly = assemble(directory, begin, end)
+        threads = assembly.threads or available_threads()
+        disturbed = disturbances(before, after, threads) if assembly.processes else []
+        failures = sorted(directory.glob("*.failure"))
+        failure = failures[0].read_text(encoding="utf-8").strip().splitlines()[-1] if failures else ""
+    ceilings = {}
+    if assembly.processes:
+        say("measuring what this machine can do")
+        ceilings = load_or_measure(store.root, [threads])
+    info = RunInfo(
+        id=new_id(),
+        created=now(),
+        status="complete" if code == 0 else "incomplete",
+        workload={"name": _name(command), "command": _kept(command, watching.redact), "framework": "torch"},
+        target={"spec": "", "device": "cpu", "threads": threads},
+        machine={**machine_record(redact=watching.redact), "ceilings": ceilings, "environment": thread_variables()},
+        versions={**versions(), **assembly.versions},
+        probes=probe_states(),
+        notes=[
+            *_seen(assembly, code, failure),
+            *assembly.notes,
+            *disturbed,
+            *unknown_operations(assembly),
+        ],
+        exit_code=code,
+        overhead=overhead(assembly),
+    )
+    return write_run(store.root, info, assembly.spans), code
+
+
+def refuse_isolated(command: Sequence[str]) -> None:
+    """Raise SondaError for an interpreter that will not look at PYTHONPATH: `-I`, `-E`, `-S`."""
+    words = list(command)
+    if not words:
+        raise SondaError("no command after --", "write: sonda run -- python train.py")
+    program = shutil.which(words[0])
+    if program is None:
+        raise SondaError(f"there is no program {words[0]!r}", "check the command after --")
+    flags = _flags(words[1:]) if PYTHON.match(Path(words[0]).name) else _shebang_flags(Path(program))
+    for flag in "IES":
+        if flag in flags:
+            raise SondaError(
+                f"python -{flag} ignores PYTHONPATH, so the program cannot be observed", f"run it without -{flag}"
+            )
+
+
+def _flags(words: Sequence[str]) -> str:
+    """The one-letter flags before a script's name."""
+    found = ""
+    skip = False
+    for word in words:
+        if skip:
+            skip = False
+            continue
+        if not word.startswith("-") or word in ("-", "--"):
+            break
+        if word.startswith("--"):
+            continue
+        for position, letter in enumerate(word[1:], start=2):
+            if letter in VALUE_FLAGS:
+                if letter in "cm":
+                    return found
+                skip = position == len(word)
+                break
+            found += letter
+    return found
+
+
+def _shebang_flags(program: Path) -> str:
+    """Flags in the first line of a script that Python runs, such as `#!/usr/bin/python3 -Es`."""
+    try:
+        with program.open("rb") as file:
+            line = file.readline(256)
+    except OSError:
+        return ""
+    if not line.startswith(b"#!"):
+        return ""
+    words = line[2:].decode(errors="replace").split()
+    while words and not PYTHON.match(Path(words[0]).name):
+        words = words[1:]
+    return _flags(words[1:])
+
+
+def _run(command: Sequence[str], directory: Path, watching: Watching) -> int:
+    settings = {
+        "directory": str(directory.resolve()),
+        "count": watching.count,
+        "first": watching.first,
+        "last": watching.last,
+        "max_time": watching.max_time,
+        "size_cap": watching.size_cap,
+    }
+    path = os.pathsep.join(entry for entry in (str(INJECT), os.environ.get("PYTHONPATH", "")) if entry)
+    environment = {**os.environ, "PYTHONPATH": path, "SONDA_COLLECT": msgspec.json.encode(settings).decode()}
+    try:
+        child = subprocess.Popen(
+            list(command), env=environment, stdout=sys.stderr.fileno() if watching.output_to_stderr else None
+        )
+    except OSError as error:
+        raise SondaError(f"cannot start {command[0]!r}: {error.strerror}", "check the command after --") from None
+    with _passed_on(child):
+        code = child.wait()
+    return code if code >= 0 else 128 - code
+
+
+@contextmanager
+def _passed_on(child: subprocess.Popen[bytes]) -> Iterator[None]:
+    """Stay alive while the program is interrupted: the terminal tells it itself, a termination is passed on."""
+
+    def terminate(number: int, _frame: object) -> None:
+        child.send_signal(number)
+
+    handlers = {signal.SIGINT: signal.SIG_IGN, signal.SIGTERM: terminate, signal.SIGHUP: terminate}
+    try:
+        old = {number: signal.signal(number, handler) for number, handler in handlers.items()}
+    except ValueError:  # not in the main thread: whoever called has the signals
+        yield
+        return
+    try:
+        yield
+    finally:
+        for number, handler in old.items():
+            signal.signal(number, handler)
+
+
+def _seen(assembly: Assembly, code: int, failure: str) -> list[str]:
+    notes = []
+    if failure:
+        notes.append(f"the program ran unobserved: {failure}")
+    elif not assembly.processes:
+        notes.append(
+            "nothing was observed: no process of this program imported PyTorch, or its environment hid PYTHONPATH"
+        )
+    if code != 0:
+        how = f"was ended by {signal.Signals(code - 128).name}" if code > 128 else f"ended with code {code}"
+        notes.append(f"the program {how}; this is what was seen until then")
+    elif assembly.processes and assembly.truncated:
+        notes.append("a process ended before its last half second was written")
+    return notes
+
+
+def _name(command: Sequence[str]) -> str:
+    """The program as its user thinks of it: the script, not the interpreter."""
+    words = [word for word in command[1:] if not word.startswith("-")] if PYTHON.match(Path(command[0]).name) else []
+    return Path(words[0] if words else command[0]).name
+
+
+def _kept(command: Sequence[str], redact: bool) -> list[str]:
+    return [_name(command)] if redact else list(command)

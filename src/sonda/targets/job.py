@@ -1,0 +1,77 @@
+"""A job: everything that one measured process needs to know."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from sonda.record.errors import SondaError
+
+PRECISIONS = ("float32", "bfloat16", "float16", "float64")
+SHORT_PRECISIONS = {"fp32": "float32", "bf16": "bfloat16", "fp16": "float16", "fp64": "float64"}
+
+
+class Job(msgspec.Struct, kw_only=True, frozen=True):
+    """What to run, how, and for how long. `options` are the workload's own parameters, as text."""
+
+    workload: str
+    options: dict[str, str] = {}
+    framework: str = "torch"
+    on: str = "cpu"
+    train: bool = False
+    steps: int | None = None
+    """Timed steps; None: as many as fit into `seconds`, between 5 and 20."""
+    warmup: int = 3
+    seconds: float = 10.0
+    seed: int = 0
+    threads: int | None = None
+    precision: str = "float32"
+    compile: bool = False
+    channels_last: bool = False
+    workers: int = 0
+
+    def how(self) -> dict[str, Any]:
+        """The settings that change how the workload runs, for `run.json`."""
+        return {
+            "train": self.train,
+            "precision": self.precision,
+            "compile": self.compile,
+            "channels_last": self.channels_last,
+            "workers": self.workers,
+        }
+
+
+def job_of(workload: str, on: str, settings: Mapping[str, Any]) -> Job:
+    """A job from loose settings: what a job knows by name, and the workload's own options as text."""
+    own = {name: value for name, value in settings.items() if name in SETTINGS}
+    options = {name: _text(value) for name, value in settings.items() if name not in SETTINGS}
+    try:
+        return msgspec.convert({"workload": workload, "on": on, "options": options, **own}, Job, strict=False)
+    except msgspec.ValidationError as error:
+        raise SondaError(f"the settings of {workload} do not fit: {error}", "see: sonda run --help") from None
+
+
+def _text(value: Any) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def check_job(job: Job) -> Job:
+    """The job with its words made regular; raises SondaError for what cannot be."""
+    precision = SHORT_PRECISIONS.get(job.precision, job.precision)
+    if precision not in PRECISIONS:
+        raise SondaError(f"unknown precision {job.precision!r}", f"use one of {', '.join(PRECISIONS)}")
+    if job.framework != "torch":
+        raise SondaError(f"framework {job.framework!r} is not there yet", "use --framework torch")
+    for name, value, least in (("steps", job.steps, 1), ("warmup", job.warmup, 0), ("workers", job.workers, 0),
+                               ("threads", job.threads, 1)):  # fmt: skip
+        if value is not None and value < least:
+            raise SondaError(f"--{name} {value} is too small", f"give {least} or more")
+    if job.seconds <= 0:
+        raise SondaError(f"--seconds {job.seconds:g} is not a time", "give more than 0")
+    return msgspec.structs.replace(job, precision=precision)
+
+
+SETTINGS = frozenset(Job.__struct_fields__) - {"workload", "on", "options"}
+"""Settings of a run that are not the workload's own."""

@@ -1,0 +1,84 @@
+"""Targets as the user writes them: `[MODE=]DEVICE{+DEVICE}[@key=value,…]`."""
+
+from __future__ import annotations
+
+import os
+import re
+from dataclasses import dataclass, field
+
+from sonda.record.errors import SondaError
+
+MODES = ("ddp", "dp", "hybrid", "pipeline", "localsgd")
+DEVICE = re.compile(r"^(?:(?P<cpu>cpu)(?:/(?P<threads>\d+))?|(?P<cuda>cuda)(?::(?P<index>\d+))?|sim:(?P<sim>.+))$")
+FORM = "write cpu, cpu/8 (8 threads), cuda:0 or sim:NAME, several joined by '+', with a mode as in ddp=cpu/1+cpu/1"
+
+
+@dataclass(frozen=True)
+class Device:
+    """One device. `threads` is set where the user gave a number, `index` for a GPU, `name` for a simulated one."""
+
+    kind: str
+    threads: int | None = None
+    index: int = 0
+    name: str = ""
+
+
+@dataclass(frozen=True)
+class TargetSpec:
+    """A target as written, in its parts."""
+
+    text: str
+    mode: str
+    devices: tuple[Device, ...]
+    options: dict[str, str] = field(default_factory=dict)
+
+
+def parse_target(text: str) -> TargetSpec:
+    """Parse a target; raises SondaError naming what is wrong with it."""
+    body, at, tail = text.partition("@")
+    mode = ""
+    head, equals, rest = body.partition("=")
+    if equals and not head.startswith("sim:"):
+        mode, body = head, rest
+        if mode not in MODES:
+            raise SondaError(f"target {text!r}: unknown mode {mode!r}", f"known modes: {', '.join(MODES)}")
+    devices = tuple(_device(text, part) for part in body.split("+"))
+    if len(devices) > 1 and not mode:
+        raise SondaError(f"target {text!r} joins devices without a mode", f"write for example ddp={body}")
+    options = {}
+    for item in tail.split(",") if at else ():
+        key, _, value = item.partition("=")
+        if not key:
+            raise SondaError(f"target {text!r}: empty option after '@'", FORM)
+        options[key] = value
+    return TargetSpec(text, mode, devices, options)
+
+
+def _device(text: str, part: str) -> Device:
+    match = DEVICE.match(part)
+    if not match:
+        raise SondaError(f"target {text!r}: {part!r} is not a device", FORM)
+    if match["cpu"]:
+        threads = int(match["threads"]) if match["threads"] else None
+        if threads is not None and not 1 <= threads <= 4096:
+            raise SondaError(f"target {text!r}: {threads} threads", "give 1 or more")
+        return Device("cpu", threads)
+    if match["cuda"]:
+        return Device("cuda", index=int(match["index"] or 0))
+    return Device("sim", name=match["sim"])
+
+
+def runnable(spec: TargetSpec) -> Device:
+    """The one device that this version can run on; raises SondaError for the others."""
+    if spec.mode or len(spec.devices) > 1 or spec.options:
+        raise SondaError(f"target {spec.text!r}: several devices at once are not there yet", "use --on cpu or cpu/N")
+    device = spec.devices[0]
+    if device.kind != "cpu":
+        what = "GPUs" if device.kind == "cuda" else "simulated accelerators"
+        raise SondaError(f"target {spec.text!r}: {what} are not there yet", "use --on cpu or cpu/N")
+    return device
+
+
+def available_threads() -> int:
+    """Processors that this process may use."""
+    return len(os.sched_getaffinity(0))

@@ -1,0 +1,89 @@
+"""The child process that runs a workload: `python -m sonda.targets.worker DIRECTORY`, the job as JSON on stdin.
+
+It leaves the collector's events and an `outcome.json` in the directory. What the model prints goes to stderr.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import traceback
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from sonda.record.errors import MissingExtraError, SondaError
+from sonda.targets.job import Job
+
+
+class Outcome(msgspec.Struct, kw_only=True):
+    """What the child says at the end: the workload as it was built, or why it could not run."""
+
+    workload: dict[str, Any] = {}
+    cause: str = ""
+    remedy: str = ""
+
+
+def main() -> int:
+    directory = Path(sys.argv[1])
+    job = msgspec.json.decode(sys.stdin.buffer.read(), type=Job)
+    os.dup2(2, 1)
+    try:
+        outcome = Outcome(workload=run_job(job, directory))
+    except SondaError as error:
+        outcome = Outcome(cause=error.cause, remedy=error.remedy)
+    except MemoryError:
+        outcome = Outcome(cause="not enough memory for this workload", remedy="use a smaller --batch")
+    except Exception as error:
+        outcome = Outcome(cause=describe_failure(error), remedy="check --input and the workload's options")
+    (directory / "outcome.json").write_bytes(msgspec.json.encode(outcome))
+    return 0 if not outcome.cause else 1
+
+
+def run_job(job: Job, directory: Path) -> dict[str, Any]:
+    """Build and drive the workload in this process, observed; returns what the run should say of the workload."""
+    from sonda.workloads.catalogue import describe
+
+    workload = describe(job.workload, job.options)
+    try:
+        import torch
+    except ImportError:
+        raise MissingExtraError("PyTorch", "torch") from None
+    from sonda.frameworks.collector.recorder import Recorder
+    from sonda.frameworks.collector.schedule import Schedule
+    from sonda.frameworks.collector.start import finish, state_versions
+    from sonda.frameworks.collector.torch_observer import TorchObserver
+    from sonda.frameworks.torch_driver import Driving, drive
+
+    if job.threads:
+        torch.set_num_threads(job.threads)
+    task = workload.build(job.framework, job.train, job.seed)
+    recorder = Recorder(str(directory))
+    observer = TorchObserver(recorder, torch, Schedule(count=False))
+    state_versions(recorder, torch)
+    observer.install()
+    try:
+        drive(
+            task,
+            observer,
+            Driving(
+                job.train, job.steps, job.warmup, job.seconds, job.precision, job.compile, job.channels_last, job.workers
+            ),
+        )
+    finally:
+        finish(observer)
+        recorder.close()
+    return {**workload.parameters(), "name": workload.name, "samples": task.samples, "tokens": task.tokens}
+
+
+def describe_failure(error: Exception) -> str:
+    """A failure of the model itself in one line, with the place where it happened."""
+    frames = traceback.extract_tb(error.__traceback__)
+    place = f" ({Path(frames[-1].filename).name}, line {frames[-1].lineno})" if frames else ""
+    first = (str(error).strip().splitlines() or [""])[0]
+    return f"the workload failed: {type(error).__name__}: {first}{place}"
+
+
+if __name__ == "__main__":
+    sys.exit(main())

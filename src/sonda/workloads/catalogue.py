@@ -1,0 +1,68 @@
+"""The workloads by name: built in, added by other packages, or somebody's own file."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any, cast
+
+from sonda.record.errors import SondaError
+from sonda.record.protocols import Workload
+from sonda.workloads.convnet import ConvNet
+from sonda.workloads.description import nearest
+from sonda.workloads.operations import Operations
+from sonda.workloads.own import is_own, own_model
+from sonda.workloads.perceptron import Perceptron
+from sonda.workloads.recommender import Recommender
+from sonda.workloads.recurrent import Recurrent
+from sonda.workloads.resnet import ResNet
+from sonda.workloads.transformer import Transformer
+
+GROUP = "sonda.workloads"
+"""Entry-point group: each entry is a callable that takes the options (a mapping of text to text), gives a Workload."""
+
+BUILT_IN: dict[str, Callable[[str, Mapping[str, str]], Any]] = {
+    "ops": Operations.from_options,
+    "mlp": Perceptron.from_options,
+    "cnn": ConvNet.from_options,
+    "resnet18": partial(ResNet.from_options, depth=18),
+    "resnet34": partial(ResNet.from_options, depth=34),
+    "resnet50": partial(ResNet.from_options, depth=50),
+    "lstm": Recurrent.from_options,
+    "transformer": Transformer.from_options,
+    "dlrm": Recommender.from_options,
+}
+
+
+def names() -> list[str]:
+    """Names that `describe` knows: the built-in ones, then those of other packages."""
+    return [*BUILT_IN, *sorted(name for name in _added() if name not in BUILT_IN)]
+
+
+def describe(name: str, options: Mapping[str, str]) -> Workload:
+    """The workload of that name, or of `file.py:factory`, with these options. No framework is imported.
+
+    Raises SondaError for an unknown name, an unknown option, or a value that cannot be.
+    """
+    if is_own(name):
+        return cast(Workload, own_model(name, options))
+    if name in BUILT_IN:
+        return cast(Workload, BUILT_IN[name](name, options))
+    added = _added()
+    if name not in added:
+        raise SondaError(f"there is no workload {name!r}", f"{nearest(name, names())} Your own: file.py:factory")
+    try:
+        return cast(Workload, added[name].load()(dict(options)))
+    except SondaError:
+        raise
+    except Exception as error:
+        raise SondaError(
+            f"the workload {name} of {added[name].value} fails: {type(error).__name__}: {error}",
+            "report it to the package that adds it",
+        ) from error
+
+
+def _added() -> dict[str, Any]:
+    from importlib.metadata import entry_points
+
+    return {entry.name: entry for entry in entry_points(group=GROUP)}

@@ -1,0 +1,199 @@
+"""What every built-in workload's description shares: options given as text, checked, and shown again as plain values.
+
+A description is a frozen dataclass whose fields are made by `option`. Every such field can be set by a text option of
+the same name, where `-` and `_` are equal.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, fields
+from typing import Any, Self
+
+from sonda.record.errors import MissingExtraError, SondaError
+from sonda.record.protocols import Task
+
+UNITS = {"": 1, "B": 1, "kB": 10**3, "KB": 10**3, "MB": 10**6, "GB": 10**9, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30}
+
+
+@dataclass(frozen=True)
+class Kind:
+    """What an option's text may be. `parse` raises ValueError for anything else; `show` gives a plain value back."""
+
+    words: str
+    """Completes the sentence "size=... is not ..."."""
+    parse: Callable[[str], Any]
+    show: Callable[[Any], Any] = lambda value: value
+
+
+def whole(least: int = 1) -> Kind:
+    """A whole number; `10_000` is read too."""
+
+    def parse(text: str) -> int:
+        value = int(text)
+        if value < least:
+            raise ValueError
+        return value
+
+    return Kind(f"a whole number of at least {least}", parse)
+
+
+def number(least: float = 0.0) -> Kind:
+    """A finite number."""
+
+    def parse(text: str) -> float:
+        value = float(text)
+        if not least <= value < float("inf"):
+            raise ValueError
+        return value
+
+    return Kind(f"a number of at least {least:g}", parse)
+
+
+def choice(*words: str) -> Kind:
+    """One of a few words."""
+
+    def parse(text: str) -> str:
+        if text not in words:
+            raise ValueError
+        return text
+
+    return Kind(f"one of {', '.join(words)}", parse)
+
+
+def choices(*words: str) -> Kind:
+    """Several of a few words, separated by commas, each once; `all` means every one."""
+
+    def parse(text: str) -> tuple[str, ...]:
+        chosen = words if text == "all" else tuple(word.strip() for word in text.split(","))
+        if not set(chosen) <= set(words) or len(set(chosen)) < len(chosen):
+            raise ValueError
+        return chosen
+
+    return Kind(f"all, or some of {', '.join(words)} separated by commas", parse, ",".join)
+
+
+def widths(least: int) -> Kind:
+    """Whole numbers joined by `-`, such as the widths of a perceptron `784-192-10`."""
+
+    def parse(text: str) -> tuple[int, ...]:
+        values = tuple(int(part) for part in text.split("-"))
+        if len(values) < least or min(values) < 1:
+            raise ValueError
+        return values
+
+    words = f"{least} or more whole numbers joined by '-', such as 64-32"
+    return Kind(words, parse, lambda values: "-".join(map(str, values)))
+
+
+def _switch(text: str) -> bool:
+    known = {"": True, "true": True, "yes": True, "on": True, "1": True,
+             "false": False, "no": False, "off": False, "0": False}  # fmt: skip
+    if text.lower() not in known:
+        raise ValueError
+    return known[text.lower()]
+
+
+def _image(text: str) -> tuple[int, int]:
+    match = re.fullmatch(r"(\d+)(?:[x×](\d+))?", text)
+    if not match or 0 in (height := int(match[1]), width := int(match[2] or match[1])):
+        raise ValueError
+    return height, width
+
+
+def _size(text: str) -> int:
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([A-Za-z]*)", text)
+    if not match or match[2] not in UNITS:
+        raise ValueError
+    return int(float(match[1]) * UNITS[match[2]])
+
+
+SWITCH = Kind("true or false", _switch)
+IMAGE = Kind(
+    "HEIGHTxWIDTH in pixels, such as 148x112, or one number for a square", _image, lambda hw: f"{hw[0]}x{hw[1]}"
+)
+"""Height first, as in the shape of an image tensor (samples x channels x height x width)."""
+SIZE = Kind("a size in bytes, such as 6MB (10^6 bytes) or 6MiB (2^20)", _size)
+
+
+def option(default: Any, kind: Kind, meaning: str) -> Any:
+    """A field of a description that a text option of the same name sets."""
+    return field(default=default, metadata={"kind": kind, "meaning": meaning})
+
+
+@dataclass(frozen=True)
+class Description:
+    """A workload without a framework. Subclasses are frozen dataclasses that say how they are built in each one."""
+
+    def __post_init__(self) -> None:
+        self.check()
+
+    @property
+    def name(self) -> str:
+        raise NotImplementedError
+
+    def check(self) -> None:
+        """Raise SondaError when options that are right each by itself do not fit together."""
+
+    def in_torch(self, train: bool, seed: int) -> Task:
+        """Make it ready in PyTorch."""
+        raise NotImplementedError
+
+    @classmethod
+    def from_options(cls, name: str, options: Mapping[str, str], **fixed: Any) -> Self:
+        """The description that text options ask for; `name` is what the user called it, for errors.
+
+        Raises SondaError for an unknown option, naming the nearest known ones, and for a value that cannot be.
+        """
+        kinds = {entry.name: entry.metadata["kind"] for entry in fields(cls) if entry.metadata}
+        values: dict[str, Any] = {}
+        for key, text in options.items():
+            wanted = key.replace("-", "_")
+            if wanted not in kinds:
+                raise SondaError(f"{name} has no option {key!r}", nearest(wanted, kinds))
+            if wanted in values:
+                raise SondaError(f"{name}: {key} is given twice", "give it once")
+            values[wanted] = read(name, key, text, kinds[wanted])
+        return cls(**values, **fixed)
+
+    def parameters(self) -> dict[str, Any]:
+        """Every option with its value, as plain values that `from_options` would read back."""
+        return {
+            entry.name: entry.metadata["kind"].show(getattr(self, entry.name))
+            for entry in fields(self)
+            if entry.metadata
+        }
+
+    def build(self, framework: str, train: bool, seed: int) -> Task:
+        """Make it ready. Weights and inputs depend on `seed` alone."""
+        require_torch(self.name, framework)
+        return self.in_torch(train, seed)
+
+
+def read(name: str, key: str, text: str, kind: Kind) -> Any:
+    """The value of one option; raises SondaError when the text is not of its kind."""
+    try:
+        return kind.parse(text.strip())
+    except (ValueError, OverflowError):
+        raise SondaError(f"{name}: {key}={text} cannot be read", f"write {kind.words}") from None
+
+
+def nearest(word: str, known: Iterable[str]) -> str:
+    """A remedy for an unknown name: the known names that look like it, else all of them."""
+    names = sorted(known)
+    close = difflib.get_close_matches(word, names, n=3, cutoff=0.5)
+    if close:
+        return f"did you mean {' or '.join(close)}?"
+    return f"known are {', '.join(names)}" if names else "there are none"
+
+
+def require_torch(name: str, framework: str) -> None:
+    """Raise SondaError unless the framework asked for is PyTorch and is installed."""
+    from importlib.util import find_spec
+
+    if framework != "torch":
+        raise SondaError(f"{name} cannot be built in {framework!r}", "use the framework torch")
+    if find_spec("torch") is None:
+        raise MissingExtraError("torch", "torch")

@@ -1,0 +1,134 @@
+"""Importing somebody's file and calling the factory in it; every failure becomes one line."""
+
+from __future__ import annotations
+
+import inspect
+import sys
+import traceback
+from collections.abc import Callable
+from importlib.util import module_from_spec, spec_from_file_location
+from pathlib import Path
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+from torch import nn
+
+from sonda.record.errors import SondaError
+from sonda.workloads.description import SWITCH, nearest
+
+if TYPE_CHECKING:
+    from sonda.workloads.own import OwnModel
+
+TAKES_A_WORD = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+
+
+def make_model(own: OwnModel) -> tuple[nn.Module, Any]:
+    """The module and, where the factory gives them, its inputs (else None)."""
+    module = import_file(own.path, own.digest)
+    if not hasattr(module, own.factory):
+        known = [name for name, value in vars(module).items() if callable(value) and not name.startswith("_")]
+        raise SondaError(f"{own.path.name} has no {own.factory!r}", nearest(own.factory, known))
+    factory = getattr(module, own.factory)
+    if isinstance(factory, nn.Module):
+        made: Any = factory
+        if own.options:
+            raise SondaError(f"{own.name} is a module, not a factory", f"leave out {', '.join(own.options)}")
+    elif callable(factory):
+        made = call(own, factory)
+    else:
+        raise SondaError(
+            f"{own.name} is of type {type(factory).__name__}", "name a function that returns a torch.nn.Module"
+        )
+    model, inputs = made if isinstance(made, (tuple, list)) and len(made) == 2 else (made, None)
+    if not isinstance(model, nn.Module):
+        raise SondaError(
+            f"{own.name} returns a {type(made).__name__}, not a model",
+            "return a torch.nn.Module, or a module and its inputs",
+        )
+    return model, inputs
+
+
+def import_file(path: Path, digest: str) -> ModuleType:
+    """Run the file as a module; its directory goes first on sys.path and stays, as python does for a script."""
+    if str(path.parent) not in sys.path:
+        sys.path.insert(0, str(path.parent))
+    # A name of its own: a file called torch.py must not take the place of another module.
+    name = f"sonda_own_{path.stem}_{digest[:8]}"
+    spec = spec_from_file_location(name, path)
+    if spec is None or spec.loader is None:
+        raise SondaError(f"{path.name} cannot be imported", "use a file that ends in .py")
+    module = module_from_spec(spec)
+    sys.modules[name] = module
+    try:
+        spec.loader.exec_module(module)
+    except (Exception, SystemExit) as error:
+        del sys.modules[name]
+        raise SondaError(f"{path.name} does not import: {explain(error, path)}", "mend the file") from error
+    return module
+
+
+def call(own: OwnModel, factory: Callable[..., Any]) -> Any:
+    """Call the factory with the options it takes."""
+    words = keywords(own, factory)
+    try:
+        return factory(**words)
+    except (Exception, SystemExit) as error:
+        raise SondaError(f"{own.name} raises {explain(error, own.path)}", "mend the factory") from error
+
+
+def keywords(own: OwnModel, factory: Callable[..., Any]) -> dict[str, Any]:
+    """The options as the factory's keyword arguments, in the types its signature shows."""
+    try:
+        parameters = inspect.signature(factory).parameters
+    except (TypeError, ValueError):
+        parameters = {}  # type: ignore[assignment]
+    named = {name: parameter for name, parameter in parameters.items() if parameter.kind in TAKES_A_WORD}
+    takes_any = any(parameter.kind is inspect.Parameter.VAR_KEYWORD for parameter in parameters.values())
+    words = {}
+    for key, text in own.options.items():
+        if key not in named and not takes_any:
+            raise SondaError(f"{own.name} takes no option {key!r}", nearest(key, [*named, "input", "loss"]))
+        words[key] = convert(own, key, text, named.get(key))
+    missing = [name for name, entry in named.items() if entry.default is inspect.Parameter.empty and name not in words]
+    if missing:
+        raise SondaError(f"{own.name} needs {', '.join(missing)}", f"set {missing[0]}=..., or give it a default")
+    return words
+
+
+def convert(own: OwnModel, key: str, text: str, parameter: inspect.Parameter | None) -> Any:
+    """The text in the type of the parameter's annotation or default; without either, a number if it looks like one."""
+    wanted: Any = None
+    if parameter is not None:
+        wanted = parameter.annotation
+        if wanted is inspect.Parameter.empty:
+            wanted = type(parameter.default)
+        wanted = getattr(wanted, "__name__", wanted)
+    try:
+        match wanted:
+            case "str":
+                return text
+            case "bool":
+                return SWITCH.parse(text)
+            case "int":
+                return int(text)
+            case "float":
+                return float(text)
+    except ValueError:
+        raise SondaError(f"{own.name}: {key}={text} is not {wanted}", f"give a value of type {wanted}") from None
+    for kind in (int, float):
+        try:
+            return kind(text)
+        except ValueError:
+            continue
+    return text
+
+
+def explain(error: BaseException, path: Path) -> str:
+    """The exception's type and message, and the last line of the user's file that was on the way."""
+    line = error.lineno if isinstance(error, SyntaxError) and error.filename == str(path) else None
+    if line is None:
+        lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(path)]
+        line = lines[-1] if lines else None
+    message = error.msg if isinstance(error, SyntaxError) else str(error)
+    where = f" (line {line} of {path.name})" if line else ""
+    return f"{type(error).__name__}: {message}{where}" if message else f"{type(error).__name__}{where}"

@@ -1,0 +1,131 @@
+"""A workload made ready in PyTorch: model, synthetic examples, loss, optimizer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.utils.data import DataLoader, Dataset, Sampler
+
+from sonda.record.protocols import Mark
+
+BATCHES_KEPT = 4
+"""Distinct batches that a synthetic data set holds."""
+
+
+class Examples(Dataset):
+    """A data set in memory: row i of every input, and row i of the targets, are example i."""
+
+    def __init__(self, inputs: tuple[Tensor, ...], targets: Tensor) -> None:
+        self.inputs = inputs
+        self.targets = targets
+
+    def __len__(self) -> int:
+        return len(self.targets)
+
+    def __getitem__(self, index: int) -> tuple[tuple[Tensor, ...], Tensor]:
+        return tuple(values[index] for values in self.inputs), self.targets[index]
+
+    def first(self, count: int) -> tuple[Tensor, ...]:
+        """The inputs of the first examples, as one batch."""
+        return tuple(values[:count] for values in self.inputs)
+
+
+class Endless(Sampler):
+    """Positions 0 to length-1 again and again; if `shuffled`, in a new order each time that depends on the seed."""
+
+    def __init__(self, length: int, seed: int, shuffled: bool = True) -> None:
+        self.length = length
+        self.seed = seed
+        self.shuffled = shuffled
+
+    def __iter__(self) -> Iterator[int]:
+        generator = torch.Generator().manual_seed(self.seed)
+        while True:
+            if self.shuffled:
+                yield from torch.randperm(self.length, generator=generator).tolist()
+            else:
+                yield from range(self.length)
+
+
+class TorchTask:
+    """What every PyTorch workload promises; see `sonda.record.protocols.Task`."""
+
+    def __init__(
+        self,
+        model: nn.Module,
+        inputs: tuple[Any, ...],
+        dataset: Dataset,
+        sampler: Sampler,
+        batch_size: int | None,
+        loss: Callable[[Any, Any], Tensor],
+        optimizer: Callable[[], torch.optim.Optimizer],
+        samples: int,
+        tokens: int = 0,
+    ) -> None:
+        """`inputs` is what one inference step is given; `batch_size` is None where the data set holds whole batches."""
+        self.model = model
+        self.inputs = inputs
+        self.dataset = dataset
+        self.sampler = sampler
+        self.batch_size = batch_size
+        self.loss = loss
+        self.optimizer = optimizer
+        self.samples = samples
+        self.tokens = tokens
+
+    def infer(self, mark: Mark) -> Any:
+        """One inference step. The call of the model is a forward like any program's and needs no mark."""
+        # inference_mode would hide from observers how composite operations are made up.
+        with torch.no_grad():
+            return self.model(*self.inputs)
+
+    def batches(self, workers: int) -> Iterator[tuple[tuple[Any, ...], Any]]:
+        """Endless training batches, the same for the same seed whatever the number of workers."""
+        loader = DataLoader(
+            self.dataset,
+            batch_size=self.batch_size,
+            sampler=self.sampler,
+            num_workers=workers,
+            generator=torch.Generator().manual_seed(0),
+        )
+        for inputs, target in loader:
+            yield tuple(inputs), target
+
+
+def examples_task(
+    model: nn.Module,
+    examples: Examples,
+    batch: int,
+    train: bool,
+    seed: int,
+    loss: Callable[[Any, Any], Tensor],
+    optimizer: Callable[[], torch.optim.Optimizer],
+    tokens: int = 0,
+) -> TorchTask:
+    """The usual task: batches gathered example by example from a data set in memory."""
+    return TorchTask(
+        model.train(train),
+        examples.first(batch),
+        examples,
+        Endless(len(examples), seed),
+        batch,
+        loss,
+        optimizer,
+        samples=batch,
+        tokens=tokens,
+    )
+
+
+def seeded(seed: int) -> torch.Generator:
+    """Seed PyTorch for the weights, and give a generator of its own for the data."""
+    torch.manual_seed(seed)
+    # Another seed: with the same one the data would be the same numbers as the first weights.
+    return torch.Generator().manual_seed(seed + 1)
+
+
+def sgd(model: nn.Module, rate: float) -> Callable[[], torch.optim.Optimizer]:
+    """Makes a fresh plain SGD over the model's parameters."""
+    return lambda: torch.optim.SGD(model.parameters(), lr=rate)

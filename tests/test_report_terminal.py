@@ -1,0 +1,126 @@
+"""Every screen at a fixed width, as somebody sees it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import report_examples as examples
+import snapshots
+from rich.cells import cell_len
+
+from sonda.report.terminal import (
+    render_comparison,
+    render_doctor,
+    render_runs,
+    render_side_by_side,
+    render_summary,
+)
+
+
+@pytest.fixture(autouse=True)
+def plain_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("NO_COLOR", "FORCE_COLOR", "COLUMNS", "TTY_COMPATIBLE", "TTY_INTERACTIVE"):
+        monkeypatch.delenv(name, raising=False)
+
+
+def two_parts() -> examples.Summary:
+    summary = examples.training()
+    validate = replace(examples.inference().parts[0], name="validate")
+    return replace(summary, parts=(*summary.parts, validate))
+
+
+@pytest.mark.parametrize(
+    ("name", "summary", "width"),
+    [
+        ("summary_training_120", examples.training(), 120),
+        ("summary_training_80", examples.training(), 80),
+        ("summary_training_60", examples.training(), 60),
+        ("summary_incomplete_100", examples.inference(), 100),
+        ("summary_two_parts_110", two_parts(), 110),
+        ("summary_hostile_110", examples.hostile(), 110),
+    ],
+)
+def test_summary(name: str, summary: examples.Summary, width: int) -> None:
+    text = render_summary(summary, width, layers=6, short=summary.run[:4], color=False)
+    assert max(cell_len(line) for line in text.splitlines()) <= width
+    snapshots.check(name, text)
+
+
+@pytest.mark.parametrize("width", [60, 100])
+def test_side_by_side(width: int) -> None:
+    runs = [examples.training(), examples.inference(), examples.training("1234abcd")]
+    runs = [replace(run, target={"spec": spec}) for run, spec in zip(runs, ("cpu", "cuda:0", "ddp=cpu/1+cpu/1"), strict=True)]
+    text = render_side_by_side(runs, width=width, color=False)
+    assert max(cell_len(line) for line in text.splitlines()) <= width
+    assert "cuda:0 (fastest)" in text
+    snapshots.check(f"side_by_side_{width}", text)
+
+
+@pytest.mark.parametrize("width", [60, 100])
+def test_comparison(width: int) -> None:
+    snapshots.check(f"comparison_{width}", render_comparison(examples.comparison(), width, layers=3, color=False))
+
+
+def test_a_limit_that_is_passed_is_said() -> None:
+    slower = replace(examples.comparison(), slowdown=examples.Value(0.08, "1", "derived", 0.06, 0.10))
+    assert "Slower by more than 5 %" in render_comparison(slower, 100, fail_above=0.05, color=False)
+    assert "Within the limit of 7 %" in render_comparison(slower, 100, fail_above=0.07, color=False)
+
+
+@pytest.mark.parametrize("width", [60, 110])
+def test_runs(width: int) -> None:
+    damaged = ["20261101T000000-dead is damaged: run.json: truncated; remove it"]
+    snapshots.check(f"runs_{width}", render_runs(examples.run_rows(), width, damaged=damaged, more=1234, color=False))
+
+
+def test_an_empty_store_says_what_to_do() -> None:
+    assert render_runs([], 80, color=False) == "No runs yet. Make one with: sonda run mlp"
+
+
+@pytest.mark.parametrize("width", [60, 110])
+def test_doctor(width: int) -> None:
+    snapshots.check(f"doctor_{width}", render_doctor(examples.CHECKS, width, color=False))
+
+
+def test_colours_appear_only_on_a_terminal_and_not_under_no_color(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert "\x1b[" not in render_summary(examples.training(), 100)
+    assert "\x1b[36m" in render_summary(examples.training(), 100, color=True)
+    monkeypatch.setenv("NO_COLOR", "1")
+    assert "\x1b[36m" not in render_summary(examples.training(), 100, color=True)
+
+
+def test_names_cannot_send_codes_to_the_terminal() -> None:
+    text = render_summary(examples.hostile(), 200, color=False)
+    assert "\x1b" not in text and "\x07" not in text and "\u202e" not in text
+    assert "[red]x[/red]" in text and "<b>bold</b>" in text and "[link=http://x]title" in text
+
+
+def test_a_pipe_gets_the_full_table_and_the_width_of_columns_is_obeyed(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert "left out at this width" not in render_summary(examples.training())
+    monkeypatch.setenv("COLUMNS", "60")
+    assert "left out at this width" in render_summary(examples.training())
+
+
+def test_no_layers_when_none_are_wanted_or_seen() -> None:
+    assert "layer4.0.conv" not in render_summary(examples.training(), 100, layers=0)
+    bare = replace(examples.training(), parts=(examples.training_part(layers=False),))
+    assert "layer (" not in render_summary(bare, 100)
+
+
+def test_a_run_without_steps_still_has_a_screen() -> None:
+    empty = replace(examples.inference(), parts=(), warnings=("no step was seen; let it run longer",))
+    text = render_summary(empty, 100, color=False)
+    assert "! no step was seen; let it run longer" in text
+    assert "–" in render_side_by_side([empty, examples.training()], width=100, color=False)
+
+
+def test_what_the_layer_table_leaves_out_is_added_up() -> None:
+    # 24 convolutions, 24 normalisations of 5.1 ms, 24 activations of 0.05 ms; of each block's convolutions the scales
+    # are 1 + 0.15 block - 0.04 unit, 36.7 ms each: block sums 5.4, 6.3, 7.2, 8.1 scales.
+    convolutions = 36.7 * (5.4 + 6.3 + 7.2 + 8.1)
+    shown = 36.7 * (1.45 + 1.41 + 1.37 + 1.33 + 1.30 + 1.29)
+    rest = convolutions - shown + 24 * 5.1 + 24 * 0.05
+    text = render_summary(examples.training(), 120, layers=6, color=False)
+    assert f"the other 66 layers {rest:.0f} ms" in text
+    assert "code of modules around the layers 1.00 ms" in text  # 4 containers and the model, 0.2 ms each

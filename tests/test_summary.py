@@ -1,0 +1,462 @@
+"""Summaries of constructed runs; every number is written down in the builder or computed by hand."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+
+import numpy as np
+import pytest
+from builders import MS, RunBuilder, count_operations, stepped, trained, training_step
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from sonda.analysis.summarise import summarise
+from sonda.record.run import ProbeState
+
+
+def rows(summary):
+    return {row.name: row for row in summary.parts[0].phases}
+
+
+def layers(summary):
+    return {row.path: row for row in summary.parts[0].layers}
+
+
+def test_the_step_is_the_median_of_the_timed_steps_without_the_counted_one():
+    part = summarise(trained([1.0, 1.1, 0.9, 1.0, 1.0])).parts[0]
+    assert (part.name, part.step.value, part.step.unit, part.steps, part.warmup) == ("train", 120 * MS, "ns", 5, 0)
+    assert part.durations == (120 * MS, 132 * MS, 108 * MS, 120 * MS, 120 * MS)
+    assert part.total.value == 600 * MS
+
+
+def test_phases_are_exclusive_and_other_is_what_is_left():
+    found = rows(summarise(trained()))
+    times = {name: row.cost.time.value / MS for name, row in found.items()}
+    assert times == {"data": 5, "forward": 40, "backward": 60, "optimizer": 10, "other": 5}
+    assert found["backward"].cost.share == 0.5
+
+
+def test_counts_of_phases_are_sums_over_their_operations():
+    forward = rows(summarise(trained()))["forward"].cost
+    assert (forward.flops.value, forward.flops.source) == (2.01e9, "nominal")
+    assert forward.bytes.value == 1.8e8
+    assert forward.operations.value == 2
+    assert forward.achieved.value == pytest.approx(2.01e9 / 0.040)
+    assert forward.bandwidth.value == pytest.approx(1.8e8 / 0.040)
+    # Least times: convolution 20 ms, normalisation 8 ms.
+    assert forward.roof.value == pytest.approx(28 / 40)
+    assert forward.bound == "compute"
+    assert forward.limits == pytest.approx({"compute": 20 * MS, "memory": 8 * MS, "overhead": 4000})
+
+
+def test_phases_without_operations_have_a_reason_and_no_zero():
+    data = rows(summarise(trained()))["data"].cost
+    assert (data.flops.value, data.roof.value, data.bound) == (None, None, "")
+    assert data.flops.reason == "no operation was counted here"
+
+
+def test_operations_that_fit_in_the_cache_are_told_apart():
+    found = rows(summarise(trained()))
+    # 8 MB at 40 GB/s: 0.2 ms of the 10 ms.
+    assert found["optimizer"].cost.roof.value == pytest.approx(0.02)
+    assert found["optimizer"].cost.cached == 1.0
+    assert found["forward"].cost.cached == 0.0
+
+
+def test_layers_have_forward_backward_and_own_time():
+    found = layers(summarise(trained()))
+    assert list(found) == ["", "conv", "norm"]
+    times = {path: (r.forward.value / MS, r.backward.value / MS, r.own.value / MS) for path, r in found.items()}
+    # The model: 38 forward with its children, 2 + 20 + 35 backward; of its own 3 forward and 2 backward.
+    assert times == {"": (38, 57, 5), "conv": (25, 35, 60), "norm": (10, 20, 30)}
+    assert [(r.depth, r.leaf, r.calls, r.name) for r in found.values()] == [
+        (0, False, 1, "Net"), (1, True, 1, "Conv2d"), (1, True, 1, "BatchNorm2d")]  # fmt: skip
+
+
+def test_own_times_add_up_to_the_model():
+    found = layers(summarise(trained()))
+    model = found[""]
+    assert sum(row.own.value for row in found.values()) == model.forward.value + model.backward.value
+
+
+def test_layers_have_counts_with_and_without_their_children():
+    found = layers(summarise(trained()))
+    assert found["conv"].cost.flops.value == 5e9
+    assert found["conv"].cost.roof.value == pytest.approx(50 / 60)
+    assert found["norm"].cost.roof.value == pytest.approx(23 / 30)
+    assert (found["conv"].cost.bound, found["norm"].cost.bound) == ("compute", "memory")
+    assert found[""].cost.flops.value == 5.02e9
+    assert found[""].cost.share == pytest.approx(95 / 120)
+    assert found[""].own_cost.flops.value is None
+    assert found[""].own_cost.time.value == 5 * MS
+
+
+def test_a_module_called_twice_counts_twice():
+    builder = RunBuilder()
+    part = builder.part("test")
+    for _ in range(4):
+        step = builder.step(part, 10, {"forward": 10})
+        model = builder.layer(step["forward"], "", "Net", 9)
+        builder.layer(model, "block", "Linear", 2, call=0)
+        builder.layer(model, "block", "Linear", 3, call=1)
+    row = layers(summarise(builder.run()))["block"]
+    assert (row.calls, row.forward.value) == (2, 5 * MS)
+    assert row.backward.value is None
+
+
+def test_a_shared_module_counts_where_it_was_called_and_under_its_own_path():
+    builder = RunBuilder()
+    part = builder.part("test")
+    for _ in range(4):
+        step = builder.step(part, 10, {"forward": 10})
+        model = builder.layer(step["forward"], "", "Net", 10)
+        outer = builder.layer(model, "b", "Block", 6)
+        builder.layer(outer, "a.x", "Linear", 4)
+    found = layers(summarise(builder.run()))
+    assert (found["b"].forward.value, found["b"].own.value) == (6 * MS, 2 * MS)
+    assert found["a.x"].forward.value == 4 * MS
+
+
+def test_a_module_that_calls_itself_is_not_counted_twice():
+    builder = RunBuilder()
+    part = builder.part("test")
+    for _ in range(4):
+        step = builder.step(part, 10, {"forward": 10})
+        outer = builder.layer(step["forward"], "", "Recursive", 8)
+        builder.layer(outer, "", "Recursive", 5, call=1)
+    row = layers(summarise(builder.run()))[""]
+    assert (row.forward.value, row.own.value) == (8 * MS, 8 * MS)
+
+
+def test_a_forward_that_backward_recomputes_is_backward_time():
+    builder = RunBuilder()
+    part = builder.part("train")
+    for _ in range(4):
+        step = builder.step(part, 30, {"forward": 10, "backward": 20})
+        builder.layer(step["forward"], "block", "Block", 8)
+        again = builder.layer(step["backward"], "block", "Block", 9, "forward")
+        builder.layer(again, "block.linear", "Linear", 6, "forward")
+        builder.layer(step["backward"], "block.linear", "Linear", 7, "backward")
+    found = layers(summarise(builder.run()))
+    assert (found["block"].forward.value, found["block"].backward.value) == (8 * MS, 16 * MS)
+    assert found["block.linear"].backward.value == 13 * MS
+
+
+def test_several_models_stand_side_by_side():
+    builder = RunBuilder()
+    part = builder.part("train")
+    for _ in range(4):
+        step = builder.step(part, 10, {"forward": 10})
+        builder.layer(builder.layer(step["forward"], "Generator", "Generator", 6), "Generator.up", "Linear", 5)
+        builder.layer(step["forward"], "Critic", "Critic", 4)
+    found = layers(summarise(builder.run()))
+    assert {path: row.depth for path, row in found.items()} == {"Generator": 0, "Generator.up": 1, "Critic": 0}
+
+
+def test_memory_and_counters_come_from_their_spans():
+    builder = RunBuilder()
+    part = builder.part("train")
+    counted = builder.step(part, 100, {"forward": 50}, pass_="count")
+    builder.rows[counted["forward"]]["metrics"] = {"peak_memory:counted": 1.9e9}
+    builder.layer(counted["forward"], "", "Net", 40, metrics={"activations:counted": 7e6})
+    for faults in (100, 120, 140, 160):
+        step = builder.step(part, 10, {"forward": 8})
+        builder.layer(step["forward"], "", "Net", 7)
+        builder.rows[step["forward"]]["metrics"] = {
+            "page_faults:counted": faults, "resident_memory:measured": 1e9 + faults}  # fmt: skip
+    summary = summarise(builder.run())
+    forward = rows(summary)["forward"]
+    assert (forward.peak_memory.value, forward.peak_memory.source) == (1.9e9, "counted")
+    assert forward.counters["page_faults:counted"].value == 130
+    assert forward.counters["resident_memory:measured"].value == 1e9 + 130
+    assert forward.counters["resident_memory:measured"].unit == "B"
+    assert layers(summary)[""].activations.value == 7e6
+    assert rows(summary)["other"].peak_memory.value is None
+
+
+def test_planned_and_found_warmup_are_set_apart_together():
+    builder = RunBuilder()
+    part = builder.part("train")
+    builder.step(part, 500, pass_="warmup")
+    for duration in (300, 200, 100, 100, 100, 100, 100, 100):
+        builder.step(part, duration)
+    found = summarise(builder.run()).parts[0]
+    assert (found.warmup, found.steps, found.step.value) == (3, 6, 100 * MS)
+    assert len(found.durations) == 9
+
+
+def test_samples_and_tokens_per_second():
+    part = summarise(stepped([100] * 8, workload={"samples": 16, "tokens": 0})).parts[0]
+    assert (part.samples_per_second.value, part.samples_per_second.unit) == (pytest.approx(160), "samples/s")
+    assert part.tokens_per_second.value is None
+    assert part.tokens_per_second.reason
+
+
+def test_samples_counted_on_steps_come_before_the_workloads_own():
+    builder = RunBuilder()
+    part = builder.part("train")
+    for _ in range(5):
+        builder.step(part, 100, metrics={"samples:counted": 4})
+    assert summarise(builder.run()).parts[0].samples_per_second.value == pytest.approx(40)
+
+
+def test_several_shapes_use_the_most_frequent_one_for_flops_and_say_so():
+    builder = RunBuilder()
+    part = builder.part("train")
+    # Shape 2 is what most steps have; its counted step comes second.
+    other = builder.step(part, 900, {"forward": 900}, pass_="count", metrics={"shape:counted": 1})
+    builder.op(other["forward"], "mm", 1e6, 1e6)
+    counted = builder.step(part, 900, {"forward": 900}, pass_="count", metrics={"shape:counted": 2})
+    builder.op(counted["forward"], "mm", 4e9, 1e6)
+    for shape, duration in ((2, 50), (2, 50), (1, 10), (2, 50), (1, 10), (2, 50), (1, 10), (2, 50)):
+        builder.step(part, duration, {"forward": duration}, metrics={"shape:counted": shape})
+    summary = summarise(builder.run())
+    forward = rows(summary)["forward"].cost
+    assert forward.flops.value == 4e9
+    assert forward.achieved.value == pytest.approx(4e9 / 0.050)
+    assert forward.roof.value == pytest.approx(40 / 50)
+    assert any("several input shapes" in note and "(5 of 8 steps)" in note for note in summary.notes)
+
+
+def test_a_shape_that_was_never_counted_has_a_reason():
+    builder = RunBuilder()
+    part = builder.part("train")
+    builder.step(part, 900, {"forward": 900}, pass_="count", metrics={"shape:counted": 1})
+    for _ in range(4):
+        builder.step(part, 50, {"forward": 50}, metrics={"shape:counted": 2})
+    cost = rows(summarise(builder.run()))["forward"].cost
+    assert cost.flops.reason == "no step with the most frequent input shape was counted"
+
+
+def test_operations_without_a_formula_make_a_lower_bound():
+    builder = RunBuilder()
+    part = builder.part("train")
+    counted = builder.step(part, 90, {"forward": 90}, pass_="count")
+    builder.op(counted["forward"], "mm", 1e9, 1e6)
+    builder.op(counted["forward"], "custom", math.nan, math.nan)
+    for _ in range(4):
+        builder.step(part, 20, {"forward": 20})
+    cost = rows(summarise(builder.run()))["forward"].cost
+    assert cost.flops.value == 1e9
+    assert cost.flops.reason == "a lower bound: no formula for 1 of 2 operations"
+    assert cost.roof.value == pytest.approx(0.5)
+
+
+def test_only_unknown_operations_are_missing_not_zero():
+    builder = RunBuilder()
+    part = builder.part("train")
+    counted = builder.step(part, 90, {"forward": 90}, pass_="count")
+    builder.op(counted["forward"], "custom", math.nan, math.nan)
+    for _ in range(4):
+        builder.step(part, 20, {"forward": 20})
+    cost = rows(summarise(builder.run()))["forward"].cost
+    assert (cost.flops.value, cost.operations.value) == (None, 1)
+
+
+def test_operations_cost_more_in_a_training_step():
+    training = layers(summarise(trained()))["conv"].cost
+    assert training.limits["overhead"] == 2 * 2000
+    builder = RunBuilder()
+    part = builder.part("test")
+    builder.op(builder.step(part, 9, {"forward": 9}, pass_="count")["forward"], "mm", 1e6, 1e3)
+    for _ in range(4):
+        builder.step(part, 1, {"forward": 1})
+    assert rows(summarise(builder.run()))["forward"].cost.limits["overhead"] == 1000
+
+
+def test_missing_ceilings_leave_the_roof_missing_with_its_reason():
+    summary = summarise(trained(machine={"processor": "Invented CPU"}))
+    cost = rows(summary)["forward"].cost
+    assert cost.flops.value == 2.01e9
+    assert (cost.roof.value, cost.bound) == (None, "")
+    assert cost.roof.reason == "the machine's ceilings were not measured"
+    assert summary.ceilings == {"reason": "the machine's ceilings were not measured"}
+    assert "percent of roof is missing: the machine's ceilings were not measured" in summary.notes
+
+
+def test_work_above_the_roof_is_a_warning():
+    # A tenth of the time for the same work: 28 ms of least time in 4 ms.
+    summary = summarise(trained([0.1] * 8))
+    assert any("ran above the roof" in warning for warning in summary.warnings)
+
+
+def test_title_and_subtitle_read_like_a_caption():
+    machine = {"processor": "AMD EPYC", "effective_cores": 2}
+    workload = {"name": "resnet34", "train": True, "batch": 16}
+    builder = RunBuilder()
+    part = builder.part("train")
+    for duration in [900, 800, 700] + [100, 102, 98] * 7:
+        builder.step(part, duration)
+    summary = summarise(builder.run(workload=workload, machine=machine, target={"threads": 2}))
+    assert summary.title == "ResNet-34, training, batch 16"
+    assert summary.subtitle.startswith("AMD EPYC, 2 cores · 21 steps after 3 warm-up, ±")
+
+
+@pytest.mark.parametrize(
+    ("workload", "title"),
+    [
+        ({"command": ["/opt/python/bin/python", "train.py", "--epochs", "1"]}, "python train.py --epochs 1, train"),
+        ({"command": "python 'my train.py'"}, "python 'my train.py', train"),
+        ({"name": "net.py:build", "train": False, "precision": "bf16"}, "net.py:build, inference, bfloat16"),
+        ({}, "run"),
+    ],
+)
+def test_titles_of_other_workloads(workload, title):
+    assert summarise(stepped([10] * 8, workload=workload)).title == title
+
+
+def test_an_incomplete_run_is_shown_with_its_sentence():
+    summary = summarise(trained(status="incomplete", exit_code=1))
+    assert summary.parts[0].step.value == 120 * MS
+    assert summary.warnings[0].startswith("the program ended early with exit code 1")
+
+
+def test_a_failed_run_says_so():
+    assert summarise(trained(status="failed")).warnings[0].startswith("the run failed")
+
+
+def test_a_program_that_never_trained():
+    summary = summarise(RunBuilder().run(workload={"command": ["python", "hello.py"]}))
+    assert summary.parts == ()
+    assert summary.subtitle.endswith("no steps")
+    assert any("no step was seen" in warning for warning in summary.warnings)
+    assert [verdict.sentence for verdict in summary.verdicts] == ["Nothing to judge: no step was seen."]
+
+
+def test_a_run_without_a_single_span():
+    run = RunBuilder().run()
+    empty = RunBuilder()
+    empty.rows = []
+    run.spans = empty.spans()
+    assert summarise(run).parts == ()
+
+
+def test_a_run_with_only_a_counted_step_has_counts_but_no_times():
+    summary = summarise(trained([]))
+    part = summary.parts[0]
+    assert (part.steps, part.step.value, part.durations) == (0, None, ())
+    assert "counting disturbs" in part.step.reason
+    found = rows(summary)
+    assert found["forward"].cost.flops.value == 2.01e9
+    assert found["forward"].cost.time.value is None
+    assert math.isnan(found["forward"].cost.share)
+    assert layers(summary)["conv"].cost.flops.value == 5e9
+    assert layers(summary)["conv"].forward.value is None
+    assert summary.verdicts[0].sentence.startswith("Nothing to judge: only counted steps")
+
+
+def test_only_warmup_is_shown_and_said():
+    builder = RunBuilder()
+    part = builder.part("train")
+    for _ in range(3):
+        builder.step(part, 100, pass_="warmup")
+    summary = summarise(builder.run())
+    assert summary.parts[0].step.value == 100 * MS
+    assert any("only warm-up steps were seen" in warning for warning in summary.warnings)
+
+
+def test_a_single_step_has_no_interval_and_a_warning():
+    summary = summarise(stepped([100]))
+    assert (summary.parts[0].step.value, summary.parts[0].step.low) == (100 * MS, None)
+    assert math.isnan(summary.parts[0].noise)
+    assert any("only 1 step" in warning for warning in summary.warnings)
+
+
+def test_train_comes_first_then_what_took_longest():
+    builder = RunBuilder()
+    for name, duration in (("test", 10), ("validate", 300), ("train", 100)):
+        part = builder.part(name)
+        for _ in range(6):
+            builder.step(part, duration)
+    assert [part.name for part in summarise(builder.run()).parts] == ["train", "validate", "test"]
+
+
+def test_parts_of_several_epochs_are_one_part():
+    builder = RunBuilder()
+    for _ in range(3):
+        part = builder.part("train")
+        epoch = builder.add("epoch", "epoch", part, builder.clock, 0)
+        builder.step(epoch, 100)
+        builder.step(builder.part("validate"), 30)
+    assert [(part.name, len(part.durations)) for part in summarise(builder.run()).parts] == [
+        ("train", 3),
+        ("validate", 3),
+    ]
+
+
+def test_steps_outside_any_part_belong_to_what_the_workload_does():
+    builder = RunBuilder()
+    for _ in range(5):
+        builder.step(builder.root, 10)
+    assert summarise(builder.run(workload={"train": False})).parts[0].name == "test"
+
+
+def test_probes_that_did_not_work_and_the_cost_of_observing_are_noted():
+    probes = [ProbeState("energy", "missing", "no RAPL in this virtual machine"), ProbeState("clock", "ok")]
+    notes = summarise(trained(probes=probes, overhead={"step_share": 0.004})).notes
+    assert "energy: no RAPL in this virtual machine" in notes
+    assert "observing took 0.4 % of the step (measured)" in notes
+    assert not any(note.startswith("clock") for note in notes)
+
+
+def test_every_number_is_a_plain_one():
+    def walk(value):
+        if dataclasses.is_dataclass(value):
+            for field in dataclasses.fields(value):
+                walk(getattr(value, field.name))
+        elif isinstance(value, dict):
+            for inner in value.values():
+                walk(inner)
+        elif isinstance(value, tuple | list):
+            for inner in value:
+                walk(inner)
+        else:
+            assert not isinstance(value, np.generic | np.ndarray), value
+
+    walk(summarise(trained([1.0, 1.1, 0.9, 1.0])))
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    st.lists(st.tuples(st.integers(0, 50), st.integers(0, 50), st.integers(0, 50)), min_size=1, max_size=12),
+    st.sampled_from([1, 3]),
+)
+def test_phases_and_other_add_up_to_the_step(lengths, scale):
+    builder = RunBuilder()
+    part = builder.part("train")
+    for forward, backward, rest in lengths:
+        total = (forward + backward + rest + 1) * scale
+        builder.step(part, total, {"forward": forward * scale, "backward": backward * scale})
+    found = summarise(builder.run()).parts[0]
+    # In every step exactly.
+    for i, duration in enumerate(found.durations):
+        assert sum(steps[i] for steps in found.phase_steps.values()) == duration
+    # In the table as well, unless the medians of the phases alone exceed the step's.
+    phases = {row.name: row.cost.time.value for row in found.phases}
+    alone = phases["forward"] + phases["backward"]
+    assert sum(phases.values()) == pytest.approx(max(found.step.value, alone))
+
+
+@settings(max_examples=20, deadline=None)
+@given(st.integers(1, 40))
+def test_a_machine_of_another_speed_changes_no_share_and_no_flops(tenths):
+    factor = tenths / 10
+    plain, scaled = summarise(trained()), summarise(trained([factor] * 8))
+    for row, other in zip(plain.parts[0].phases, scaled.parts[0].phases, strict=True):
+        assert other.cost.share == pytest.approx(row.cost.share, rel=1e-6)
+        assert other.cost.flops.value == row.cost.flops.value
+        if row.cost.roof.value is not None:
+            assert other.cost.roof.value == pytest.approx(row.cost.roof.value / factor, rel=1e-6)
+
+
+def test_an_operation_inside_another_is_counted_once():
+    builder = RunBuilder()
+    part = builder.part("train")
+    rows_of_step = training_step(builder, part, 10.0, "count")
+    count_operations(builder, rows_of_step)
+    outer = builder.op(rows_of_step["conv"], "composite", 1e6, 1e3)
+    builder.op(outer, "inner", 1e6, 1e3)
+    for _ in range(4):
+        training_step(builder, part)
+    assert layers(summarise(builder.run()))["conv"].cost.flops.value == 5e9 + 1e6
