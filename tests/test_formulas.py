@@ -20,7 +20,7 @@ torch.set_num_threads(1)
 
 
 class CountingMode(TorchDispatchMode):
-    """Keeps (name, cost) of every operation; composite ones are taken apart first, as autograd does outside inference."""
+    """Keeps (name, cost) of every operation; composite ones are taken apart first, as autograd does."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -28,10 +28,10 @@ class CountingMode(TorchDispatchMode):
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
-        with self:
-            parts = func.decompose(*args, **kwargs)
-        if parts is not NotImplemented:
-            return parts
+        # PyTorch's own taking apart, not `func.decompose`, which prefers other decompositions, written in Python.
+        if torch._C._dispatch_has_kernel_for_dispatch_key(func.name(), "CompositeImplicitAutograd"):
+            with self:
+                return func._op_dk(torch._C.DispatchKey.CompositeImplicitAutograd, *args, **kwargs)
         out = func(*args, **kwargs)
         name = str(func._overloadpacket)
         self.seen.append((name, cost(name, args, kwargs, out)))
@@ -163,7 +163,7 @@ def test_products_agree_with_pytorchs_own_counter(groups: int, backward: bool) -
 
 
 def resnet50_convolutions() -> list[tuple[int, int, int, int, int]]:
-    """(in, out, kernel, stride, size of the image) of every convolution of ResNet-50 at 224 x 224 (He et al. 2015, v1.5)."""
+    """(in, out, kernel, stride, image size) of ResNet-50's convolutions at 224 x 224, stride in the 3 x 3 (v1.5)."""
     layers = [(3, 64, 7, 2, 224)]
     channels, size = 64, 56
     for width, blocks, first_stride in ((64, 3, 1), (128, 4, 2), (256, 6, 2), (512, 3, 2)):
@@ -228,9 +228,21 @@ def test_scattered_sums() -> None:
     table, rows, values = torch.zeros(1000, 4), torch.tensor([1, 5, 7]), torch.randn(3, 4)
     touched = 3 * 8 + 48 + 2 * 48  # indices, values, and the rows read and written
     assert one(lambda: table.index_add_(0, rows, values), "aten.index_add_") == Cost(12, touched, True)
-    put = one(lambda: table.index_put_((rows,), values, accumulate=True), "aten.index_put_")
-    assert put == Cost(12, touched, True)
+    added = one(lambda: table.index_put_((rows,), values, accumulate=True), "aten.index_put_")
+    assert added == Cost(12, touched, True)
     assert one(lambda: table.index_put_((rows,), values), "aten.index_put_") == Cost(0, touched - 48, True)
+    mask = torch.arange(1000) % 100 == 0
+    masked = one(lambda: table.index_put_((mask,), torch.ones(()), accumulate=True), "aten.index_put_")
+    assert masked == Cost(10 * 4, 1000 + 4 + 2 * 160, True)
+    # two indices of shapes (3, 1) and (2) select a 3 x 2 block
+    block = one(
+        lambda: table.index_put_((rows[:, None], rows[:2] // 5), torch.ones(()), accumulate=True), "aten.index_put_"
+    )
+    assert block == Cost(6, 3 * 8 + 2 * 8 + 4 + 2 * 24, True)
+    # a dimension that is not indexed comes whole
+    put = torch.ops.aten.index_put_
+    column = one(lambda: put(table, [None, rows[:1]], torch.ones(()), accumulate=True), "aten.index_put_")
+    assert column == Cost(1000, 8 + 4 + 2 * 4000, True)
     index = rows[:, None].repeat(1, 4)
     assert one(lambda: table.scatter_add_(0, index, values), "aten.scatter_add_") == Cost(12, 96 + 48 + 96, True)
     # Not in place the whole table is copied.

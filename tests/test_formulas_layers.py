@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
-from test_formulas import counted, one
 from torch import Tensor, nn
 
 from sonda.frameworks.collector.formulas import Cost
+from test_formulas import counted, one
 
 torch.manual_seed(7)
 EPS = 1e-5
@@ -39,9 +39,11 @@ def backward(function: Callable[..., Tensor], *inputs: Tensor, grad: Tensor) -> 
     return lambda: torch.autograd.grad(result, leaves, grad)
 
 
+CUBED = torch.tensor(3.0)  # as a tensor: one power, not two products
+
 UNARY: list[tuple[Callable[[Tensor], Tensor], Callable[[Tensor], Tensor]]] = [
-    (torch.sigmoid, lambda x: 1 / (torch.exp(-x) + 1)),
-    (torch.rsqrt, lambda x: 1 / torch.sqrt(x)),
+    (torch.sigmoid, lambda x: torch.reciprocal(torch.exp(-x) + 1)),
+    (torch.rsqrt, lambda x: torch.reciprocal(torch.sqrt(x))),
     (F.silu, lambda x: x / (torch.exp(-x) + 1)),
     (F.gelu, lambda x: (torch.erf(x * 0.5**0.5) + 1) * x * 0.5),
     (
@@ -55,9 +57,9 @@ UNARY: list[tuple[Callable[[Tensor], Tensor], Callable[[Tensor], Tensor]]] = [
     (F.hardsigmoid, lambda x: (x + 3).clamp(0, 6) / 6),
     (F.elu, lambda x: torch.where(x > 0, x, torch.expm1(x * 1.0) * 1.0)),
     (F.leaky_relu, lambda x: torch.where(x > 0, x, x * 0.01)),
-    (F.glu, lambda x: x[:, :2] / (torch.exp(-x[:, 2:]) + 1) * 1.0),
+    (F.glu, lambda x: x[:, :2] * torch.reciprocal(torch.exp(-x[:, 2:]) + 1)),
     (lambda x: x**3, lambda x: x * x * x),
-    (lambda x: x**-2, lambda x: 1 / (x * x)),
+    (lambda x: x**-2, lambda x: torch.reciprocal(x * x)),
     (lambda x: x**2, lambda x: x * x),
     (lambda x: x**0.5, torch.sqrt),
     (lambda x: x % 0.3, lambda x: x - torch.floor(x / 0.3) * 0.3),
@@ -68,7 +70,7 @@ UNARY: list[tuple[Callable[[Tensor], Tensor], Callable[[Tensor], Tensor]]] = [
     (lambda x: x.std(1, unbiased=False), lambda x: torch.sqrt(_variance(x))),
     (lambda x: x.norm(), lambda x: torch.sqrt((x * x).sum())),
     (lambda x: x.norm(p=1, dim=1), lambda x: x.abs().sum(1)),
-    (lambda x: x.norm(p=3, dim=1), lambda x: torch.pow(torch.pow(x.abs(), 3.5 - 0.5 + 0.0).sum(1), 1 / 3)),
+    (lambda x: x.norm(p=3, dim=1), lambda x: torch.pow(torch.pow(x.abs(), CUBED).sum(1), 1 / 3)),
     (lambda x: x.logsumexp(1), lambda x: torch.log(torch.exp(x - x.amax(1, True)).sum(1)) + x.amax(1)),
 ]
 
@@ -115,7 +117,7 @@ def test_gradients_of_functions(function: Callable[..., Tensor], gradient: Calla
 
 
 def _silu_gradient(x: Tensor, g: Tensor) -> Tensor:
-    s = 1 / (torch.exp(-x) + 1)
+    s = torch.reciprocal(torch.exp(-x) + 1)
     return g * s * (x * (1 - s) + 1)
 
 
@@ -172,7 +174,7 @@ def _batch_norm(x: Tensor, w: Tensor, b: Tensor, running: tuple[Tensor, Tensor] 
     mean = x.sum((0, 2)) / m
     deviation = x - mean[:, None]
     squares = (deviation * deviation).sum((0, 2))
-    invstd = 1 / torch.sqrt(squares / m + EPS)
+    invstd = torch.reciprocal(torch.sqrt(squares / m + EPS))
     if running is not None:
         running[0] * 0.9 + mean * 0.1
         running[1] * 0.9 + squares / (m - 1) * 0.1
@@ -199,7 +201,7 @@ def test_batch_norm_inference() -> None:
     mean, variance = torch.randn(4), torch.rand(4) + 0.5
 
     def written_out() -> Tensor:
-        scale = 1 / torch.sqrt(variance + EPS) * WEIGHT
+        scale = torch.reciprocal(torch.sqrt(variance + EPS)) * WEIGHT
         return IMAGE * scale[:, None] + (BIAS - mean * scale)[:, None]
 
     same_work(lambda: F.batch_norm(IMAGE, mean, variance, WEIGHT, BIAS, False, 0.1, EPS), written_out)
@@ -214,9 +216,7 @@ def test_batch_norm_bytes_include_the_running_statistics() -> None:
 
 def test_batch_norm_backward() -> None:
     grad, m = torch.randn_like(IMAGE), 30
-    fused = backward(
-        lambda x, w, b: F.batch_norm(x, None, None, w, b, True, 0.1, EPS), IMAGE, WEIGHT, BIAS, grad=grad
-    )
+    fused = backward(lambda x, w, b: F.batch_norm(x, None, None, w, b, True, 0.1, EPS), IMAGE, WEIGHT, BIAS, grad=grad)
     mean = IMAGE.mean((0, 2))
     invstd = (IMAGE.var((0, 2), unbiased=False) + EPS).rsqrt()
 
@@ -244,7 +244,7 @@ def test_layer_norm() -> None:
     def written_out() -> Tensor:
         mean = ROWS.sum(-1, keepdim=True) / 4
         deviation = ROWS - mean
-        rstd = 1 / torch.sqrt((deviation * deviation).sum(-1, keepdim=True) / 4 + EPS)
+        rstd = torch.reciprocal(torch.sqrt((deviation * deviation).sum(-1, keepdim=True) / 4 + EPS))
         return (ROWS - mean) * rstd * WEIGHT + BIAS
 
     same_work(lambda: F.layer_norm(ROWS, (4,), WEIGHT, BIAS, EPS), written_out)
@@ -272,7 +272,7 @@ def test_group_norm() -> None:
         x = IMAGE.view(5, 2, 12)
         mean = x.sum(-1, keepdim=True) / 12
         deviation = x - mean
-        rstd = 1 / torch.sqrt((deviation * deviation).sum(-1, keepdim=True) / 12 + EPS)
+        rstd = torch.reciprocal(torch.sqrt((deviation * deviation).sum(-1, keepdim=True) / 12 + EPS))
         scale = (rstd * WEIGHT.view(2, 2)).view(5, 4, 1)
         offset = BIAS[:, None] - mean.expand(5, 2, 2).reshape(5, 4, 1) * scale
         return IMAGE * scale + offset

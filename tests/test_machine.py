@@ -256,7 +256,7 @@ def test_the_record_is_plain_and_this_machine_has_one() -> None:
 
 
 def test_theory_of_a_known_core(tmp_path: Path) -> None:
-    """Cascade Lake: 2 units x 16 lanes x 2 FLOP = 64 a cycle; four cores at most, however many threads are asked for."""
+    """Cascade Lake: 2 units x 16 lanes x 2 FLOP = 64 a cycle; four cores at most, however many threads there are."""
     record = machine_record(intel_server(tmp_path))
     assert theoretical_flops(record, 2) == 2 * 64 * 5.1e9
     assert theoretical_flops(record, 8) == 4 * 64 * 5.1e9

@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-import report_examples as examples
 
+import report_examples as examples
 from sonda.analysis.summary import Value
 from sonda.record.quantity import SOURCES
 from sonda.report.document import (

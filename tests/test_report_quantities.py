@@ -88,7 +88,9 @@ def test_paths_are_shortened_in_front() -> None:
     assert shortened("encoder.layers.11.attention", 12) == "…1.attention"
 
 
-@given(st.recursive(st.text() | st.floats() | st.none(), lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner)))
+@given(
+    st.recursive(st.text() | st.floats() | st.none(), lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner))
+)
 def test_data_in_a_script_cannot_end_it_and_means_the_same(value: object) -> None:
     import json
 

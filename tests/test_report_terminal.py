@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-import report_examples as examples
-import snapshots
 from rich.cells import cell_len
 
+import report_examples as examples
+import snapshot_files as snapshots
 from sonda.report.terminal import (
     render_comparison,
     render_doctor,
@@ -50,7 +50,10 @@ def test_summary(name: str, summary: examples.Summary, width: int) -> None:
 @pytest.mark.parametrize("width", [60, 100])
 def test_side_by_side(width: int) -> None:
     runs = [examples.training(), examples.inference(), examples.training("1234abcd")]
-    runs = [replace(run, target={"spec": spec}) for run, spec in zip(runs, ("cpu", "cuda:0", "ddp=cpu/1+cpu/1"), strict=True)]
+    runs = [
+        replace(run, target={"spec": spec})
+        for run, spec in zip(runs, ("cpu", "cuda:0", "ddp=cpu/1+cpu/1"), strict=True)
+    ]
     text = render_side_by_side(runs, width=width, color=False)
     assert max(cell_len(line) for line in text.splitlines()) <= width
     assert "cuda:0 (fastest)" in text

@@ -95,7 +95,8 @@ def test_a_step_becomes_nested_events_with_exact_times(tmp_path: Path) -> None:
     assert (step["ts"], step["dur"]) == (Decimal("1234.567"), Decimal("2000.001"))
     assert [event["name"] for event in (step, forward, layer)] == ["step", "forward", "Conv2d"]
     assert layer["args"] == {
-        "id": 2, "parent": 1, "pass": "timed", "path": "conv", "call": 0, "direction": "forward", "flops:nominal": 118.0,
+        "id": 2, "parent": 1, "pass": "timed", "path": "conv", "call": 0, "direction": "forward",
+        "flops:nominal": 118.0,
     }  # fmt: skip
     assert "flops:nominal" not in step["args"]
     assert overlaps(trace) == []
@@ -193,6 +194,6 @@ def test_a_run_from_disk_can_be_traced(tmp_path: Path) -> None:
 
 def test_a_place_that_cannot_be_written_is_one_line_and_leaves_nothing(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(SondaError, match="cannot write .*choose another place"):
+    with pytest.raises(SondaError, match=r"cannot write .*choose another place"):
         traced(tmp_path, spans_of([]), name="file/t.json")
     assert [path.name for path in tmp_path.iterdir()] == ["file"]

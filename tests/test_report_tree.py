@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import report_examples as examples
 from hypothesis import given
 from hypothesis import strategies as st
 
+import report_examples as examples
 from sonda.analysis.summary import LayerRow
 from sonda.report.tree import MAIN, fold
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from builders import CEILINGS, MACHINE, trained
 
+from builders import CEILINGS, MACHINE, trained
 from sonda.analysis.roofline import ceilings, lines, name_bound, points
 from sonda.analysis.summarise import summarise
 

@@ -258,3 +258,17 @@ def test_intervals_of_ratios_hold_the_truth_as_often_as_they_say(processes):
         held += bool(low[0] <= 1.2 <= high[0])
     # 95 % of 200 is 190; four binomial standard deviations are 12. Above is allowed: the bootstrap counts steps twice.
     assert held >= 178
+
+
+def test_among_a_hundred_unchanged_layers_one_seems_changed_in_one_comparison_of_twenty():
+    rng = np.random.default_rng(0)
+    wrong = plain = 0
+    for _ in range(100):
+        a, b = (side([rng.normal(100, 5, (15, 100))], [15]) for _ in range(2))
+        _, low, high = ratio(a, b, comparisons=100)
+        wrong += bool(((low > 1) | (high < 1)).any())
+        _, low, high = ratio(a, b)
+        plain += bool(((low > 1) | (high < 1)).any())
+    # 5 of 100 expected, with a binomial standard deviation of 2.2; without widening nearly all.
+    assert wrong <= 5 + 4 * 2.2
+    assert plain > 90

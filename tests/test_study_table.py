@@ -59,7 +59,7 @@ STUDY = Study(
     repeat=3,
     metrics=("step_ms",),
     deviations=("Published in another framework.",),
-    scales={"small": {"batch": [64], "image": "64x48", "repeat": 3}},
+    scales={"small": {"batch": [64], "image": "64x48", "repeat": 3, "steps": 5}},
     published=(
         Published({"batch": 128}, {"step_ms": 5.0, "energy_J": 7.0}, "A. Author, table 1", "K40", "about"),
         Published({"batch": 64, "on": "cpu"}, {"step_ms": 4.0}, "A. Author, table 2"),

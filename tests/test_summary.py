@@ -7,10 +7,10 @@ import math
 
 import numpy as np
 import pytest
-from builders import MS, RunBuilder, count_operations, stepped, trained, training_step
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from builders import MS, RunBuilder, count_operations, stepped, trained, training_step
 from sonda.analysis.summarise import summarise
 from sonda.record.run import ProbeState
 

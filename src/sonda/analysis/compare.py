@@ -193,9 +193,10 @@ def _notes(a: list[Run], b: list[Run], compared: tuple[PartComparison, ...]) -> 
             "is not seen; measure several with --repeat"
         )
     many = max(len(part.layers) for part in compared)
-    if many > 1:
+    groups = ["phases"] * (max(len(part.phases) for part in compared) > 1) + [f"{many} layers"] * (many > 1)
+    if groups:
         said.append(
-            f"the intervals of {many} layers are widened so that all of them hold at once with 95 % (Bonferroni)"
+            f"the intervals of {wording.join(groups)} are widened so that all of them hold at once (Bonferroni)"
         )
     return said
 

@@ -40,7 +40,7 @@ class LayerSpans:
 
         def table(mask: np.ndarray, values: np.ndarray) -> np.ndarray:
             size = len(self.paths) * self.steps
-            return np.bincount(cell[mask], weights=values[mask], minlength=size).reshape(-1, self.steps)
+            return np.bincount(cell[mask], weights=values[mask], minlength=size).reshape(len(self.paths), self.steps)
 
         everything = np.ones(len(self.rows), dtype=bool)
         forward = table(~self.backward & self.outermost, inclusive)
@@ -52,7 +52,9 @@ class LayerSpans:
         ones = np.ones(len(self.rows))
         counted = np.where(self.backward, 0.0, ones)
         cell = self.module * self.steps + self.step
-        table = np.bincount(cell, weights=counted, minlength=len(self.paths) * self.steps).reshape(-1, self.steps)
+        table = np.bincount(cell, weights=counted, minlength=len(self.paths) * self.steps).reshape(
+            len(self.paths), self.steps
+        )
         return np.median(table, axis=1).astype(np.int64) if self.steps else np.zeros(len(self.paths), dtype=np.int64)
 
 

@@ -213,7 +213,9 @@ def side(runs: Sequence[np.ndarray], effective: Sequence[int]) -> Side:
     draws = np.zeros(chosen.shape)
     for size in set(effective):
         shape = (size + 1) / 2
-        draws = np.where(sizes == size, np.random.default_rng([SEED, count, size]).beta(shape, shape, sizes.shape), draws)
+        draws = np.where(
+            sizes == size, np.random.default_rng([SEED, count, size]).beta(shape, shape, sizes.shape), draws
+        )
     ranks = (draws * lengths).astype(np.int64)
     spread = np.empty(columns)
     for column in range(columns):

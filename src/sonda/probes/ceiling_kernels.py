@@ -4,8 +4,9 @@
 threads an entry of `threads` in the ceilings of a machine. It is a process of its own so that measuring leaves neither
 memory nor threads behind in the program that asked, and finds no threads of that program's.
 
-Every kernel is called in several rounds, all kernels in each round, so that a disturbance of a tenth of a second cannot
-hit all measurements of one quantity. The best call is the ceiling; `spread` says how far the median round fell short.
+Every kernel is called in several rounds, all kernels in each round, so that a disturbance of a second cannot hit all
+measurements of one quantity; numbers of threads take turns as well. The best call is the ceiling; `spread` says how far
+the median round fell short. While other programs are in the way there are more rounds.
 
 Bytes are counted as a program would count them: read plus written. A store to a line that is not cached makes the CPU
 read that line first (write-allocate), so a copy moves 3 bytes over the bus for 2 that count, a sum of two arrays 4
@@ -42,6 +43,8 @@ BUFFER = 256 * MIB
 BEYOND_CACHE = 6
 """The buffer, which every DRAM kernel passes over whole, is this many times the last-level cache."""
 LARGEST_BUFFER = 3072 * MIB
+PATIENCE = 2
+"""How many times the planned rounds are made at most while other programs disturb."""
 LONGEST_CALL = 0.06
 """Seconds. Matrix products that would take longer are left out: smaller ones have reached the plateau by then."""
 
@@ -64,7 +67,7 @@ class Job(msgspec.Struct, frozen=True):
     memory_bytes: int = 0
     """Memory that may be used at all, 0 where unknown; the buffer takes an eighth at most."""
     rounds: int = 3
-    slice_s: float = 0.01
+    slice_s: float = 0.006
     """Seconds that one kernel gets in each round; at least one call."""
 
 
@@ -86,6 +89,9 @@ class Kernel(NamedTuple):
 
 class Maker(Protocol):
     """A library's kernels."""
+
+    def use(self, point: Point) -> None:
+        """Compute with this number of threads from now on."""
 
     def make(self, point: Point) -> tuple[list[Kernel], dict[str, str]]:
         """The kernels for this number of threads, and what could not be made, with the reason."""
@@ -128,24 +134,27 @@ def patterns(touched: int, element: int = 4) -> dict[str, tuple[int, int]]:
     }
 
 
-def run_rounds(kernels: list[Kernel], rounds: int, slice_s: float,
-               clock: Callable[[], float] = time.perf_counter) -> list[Measured]:  # fmt: skip
-    """Call every kernel in every round; all rates are amount per second."""
-    bests: list[list[float]] = [[] for _ in kernels]
-    for _ in range(rounds):
-        for kernel, rates in zip(kernels, bests, strict=True):
-            shortest = float("inf")
-            begin = now = clock()
-            while now - begin < slice_s or shortest == float("inf"):
-                start = clock()
-                kernel.call()
-                now = clock()
-                if now > start:
-                    shortest = min(shortest, now - start)
-            rates.append(kernel.amount / shortest)
+def one_round(kernels: list[Kernel], slice_s: float, clock: Callable[[], float] = time.perf_counter) -> list[float]:
+    """The best rate of each kernel, amount per second, within its slice of time."""
+    rates = []
+    for kernel in kernels:
+        shortest = float("inf")
+        begin = now = clock()
+        while now - begin < slice_s or shortest == float("inf"):
+            start = clock()
+            kernel.call()
+            now = clock()
+            if now > start:
+                shortest = min(shortest, now - start)
+        rates.append(kernel.amount / shortest)
+    return rates
+
+
+def best_of_rounds(kernels: list[Kernel], rounds: list[list[float]]) -> list[Measured]:
+    """The best of each kernel's rounds, with the spread."""
     return [
         Measured(kernel, max(rates), 1 - statistics.median(rates) / max(rates))
-        for kernel, rates in zip(kernels, bests, strict=True)
+        for kernel, rates in zip(kernels, zip(*rounds, strict=True), strict=True)
     ]
 
 
@@ -192,19 +201,36 @@ def summarise(point: Point, measured: list[Measured]) -> dict[str, Any]:
 
 
 def measure_job(job: Job) -> dict[str, Any]:
-    """Entries by number of threads. Ascending, so that no idle pool of a larger number is in the way of a smaller."""
-    entries: dict[str, Any] = {}
+    """Entries by number of threads. Numbers of threads take turns, round by round."""
     maker = _maker(job)
-    for point in sorted(job.points, key=lambda point: point.threads):
-        kernels, missing = maker.make(point)
-        before = read_conditions()
-        entry = summarise(point, run_rounds(kernels, job.rounds, job.slice_s))
-        flags = contamination(before, read_conditions(), point.threads)
+    points = sorted(job.points, key=lambda point: point.threads)
+    made = {point.threads: maker.make(point) for point in points}
+    rounds: dict[int, list[list[float]]] = {point.threads: [] for point in points}
+    disturbed: dict[int, list[str]] = {point.threads: [] for point in points}
+    for turn in range(PATIENCE * job.rounds):
+        for point in points:
+            if turn >= job.rounds and not _disturbed(disturbed[point.threads], rounds[point.threads]):
+                continue
+            maker.use(point)
+            before = read_conditions()
+            rounds[point.threads].append(one_round(made[point.threads][0], job.slice_s))
+            flags = contamination(before, read_conditions(), point.threads)
+            disturbed[point.threads] += [flag.sentence for flag in flags if flag.contaminated][:1]
+    entries: dict[str, Any] = {}
+    for point in points:
+        kernels, missing = made[point.threads]
+        entry = summarise(point, best_of_rounds(kernels, rounds[point.threads]))
         entry["missing"].update(missing)
-        entry["disturbed"] = [flag.sentence for flag in flags if flag.contaminated]
+        signs = disturbed[point.threads]
+        entry["disturbed"] = signs[:1] if _disturbed(signs, rounds[point.threads]) else []
         entry["cache_bytes"] = point.cache_bytes or None
         entries[str(point.threads)] = entry
     return entries
+
+
+def _disturbed(signs: list[str], rounds: list[list[float]]) -> bool:
+    """The best round counts: what disturbed less than half of them did no harm."""
+    return 2 * len(signs) > len(rounds)
 
 
 def _maker(job: Job) -> Maker:

@@ -14,7 +14,8 @@
 
 How the figures are taken, and how they compare with theory, is in `ceiling_kernels`. A peak is a lower bound of what
 the machine can do, so two measurements of the same machine are merged by taking the better of each figure. An entry
-that was taken while other programs ran says so in `disturbed`; it is used, and measured again the next time.
+that was taken while other programs ran says so in `disturbed`; it is used, and measured again the next time. What a few
+threads reach, more threads reach too: a figure that falls with the number of threads is raised to the smaller number's.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -128,6 +130,19 @@ def better(old: dict[str, Any], new: dict[str, Any]) -> dict[str, Any]:
     return merged
 
 
+def rising(entries: Entries) -> Entries:
+    """Entries in order of threads, no rate below that of fewer threads: the others may always be left idle."""
+    ordered = {count: {**entry, "flops": dict(entry["flops"])} for count, entry in
+               sorted(entries.items(), key=lambda item: int(item[0]))}  # fmt: skip
+    for fewer, more in pairwise(ordered.values()):
+        for precision, rate in fewer["flops"].items():
+            more["flops"][precision] = max(rate, more["flops"].get(precision, 0))
+        for name in HIGHER:
+            if name in fewer and name in more:
+                more[name] = max(fewer[name], more[name])
+    return ordered
+
+
 def load_or_measure(
     root: Path,
     threads: list[int],
@@ -172,7 +187,7 @@ def _record(machine: dict[str, Any], library: str, entries: Entries) -> dict[str
         "library": library,
         "fingerprint": machine["fingerprint"],
         "processor": machine.get("processor", ""),
-        "threads": dict(sorted(entries.items(), key=lambda item: int(item[0]))),
+        "threads": rising(entries),
     }
     levels = [cache for cache in machine.get("caches", []) if cache["type"] != "Instruction"]
     if levels:

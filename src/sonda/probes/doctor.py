@@ -179,7 +179,9 @@ def _waiting() -> str:
 
 def _clocks(root: Path) -> Iterable[Check]:
     steps = sorted(_clock_step() for _ in range(200))
-    yield Check("probes", "clock", "ok", f"two readings of perf_counter are {steps[len(steps) // 2]} ns apart (median of 200)")
+    yield Check(
+        "probes", "clock", "ok", f"two readings of perf_counter are {steps[len(steps) // 2]} ns apart (median of 200)"
+    )
     noise = _noise()
     load, cores = read_conditions(root).load, read_conditions(root).cores
     detail = f"the same work varies by {noise:.1%}" + (

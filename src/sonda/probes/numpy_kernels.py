@@ -26,6 +26,9 @@ class NumpyKernels:
     def __init__(self, size: int) -> None:
         self.buffer = np.ones(size // 4, dtype=np.float32)
 
+    def use(self, point: Point) -> None:
+        """Nothing to do: one process measures one number of threads only."""
+
     def make(self, point: Point) -> tuple[list[Kernel], dict[str, str]]:
         """The kernels, and what could not be made, with the reason."""
         missing = dict.fromkeys(("bfloat16", "float16", "int8"), "NumPy has no fast product in this precision")

@@ -24,11 +24,16 @@ class TorchKernels:
         self.buffer = torch.ones(size // 4)
         self.training = _tiny_training()
 
+    def use(self, point: Point) -> None:
+        import torch
+
+        torch.set_num_threads(point.threads)
+
     def make(self, point: Point) -> tuple[list[Kernel], dict[str, str]]:
         """The kernels, each called already, and what could not be made, with the reason."""
         import torch
 
-        torch.set_num_threads(point.threads)
+        self.use(point)
         missing: dict[str, str] = {}
         kernels: list[Kernel] = []
         with torch.no_grad():

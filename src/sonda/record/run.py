@@ -32,7 +32,7 @@ class ProbeState(msgspec.Struct, frozen=True, omit_defaults=True):
     remedy: str = ""
 
 
-class RunInfo(msgspec.Struct, kw_only=True, omit_defaults=True):
+class RunInfo(msgspec.Struct, kw_only=True):
     """What `run.json` holds. Everything about a run that is not a span or a sample."""
 
     schema: int = SCHEMA

@@ -55,31 +55,38 @@ class Store:
             count += 1
             yield run
 
-    def find(self, reference: str) -> list[Run]:
-        """The runs that a reference names, oldest first: a path, `last`, a tag, or the beginning of an id.
+    def locate(self, reference: str) -> list[Path]:
+        """Directories of the runs that a reference names, oldest first: a path, `last`, a tag, the beginning of an id.
 
-        Raises SondaError when it names none, or more than one run by their ids.
+        They need not be readable. Raises SondaError when it names none, or more than one run by their ids.
         """
         path = Path(reference)
         if (path / "run.json").is_file():
-            return [Run.load(path)]
+            return [path]
         directories = self.directories()
         if reference == "last":
             if not directories:
                 raise SondaError(f"there are no runs in {self.root}", "make one with: sonda run mlp")
-            return [Run.load(directories[0])]
+            return directories[:1]
         if TAG_NAME.match(reference) and (self.root / "tags" / reference).is_dir():
             identities = {entry.name for entry in (self.root / "tags" / reference).iterdir()}
             tagged = [d for d in reversed(directories) if _identity(d) in identities]
             if tagged:
-                return [Run.load(directory) for directory in tagged]
-        matching = [d for d in directories if len(reference) >= SHORTEST and _identity(d).startswith(reference)]
+                return tagged
+        matching = [
+            d for d in directories if d.name == reference
+            or (len(reference) >= SHORTEST and _identity(d).startswith(reference))
+        ]  # fmt: skip
         if len(matching) > 1:
             names = ", ".join(_identity(d) for d in matching[:4])
             raise SondaError(f"{reference!r} could be any of {names}", "write more digits of the id")
         if not matching:
             raise SondaError(f"no run, tag or path {reference!r} in {self.root}", "see: sonda ls")
-        return [Run.load(matching[0])]
+        return matching
+
+    def find(self, reference: str) -> list[Run]:
+        """The runs that a reference names, oldest first; raises SondaError as `locate` does, and for a damaged run."""
+        return [Run.load(directory) for directory in self.locate(reference)]
 
     def one(self, reference: str) -> Run:
         """The newest of the runs that a reference names."""
@@ -136,7 +143,10 @@ class Store:
 
     def remove_older_than(self, age: timedelta) -> list[Path]:
         """Remove the runs made longer ago than `age`; returns what was removed."""
-        limit = (datetime.now(UTC) - age).strftime("%Y%m%dT%H%M%S")
+        try:
+            limit = (datetime.now(UTC) - age).strftime("%Y%m%dT%H%M%S")
+        except OverflowError:
+            return []
         old = [directory for directory in self.directories() if directory.name[:15] < limit]
         for directory in old:
             self.remove(directory)
@@ -167,6 +177,18 @@ class Store:
             process = path.name.removeprefix(PARTIAL).split("-")[0]
             if process.isdigit() and not Path("/proc", process).exists():
                 shutil.rmtree(path, ignore_errors=True)
+
+
+def parse_age(text: str) -> timedelta:
+    """`30d`, `12h`, `2w`, `90m`: a time span. Raises SondaError for anything else."""
+    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([mhdw])\s*", text)
+    if not match:
+        raise SondaError(f"{text!r} is not an age", "write it like 30d, 12h, 2w or 90m")
+    names = {"m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
+    try:
+        return timedelta(**{names[match[2]]: float(match[1])})
+    except OverflowError:
+        raise SondaError(f"{text!r} is longer than any run is old", "write it like 30d") from None
 
 
 def _identity(directory: Path) -> str:

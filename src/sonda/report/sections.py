@@ -20,7 +20,7 @@ from sonda.report.figures import Figure
 from sonda.report.labels import markup, plain
 from sonda.report.listing import checks_table
 from sonda.report.markup import table_html
-from sonda.report.summary_tables import counter_phrases, layer_table, phase_table, side_by_side_table
+from sonda.report.summary_tables import counter_phrases, layer_name, layer_table, phase_table, side_by_side_table
 from sonda.report.table import Cell, Table
 from sonda.report.tree import LIMIT, MAIN, Node, fold
 
@@ -195,10 +195,16 @@ def _tree_table(nodes: Sequence[Node]) -> Table:
             if node.view:
                 blank[own] = Cell(quantities.amount(node.own, "ns"), node.own, "sum of own times, derived")
             body.append(tuple(blank))
-        leaf = node.row is not None and node.row.leaf
         attributes.append(
-            {"id": node.id, "parent": node.parent, "depth": str(node.depth), "leaf": "1" if leaf else "0"}
-        )  # fmt: skip
+            {
+                "id": node.id,
+                "parent": node.parent,
+                "depth": str(node.depth),
+                "leaf": "1" if node.row is not None and node.row.leaf else "0",
+                "label": node.label,
+                "path": layer_name(node.row) if node.row is not None else node.label,
+            }
+        )
     return replace(table, rows=tuple(body), attributes=tuple(attributes))
 
 

@@ -70,7 +70,7 @@ class Table:
 
 def words(texts: Sequence[str], tone: Callable[[str], str] | None = None) -> list[Cell]:
     """Cells of plain words; an empty word is `–`."""
-    return [Cell(text or quantities.MISSING, text, tone=tone(text) if tone and text else "") for text in texts]
+    return [Cell(text or quantities.MISSING, text or None, tone=tone(text) if tone and text else "") for text in texts]
 
 
 def numbers(values: Sequence[Value], suffix: bool = False) -> tuple[str, list[Cell]]:

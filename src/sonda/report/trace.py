@@ -59,19 +59,18 @@ def _events(run: Run, processes: dict[tuple[str, int, str], int]) -> Iterator[st
         codes, tracks = _tracks(spans)
         order, lanes = _nested(spans, codes)
         threads: dict[tuple[int, int], int] = {}
-        lane_of = [0] * len(order)
-        for position, lane in enumerate(lanes):
-            key = (int(codes[order[position]]), lane)
-            lane_of[position] = threads.setdefault(key, len(threads) + 1)
-        places: dict[int, tuple[int, int]] = {}
+        thread_of = [
+            threads.setdefault(key, len(threads) + 1) for key in zip(codes[order].tolist(), lanes, strict=True)
+        ]
+        process_of: dict[int, int] = {}
         for (code, lane), thread in threads.items():
             track = tracks[code]
             process = _process(processes, track)
-            places[thread] = (process, thread)
+            process_of[thread] = process
             name = track.name if lane == 0 else f"{track.name} (overlapping {lane})"
             yield _meta("thread_name", process, thread, {"name": name})
             yield _meta("thread_sort_index", process, thread, {"sort_index": thread})
-        yield from _complete_events(spans, order, lane_of, places)
+        yield from _complete_events(spans, order, thread_of, process_of)
     yield from _counters(run.samples, processes)
     for (node, rank, clock), process in processes.items():
         words = [node or "this machine", f"rank {rank}"] + ([f"{clock} clock"] if clock != "host" else [])
@@ -151,12 +150,12 @@ def _nested(spans: Spans, codes: Any) -> tuple[Any, list[int]]:
 
 
 def _complete_events(
-    spans: Spans, order: Any, lane_of: list[int], places: dict[int, tuple[int, int]]
+    spans: Spans, order: Any, thread_of: list[int], process_of: dict[int, int]
 ) -> Iterator[str]:  # fmt: skip
     names = [json.dumps(word) for word in spans.words("name").words]
     kinds = [json.dumps(word) for word in spans.words("kind").words]
     details = {name: [json.dumps(word) for word in spans.words(name).words] for name in ("path", "direction", "pass")}
-    where = {thread: f'"pid":{process},"tid":{thread}' for thread, (process, _) in places.items()}
+    where = {thread: f'"pid":{process},"tid":{thread}' for thread, process in process_of.items()}
     for begin in range(0, len(order), CHUNK):
         rows = order[begin : begin + CHUNK]
         columns = [spans.words(name).codes[rows].tolist() for name in ("name", "kind", "path", "direction", "pass")]
@@ -164,7 +163,7 @@ def _complete_events(
         metrics = _metric_texts(spans, rows)
         lines = []
         for thread, name, kind, path, direction, pass_, identity, parent, call, start, duration, metric in zip(
-            lane_of[begin : begin + CHUNK], *columns, *numbers, metrics, strict=True
+            thread_of[begin : begin + CHUNK], *columns, *numbers, metrics, strict=True
         ):
             extra = f',"path":{details["path"][path]},"call":{call}' if details["path"][path] != '""' else ""
             if details["direction"][direction] != '""':

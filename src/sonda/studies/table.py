@@ -16,6 +16,9 @@ from sonda.studies.figure import USUAL, Figure, parse_figure
 from sonda.studies.plan import Point, configurations
 from sonda.studies.study import Configuration, Published, Study, matches
 
+HOW_LONG = ("repeat", "steps", "warmup", "seconds")
+"""Options that change how long something is measured, not what."""
+
 
 @dataclass(frozen=True)
 class PublishedCell:
@@ -162,7 +165,7 @@ def _beside(study: Study, row: Published, figure: Figure, ours: Value, configura
     changed = {
         key: value
         for key, value in study.scales.get(study.scale, {}).items()
-        if key not in study.axes and key != "repeat"
+        if key not in study.axes and key not in HOW_LONG
     }
     if changed:
         differs.append(f"ours at scale {study.scale}: " + ", ".join(f"{key}={value}" for key, value in changed.items()))

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Callable
 
 from sonda.record.errors import SondaError
 from sonda.studies.check import Vocabulary
 from sonda.studies.measure import RUN_OPTIONS, as_text, job_of
 from sonda.studies.study import Configuration, Scalar
-from sonda.targets.spec import parse_target, runnable
+from sonda.targets.spec import parse_target
 from sonda.workloads.catalogue import describe
 
 
@@ -24,7 +25,11 @@ def _workload(name: str) -> str:
 def _option(workload: str, key: str, value: Scalar) -> str:
     if key.replace("-", "_") in RUN_OPTIONS:
         return _problem(lambda: job_of({"workload": workload, key: value}))
-    return _problem(lambda: describe(workload, {key: as_text(value)}))
+    problem = _problem(lambda: describe(workload, {key: as_text(value)}))
+    near = difflib.get_close_matches(key, RUN_OPTIONS, n=1)
+    if problem and near and key.replace("-", "_") not in describe(workload, {}).parameters():
+        return f"{workload} has no option {key!r}; did you mean {near[0]!r}?"
+    return problem
 
 
 def _configuration(configuration: Configuration) -> str:
@@ -36,7 +41,8 @@ def _configuration(configuration: Configuration) -> str:
 
 
 def _target(spec: str) -> str:
-    return _problem(lambda: runnable(parse_target(spec)))
+    """Only how it is written: whether a machine has the device is found out point by point."""
+    return _problem(lambda: parse_target(spec))
 
 
 def _problem(attempt: Callable[[], object]) -> str:

@@ -47,6 +47,15 @@ class Watching:
     output_to_stderr: bool = False
 
 
+def parse_steps(text: str) -> tuple[int, int]:
+    """`10:30` -> steps 10 up to 30; `10:` from 10 on; `30` the first 30; '' all. Raises SondaError for anything else."""
+    match = re.fullmatch(r"\s*(?:(\d*):)?(\d*)\s*", text)
+    first, last = (int(match[1] or 0), int(match[2] or 0)) if match else (1, 0)
+    if not match or (last and first >= last):
+        raise SondaError(f"--steps {text!r} is not a range of steps", "write it like 10:30, 10: or 30")
+    return first, last
+
+
 def run_command(
     command: Sequence[str], store: Store, watching: Watching, say: Say = lambda text: None
 ) -> tuple[Run, int]:

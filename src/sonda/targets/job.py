@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -51,6 +51,35 @@ def job_of(workload: str, on: str, settings: Mapping[str, Any]) -> Job:
         return msgspec.convert({"workload": workload, "on": on, "options": options, **own}, Job, strict=False)
     except msgspec.ValidationError as error:
         raise SondaError(f"the settings of {workload} do not fit: {error}", "see: sonda run --help") from None
+
+
+def options_of(words: Sequence[str], options: Mapping[str, str]) -> dict[str, str]:
+    """The workload's own options among the words of a command line: `--key value`, `--key=value`, or a bare `--key`."""
+    found = dict(options)
+    waiting = list(words)
+    while waiting:
+        word = waiting.pop(0)
+        if not word.startswith("--") or len(word) < 3:
+            raise SondaError(f"{word!r} is not an option", "write the workload's options as --name value")
+        key, equals, value = word[2:].partition("=")
+        if not equals:
+            value = waiting.pop(0) if waiting and not waiting[0].startswith("--") else "true"
+        found[key] = value
+    return found
+
+
+def whole_number(name: str, text: str) -> int:
+    if not text.isdigit():
+        raise SondaError(f"--{name} {text!r} is not a whole number", "a range such as 10:30 is for a command after --")
+    return int(text)
+
+
+def with_words(job: Job, words: Sequence[str]) -> Job:
+    """The job with options as a remedy writes them: `--threads 2`, `--channels-last`."""
+    settings = {name.replace("-", "_"): value for name, value in options_of(words, {}).items()}
+    own = {name: value for name, value in settings.items() if name in SETTINGS}
+    options = {**job.options, **{name: value for name, value in settings.items() if name not in SETTINGS}}
+    return msgspec.convert({**msgspec.structs.asdict(job), **own, "options": options}, Job, strict=False)
 
 
 def _text(value: Any) -> str:

@@ -1,7 +1,7 @@
 """One call of an operation as the formulas see it: arguments by position or name, tensors, the memory they cover.
 
 Everything here is duck-typed over tensors: nothing is imported but the standard library, and no operation of the
-framework is started except on sparse and nested tensors, whose sizes cannot be read otherwise.
+framework is started except to learn the sizes of sparse and nested tensors, which cannot be read otherwise.
 """
 
 from __future__ import annotations

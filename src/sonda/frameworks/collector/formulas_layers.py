@@ -8,10 +8,11 @@ border, as the padding of convolutions does; adaptive windows count what they ho
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from itertools import zip_longest
 from math import prod
 from typing import Any
 
-from .formulas_call import Call, is_float, is_tensor, numel
+from .formulas_call import Call, is_float, numel
 
 _SUM, _MEAN, _MAX = 0, 1, 2
 """Modes of an embedding bag."""
@@ -182,21 +183,19 @@ def _scatter(call: Call) -> int:
 
 def indexed_elements(table: Any, indices: Any) -> int:
     """Elements that `table[indices]` selects: the indices' broadcast shape times the dimensions not indexed."""
-    given = [index for index in indices if is_tensor(index)]
-    masks = [index for index in given if str(index.dtype) in ("torch.bool", "torch.uint8")]
-    used = len(given) + sum(mask.dim() - 1 for mask in masks)
-    rest = prod(size for at, size in enumerate(table.shape) if at >= len(indices) or indices[at] is None)
-    if masks:
-        # A mask spans as many dimensions as it has; what it selects is known only from its values.
-        rest = prod(table.shape[used:])
-        return max(int(mask.sum()) for mask in masks) * rest
-    shape: list[int] = []
-    for index in given:
-        sizes = list(index.shape)
-        longer, shorter = (shape, sizes) if len(shape) >= len(sizes) else (sizes, shape)
-        padded = [1] * (len(longer) - len(shorter)) + list(shorter)
-        shape = [max(a, b) for a, b in zip(longer, padded, strict=True)]
-    return prod(shape) * rest
+    selected: list[int] = []  # broadcast shape, last dimension first
+    rest, dimension = 1, 0
+    for index in indices:
+        if index is None:
+            rest *= table.shape[dimension]
+            dimension += 1
+            continue
+        # A mask spans as many dimensions as it has, and only its values say how many elements it selects.
+        mask = str(index.dtype) in ("torch.bool", "torch.uint8")
+        dimension += index.dim() if mask else 1
+        sizes = [int(index.sum())] if mask else list(reversed(index.shape))
+        selected = [b if a == 1 else a for a, b in zip_longest(selected, sizes, fillvalue=1)]
+    return prod(selected) * rest * prod(table.shape[dimension:])
 
 
 LAYERS: dict[str, Callable[[Call], int | None]] = {

@@ -12,7 +12,8 @@ import weakref
 from collections import deque
 from collections.abc import Hashable, Iterable
 from functools import partial
-from threading import Lock
+from itertools import count
+from threading import RLock
 from typing import Any, NamedTuple
 
 
@@ -36,11 +37,12 @@ class LiveTensors:
     """The owner of what existed before: see `adopt`."""
 
     def __init__(self) -> None:
-        self._lock = Lock()
+        # Reentrant: collecting garbage while it is held may run a finaliser that makes tensors in the same thread.
+        self._lock = RLock()
         self._held: dict[int, _Held] = {}
         self._serial_at: dict[int, int] = {}
-        self._serial = 0
-        # A storage may die at any moment, also while the lock is held: its callback only leaves its number here.
+        self._serials = count()
+        # A storage may die at any moment, in any thread: its callback only leaves its number here.
         self._dead: deque[int] = deque()
         self._current = 0
         self._peak = 0
@@ -90,8 +92,7 @@ class LiveTensors:
             self._bury()
             serial = self._serial_at.get(address)
             if serial is None:
-                self._serial += 1
-                serial = self._serial
+                serial = next(self._serials)
                 reference = weakref.ref(storage, partial(_leave, self._dead, serial))
                 self._serial_at[address] = serial
                 self._held[serial] = _Held(reference, address, size, owner)

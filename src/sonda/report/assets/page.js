@@ -119,6 +119,7 @@
         if (compare) shown.sort(compare);
         shown.forEach((row) => { row.cells[0].style.paddingLeft = "2px"; });
       } else walk("", 0);
+      if (isTree) for (const row of shown) row.cells[0].lastChild.data = flat ? row.dataset.path : row.dataset.label;
       body.replaceChildren(...shown);
     }
 

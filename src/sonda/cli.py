@@ -1,0 +1,421 @@
+"""The command line: one thin function per command. What they do is in the rooms; imports wait until they are needed."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from sonda.record.run import Run
+    from sonda.record.store import Store
+
+app = typer.Typer(
+    name="sonda",
+    help="Where the time, the energy and the cycles of a neural network go, and why.",
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+    no_args_is_help=True,
+    add_completion=False,
+)
+
+Json = Annotated[bool, typer.Option("--json", help="One JSON document on stdout, metrics with unit and source.")]
+Reference = Annotated[str, typer.Argument(help="A run's id (or its beginning), a tag, a path, or 'last'.")]
+
+
+def main() -> None:
+    """Run the command line: an error is one line and exit code 2, never a traceback."""
+    from sonda.record.errors import SondaError
+
+    words, command = sys.argv[1:], None
+    if words[:1] == ["run"] and "--" in words:
+        cut = words.index("--")
+        words, command = words[:cut], words[cut + 1 :]
+    try:
+        code = typer.main.get_command(app).main(words, prog_name="sonda", standalone_mode=False, obj=command)
+    except SondaError as error:
+        complain(str(error))
+        code = error.exit_code
+    except typer.Abort:
+        code = 130
+    except KeyboardInterrupt:
+        complain("interrupted")
+        code = 130
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        code = 0
+    except Exception as error:
+        code = _unforeseen(error)
+    sys.exit(code)
+
+
+def _unforeseen(error: Exception) -> int:
+    """A mistake in how the command was written has its own words; anything else is a defect of Sonda's."""
+    if hasattr(error, "format_message"):
+        where = getattr(getattr(error, "ctx", None), "command_path", "sonda")
+        complain(f"{error.format_message()}; see: {where} --help")
+        return 2
+    if os.environ.get("SONDA_DEBUG"):
+        raise error
+    first = (str(error).splitlines() or [""])[0]
+    complain(f"a defect in Sonda: {type(error).__name__}: {first}; set SONDA_DEBUG=1 to see where, and report it")
+    return 125
+
+
+def complain(text: str) -> None:
+    print(f"sonda: {text}", file=sys.stderr)
+
+
+def say(text: str) -> None:
+    """Tell somebody who watches what is going on, on one line that goes away."""
+    if sys.stderr.isatty():
+        print(f"\r\033[K{text} …", end="", file=sys.stderr, flush=True)
+
+
+def hush() -> None:
+    if sys.stderr.isatty():
+        print("\r\033[K", end="", file=sys.stderr, flush=True)
+
+
+def write_json(document: Any) -> None:
+    import msgspec
+
+    sys.stdout.buffer.write(msgspec.json.encode(document) + b"\n")
+    sys.stdout.flush()
+
+
+def open_store() -> Store:
+    from sonda.record.store import Store
+
+    return Store()
+
+
+# ---- running --------------------------------------------------------------------------------------------------
+
+
+@app.command(context_settings={"ignore_unknown_options": True, "allow_extra_args": True})
+def run(
+    context: typer.Context,
+    workload: Annotated[str, typer.Argument(help="A built-in name, file.py:factory, or nothing before -- command.")] = "",
+    on: Annotated[list[str] | None, typer.Option(help="Where: cpu, cpu/8 (8 threads). Several: one column each.")] = None,
+    train: Annotated[bool, typer.Option("--train", help="Train instead of inferring.")] = False,
+    input: Annotated[str, typer.Option(help="Shapes for file.py:factory, e.g. 8x3x224x224 or 8x128:int64<1000.")] = "",
+    framework: Annotated[str, typer.Option(help="The framework of a built-in workload.")] = "torch",
+    steps: Annotated[str, typer.Option(help="Timed steps; for a command, the steps seen in detail, e.g. 10:30.")] = "",
+    warmup: Annotated[int, typer.Option(help="Steps before timing begins.")] = 3,
+    seconds: Annotated[float, typer.Option(help="Time for the timed steps where --steps is not given.")] = 10.0,
+    repeat: Annotated[int, typer.Option(help="Processes, each a run of its own.")] = 1,
+    threads: Annotated[int | None, typer.Option(help="Threads; all that may be used unless given.")] = None,
+    precision: Annotated[str, typer.Option(help="float32, bfloat16, float16 or float64.")] = "float32",
+    compile: Annotated[bool, typer.Option("--compile", help="Compile the model.")] = False,
+    channels_last: Annotated[bool, typer.Option("--channels-last", help="Channels last in memory.")] = False,
+    workers: Annotated[int, typer.Option(help="Processes that load data.")] = 0,
+    seed: Annotated[int, typer.Option(help="Seed of weights and data.")] = 0,
+    attempt: Annotated[bool, typer.Option("--try", help="Try the remedies that are a flag away and say what they brought.")] = False,
+    tag: Annotated[list[str] | None, typer.Option(help="Give the run a tag.")] = None,
+    layers: Annotated[int, typer.Option(help="Layers to list.")] = 10,
+    max_time: Annotated[float, typer.Option(help="Observe a command for so many seconds only.")] = 0.0,
+    no_count: Annotated[bool, typer.Option("--no-count", help="Do not spend a step of a command on counting FLOPs.")] = False,
+    redact: Annotated[bool, typer.Option("--redact", help="Keep no arguments and no host name.")] = False,
+    json: Json = False,
+) -> None:
+    """Run a workload, or an unmodified program after --, and say where its time goes.
+
+    Options that are not listed here belong to the workload: sonda run resnet34 --train --batch 16 --image 148x112
+    """
+    from sonda.record.errors import SondaError
+
+    if context.obj is not None:
+        if workload or on:
+            raise SondaError("a command after -- chooses its own devices", "leave out the workload and --on")
+        from sonda.targets.command import Watching, parse_steps
+
+        first, last = parse_steps(steps)
+        watching = Watching(
+            count=not no_count, first=first, last=last, max_time=max_time, redact=redact, output_to_stderr=json
+        )
+        _run_command(context.obj, watching, tag or [], layers, json)
+    if not workload:
+        raise SondaError("nothing to run", "name a workload, e.g. sonda run mlp, or a program: sonda run -- python train.py")
+    from sonda.targets.job import Job, options_of, whole_number
+
+    job = Job(
+        workload=workload,
+        options=options_of(context.args, {"input": input} if input else {}),
+        framework=framework,
+        train=train,
+        steps=whole_number("steps", steps) if steps else None,
+        warmup=warmup,
+        seconds=seconds,
+        seed=seed,
+        threads=threads,
+        precision=precision,
+        compile=compile,
+        channels_last=channels_last,
+        workers=workers,
+    )
+    _run_workload(job, on or ["cpu"], repeat, tag or [], attempt, layers, json)
+
+
+def _run_workload(job: Any, on: list[str], repeat: int, tags: list[str], attempt: bool, layers: int, json: bool) -> None:
+    from sonda.studies.repetition import measure_all, show_of
+    from sonda.studies.trial import try_remedies
+
+    store = open_store()
+    groups = measure_all(job, on, repeat, store, say)
+    hush()
+    for measured in (run for group in groups for run in group):
+        for tag in tags:
+            store.tag(measured.id, tag)
+    shown = [show_of(group) for group in groups]
+    if attempt:
+        shown = [(run, try_remedies(job, group, summary, store, say))
+                 for group, (run, summary) in zip(groups, shown, strict=True)]  # fmt: skip
+        hush()
+    _show(shown, store, layers, json)
+
+
+def _run_command(command: list[str], watching: Any, tags: list[str], layers: int, json: bool) -> None:
+    from sonda.analysis.summarise import summarise
+    from sonda.targets.command import run_command
+
+    store = open_store()
+    observed, code = run_command(command, store, watching, say)
+    hush()
+    for tag in tags:
+        store.tag(observed.id, tag)
+    _show([(observed, summarise(observed))], store, layers, json, to=sys.stderr)
+    raise SystemExit(code)
+
+
+def _show(shown: list[tuple[Run, Any]], store: Store, layers: int, json: bool, to: Any = None) -> None:
+    """Summaries of runs: one in full, several side by side. A program's own output keeps stdout to itself."""
+    if json:
+        from sonda.report.document import summaries_document, to_document
+
+        documents = [summary for _, summary in shown]
+        write_json(to_document(documents[0]) if len(documents) == 1 else summaries_document(documents))
+        return
+    from sonda.report.terminal import render_side_by_side, render_summary
+
+    if len(shown) == 1:
+        run, summary = shown[0]
+        text = render_summary(summary, layers=layers, short=store.short(run.id))
+    else:
+        text = render_side_by_side([summary for _, summary in shown])
+        names = " ".join(store.short(run.id) for run, _ in shown)
+        text += f"\n  Saved as runs {names}. Page: sonda report {names}\n"
+    print(text, file=to or sys.stdout)
+
+
+# ---- runs -----------------------------------------------------------------------------------------------------
+
+
+@app.command("ls")
+def list_runs(
+    all: Annotated[bool, typer.Option("--all", help="All runs, not the newest 20 only.")] = False,
+    json: Json = False,
+) -> None:
+    """List runs, newest first."""
+    from sonda.record.errors import SondaError
+    from sonda.report.document import runs_document
+    from sonda.report.listing import run_row
+    from sonda.report.terminal import render_runs
+
+    store = open_store()
+    tags = store.tags()
+    limit = None if all else 20
+    rows = []
+    for found in store.runs(limit):
+        try:
+            from sonda.analysis.summarise import summarise
+
+            summary = summarise(found)
+        except SondaError as error:
+            store.damaged.append(error)
+            continue
+        rows.append(run_row(found.info, store.short(found.id), tags.get(found.id, []), summary))
+    damaged = [str(error) for error in store.damaged]
+    if json:
+        write_json(runs_document(rows, damaged))
+    else:
+        more = len(store.directories()) - len(rows) - len(damaged)
+        print(render_runs(rows, damaged=damaged, more=max(0, more)))
+
+
+@app.command()
+def show(
+    reference: Reference = "last",
+    layers: Annotated[int, typer.Option(help="Layers to list.")] = 10,
+    json: Json = False,
+) -> None:
+    """Show a run again."""
+    from sonda.analysis.summarise import summarise
+
+    store = open_store()
+    found = store.one(reference)
+    _show([(found, summarise(found))], store, layers, json)
+
+
+@app.command()
+def tag(
+    reference: Reference,
+    name: Annotated[str, typer.Argument(help="The tag; several runs may share one.")],
+    remove: Annotated[bool, typer.Option("--remove", help="Take the tag off.")] = False,
+    json: Json = False,
+) -> None:
+    """Give a run a name of your own."""
+    store = open_store()
+    found = store.find(reference)
+    for one in found:
+        if remove:
+            store.untag(one.id, name)
+        else:
+            store.tag(one.id, name)
+    if json:
+        write_json({"tag": name, "runs": [one.id for one in found], "removed": remove})
+
+
+@app.command()
+def rm(
+    references: Annotated[list[str] | None, typer.Argument(help="Runs to remove.")] = None,
+    older_than: Annotated[str, typer.Option(help="Remove runs older than this: 30d, 12h, 2w.")] = "",
+    json: Json = False,
+) -> None:
+    """Remove runs."""
+    from sonda.record.errors import SondaError
+    from sonda.record.store import parse_age
+
+    store = open_store()
+    if not references and not older_than:
+        raise SondaError("nothing to remove", "name runs, or give --older-than 30d")
+    removed = [path.name for path in store.remove_older_than(parse_age(older_than))] if older_than else []
+    for reference in references or []:
+        for directory in store.locate(reference):
+            store.remove(directory)
+            removed.append(directory.name)
+    if json:
+        write_json({"removed": removed})
+    else:
+        print(f"removed {len(removed)} run{'' if len(removed) == 1 else 's'}")
+
+
+@app.command()
+def compare(
+    a: Annotated[str, typer.Argument(help="The base: an id, a tag, a path.")],
+    b: Annotated[str, typer.Argument(help="What is held against it.")],
+    fail_above: Annotated[str, typer.Option(help="Exit with 1 when B is slower by more than this, e.g. 5%.")] = "",
+    layers: Annotated[int, typer.Option(help="Layers to list.")] = 10,
+    json: Json = False,
+) -> None:
+    """Say how much faster or slower B is than A, per phase and layer, or that it is not significant."""
+    from sonda.analysis.compare import compare as compare_runs
+    from sonda.analysis.compare import parse_percent
+    from sonda.report.document import comparison_document
+    from sonda.report.terminal import render_comparison
+
+    limit = parse_percent(fail_above) if fail_above else None
+    store = open_store()
+    result = compare_runs(store.find(a), store.find(b))
+    if json:
+        write_json(comparison_document(result))
+    else:
+        print(render_comparison(result, layers=layers, fail_above=limit))
+    if limit is not None and result.fails(limit):
+        raise SystemExit(1)
+
+
+@app.command()
+def report(
+    references: Annotated[list[str] | None, typer.Argument(help="Runs; the newest unless named.")] = None,
+    output: Annotated[Path, typer.Option("-o", "--output", help="The file to write.")] = Path("sonda-report.html"),
+    json: Json = False,
+) -> None:
+    """Write one HTML page about runs; it works offline."""
+    from sonda.analysis.compare import compare as compare_runs
+    from sonda.analysis.summarise import summarise
+    from sonda.record.errors import SondaError
+    from sonda.report.page import write_page
+
+    store = open_store()
+    runs = [found for reference in references or ["last"] for found in store.find(reference)]
+    comparison = None
+    if len(runs) == 2:
+        try:
+            comparison = compare_runs([runs[0]], [runs[1]])
+        except SondaError:
+            comparison = None  # two runs with nothing in common still stand side by side
+    path = write_page(output, [summarise(one) for one in runs], runs, comparison)
+    if json:
+        write_json({"page": str(path)})
+    else:
+        print(path)
+
+
+@app.command()
+def export(
+    reference: Reference = "last",
+    trace: Annotated[Path | None, typer.Option(help="Write a trace for Perfetto or Chrome; .gz compresses.")] = None,
+    json: Json = False,
+) -> None:
+    """Write a run as a file of another tool."""
+    from sonda.record.errors import SondaError
+    from sonda.report.trace import write_trace
+
+    if trace is None:
+        raise SondaError("no format was named", "write: sonda export last --trace trace.json")
+    path = write_trace(trace, open_store().one(reference))
+    if json:
+        write_json({"trace": str(path)})
+    else:
+        print(path)
+
+
+# ---- studies and the machine ----------------------------------------------------------------------------------
+
+
+@app.command()
+def study(
+    reference: Annotated[str, typer.Argument(help="A published study's name or a file; without it, they are listed.")] = "",
+    scale: Annotated[str, typer.Option(help="A smaller or larger version that the study describes.")] = "",
+    repeat: Annotated[int | None, typer.Option(help="Repetitions of each configuration.")] = None,
+    again: Annotated[bool, typer.Option("--again", help="Forget what was measured and start anew.")] = False,
+    plan: Annotated[bool, typer.Option("--plan", help="Show what would be measured, and stop.")] = False,
+    json: Json = False,
+) -> None:
+    """Carry out a designed experiment. Interrupted and started again, it goes on where it stopped."""
+    from sonda.report.study import render_plan, render_studies, render_study
+    from sonda.studies.catalogue import carry_out, list_studies, load_plan
+
+    if not reference:
+        rows = list_studies()
+        write_json({"studies": rows}) if json else print(render_studies(rows))
+        return
+    if plan:
+        document = load_plan(reference, scale, repeat)
+        write_json(document) if json else print(render_plan(document))
+        return
+    document = carry_out(reference, scale, repeat, again, open_store(), say)
+    hush()
+    write_json(document) if json else print(render_study(document))
+
+
+@app.command()
+def doctor(json: Json = False) -> None:
+    """Say what this machine can measure, what it cannot, and what would change that."""
+    from sonda.probes.doctor import examine
+    from sonda.report.document import checks_document
+    from sonda.report.terminal import render_doctor
+
+    checks = [(check.name, check.state, check.detail, check.remedy) for check in examine(store=open_store().root)]
+    if json:
+        write_json(checks_document(checks))
+    else:
+        print(render_doctor(checks))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,98 @@
+"""Studies in the terminal: which there are, what one would measure, what it found beside what was published."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from sonda.report import quantities
+from sonda.report.labels import plain
+from sonda.report.screen import Screen
+from sonda.report.table import Cell, Column, Table, build, words
+
+Document = Mapping[str, Any]
+
+
+def render_studies(studies: Sequence[Document], width: int | None = None, *, color: bool | None = None) -> str:
+    """The studies that ship with Sonda."""
+    screen = Screen(width, color)
+    table = build(
+        [
+            (Column("study", right=False), words([str(one["name"]) for one in studies])),
+            (Column("runs"), words([f"{one['runs']:,}" for one in studies])),
+            (Column("scales", right=False), words([", ".join(one["scales"]) for one in studies])),
+            (Column("question", right=False, wrap=True), words([str(one["question"]) for one in studies])),
+        ]
+    )
+    screen.table(table, indent=0, reasons=False)
+    screen.line()
+    screen.line("Carry one out with: sonda study NAME --scale small", "dim")
+    return screen.text()
+
+
+def render_plan(plan: Document, width: int | None = None, *, color: bool | None = None) -> str:
+    """What a study would measure, in order."""
+    screen = Screen(width, color)
+    runs = plan["runs"]
+    screen.line(f"{plain(plan['study'])}{_at_scale(plan)}: {len(runs):,} runs, each a process of its own", "bold")
+    keys = list(dict.fromkeys(key for run in runs for key in run if key != "identity"))
+    columns = [(Column(key, right=False), words([str(run.get(key, "")) for run in runs])) for key in keys]
+    screen.table(build(columns), reasons=False)
+    return screen.text()
+
+
+def render_study(study: Document, width: int | None = None, *, color: bool | None = None) -> str:
+    """A study's table: our figures with their intervals, the published ones beside them, deviations below."""
+    screen = Screen(width, color)
+    screen.line(f"{plain(study['study'])}{_at_scale(study)}", "bold")
+    if study["question"]:
+        screen.line(plain(study["question"]), "", 2, 2)
+    screen.line()
+    screen.table(_table(study))
+    failures = [failure for row in study["rows"] for failure in row["failures"]]
+    for title, lines in (("Failed", failures), ("Deviations", study["deviations"]), ("Notes", study["notes"])):
+        if lines:
+            screen.line()
+            screen.line(title, "bold", 2)
+            for line in lines:
+                screen.line(plain(str(line)), "", 4, 2)
+    return screen.text()
+
+
+def _at_scale(document: Document) -> str:
+    return f" at scale {plain(document['scale'])}" if document["scale"] else ""
+
+
+def _table(study: Document) -> Table:
+    rows = study["rows"]
+    columns: list[tuple[Column, Sequence[Cell]]] = [
+        (Column(axis, right=False), words([str(row["configuration"].get(axis, "")) for row in rows]))
+        for axis in study["axes"]
+    ]
+    for column in study["columns"]:
+        key, unit = column["figure"], column["unit"]
+        name = key if not unit else f"{key.rpartition('_')[0] or key} {unit}"
+        figures = [row["figures"][key] for row in rows]
+        if any(figure["value"] is not None for figure in figures):
+            columns.append((Column(name), [_cell(figure) for figure in figures]))
+        hardware = dict.fromkeys(one["hardware"] for figure in figures for one in figure.get("published", ()))
+        for machine in hardware:
+            printed = [_printed(figure, machine) for figure in figures]
+            columns.append((Column(f"{name} {machine} (published)", keep=1), printed))
+    return build(columns)
+
+
+def _cell(figure: Document) -> Cell:
+    value = figure["value"]
+    if value is None:
+        return Cell(quantities.MISSING, missing=str(figure["reason"]))
+    low, high = figure["low"], figure["high"]
+    spread = f" ±{50 * (high - low) / value:.0f} %" if low is not None and high is not None and value else ""
+    return Cell(quantities.number(value) + spread, value)
+
+
+def _printed(figure: Document, hardware: str) -> Cell:
+    for one in figure.get("published", ()):
+        if one["hardware"] == hardware:
+            return Cell(quantities.number(one["value"]["value"]), one["value"]["value"], tone="quiet")
+    return Cell(quantities.MISSING)

@@ -1,0 +1,89 @@
+"""Studies by name: which ship with Sonda, what one would measure, and carrying one out."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+from sonda.analysis.summarise import summarise
+from sonda.record.errors import SondaError
+from sonda.record.store import Store
+from sonda.studies.engine import Progress, run_study
+from sonda.studies.file import load_study, published_studies
+from sonda.studies.measure import measuring
+from sonda.studies.plan import plan
+from sonda.studies.study import Study
+from sonda.studies.table import study_table
+from sonda.targets.cpu import Say
+
+
+def list_studies() -> list[dict[str, Any]]:
+    """Name, question, scales and size of every study that ships with Sonda."""
+    studies = [load_study(name) for name in published_studies()]
+    return [
+        {
+            "name": study.name,
+            "question": study.question,
+            "scales": sorted(study.scales),
+            "runs": len(plan(study)),
+            "source": study.source,
+        }
+        for study in studies
+    ]
+
+
+def load_scaled(reference: str, scale: str, repeat: int | None) -> Study:
+    study = load_study(reference)
+    if scale:
+        study = study.at_scale(scale)
+    if repeat is not None:
+        if repeat < 1:
+            raise SondaError(f"--repeat {repeat} is too small", "give 1 or more")
+        study = dataclasses.replace(study, repeat=repeat)
+    return study
+
+
+def load_plan(reference: str, scale: str, repeat: int | None) -> dict[str, Any]:
+    """What a study would measure, in order."""
+    study = load_scaled(reference, scale, repeat)
+    return {
+        "study": study.name,
+        "scale": study.scale,
+        "question": study.question,
+        "runs": [{"identity": point.identity, **point.record()} for point in plan(study)],
+    }
+
+
+def carry_out(
+    reference: str, scale: str, repeat: int | None, again: bool, store: Store, say: Say
+) -> dict[str, Any]:
+    """Run a study to its end, or go on with it; returns its table as plain values."""
+    study = load_scaled(reference, scale, repeat)
+
+    def progress(state: Progress) -> None:
+        left = "" if state.seconds_left is None else f", {_duration(state.seconds_left)} left"
+        failed = f", {state.failed} failed" if state.failed else ""
+        axes = {key: state.current.configuration[key] for key in study.axes} if state.current else {}
+        now = " ".join(f"{key}={value}" for key, value in axes.items())
+        say(f"{study.name}: {state.done} of {state.total}{failed}{left} · {now}")
+
+    result = run_study(study, store, measuring(store), progress, again)
+    table = study_table(result, summarise)
+    return {
+        "study": table.study,
+        "question": table.question,
+        "scale": table.scale,
+        "axes": list(table.axes),
+        "fixed": dict(table.fixed),
+        "columns": [{"figure": column.key, "unit": column.unit} for column in table.columns],
+        "rows": table.to_rows(),
+        "deviations": list(table.deviations),
+        "notes": list(table.notes),
+        "measured": result.measured,
+    }
+
+
+def _duration(seconds: float) -> str:
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"

@@ -1,0 +1,53 @@
+"""One workload on several targets, several times: the smallest experiment, which `sonda run` carries out."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import msgspec
+
+from sonda.analysis.statistics import median
+from sonda.analysis.summarise import summarise
+from sonda.analysis.summary import Summary
+from sonda.record.run import Run, new_id
+from sonda.record.store import Store
+from sonda.targets.cpu import Place, Say, measure
+from sonda.targets.job import Job
+from sonda.targets.spec import parse_target, runnable
+
+
+def measure_all(job: Job, on: list[str], repeat: int, store: Store, say: Say) -> list[list[Run]]:
+    """Runs by target, `repeat` of each. Targets take turns, so that a machine that drifts does not favour one."""
+    for target in on:
+        runnable(parse_target(target))
+    groups = [new_id() if repeat > 1 else "" for _ in on]
+    runs: list[list[Run]] = [[] for _ in on]
+    for turn in range(repeat):
+        for index, target in enumerate(on):
+            note = f" ({turn + 1} of {repeat})" if repeat > 1 else ""
+            runs[index].append(
+                measure(
+                    msgspec.structs.replace(job, on=target),
+                    store,
+                    Place(group=groups[index]),
+                    lambda text, note=note: say(text + note),
+                )
+            )
+    return runs
+
+
+def show_of(runs: list[Run]) -> tuple[Run, Summary]:
+    """The run to show for a group: the one in the middle, with a note about all of them."""
+    summaries = [summarise(run) for run in runs]
+    timed = [index for index, summary in enumerate(summaries) if summary.parts and summary.parts[0].step.value]
+    if len(runs) == 1 or not timed:
+        return runs[-1], summaries[-1]
+    steps = [summaries[index].parts[0].step.value or 0.0 for index in timed]
+    middle = timed[sorted(range(len(timed)), key=lambda at: steps[at])[len(timed) // 2]]
+    estimate = median(steps)
+    spread = ""
+    if estimate.low is not None and estimate.high is not None:
+        spread = f", 95 % interval {estimate.low / 1e6:.4g} to {estimate.high / 1e6:.4g} ms"
+    note = f"{len(timed)} processes: median step {estimate.value / 1e6:.4g} ms{spread}; the one in the middle is shown"
+    summary = summaries[middle]
+    return runs[middle], dataclasses.replace(summary, notes=(note, *summary.notes))

@@ -1,0 +1,338 @@
+"""The page: one file, nothing outside of it, nothing in a name that acts, and figures that a real browser draws."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+from dataclasses import replace
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import report_examples as examples
+from sonda.analysis.summary import LayerRow, Summary, Value
+from sonda.record.errors import SondaError
+from sonda.record.run import ProbeState, Run, RunInfo
+from sonda.report import figures
+from sonda.report.page import page_text, write_page
+from sonda.report.tree import fold
+
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+FLAGS = [
+    "--headless", "--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking",
+    "--disable-component-update", "--disable-sync", "--disable-quic", "--window-size=1200,900",
+    "--virtual-time-budget=15000", "--dump-dom",
+]  # fmt: skip
+
+
+class Elements(HTMLParser):
+    """Tags, attributes and the texts of a page."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.texts: list[str] = []
+        self.scripts: list[str] = []
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+        if tag == "script":
+            self.scripts.append("")
+
+    def handle_data(self, data: str) -> None:
+        if self.tags and self.tags[-1][0] == "script" and self.cdata_elem:
+            self.scripts[-1] += data
+        else:
+            self.texts.append(data)
+
+
+def without_steps() -> Summary:
+    return replace(examples.inference(), parts=())
+
+
+def wide(count: int) -> Summary:
+    """One model of many equal layers, each a little slower than the one before."""
+    step = 1e9
+    rows: list[LayerRow] = [examples.layer("", "Model", step, 0, 0, 1e9, 1e8, step, leaf=False)]
+    rows += [examples.layer(f"l{i}", "Linear", 1e3 + i, 0, 1e3 + i, 1e5, 1e5, step) for i in range(count)]
+    part = replace(examples.training_part(), layers=tuple(rows))
+    return replace(examples.training(), parts=(part,))
+
+
+PAGES: dict[str, list[Summary]] = {
+    "one": [examples.training()],
+    "one step, nothing counted": [examples.inference()],
+    "no steps": [without_steps()],
+    "hostile": [examples.hostile()],
+    "several": [examples.training(), examples.inference(), without_steps()],
+    "none": [],
+}
+
+
+@pytest.fixture(scope="module")
+def pages() -> dict[str, str]:
+    return {name: page_text(summaries) for name, summaries in PAGES.items()}
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_a_page_asks_for_nothing_outside_of_itself(pages: dict[str, str], name: str) -> None:
+    elements = Elements(pages[name])
+    loading = {"link", "img", "iframe", "object", "embed", "video", "audio", "source", "base", "form", "input"}
+    assert {
+        tag for tag, attributes in elements.tags if tag in loading and attributes.get("type") != "checkbox"
+    } == set()
+    for _, attributes in elements.tags:
+        assert not {"src", "srcset", "action", "data", "background", "ping"} & attributes.keys()
+        assert (attributes.get("href") or "#").startswith("#")
+    styles = re.search(r"<style>(.*?)</style>", pages[name], re.DOTALL)
+    assert styles and "url(" not in styles.group(1) and "@import" not in styles.group(1)
+    policy = next(a["content"] for _, a in elements.tags if a.get("http-equiv") == "Content-Security-Policy")
+    assert policy is not None and policy.startswith("default-src 'none';") and "http" not in policy
+
+
+def test_plotly_may_not_offer_to_upload_figures(pages: dict[str, str]) -> None:
+    own = Elements(pages["one"]).scripts[-1]
+    assert "showSendToCloud: false" in own
+    assert "sendChartToCloud" not in own
+
+
+def test_names_that_would_act_are_text(pages: dict[str, str]) -> None:
+    elements = Elements(pages["hostile"])
+    tags = {tag for tag, _ in elements.tags}
+    assert not tags & {"img", "i", "b", "u", "s"}
+    assert len(elements.scripts) == 3
+    for _, attributes in elements.tags:
+        assert not any(name.startswith("on") for name in attributes)
+    text = "".join(elements.texts)
+    for name in ("</script><script>alert(1)</script>", "<b>bold</b>", "<script>alert(4)</script> [red]", "<i>forward"):
+        assert name in text
+    assert "\x1b" not in pages["hostile"]
+
+
+def test_the_data_of_the_figures_is_json_with_escaped_labels(pages: dict[str, str]) -> None:
+    data = json.loads(Elements(pages["hostile"]).scripts[0])
+    tree = next(figure for figure in data if "views" in figure)
+    labels = tree["views"][""]["labels"]
+    assert "&lt;b&gt;bold&lt;/b&gt;" in labels
+    assert not [text for figure in data for text in _texts(figure) if re.search(r"<(?!/?b>|br>|extra>|/extra>)", text)]
+
+
+def _texts(value: Any) -> list[str]:
+    if isinstance(value, str):
+        return [value]
+    items = value.values() if isinstance(value, dict) else value if isinstance(value, list) else []
+    return [text for item in items for text in _texts(item)]
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_every_figure_is_one_that_plotly_knows(pages: dict[str, str], name: str) -> None:
+    import plotly.graph_objects as go
+
+    for figure in json.loads(Elements(pages[name]).scripts[0]):
+        for view in figure.get("views", {None: None}).values():
+            go.Figure({"data": [view] if view else figure["data"], "layout": figure["layout"]})
+
+
+def test_numbers_carry_their_source_and_interval(pages: dict[str, str]) -> None:
+    titles = [attributes.get("title") or "" for tag, attributes in Elements(pages["one"]).tags if tag == "td"]
+    # 402 ms with the interval of the example, -1.5 % and +2 %
+    assert "402 ms, measured (a clock or sensor); 95 % interval 396 ms to 410 ms" in titles
+    assert "missing: no operation was counted in this phase" in titles
+
+
+def test_missing_figures_say_why(pages: dict[str, str]) -> None:
+    text = "".join(Elements(pages["one step, nothing counted"]).texts)
+    assert "Nothing to draw: no layer was seen." in text
+    assert "Nothing to draw: no layer has FLOPs, bytes and time." in text
+
+
+def test_phases_over_steps_are_the_recorded_times_and_warm_up_is_shaded() -> None:
+    part = examples.training_part(steps=4, warmup=2)
+    figure = figures.phases_over_steps(part)
+    assert figure is not None
+    forward = next(trace for trace in figure["data"] if trace["name"] == "forward")
+    assert forward["x"] == [1, 2, 3, 4, 5, 6]
+    # ms or s, whichever the axis says
+    factor = {"time, ms": 1e6, "time, s": 1e9}[figure["layout"]["yaxis"]["title"]["text"]]
+    assert [y * factor for y in forward["y"]] == pytest.approx(list(part.phase_steps["forward"]))
+    shade = figure["layout"]["shapes"][0]
+    assert (shade["x0"], shade["x1"]) == (0.5, 2.5)
+
+
+def test_long_runs_are_drawn_as_means_of_neighbours() -> None:
+    count = 10_001
+    times = {"forward": tuple(float(i) for i in range(count))}
+    part = replace(examples.training_part(), durations=(1e6,) * count, phase_steps=times)
+    figure = figures.phases_over_steps(part)
+    assert figure is not None
+    trace = figure["data"][0]
+    assert trace["type"] == "scatter"
+    assert len(trace["x"]) == len(trace["y"]) == 3334  # groups of 3
+    assert (trace["x"][0], trace["x"][-1]) == (2.0, 10_000.5)
+    assert figure["layout"]["xaxis"]["title"]["text"] == "step (means of 3 neighbours)"
+
+
+def test_the_roofline_meets_at_the_ridge_and_points_lie_where_the_numbers_say() -> None:
+    row = examples.layer("conv", "Conv2d", 1e6, 1e6, 2e6, 5e7, 1e7, 1e9)
+    lines = (("peak", Value(5e10, "FLOP/s", "measured")), ("DRAM", Value(2e10, "B/s", "measured")))
+    figure = figures.roofline([row], lines)
+    assert figure is not None
+    peak, dram, points = figure["data"]
+    assert peak["x"][0] == dram["x"][1] == 2.5  # 50 GFLOP/s over 20 GB/s
+    assert peak["y"] == [5e10, 5e10] and dram["y"][1] == 5e10
+    assert dram["y"][0] == pytest.approx(dram["x"][0] * 2e10)
+    assert points["x"] == [5.0]  # 50 MFLOP over 10 MB
+    assert points["y"] == [2.5e10]  # 50 MFLOP in 2 ms
+
+
+def test_the_roofline_needs_flops_and_stands_without_ceilings() -> None:
+    silent = examples.layer("act", "ReLU", 1e6, 1e6, 2e6, 0.0, 1e7, 1e9)
+    assert figures.roofline([silent], ()) is None
+    assert figures.roofline([], ()) is None
+    alone = figures.roofline([examples.layer("conv", "Conv2d", 1e6, 1e6, 2e6, 5e7, 1e7, 1e9)], ())
+    assert alone is not None and len(alone["data"]) == 1
+
+
+def test_what_the_run_knows_is_on_the_page(tmp_path: Path) -> None:
+    info = RunInfo(
+        id="7f3a9c21", created="2026-11-15T03:30:12+00:00", status="complete", versions={"torch": "2.13.0"},
+        probes=[ProbeState("energy", "dead", "stays at 0", "measure on bare metal")], workload={"name": "<mlp>"},
+    )  # fmt: skip
+    text = "".join(Elements(page_text([examples.training()], [Run(tmp_path, info)])).texts)
+    assert "2.13.0" in text and "stays at 0; measure on bare metal" in text and "<mlp>" in text
+
+
+def test_a_comparison_stands_on_top() -> None:
+    text = "".join(Elements(page_text([examples.training()], comparison=examples.comparison())).texts)
+    assert text.index("B is 1.05x faster than A") < text.index("Compute-bound in the convolutions")
+
+
+def test_a_page_is_written_whole_or_not_at_all(tmp_path: Path) -> None:
+    path = write_page(tmp_path / "new" / "page.html", [examples.training()])
+    assert path.read_text(encoding="utf-8").endswith("</html>\n")
+    assert [entry.name for entry in path.parent.iterdir()] == ["page.html"]
+    with pytest.raises(SondaError, match="cannot write"):
+        write_page(path / "inside.html", [examples.training()])
+
+
+def test_big_trees_are_folded() -> None:
+    tree = figures.icicle(fold(wide(5000).parts[0].layers))
+    assert tree is not None
+    assert all(len(view["ids"]) <= 2000 for view in tree["views"].values())
+    assert sum(len(view["ids"]) for view in tree["views"].values()) >= 5001
+
+
+def browsed(folder: Path, text: str, script: str = "") -> str:
+    """The page's document after a browser ran it, and after `script` ran behind the page's own."""
+    watch = "<script>window.onerror = (m) => { document.documentElement.dataset.error = m; };</script>"
+    text = text.replace("<head>", f"<head>{watch}", 1).replace("</body>", f"<script>{script}</script></body>", 1)
+    path = folder / "page.html"
+    path.write_text(text, encoding="utf-8")
+    command = [str(CHROMIUM), *FLAGS, f"--user-data-dir={folder / 'profile'}", path.as_uri()]
+    result = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
+    assert "data-error" not in result.stdout[:2000], result.stdout[:2000]
+    return result.stdout
+
+
+needs_browser = pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium to open the page")
+
+
+@needs_browser
+def test_a_browser_draws_every_figure(tmp_path: Path, pages: dict[str, str]) -> None:
+    script = """
+    setTimeout(() => {
+      const drawn = [...document.querySelectorAll('.figure')]
+        .map((f) => f.id + ':' + f.querySelectorAll('svg.main-svg').length);
+      document.documentElement.dataset.drawn = drawn.join(' ');
+      document.documentElement.dataset.slices = document.querySelectorAll('#run0p0tree .slice').length;
+    }, 3000);"""
+    document = browsed(tmp_path, pages["several"], script)
+    drawn = _result(document, "drawn").split()
+    assert [entry.split(":")[0] for entry in drawn] == [
+        "bars",
+        "run0p0steps",
+        "run0p0tree",
+        "run0p0roof",
+        "run1p0steps",
+    ]
+    assert all(int(entry.split(":")[1]) >= 1 for entry in drawn)
+    assert int(_result(document, "slices")) == 77  # 72 leaves, 4 containers, 1 model
+
+
+@needs_browser
+def test_in_a_browser_the_layer_table_folds_and_sorts(tmp_path: Path, pages: dict[str, str]) -> None:
+    script = """
+    setTimeout(() => {
+      const rows = () => [...document.querySelectorAll('#run0p0layers tbody tr')]
+        .map((r) => r.cells[0].lastChild.data);
+      const result = [rows()];
+      document.querySelectorAll('#run0p0layers button.fold')[1].click();
+      result.push(rows());
+      document.querySelector('[data-flat]').click();
+      const heads = [...document.querySelectorAll('#run0p0layers thead th')];
+      const head = heads.find((h) => h.textContent.startsWith('forward'));
+      head.click();
+      result.push(rows());
+      head.click();
+      result.push(rows());
+      document.documentElement.dataset.rows = JSON.stringify(result);
+    }, 3000);"""
+    folded, unfolded, slowest, fastest = json.loads(_result(browsed(tmp_path, pages["one"], script), "rows"))
+    blocks = ["layer1", "layer2", "layer3", "layer4"]
+    assert folded == ["(ResNet)", *blocks]
+    assert unfolded[:4] == ["(ResNet)", "layer1", "0.conv", "0.norm"] and len(unfolded) == 5 + 18
+    assert len(slowest) == 72
+    # The largest scale is that of the first unit of the last block.
+    assert slowest[0] == fastest[-1] == "layer4.0.conv"
+
+
+@needs_browser
+@pytest.mark.slow
+def test_in_a_browser_folded_layers_unfold_and_come_back(tmp_path: Path) -> None:
+    script = """
+    const tree = () => document.getElementById('run0p0tree');
+    setTimeout(async () => {
+      const seen = [tree().data[0].ids.length];
+      const back = document.querySelector('[data-back]');
+      seen.push(back.hidden);
+      const index = tree().data[0].customdata.findIndex((view) => view);
+      tree().emit('plotly_icicleclick', { points: [{ customdata: tree().data[0].customdata[index] }] });
+      await new Promise((done) => setTimeout(done, 1000));
+      seen.push(tree().data[0].ids.length, back.hidden);
+      back.click();
+      await new Promise((done) => setTimeout(done, 1000));
+      seen.push(tree().data[0].ids.length, back.hidden);
+      document.documentElement.dataset.seen = JSON.stringify(seen);
+    }, 2000);"""
+    document = browsed(tmp_path, page_text([wide(1200)]), script)
+    # 1,200 layers: 998 and the model stay, with one folded node; the other 202 and their heading unfold.
+    assert json.loads(_result(document, "seen")) == [1000, True, 203, False, 1000, True]
+
+
+@needs_browser
+def test_in_a_browser_hostile_names_do_nothing(tmp_path: Path, pages: dict[str, str]) -> None:
+    script = """
+    setTimeout(() => {
+      const root = document.documentElement;
+      root.dataset.images = document.querySelectorAll('img').length;
+      root.dataset.labels = [...document.querySelectorAll('#run0p0tree text')].map((t) => t.textContent).join('|');
+    }, 3000);"""
+    text = pages["hostile"].replace(
+        "<head>", "<head><script>window.alert = () => { throw Error('acted'); };</script>", 1
+    )
+    document = browsed(tmp_path, text, script)
+    assert _result(document, "images") == "0"
+    assert "<b>bold</b>" in _result(document, "labels")
+
+
+def _result(document: str, name: str) -> str:
+    import html
+
+    found = re.search(rf'<html[^>]*\bdata-{name}="([^"]*)"', document)
+    assert found, document[:500]
+    return html.unescape(found.group(1))
