@@ -185,7 +185,7 @@ def test_a_measurement_without_result_is_one_line(tmp_path: Path) -> None:
 
 def test_a_child_that_fails_is_one_line() -> None:
     with pytest.raises(SondaError, match="could not be measured") as caught:
-        ceilings._child(Job("torch", [Point(-1)]), -1)
+        ceilings._child(Job("numpy", [Point(-1)], memory_bytes=8 * MIB), 1)
     assert "\n" not in str(caught.value)
 
 

@@ -135,6 +135,7 @@ def test_a_scale_is_a_deviation_and_leaves_rows_without_a_place() -> None:
     assert beside.deviation == "ours at scale small: image=64x48"
     assert table.notes == ("1 of 2 published rows have no configuration at scale small",)
     assert table.scale == "small"
+    assert [figure.key for figure in table.columns] == ["step_ms"], "what was published elsewhere takes no column"
 
 
 def test_missing_repetitions_are_named() -> None:

@@ -56,7 +56,7 @@ def _unforeseen(error: Exception) -> int:
     """A mistake in how the command was written has its own words; anything else is a defect of Sonda's."""
     if hasattr(error, "format_message"):
         where = getattr(getattr(error, "ctx", None), "command_path", "sonda")
-        complain(f"{error.format_message()}; see: {where} --help")
+        complain(f"{error.format_message().rstrip('.')}; see: {where} --help")
         return 2
     if os.environ.get("SONDA_DEBUG"):
         raise error
@@ -180,10 +180,16 @@ def _run_workload(job: Any, on: list[str], repeat: int, tags: list[str], attempt
 
 def _run_command(command: list[str], watching: Any, tags: list[str], layers: int, json: bool) -> None:
     from sonda.analysis.summarise import summarise
-    from sonda.targets.command import run_command
+    from sonda.record.errors import SondaError
+    from sonda.targets.command import refuse_isolated, run_command
 
     store = open_store()
-    observed, code = run_command(command, store, watching, say)
+    refuse_isolated(command)
+    try:
+        observed, code = run_command(command, store, watching, say)
+    except SondaError as error:
+        error.exit_code = 125  # the program may be right: it is Sonda that failed
+        raise
     hush()
     for tag in tags:
         store.tag(observed.id, tag)
@@ -201,14 +207,15 @@ def _show(shown: list[tuple[Run, Any]], store: Store, layers: int, json: bool, t
         return
     from sonda.report.terminal import render_side_by_side, render_summary
 
+    to = to or sys.stdout
     if len(shown) == 1:
         run, summary = shown[0]
-        text = render_summary(summary, layers=layers, short=store.short(run.id))
+        text = render_summary(summary, layers=layers, short=store.short(run.id), color=to.isatty())
     else:
-        text = render_side_by_side([summary for _, summary in shown])
+        text = render_side_by_side([summary for _, summary in shown], color=to.isatty())
         names = " ".join(store.short(run.id) for run, _ in shown)
         text += f"\n  Saved as runs {names}. Page: sonda report {names}\n"
-    print(text, file=to or sys.stdout)
+    print(text, file=to)
 
 
 # ---- runs -----------------------------------------------------------------------------------------------------

@@ -15,7 +15,7 @@ import numpy as np
 
 from sonda.analysis.summary import Cost, PartSummary, Value
 
-CACHE_PART = 0.6
+CACHE_PART = 0.5
 """An operation whose bytes fit in half of the last-level cache finds them there: the rest holds everything else."""
 EXPLAINS = 0.5
 """A limit that accounts for less than half of the measured time does not name what bounds it."""

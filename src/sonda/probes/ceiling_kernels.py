@@ -16,7 +16,7 @@ which is what operations that write a new result can reach. `cache_bandwidth` an
 
 How this compares with theory, on a virtual machine of two Ice Lake-SP cores (2.75 GHz under AVX-512, found with a
 hand-written loop of independent FMAs that reached 176 GFLOP/s a core, 64 FLOP a cycle): float32 151 to 155 GFLOP/s a
-core, 86 to 88 % of that; OpenBLAS 119 to 125. int8 is 4.0 times float32, as VNNI promises; float64 0.42 to 0.45 times,
+core, 86 to 88 % of that; OpenBLAS 119 to 125. int8 is 4.0 times float32, as VNNI promises; float64 0.42 to 0.50 times,
 theory 0.5. DRAM: update 20, NumPy's copy with non-temporal stores 21, plain copy 11 GB/s with one thread; 36, 38 and
 22 GB/s with two. Last-level cache: 2.5 to 2.8 times DRAM, up to a footprint of a quarter of its nominal size; beyond
 that DRAM's speed, because other virtual machines share it. `bandwidth_curve` shows where that happens.
@@ -43,8 +43,8 @@ BUFFER = 256 * MIB
 BEYOND_CACHE = 6
 """The buffer, which every DRAM kernel passes over whole, is this many times the last-level cache."""
 LARGEST_BUFFER = 3072 * MIB
-PATIENCE = 2
-"""How many times the planned rounds are made at most while other programs disturb."""
+PATIENCE_S = 4.0
+"""Seconds after which no more rounds are added to the planned ones, however much other programs disturb."""
 LONGEST_CALL = 0.06
 """Seconds. Matrix products that would take longer are left out: smaller ones have reached the plateau by then."""
 
@@ -207,10 +207,14 @@ def measure_job(job: Job) -> dict[str, Any]:
     made = {point.threads: maker.make(point) for point in points}
     rounds: dict[int, list[list[float]]] = {point.threads: [] for point in points}
     disturbed: dict[int, list[str]] = {point.threads: [] for point in points}
-    for turn in range(PATIENCE * job.rounds):
+    patient_until = time.perf_counter() + PATIENCE_S
+    for turn in range(2 * job.rounds):
         for point in points:
-            if turn >= job.rounds and not _disturbed(disturbed[point.threads], rounds[point.threads]):
+            spare = turn >= job.rounds
+            if spare and not _disturbed(disturbed[point.threads], rounds[point.threads]):
                 continue
+            if spare and time.perf_counter() > patient_until:
+                break
             maker.use(point)
             before = read_conditions()
             rounds[point.threads].append(one_round(made[point.threads][0], job.slice_s))
@@ -223,7 +227,8 @@ def measure_job(job: Job) -> dict[str, Any]:
         entry["missing"].update(missing)
         signs = disturbed[point.threads]
         entry["disturbed"] = signs[:1] if _disturbed(signs, rounds[point.threads]) else []
-        entry["cache_bytes"] = point.cache_bytes or None
+        if point.cache_bytes:
+            entry["cache_bytes"] = point.cache_bytes
         entries[str(point.threads)] = entry
     return entries
 

@@ -123,9 +123,15 @@ def study_table(result: StudyResult, summarise: Callable[[Run], Summary]) -> Stu
 
 
 def _columns(study: Study) -> tuple[Figure, ...]:
-    """What the study asks for, then what was published in addition."""
-    keys = dict.fromkeys((*(study.metrics or USUAL), *(key for row in study.published for key in row.figures)))
+    """What the study asks for, then what was published in addition for its configurations."""
+    points = configurations(study)
+    printed = [key for row in study.published if _has_place(row, points) for key in row.figures]
+    keys = dict.fromkeys((*(study.metrics or USUAL), *printed))
     return tuple(sorted(map(parse_figure, keys), key=lambda figure: not figure.measurable))
+
+
+def _has_place(row: Published, points: list[Configuration]) -> bool:
+    return any(matches(row.where, point) for point in points)
 
 
 def _cell(
@@ -176,7 +182,7 @@ def _beside(study: Study, row: Published, figure: Figure, ours: Value, configura
 def _notes(study: Study, result: StudyResult) -> tuple[str, ...]:
     notes = []
     points = configurations(study)
-    outside = sum(not any(matches(row.where, point) for point in points) for row in study.published)
+    outside = sum(not _has_place(row, points) for row in study.published)
     if outside:
         notes.append(f"{outside} of {len(study.published)} published rows have no configuration at scale {study.scale}")
     if result.failures:

@@ -1,0 +1,56 @@
+# make demo and make test set everything up themselves: they need Python 3.11 or later and make, nothing else.
+
+SHELL := /bin/sh
+.DEFAULT_GOAL := help
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+
+find_python = for candidate in python3 python3.11 python3.12 python3.13 python; do \
+	if "$$candidate" -c 'import sys; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1; then \
+	echo "$$candidate"; break; fi; done
+PYTHON ?= $(shell $(find_python))
+VENV := .venv/bin/python
+READY := .venv/ready
+
+.PHONY: help demo test test-quick test-frameworks bench lint format clean
+
+help:
+	@echo "make demo             a network training on this CPU: table, verdict, page"
+	@echo "make test             all tests (base and PyTorch)"
+	@echo "make test-quick       the tests that take less than about five seconds each"
+	@echo "make test-frameworks  the tests that need TensorFlow, JAX or PyTensor"
+	@echo "make bench            Sonda against its peers, as ratios measured in one run"
+	@echo "make lint             style, types"
+
+$(READY): pyproject.toml constraints.txt
+	@test -n "$(PYTHON)" || { echo "Sonda needs Python 3.11 or later: install it, or say make PYTHON=/path/to/python"; exit 1; }
+	$(PYTHON) -m venv .venv
+	$(VENV) -m pip install --quiet --constraint constraints.txt --editable '.[torch,dev]'
+	@touch $(READY)
+
+demo: $(READY)
+	@$(VENV) -m sonda run resnet34 --train --batch 16 --image 64x48 --channels 1 --classes 9 --tag demo
+	@$(VENV) -m sonda report demo --output sonda-demo.html
+
+test: $(READY)
+	$(VENV) -m pytest
+
+test-quick: $(READY)
+	$(VENV) -m pytest -m "not slow"
+
+test-frameworks: $(READY)
+	@echo "no framework besides PyTorch is driven yet: nothing to test"
+
+bench: $(READY)
+	$(VENV) -m benchmarks
+
+lint: $(READY)
+	$(VENV) -m ruff check .
+	$(VENV) -m ruff format --check .
+	$(VENV) -m mypy
+
+format: $(READY)
+	$(VENV) -m ruff check --fix .
+	$(VENV) -m ruff format .
+
+clean:
+	rm -rf .venv build sonda-runs sonda-demo.html

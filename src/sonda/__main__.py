@@ -1,0 +1,5 @@
+"""`python -m sonda` is `sonda`."""
+
+from sonda.cli import main
+
+main()

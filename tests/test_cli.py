@@ -1,0 +1,202 @@
+"""The command line as a user meets it: every test starts the real program."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+PROGRAM = [sys.executable, "-m", "sonda"]
+SCRIPT = """
+import torch, torch.nn as nn
+torch.manual_seed(0); torch.set_num_threads(1)
+model = nn.Sequential(nn.Linear(16, 32), nn.ReLU(), nn.Linear(32, 4))
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for step in range(8):
+    optimizer.zero_grad()
+    nn.functional.cross_entropy(model(torch.randn(8, 16)), torch.randint(0, 4, (8,))).backward()
+    optimizer.step()
+print("done")
+"""
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory) -> Path:
+    """One store for the module: the machine's ceilings are measured once."""
+    return tmp_path_factory.mktemp("store")
+
+
+def sonda(home: Path, *words: str, **settings) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, "SONDA_HOME": str(home), "COLUMNS": "120", **settings.pop("env", {})}
+    return subprocess.run([*PROGRAM, *words], capture_output=True, text=True, env=environment, timeout=300, **settings)
+
+
+@pytest.fixture(scope="module")
+def first(home) -> dict:
+    """A small run with its JSON document."""
+    done = sonda(home, "run", "mlp", "--batch", "4", "--on", "cpu/1", "--steps", "12", "--train", "--tag", "base", "--json")
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+@pytest.mark.slow
+def test_a_run_gives_one_json_document_with_units_and_sources(first):
+    part = first["parts"][0]
+    assert part["name"] == "train"
+    step = next(value for name, value in part["metrics"].items() if name.startswith("step"))
+    assert step["unit"] == "ns" and step["source"] == "measured" and step["value"] > 0
+    assert {phase["name"] for phase in part["phases"]} >= {"data", "forward", "loss", "backward", "optimizer", "other"}
+    # 784-192-10: forward is 2*784*192 + 192 (bias) + sigmoid 4*192 + 2*192*10 + 10 + what the output does, per sample
+    layers = {layer["path"]: layer for layer in part["layers"]}
+    linear = layers["0"]
+    flops = next(value["value"] for name, value in linear["metrics"].items() if name.startswith("flops"))
+    forward = 4 * (2 * 784 * 192 + 192)
+    weight_gradient = 4 * 2 * 784 * 192
+    bias_gradient = 4 * 192
+    assert flops == forward + weight_gradient + bias_gradient  # the first layer's input needs no gradient
+
+
+@pytest.mark.slow
+def test_runs_are_listed_shown_tagged_and_removed(home, first):
+    listing = json.loads(sonda(home, "ls", "--json").stdout)
+    assert any("base" in run["tags"] for run in listing["runs"])
+    assert "MLP" in sonda(home, "show", "base").stdout
+    assert sonda(home, "tag", "base", "other").returncode == 0
+    again = sonda(home, "run", "mlp", "--batch", "4", "--on", "cpu/1", "--steps", "12", "--train", "--tag", "gone")
+    assert again.returncode == 0 and "Saved as run" in again.stdout
+    assert "removed 1 run" in sonda(home, "rm", "gone").stdout
+    missing = sonda(home, "show", "gone")
+    assert missing.returncode == 2 and "sonda ls" in missing.stderr
+
+
+@pytest.mark.slow
+def test_compare_fails_above_a_limit_only(home, first):
+    # 256 times the batch: slower beyond any noise
+    slow = sonda(home, "run", "mlp", "--batch", "1024", "--on", "cpu/1", "--steps", "12", "--train", "--tag", "slow")
+    assert slow.returncode == 0, slow.stderr
+    assert sonda(home, "compare", "base", "slow", "--fail-above", "5%").returncode == 1
+    assert sonda(home, "compare", "slow", "base", "--fail-above", "5%").returncode == 0
+    document = json.loads(sonda(home, "compare", "base", "slow", "--json").stdout)
+    assert document
+
+
+@pytest.mark.slow
+def test_an_unmodified_script_keeps_its_output_and_its_exit_code(home, tmp_path):
+    script = tmp_path / "train.py"
+    script.write_text(SCRIPT + "import sys; sys.exit(3)\n")
+    done = sonda(home, "run", "--", sys.executable, str(script))
+    assert done.returncode == 3
+    assert done.stdout == "done\n"
+    assert "incomplete" in done.stderr and "backward" in done.stderr
+    plain = sonda(home, "run", "--json", "--", sys.executable, str(script))
+    document = json.loads(plain.stdout)
+    assert document["status"] == "incomplete" and "done" in plain.stderr
+
+
+@pytest.mark.slow
+def test_page_and_trace_are_written(home, first, tmp_path):
+    page, trace = tmp_path / "page.html", tmp_path / "trace.json"
+    assert sonda(home, "report", "base", "-o", str(page)).returncode == 0
+    assert page.stat().st_size > 1_000_000 and "<script" in page.read_text()
+    assert sonda(home, "export", "base", "--trace", str(trace)).returncode == 0
+    assert json.loads(trace.read_text())["traceEvents"]
+
+
+@pytest.mark.slow
+def test_several_targets_stand_side_by_side(home):
+    done = sonda(home, "run", "mlp", "--on", "cpu/1", "--on", "cpu/2", "--steps", "5")
+    assert done.returncode == 0, done.stderr
+    assert "cpu/1" in done.stdout and "cpu/2" in done.stdout
+
+
+@pytest.mark.slow
+def test_repetitions_are_runs_of_their_own(home):
+    done = sonda(home, "run", "mlp", "--on", "cpu/1", "--steps", "5", "--repeat", "3", "--tag", "thrice")
+    assert done.returncode == 0, done.stderr
+    assert "3 processes" in done.stdout
+    tagged = [run for run in json.loads(sonda(home, "ls", "--json").stdout)["runs"] if "thrice" in run["tags"]]
+    assert len(tagged) == 3
+
+
+BAD = {
+    "a workload that does not exist": (("run", "resnt34"), "did you mean"),
+    "an option that does not exist": (("run", "mlp", "--bach", "3"), "did you mean batch"),
+    "a shape that does not parse": (("run", "{file}:build", "--input", "8xx3"), "--input"),
+    "a file that is not there": (("run", "nowhere.py:build", "--input", "8x3"), "nowhere.py"),
+    "a file that does not import": (("run", "{broken}:build", "--input", "8x3"), "NameError"),
+    "a factory that raises": (("run", "{file}:fails", "--input", "8x3"), "no weights today"),
+    "shapes that do not fit": (("run", "{file}:build", "--input", "8x5"), "8x5"),
+    "a factory that is not there": (("run", "{file}:bild", "--input", "8x3"), "build"),
+    "a GPU that is not there": (("run", "mlp", "--on", "cuda:0"), "cuda:0"),
+    "a target that is none": (("run", "mlp", "--on", "cpx"), "not a device"),
+    "no workload": (("run",), "nothing to run"),
+    "an isolated interpreter": (("run", "--", sys.executable, "-I", "x.py"), "-I"),
+    "a program that is not there": (("run", "--", "no-such-program"), "no-such-program"),
+    "a target for a program": (("run", "--on", "cpu", "--", "true"), "own devices"),
+    "a run that is not there": (("show", "ffffffff"), "sonda ls"),
+    "a command that is not there": (("frobnicate",), "--help"),
+    "an age that is none": (("rm", "--older-than", "soon"), "30d"),
+    "a percentage that is none": (("compare", "last", "last", "--fail-above", "much"), "percentage"),
+    "a precision that is none": (("run", "mlp", "--precision", "int3"), "precision"),
+    "no steps": (("run", "mlp", "--steps", "0"), "steps"),
+    "a study that is not there": (("study", "six-operatons"), "six-operations"),
+}
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_bad_input_is_one_line_with_cause_and_remedy(case, home, tmp_path):
+    words, expected = BAD[case]
+    file, broken = tmp_path / "model.py", tmp_path / "broken.py"
+    file.write_text(
+        "import torch.nn as nn\ndef build():\n    return nn.Linear(3, 2)\n"
+        "def fails():\n    raise RuntimeError('no weights today')\n"
+    )
+    broken.write_text("undefined_name\n")
+    before = sorted(path.name for path in home.iterdir())
+    done = sonda(home, *(word.format(file=file, broken=broken) for word in words))
+    assert done.returncode == 2, (done.stdout, done.stderr)
+    lines = done.stderr.strip().splitlines()
+    assert len(lines) == 1 and lines[0].startswith("sonda: "), done.stderr
+    assert expected in lines[0]
+    assert "Traceback" not in done.stderr and done.stdout == ""
+    after = sorted(path.name for path in home.iterdir())
+    assert [name for name in after if name not in before and name not in ("machines",)] == []
+
+
+def test_a_store_that_cannot_be_written_is_one_line(tmp_path):
+    blocked = tmp_path / "file"
+    blocked.write_text("")
+    done = sonda(blocked / "store", "run", "--", "true")
+    assert done.returncode == 125
+    assert len(done.stderr.strip().splitlines()) == 1 and "SONDA_HOME" in done.stderr
+
+
+def test_a_program_ended_by_a_signal_gives_128_plus_its_number(home):
+    done = sonda(home, "run", "--", "sh", "-c", "kill -TERM $$")
+    assert done.returncode == 128 + 15
+    assert "SIGTERM" in done.stderr
+
+
+def test_doctor_says_what_is_there_and_what_is_not(home):
+    text = sonda(home, "doctor")
+    assert text.returncode == 0 and "processor" in text.stdout and "What would change that" in text.stdout
+    checks = json.loads(sonda(home, "doctor", "--json").stdout)
+    assert checks
+
+
+def test_studies_are_listed_and_planned_without_running(home):
+    assert "six-operations" in sonda(home, "study").stdout
+    plan = json.loads(sonda(home, "study", "six-operations", "--scale", "small", "--plan", "--json").stdout)
+    assert len({run["identity"] for run in plan["runs"]}) == len(plan["runs"]) > 0
+
+
+def test_a_study_lists_every_mistake_with_its_line(home, tmp_path):
+    file = tmp_path / "study.toml"
+    file.write_text('[study]\nname = "x"\nrepeet = 3\n[workload]\nname = "mpl"\n[axes]\nbatch = []\n')
+    done = sonda(home, "study", str(file))
+    assert done.returncode == 2
+    assert all(line in done.stderr for line in ("line 3", "line 5", "line 7")), done.stderr
