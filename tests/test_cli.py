@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+SMALL = ("run", "mlp", "--on", "cpu/1", "--steps", "12", "--train")
 PROGRAM = [sys.executable, "-m", "sonda"]
 SCRIPT = """
 import torch, torch.nn as nn
@@ -38,7 +39,9 @@ def sonda(home: Path, *words: str, **settings) -> subprocess.CompletedProcess[st
 @pytest.fixture(scope="module")
 def first(home) -> dict:
     """A small run with its JSON document."""
-    done = sonda(home, "run", "mlp", "--batch", "4", "--on", "cpu/1", "--steps", "12", "--train", "--tag", "base", "--json")
+    done = sonda(
+        home, "run", "mlp", "--batch", "4", "--on", "cpu/1", "--steps", "12", "--train", "--tag", "base", "--json"
+    )
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
 
@@ -66,7 +69,7 @@ def test_runs_are_listed_shown_tagged_and_removed(home, first):
     assert any("base" in run["tags"] for run in listing["runs"])
     assert "MLP" in sonda(home, "show", "base").stdout
     assert sonda(home, "tag", "base", "other").returncode == 0
-    again = sonda(home, "run", "mlp", "--batch", "4", "--on", "cpu/1", "--steps", "12", "--train", "--tag", "gone")
+    again = sonda(home, *SMALL, "--batch", "4", "--tag", "gone")
     assert again.returncode == 0 and "Saved as run" in again.stdout
     assert "removed 1 run" in sonda(home, "rm", "gone").stdout
     missing = sonda(home, "show", "gone")
@@ -76,7 +79,7 @@ def test_runs_are_listed_shown_tagged_and_removed(home, first):
 @pytest.mark.slow
 def test_compare_fails_above_a_limit_only(home, first):
     # 256 times the batch: slower beyond any noise
-    slow = sonda(home, "run", "mlp", "--batch", "1024", "--on", "cpu/1", "--steps", "12", "--train", "--tag", "slow")
+    slow = sonda(home, *SMALL, "--batch", "1024", "--tag", "slow")
     assert slow.returncode == 0, slow.stderr
     assert sonda(home, "compare", "base", "slow", "--fail-above", "5%").returncode == 1
     assert sonda(home, "compare", "slow", "base", "--fail-above", "5%").returncode == 0

@@ -9,12 +9,12 @@ import pytest
 from sonda.record.errors import SondaError
 from sonda.record.store import Store
 from sonda.studies.file import read_study
-from sonda.studies.measure import job_of, measuring
+from sonda.studies.measure import measuring
 from sonda.studies.mistake import StudyMistakes
 from sonda.studies.plan import plan
 from sonda.studies.study import Study
 from sonda.studies.vocabulary import vocabulary_of_sonda
-from sonda.targets.job import Job
+from sonda.targets.job import Job, job_of
 
 WORDS = vocabulary_of_sonda()
 

@@ -66,7 +66,7 @@ def summary(phases: list[PhaseRow] = (), layers: list[LayerRow] = (), **more) ->
     fields = {
         "ceilings": CEILINGS,
         "workload": {"name": "cnn", "batch": 16, "train": True},
-        "target": {"threads": 1, "device": "cpu"},
+        "target": {"spec": "cpu", "threads": 1, "device": "cpu"},
         "machine": {"effective_cores": 2},
     }
     return Summary("7f3a", "", "", "complete", (part,), (), (), notes=(), **{**fields, **more})
@@ -241,7 +241,7 @@ def test_batch_is_not_offered_where_there_is_none():
 
 def test_programs_get_advice_in_words():
     layers = [layer("a", "Linear", cost(61, "overhead", 0.8))]
-    verdict = overhead.rule(summary(layers=layers, workload={"command": ["python", "train.py"]}))
+    verdict = overhead.rule(summary(layers=layers, target={"spec": "", "threads": 2}))
     assert options(verdict) == [(), ()]
     assert [remedy.text for remedy in verdict.remedies] == [
         "process more samples per step: a larger batch",

@@ -121,4 +121,4 @@ def run(workload: str, *, on: str = "cpu", store: Store | None = None, **setting
     from sonda.targets.cpu import measure
     from sonda.targets.job import job_of
 
-    return Profile(measure(job_of(workload, on, settings), store or Store()))
+    return Profile(measure(job_of({"workload": workload, "on": on, **settings}), store or Store()))

@@ -99,8 +99,10 @@ def open_store() -> Store:
 @app.command(context_settings={"ignore_unknown_options": True, "allow_extra_args": True})
 def run(
     context: typer.Context,
-    workload: Annotated[str, typer.Argument(help="A built-in name, file.py:factory, or nothing before -- command.")] = "",
-    on: Annotated[list[str] | None, typer.Option(help="Where: cpu, cpu/8 (8 threads). Several: one column each.")] = None,
+    workload: Annotated[
+        str, typer.Argument(help="A built-in name or file.py:factory; nothing before -- command.")
+    ] = "",
+    on: Annotated[list[str] | None, typer.Option(help="Where: cpu, cpu/8 (8 threads). Several: a column each.")] = None,
     train: Annotated[bool, typer.Option("--train", help="Train instead of inferring.")] = False,
     input: Annotated[str, typer.Option(help="Shapes for file.py:factory, e.g. 8x3x224x224 or 8x128:int64<1000.")] = "",
     framework: Annotated[str, typer.Option(help="The framework of a built-in workload.")] = "torch",
@@ -114,11 +116,13 @@ def run(
     channels_last: Annotated[bool, typer.Option("--channels-last", help="Channels last in memory.")] = False,
     workers: Annotated[int, typer.Option(help="Processes that load data.")] = 0,
     seed: Annotated[int, typer.Option(help="Seed of weights and data.")] = 0,
-    attempt: Annotated[bool, typer.Option("--try", help="Try the remedies that are a flag away and say what they brought.")] = False,
+    attempt: Annotated[
+        bool, typer.Option("--try", help="Try the remedies that are a flag away and say what they brought.")
+    ] = False,
     tag: Annotated[list[str] | None, typer.Option(help="Give the run a tag.")] = None,
     layers: Annotated[int, typer.Option(help="Layers to list.")] = 10,
     max_time: Annotated[float, typer.Option(help="Observe a command for so many seconds only.")] = 0.0,
-    no_count: Annotated[bool, typer.Option("--no-count", help="Do not spend a step of a command on counting FLOPs.")] = False,
+    no_count: Annotated[bool, typer.Option("--no-count", help="Spend no step of a command on counting FLOPs.")] = False,
     redact: Annotated[bool, typer.Option("--redact", help="Keep no arguments and no host name.")] = False,
     json: Json = False,
 ) -> None:
@@ -139,7 +143,9 @@ def run(
         )
         _run_command(context.obj, watching, tag or [], layers, json)
     if not workload:
-        raise SondaError("nothing to run", "name a workload, e.g. sonda run mlp, or a program: sonda run -- python train.py")
+        raise SondaError(
+            "nothing to run", "name a workload, e.g. sonda run mlp, or a program: sonda run -- python train.py"
+        )
     from sonda.targets.job import Job, options_of, whole_number
 
     job = Job(
@@ -160,7 +166,9 @@ def run(
     _run_workload(job, on or ["cpu"], repeat, tag or [], attempt, layers, json)
 
 
-def _run_workload(job: Any, on: list[str], repeat: int, tags: list[str], attempt: bool, layers: int, json: bool) -> None:
+def _run_workload(
+    job: Any, on: list[str], repeat: int, tags: list[str], attempt: bool, layers: int, json: bool
+) -> None:
     from sonda.studies.repetition import measure_all, show_of
     from sonda.studies.trial import try_remedies
 
@@ -386,7 +394,7 @@ def export(
 
 @app.command()
 def study(
-    reference: Annotated[str, typer.Argument(help="A published study's name or a file; without it, they are listed.")] = "",
+    reference: Annotated[str, typer.Argument(help="A published study's name or a file; without, a list of them.")] = "",
     scale: Annotated[str, typer.Option(help="A smaller or larger version that the study describes.")] = "",
     repeat: Annotated[int | None, typer.Option(help="Repetitions of each configuration.")] = None,
     again: Annotated[bool, typer.Option("--again", help="Forget what was measured and start anew.")] = False,

@@ -13,12 +13,10 @@ from sonda.analysis.parts import Part
 from sonda.analysis.roofline import Ceilings
 from sonda.analysis.statistics import medians
 from sonda.analysis.summary import LayerRow, PartSummary, PhaseRow, Value
-from sonda.record.quantity import Metric
+from sonda.record.quantity import LEVELS, Metric
 
 ONLY_COUNTED = "only counted steps were seen, and counting disturbs their times"
 
-HIGHEST = frozenset({"resident_memory", "peak_memory"})
-"""Quantities of which a step has the highest value; all others add up."""
 NOT_COUNTERS = frozenset({"flops", "bytes", "activations", "peak_memory", "samples", "tokens", "shape", "operations"})
 """Quantities with a place of their own in the rows."""
 
@@ -63,6 +61,7 @@ def summarise_part(part: Part, roofs: Ceilings | None, no_roofs: str, rates: Rat
         layers=_layers(part, counts, scale, effective),
         phase_steps={name: tuple(values.tolist()) for name, values in part.phases.items()},
         total=Value(float(part.durations.sum()), "ns", "measured") if len(part.durations) else None,
+        counters=_whole_step(phases),
     )
     return summary, notes
 
@@ -116,6 +115,22 @@ def _phases(part: Part, counts: Counts | None, scale: Scale, effective: int) -> 
     return tuple(rows), notes
 
 
+def _whole_step(phases: tuple[PhaseRow, ...]) -> dict[str, Value]:
+    """The counters of all phases together."""
+    found: dict[str, Value] = {}
+    for row in phases:
+        for column, value in row.counters.items():
+            before = found[column].value if column in found else None
+            if value.value is None:
+                continue
+            together = value.value
+            if before is not None:
+                level = Metric.parse(column).quantity in LEVELS
+                together = max(before, together) if level else before + together
+            found[column] = Value(together, value.unit, value.source)
+    return found
+
+
 def _counters(part: Part, effective: int) -> dict[str, dict[str, Value]]:
     """Every other metric of the phases: per step, median over the measured steps, by phase and column."""
     spans = part.index.spans
@@ -137,11 +152,11 @@ def _counters(part: Part, effective: int) -> dict[str, dict[str, Value]]:
         for code in np.unique(name.codes[rows[known]]):
             mask = known & (name.codes[rows] == code)
             per_step = np.zeros(steps)
-            if metric.quantity in HIGHEST:
+            if metric.quantity in LEVELS:
                 np.maximum.at(per_step, step[mask], values[mask])
             else:
                 np.add.at(per_step, step[mask], values[mask])
-            seen = per_step[np.unique(step[mask])] if metric.quantity in HIGHEST else per_step
+            seen = per_step[np.unique(step[mask])] if metric.quantity in LEVELS else per_step
             middle, low, high = (float(end) for end in medians(seen, min(effective, len(seen))))
             ends = (None, None) if len(seen) < 2 else (low, high)
             found.setdefault(name.words[code], {})[column] = Value(middle, metric.unit, metric.source, *ends)

@@ -40,7 +40,7 @@ def summarise(run: Run) -> Summary:
         summary, remarks = summarise_part(part, roofs, no_roofs, rates)
         summaries.append(summary)
         notes += remarks
-        warnings += _doubts(part, summary, "command" not in info.workload)
+        warnings += _doubts(part, summary, bool(info.target.get("spec")))
     if found and roofs is None:
         notes.append(f"percent of roof is missing: {no_roofs}")
     elif roofs is not None and not threads:

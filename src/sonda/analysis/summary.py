@@ -120,6 +120,8 @@ class PartSummary:
     """ns of each phase in every step, for phases over steps."""
     total: Value | None = None
     """ns of all steps together, warm-up included."""
+    counters: dict[str, Value] = field(default_factory=dict)
+    """Metrics of the whole step by column name: sums over its phases, or the highest for a level such as memory."""
 
 
 @dataclass(frozen=True)

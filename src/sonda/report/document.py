@@ -137,7 +137,8 @@ def _part(part: PartSummary) -> Document:
                 "samples_per_second": part.samples_per_second,
                 "tokens_per_second": part.tokens_per_second,
             }
-        ),
+        )
+        | {column: value_document(value) for column, value in part.counters.items()},
         "phases": [_phase(row) for row in part.phases],
         "layers": [_layer(row) for row in part.layers],
         "step_durations": {"unit": "ns", "source": "measured", "values": plain_data(part.durations)},

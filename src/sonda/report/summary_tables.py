@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from sonda.analysis.summary import LayerRow, PartSummary, Summary, Value
-from sonda.record.quantity import QUANTITIES, Metric
+from sonda.record.quantity import LEVELS, Metric
 from sonda.report import quantities
 from sonda.report.labels import plain
 from sonda.report.table import Cell, Column, Table, build, numbers, percents, shares, words
@@ -153,18 +153,14 @@ def side_by_side_table(summaries: Sequence[Summary], names: Sequence[str]) -> Ta
 
 
 def counter_phrases(part: PartSummary) -> list[str]:
-    """`page faults 1,204/step (counted)` for every counter that the phases carry, their sum over the step."""
-    sums: dict[str, float] = {}
-    for row in part.phases:
-        for column, value in row.counters.items():
-            if value.value is not None and quantities.known(value):
-                sums[column] = sums.get(column, 0.0) + value.value
+    """`page faults 1,204/step (counted)` for every counter of the step; a level has no `/step`."""
     phrases = []
-    for column, total in sums.items():
-        metric = Metric.parse(column)
-        unit = QUANTITIES[metric.quantity].unit if metric.quantity in QUANTITIES else "1"
-        name = metric.quantity.replace("_", " ")
-        phrases.append(f"{name} {quantities.amount(total, unit)}/step ({metric.source})")
+    for column, value in part.counters.items():
+        if value.value is not None and quantities.known(value):
+            metric = Metric.parse(column)
+            per_step = "" if metric.quantity in LEVELS else "/step"
+            name = metric.quantity.replace("_", " ")
+            phrases.append(f"{name} {quantities.amount(value.value, value.unit)}{per_step} ({metric.source})")
     return phrases
 
 

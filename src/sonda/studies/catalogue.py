@@ -54,9 +54,7 @@ def load_plan(reference: str, scale: str, repeat: int | None) -> dict[str, Any]:
     }
 
 
-def carry_out(
-    reference: str, scale: str, repeat: int | None, again: bool, store: Store, say: Say
-) -> dict[str, Any]:
+def carry_out(reference: str, scale: str, repeat: int | None, again: bool, store: Store, say: Say) -> dict[str, Any]:
     """Run a study to its end, or go on with it; returns its table as plain values."""
     study = load_scaled(reference, scale, repeat)
 

@@ -24,15 +24,10 @@ def measure_all(job: Job, on: list[str], repeat: int, store: Store, say: Say) ->
     runs: list[list[Run]] = [[] for _ in on]
     for turn in range(repeat):
         for index, target in enumerate(on):
-            note = f" ({turn + 1} of {repeat})" if repeat > 1 else ""
-            runs[index].append(
-                measure(
-                    msgspec.structs.replace(job, on=target),
-                    store,
-                    Place(group=groups[index]),
-                    lambda text, note=note: say(text + note),
-                )
-            )
+            if repeat > 1:
+                say(f"{target}, {turn + 1} of {repeat}")
+            place = Place(group=groups[index])
+            runs[index].append(measure(msgspec.structs.replace(job, on=target), store, place, say))
     return runs
 
 

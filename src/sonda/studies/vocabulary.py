@@ -7,8 +7,8 @@ from collections.abc import Callable
 
 from sonda.record.errors import SondaError
 from sonda.studies.check import Vocabulary
-from sonda.studies.measure import RUN_OPTIONS, as_text, job_of
 from sonda.studies.study import Configuration, Scalar
+from sonda.targets.job import RUN_OPTIONS, as_text, job_of
 from sonda.targets.spec import parse_target
 from sonda.workloads.catalogue import describe
 

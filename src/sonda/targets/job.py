@@ -43,14 +43,32 @@ class Job(msgspec.Struct, kw_only=True, frozen=True):
         }
 
 
-def job_of(workload: str, on: str, settings: Mapping[str, Any]) -> Job:
-    """A job from loose settings: what a job knows by name, and the workload's own options as text."""
-    own = {name: value for name, value in settings.items() if name in SETTINGS}
-    options = {name: _text(value) for name, value in settings.items() if name not in SETTINGS}
+def job_of(configuration: Mapping[str, Any]) -> Job:
+    """The job of a configuration: `workload`, settings of a run by name, and the workload's own options.
+
+    Raises SondaError when a value cannot be.
+    """
+    settings: dict[str, Any] = {"workload": configuration.get("workload", "")}
+    options: dict[str, str] = {}
+    for key, value in configuration.items():
+        name = key.replace("-", "_")
+        if name in RUN_OPTIONS:
+            settings[name] = value
+        elif name != "workload":
+            options[key] = as_text(value)
     try:
-        return msgspec.convert({"workload": workload, "on": on, "options": options, **own}, Job, strict=False)
+        return check_job(msgspec.convert({**settings, "options": options}, Job))
     except msgspec.ValidationError as error:
-        raise SondaError(f"the settings of {workload} do not fit: {error}", "see: sonda run --help") from None
+        # `Expected `int`, got `str` - at `$.steps``
+        what, _, where = str(error).replace("`", "").partition(" - at $.")
+        raise SondaError(
+            f"{where} cannot be {as_text(configuration.get(where, ''))}", what[:1].lower() + what[1:]
+        ) from None
+
+
+def as_text(value: object) -> str:
+    """A value as the command line writes it."""
+    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def options_of(words: Sequence[str], options: Mapping[str, str]) -> dict[str, str]:
@@ -77,13 +95,9 @@ def whole_number(name: str, text: str) -> int:
 def with_words(job: Job, words: Sequence[str]) -> Job:
     """The job with options as a remedy writes them: `--threads 2`, `--channels-last`."""
     settings = {name.replace("-", "_"): value for name, value in options_of(words, {}).items()}
-    own = {name: value for name, value in settings.items() if name in SETTINGS}
-    options = {**job.options, **{name: value for name, value in settings.items() if name not in SETTINGS}}
+    own = {name: value for name, value in settings.items() if name in RUN_OPTIONS}
+    options = {**job.options, **{name: value for name, value in settings.items() if name not in RUN_OPTIONS}}
     return msgspec.convert({**msgspec.structs.asdict(job), **own, "options": options}, Job, strict=False)
-
-
-def _text(value: Any) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def check_job(job: Job) -> Job:
@@ -102,5 +116,5 @@ def check_job(job: Job) -> Job:
     return msgspec.structs.replace(job, precision=precision)
 
 
-SETTINGS = frozenset(Job.__struct_fields__) - {"workload", "on", "options"}
-"""Settings of a run that are not the workload's own."""
+RUN_OPTIONS = tuple(name for name in Job.__struct_fields__ if name not in ("workload", "options"))
+"""Options that every workload has; all others are the workload's own."""

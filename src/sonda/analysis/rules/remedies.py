@@ -18,7 +18,7 @@ MOST_WORKERS = 4
 def remedies(summary: Summary, *candidates: Callable[[Summary], Remedy | None]) -> tuple[Remedy, ...]:
     """Those that apply, in order. A program chooses its own options, so it gets advice in words."""
     found = [remedy for remedy in (candidate(summary) for candidate in candidates) if remedy is not None]
-    if "command" in summary.workload:
+    if not summary.target.get("spec"):
         return tuple(Remedy(remedy.text) for remedy in found)
     return tuple(found)
 
@@ -59,7 +59,7 @@ def channels_last(summary: Summary) -> Remedy | None:
 
 def batch(summary: Summary) -> Remedy | None:
     """More work per operation."""
-    if "command" in summary.workload:
+    if not summary.target.get("spec"):
         return Remedy("process more samples per step: a larger batch")
     size = summary.workload.get("batch")
     if not isinstance(size, int) or size < 1:
