@@ -163,15 +163,15 @@ def test_input_does_not_fire_for_a_tiny_share_though_nothing_else_is_explained()
 def test_no_clear_limit_names_what_takes_most():
     verdict = none.rule(summary([phase("other", bare(10))], [layer("a", "Conv2d", cost(90, "", 0.4))]))
     assert verdict.sentence == (
-        "No clear limit: neither arithmetic, memory, overhead nor input explains 100 % of the step, "
-        "mostly the convolutions (90 % at 40 % of the roof)."
+        "No clear limit: the convolutions take 90 % of the step and reach 40 % of the roof. "
+        "Neither arithmetic, memory traffic, overhead nor input explains 100 % of the step."
     )
     assert ("--channels-last",) in options(verdict)
 
 
 def test_no_clear_limit_names_time_outside_every_phase():
     verdict = none.rule(summary([phase("other", bare(70))], [layer("a", "Conv2d", cost(30, "compute", 0.8))]))
-    assert "70 % of the step, mostly time outside every phase (70 %)" in verdict.sentence
+    assert "70 % of the step lies outside every phase, in the program's own code" in verdict.sentence
 
 
 def test_no_limit_can_be_named_without_ceilings():

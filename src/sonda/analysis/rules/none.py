@@ -32,8 +32,8 @@ def rule(summary: Summary) -> Verdict | None:
         return Verdict("none", sentence, evidence, advice, rest)
     return Verdict(
         kind="none",
-        sentence=f"No clear limit: neither arithmetic, memory, overhead nor input explains {wording.percent(rest)} of "
-        f"the step, mostly {_largest(part)}.",
+        sentence=f"No clear limit: {_largest(part)}. Neither arithmetic, memory traffic, overhead nor input explains "
+        f"{wording.percent(rest)} of the step.",
         evidence=evidence,
         remedies=advice,
         share=rest,
@@ -56,7 +56,10 @@ def _largest(part: PartSummary) -> str:
     outside = sum(row.cost.share for row in part.phases if row.name == "other")
     largest = max(groups.values(), key=share, default=[])
     if outside >= share(largest):
-        return f"time outside every phase ({wording.percent(outside)})"
+        return f"{wording.percent(outside)} of the step lies outside every phase, in the program's own code"
     spent = sum(work.cost.time.value or 0.0 for work in largest)
     least = sum((work.cost.roof.value or 0.0) * (work.cost.time.value or 0.0) for work in largest)
-    return f"{families(largest)} ({wording.percent(share(largest))} at {wording.percent(least / spent)} of the roof)"
+    return (
+        f"{families(largest)} take {wording.percent(share(largest))} of the step and reach "
+        f"{wording.percent(least / spent)} of the roof"
+    )
