@@ -28,7 +28,7 @@ $(READY): pyproject.toml constraints.txt
 	@touch $(READY)
 
 demo: $(READY)
-	@$(VENV) -m sonda run resnet34 --train --batch 16 --image 64x48 --channels 1 --classes 9 --tag demo
+	@$(VENV) -m sonda run resnet34 --train --batch 16 --image 148x112 --channels 1 --classes 9 --tag demo
 	@$(VENV) -m sonda report demo --output sonda-demo.html
 
 test: $(READY)

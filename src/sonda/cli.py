@@ -75,6 +75,14 @@ def say(text: str) -> None:
         print(f"\r\033[K{text} …", end="", file=sys.stderr, flush=True)
 
 
+def say_each(text: str) -> None:
+    """The same for what takes long: without a terminal, a line each, so that a log shows how far it is."""
+    if sys.stderr.isatty():
+        say(text)
+    else:
+        print(text, file=sys.stderr, flush=True)
+
+
 def hush() -> None:
     if sys.stderr.isatty():
         print("\r\033[K", end="", file=sys.stderr, flush=True)
@@ -413,7 +421,7 @@ def study(
         document = load_plan(reference, scale, repeat)
         write_json(document) if json else print(render_plan(document))
         return
-    document = carry_out(reference, scale, repeat, again, open_store(), say)
+    document = carry_out(reference, scale, repeat, again, open_store(), say_each)
     hush()
     write_json(document) if json else print(render_study(document))
 

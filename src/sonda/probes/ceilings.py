@@ -14,7 +14,7 @@
 
 How the figures are taken, and how they compare with theory, is in `ceiling_kernels`. A peak is a lower bound of what
 the machine can do, so two measurements of the same machine are merged by taking the better of each figure. An entry
-that was taken while other programs ran says so in `disturbed`; it is used, and measured again the next time. What a few
+that was taken while other programs ran says so in `disturbed`; it is used, and measured again some minutes later. What a few
 threads reach, more threads reach too: a figure that falls with the number of threads is raised to the smaller number's.
 """
 
@@ -38,8 +38,10 @@ from sonda.probes.environment import package_version
 from sonda.probes.machine import machine_record
 from sonda.record.errors import SondaError
 
-SCHEMA = 1
+SCHEMA = 2
 TIMEOUT_S = 180
+RETRY_MINUTES = 10
+"""An entry that others disturbed is measured again, but not before every run: that would cost more than it brings."""
 HIGHER = ("dram_bandwidth", "dram_stream", "cache_bandwidth", "cache_stream")
 LOWER = ("operation_ns", "training_operation_ns")
 THREAD_VARIABLES = ("OMP_", "GOMP_", "KMP_", "MKL_", "OPENBLAS_", "BLIS_", "VECLIB_")
@@ -161,7 +163,13 @@ def load_or_measure(
     counts = sorted({count for count in threads if count > 0} or {1, machine.get("effective_cores", 1)})
     path = root / "machines" / f"{machine['fingerprint']}.json"
     entries = _kept(path, machine["fingerprint"], library, max_age_days)
-    wanted = [count for count in counts if str(count) not in entries or entries[str(count)].get("disturbed")]
+    patient = datetime.now(UTC) - timedelta(minutes=RETRY_MINUTES)
+    wanted = [
+        count
+        for count in counts
+        if str(count) not in entries
+        or (entries[str(count)].get("disturbed") and not _newer(entries[str(count)].get("measured"), patient))
+    ]
     if wanted:
         now = datetime.now(UTC).isoformat(timespec="seconds")
         for count, entry in measure(machine, library, wanted).items():

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from itertools import repeat
 from typing import Any
 
 from sonda.probes.ceiling_kernels import LONGEST_CALL, MIB, Kernel, Point, footprints, patterns
 
 SIZES = (128, 256, 512, 1024, 2048, 4096, 8192)
 PRECISIONS = ("float32", "float64", "bfloat16", "float16")
-TINY_CALLS = 500
 
 
 class TorchKernels:
@@ -48,7 +46,7 @@ class TorchKernels:
                 missing["int8"] = str(error).splitlines()[0]
             kernels.append(_convolution(point.threads))
             kernels += _passes(self.buffer, point)
-            kernels.append(_tiny_operation())
+            kernels.append(_tiny_inference())
         kernels.append(self.training)
         return kernels, missing
 
@@ -134,33 +132,47 @@ def _passes(buffer: Any, point: Point) -> list[Kernel]:
     ]
 
 
-def _tiny_operation() -> Kernel:
-    """One-element addition in place, from Python, no gradients: what any operation costs at least."""
+def _tiny_inference() -> Kernel:
+    """A forward too small to compute anything, per operation that it dispatches: modules with their Python are in it."""
     import torch
 
-    value, other = torch.zeros(1), torch.ones(1)
+    model, inputs = _tiny_network()
 
     def call() -> None:
         with torch.no_grad():
-            for _ in repeat(None, TINY_CALLS):
-                value.add_(other)
+            model(inputs)
 
-    call()
-    return Kernel("overhead", "operation_ns", TINY_CALLS, call)
+    return Kernel("overhead", "operation_ns", _operations(call), call)
 
 
 def _tiny_training() -> Kernel:
-    """A training step too small to compute anything, per operation that it dispatches.
-
-    Two dense layers of 8, batch 4, squared error, SGD with momentum: modules, autograd and optimizer with their Python
-    are in it. Operations are those a TorchDispatchMode sees, views included.
-    """
+    """A training step too small to compute anything, per operation: autograd and optimizer are in it too."""
     import torch
+
+    model, inputs = _tiny_network()
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-4, momentum=0.9)
+    target = torch.randn(4, 8)
+
+    def call() -> None:
+        optimizer.zero_grad()
+        torch.nn.functional.mse_loss(model(inputs), target).backward()
+        optimizer.step()
+
+    return Kernel("overhead", "training_operation_ns", _operations(call), call)
+
+
+def _tiny_network() -> tuple[Any, Any]:
+    """Two dense layers of 8 and an activation, with a batch of 4."""
+    import torch
+
+    layers = torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.ReLU(), torch.nn.Linear(8, 8))
+    return layers, torch.randn(4, 8)
+
+
+def _operations(call: Callable[[], None]) -> int:
+    """How many operations a call dispatches, views included, once it has warmed up."""
     from torch.utils._python_dispatch import TorchDispatchMode
 
-    model = torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.ReLU(), torch.nn.Linear(8, 8))
-    optimizer = torch.optim.SGD(model.parameters(), lr=1e-4, momentum=0.9)
-    inputs, target = torch.randn(4, 8), torch.randn(4, 8)
     seen = 0
 
     class Counter(TorchDispatchMode):
@@ -169,13 +181,8 @@ def _tiny_training() -> Kernel:
             seen += 1
             return func(*args, **(kwargs or {}))
 
-    def call() -> None:
-        optimizer.zero_grad()
-        torch.nn.functional.mse_loss(model(inputs), target).backward()
-        optimizer.step()
-
     for _ in range(10):
         call()
     with Counter():
         call()
-    return Kernel("overhead", "training_operation_ns", seen, call)
+    return seen

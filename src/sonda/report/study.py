@@ -8,7 +8,7 @@ from typing import Any
 from sonda.report import quantities
 from sonda.report.labels import plain
 from sonda.report.screen import Screen
-from sonda.report.table import Cell, Column, Table, build, words
+from sonda.report.table import LAST, Cell, Column, Table, build, words
 
 Document = Mapping[str, Any]
 
@@ -48,7 +48,13 @@ def render_study(study: Document, width: int | None = None, *, color: bool | Non
     if study["question"]:
         screen.line(plain(study["question"]), "", 2, 2)
     screen.line()
-    screen.table(_table(study))
+    screen.table(_ours(study))
+    for column in study["columns"]:
+        beside = _beside(study, column)
+        if beside is not None:
+            screen.line()
+            screen.line(f"{_name(column)}, ours beside what was published", "bold", 2)
+            screen.table(beside, reasons=False)
     failures = [failure for row in study["rows"] for failure in row["failures"]]
     for title, lines in (("Failed", failures), ("Deviations", study["deviations"]), ("Notes", study["notes"])):
         if lines:
@@ -63,23 +69,44 @@ def _at_scale(document: Document) -> str:
     return f" at scale {plain(document['scale'])}" if document["scale"] else ""
 
 
-def _table(study: Document) -> Table:
-    rows = study["rows"]
-    columns: list[tuple[Column, Sequence[Cell]]] = [
-        (Column(axis, right=False), words([str(row["configuration"].get(axis, "")) for row in rows]))
+Columns = list[tuple[Column, Sequence[Cell]]]
+
+
+def _axes(study: Document) -> Columns:
+    return [
+        (Column(axis, right=False), words([str(row["configuration"].get(axis, "")) for row in study["rows"]]))
         for axis in study["axes"]
     ]
-    for column in study["columns"]:
-        key, unit = column["figure"], column["unit"]
-        name = key if not unit else f"{key.rpartition('_')[0] or key} {unit}"
-        figures = [row["figures"][key] for row in rows]
+
+
+def _ours(study: Document) -> Table:
+    """Every figure that was measured."""
+    columns = _axes(study)
+    for index, column in enumerate(study["columns"]):
+        figures = [row["figures"][column["figure"]] for row in study["rows"]]
         if any(figure["value"] is not None for figure in figures):
-            columns.append((Column(name), [_cell(figure) for figure in figures]))
-        hardware = dict.fromkeys(one["hardware"] for figure in figures for one in figure.get("published", ()))
-        for machine in hardware:
-            printed = [_printed(figure, machine) for figure in figures]
-            columns.append((Column(f"{name} {machine} (published)", keep=1), printed))
+            columns.append((Column(_name(column), keep=max(1, LAST - index)), [_cell(one) for one in figures]))
     return build(columns)
+
+
+def _beside(study: Document, column: Document) -> Table | None:
+    """One figure of ours with the published ones, a column for each machine; None where nothing was published."""
+    figures = [row["figures"][column["figure"]] for row in study["rows"]]
+    machines = dict.fromkeys(one["hardware"] for figure in figures for one in figure.get("published", ()))
+    if not machines:
+        return None
+    columns = [*_axes(study), (Column("ours"), [_cell(one) for one in figures])]
+    columns += [(Column(machine or "published"), [_printed(one, machine) for one in figures]) for machine in machines]
+    return build(columns)
+
+
+def _name(column: Document) -> str:
+    """`step ms`, `MFLOP/s`, `accuracy`."""
+    key, unit = str(column["figure"]), str(column["unit"])
+    if not unit:
+        return key
+    stem, _, word = key.rpartition("_")
+    return f"{stem.replace('_', ' ')} {unit}" if stem and not word.startswith("second") else unit
 
 
 def _cell(figure: Document) -> Cell:

@@ -5,7 +5,9 @@ It leaves the collector's events and an `outcome.json` in the directory. What th
 
 from __future__ import annotations
 
+import ctypes
 import os
+import signal
 import sys
 import traceback
 from pathlib import Path
@@ -17,6 +19,9 @@ from sonda.record.errors import MissingExtraError, SondaError
 from sonda.targets.job import Job
 
 
+PR_SET_PDEATHSIG = 1
+
+
 class Outcome(msgspec.Struct, kw_only=True):
     """What the child says at the end: the workload as it was built, or why it could not run."""
 
@@ -26,6 +31,7 @@ class Outcome(msgspec.Struct, kw_only=True):
 
 
 def main() -> int:
+    _end_with_parent()
     directory = Path(sys.argv[1])
     job = msgspec.json.decode(sys.stdin.buffer.read(), type=Job)
     os.dup2(2, 1)
@@ -39,6 +45,11 @@ def main() -> int:
         outcome = Outcome(cause=describe_failure(error), remedy="check --input and the workload's options")
     (directory / "outcome.json").write_bytes(msgspec.json.encode(outcome))
     return 0 if not outcome.cause else 1
+
+
+def _end_with_parent() -> None:
+    """Have the kernel end this process when its parent is killed, so that it cannot disturb the next measurement."""
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 def run_job(job: Job, directory: Path) -> dict[str, Any]:
@@ -68,7 +79,14 @@ def run_job(job: Job, directory: Path) -> dict[str, Any]:
             task,
             observer,
             Driving(
-                job.train, job.steps, job.warmup, job.seconds, job.precision, job.compile, job.channels_last, job.workers
+                job.train,
+                job.steps,
+                job.warmup,
+                job.seconds,
+                job.precision,
+                job.compile,
+                job.channels_last,
+                job.workers,
             ),
         )
     finally:
