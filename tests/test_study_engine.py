@@ -130,6 +130,9 @@ def test_a_failing_point_is_noted_and_tried_again_at_the_next_start(store: Store
     assert seen == [4, 4, 4]
     assert_each_point_once(store)
     assert not load_study_result(STUDY, store).failures
+    for directory in store.directories():
+        store.remove(directory)
+    assert {reason for _, reason in load_study_result(STUDY, store).failures} == {"not measured yet"}
 
 
 def test_a_run_that_did_not_end_well_is_replaced(store: Store) -> None:

@@ -100,7 +100,9 @@ def test_prose_and_published_figures_leave_finished_runs_valid(change: dict[str,
     ],
 )
 def test_what_determines_the_measurement_makes_new_points(change: dict[str, object]) -> None:
-    assert not identities(dataclasses.replace(STUDY, **change)) & identities(STUDY)  # type: ignore[arg-type]
+    changed = dataclasses.replace(STUDY, **change)  # type: ignore[arg-type]
+    assert not identities(changed) & identities(STUDY)
+    assert study_identity(changed) != study_identity(STUDY)
 
 
 def test_more_values_or_repetitions_keep_what_was_measured() -> None:

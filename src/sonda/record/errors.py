@@ -18,7 +18,8 @@ class SondaError(Exception):
 
     def __str__(self) -> str:
         text = f"{self.cause}; {self.remedy}" if self.remedy else self.cause
-        return " ".join(text.split())
+        # A name from somebody's file may hold what a terminal would obey.
+        return "".join(one if one.isprintable() else ascii(one)[1:-1] for one in " ".join(text.split()))
 
 
 class MissingExtraError(SondaError):

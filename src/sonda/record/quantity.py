@@ -44,6 +44,9 @@ QUANTITIES = {
     )
 }
 
+LEVELS = frozenset({"resident_memory", "peak_memory"})
+"""Quantities that stand at a height: a step has their highest value. All others add up."""
+
 
 @dataclass(frozen=True)
 class Metric:
@@ -53,6 +56,8 @@ class Metric:
     source: str
 
     def __post_init__(self) -> None:
+        if not self.quantity:
+            raise ValueError("a metric needs a quantity")
         if self.source not in SOURCES:
             raise ValueError(f"unknown source {self.source!r}, known: {', '.join(SOURCES)}")
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import os
+import re
 import secrets
-import shutil
-from collections.abc import Callable
 from datetime import UTC, datetime
 from functools import cached_property
 from pathlib import Path
@@ -14,13 +14,15 @@ from typing import Any, Literal
 import msgspec
 
 from sonda.record.errors import SondaError
+from sonda.record.partial import PARTIAL as PARTIAL
+from sonda.record.partial import discard, partial_path
 from sonda.record.sample import Sample, samples_from_arrow, samples_to_arrow
 from sonda.record.span import Spans
 
 SCHEMA = 1
 """Version of the files of a run. Readers accept this and every older version."""
 
-PARTIAL = ".partial-"
+IDENTITY = re.compile(r"[0-9a-f]{4,32}")
 
 
 class ProbeState(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -74,40 +76,54 @@ class Run:
 
     @cached_property
     def spans(self) -> Spans:
-        return Spans.from_arrow(_read_table(self.directory / "spans.parquet"))
+        """Raises SondaError when they cannot be read."""
+        path = self.directory / "spans.parquet"
+        try:
+            return Spans.from_arrow(_read_table(path))
+        except (SondaError, ValueError) as error:
+            raise _damaged(path, error) from None
 
     @cached_property
     def samples(self) -> list[Sample]:
+        """Raises SondaError when there are some that cannot be read."""
         path = self.directory / "samples.parquet"
-        return samples_from_arrow(_read_table(path)) if path.exists() else []
+        if not os.path.lexists(path):
+            return []
+        try:
+            return samples_from_arrow(_read_table(path))
+        except (SondaError, ValueError) as error:
+            raise _damaged(path, error) from None
 
     @classmethod
     def load(cls, directory: Path) -> Run:
         """Read a run's directory; raises SondaError when it is damaged, foreign or too new."""
-        path = directory / "run.json"
+        name, path = directory.name, directory / "run.json"
         try:
+            if not path.is_file():
+                raise SondaError(f"{name} is not a run: it has no file run.json", f"remove it with: sonda rm {name}")
             data = path.read_bytes()
         except OSError as error:
-            raise SondaError(f"{directory.name} is not a run: {error.strerror or error}", "remove it") from None
+            raise SondaError(f"{name} cannot be read: {error.strerror or error}", "make it readable") from None
         try:
             head = msgspec.json.decode(data)
             schema = head.get("schema") if isinstance(head, dict) else None
-            if not isinstance(schema, int):
-                raise SondaError(f"{directory.name} is not a run of Sonda's: run.json has no schema", "remove it")
+            if type(schema) is not int or schema < 1:
+                raise SondaError(f"{name} is not a run of Sonda's: run.json has no schema", "remove it")
             if schema > SCHEMA:
                 raise SondaError(
-                    f"{directory.name} was written by a newer Sonda (schema {schema}, this one reads {SCHEMA})",
-                    "upgrade Sonda",
+                    f"{name} was written by a newer Sonda (schema {schema}, this one reads {SCHEMA})", "upgrade Sonda"
                 )
             info = msgspec.convert(head, RunInfo)
-        except msgspec.MsgspecError as error:
-            raise SondaError(f"{directory.name} is damaged: run.json: {error}", "remove it") from None
+            if not IDENTITY.fullmatch(info.id):
+                raise ValueError(f"{info.id[:40]!r} is no id")
+        except (ValueError, RecursionError) as error:
+            raise _damaged(path, error) from None
         return cls(directory, info)
 
 
 def new_id() -> str:
-    """A run's identity: eight hexadecimal digits."""
-    return secrets.token_hex(4)
+    """A run's identity: twelve hexadecimal digits, enough that no two of ten thousand runs ever share one."""
+    return secrets.token_hex(6)
 
 
 def now() -> str:
@@ -116,9 +132,10 @@ def now() -> str:
 
 
 def directory_name(created: str, identity: str) -> str:
-    """`20261115T033012-7f3a9c21`: sorts by age without opening anything."""
-    stamp = datetime.fromisoformat(created).strftime("%Y%m%dT%H%M%S")
-    return f"{stamp}-{identity}"
+    """`20261115T033012417-7f3a9c21d04e`, UTC with milliseconds: sorts by age without opening anything."""
+    moment = datetime.fromisoformat(created)
+    moment = moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
+    return f"{moment:%Y%m%dT%H%M%S}{moment.microsecond // 1000:03d}-{identity}"
 
 
 def write_run(root: Path, info: RunInfo, spans: Spans, samples: list[Sample] | None = None) -> Run:
@@ -127,44 +144,57 @@ def write_run(root: Path, info: RunInfo, spans: Spans, samples: list[Sample] | N
     Raises SondaError when the disk is full or `root` cannot be written; nothing is left behind then.
     """
     import pyarrow as pa
-    import pyarrow.parquet as pq
 
+    document, info = _document(info)
     final = root / directory_name(info.created, info.id)
-    partial = root / f"{PARTIAL}{os.getpid()}-{info.id}"
-
-    def write_files() -> None:
+    partial = partial_path(root)
+    try:
         root.mkdir(parents=True, exist_ok=True)
         partial.mkdir()
-        pq.write_table(spans.to_arrow(), partial / "spans.parquet", compression="zstd", compression_level=1)
+        _write_table(spans.to_arrow(), partial / "spans.parquet")
         if samples:
-            pq.write_table(samples_to_arrow(samples), partial / "samples.parquet", compression="zstd")
-        (partial / "run.json").write_bytes(msgspec.json.format(msgspec.json.encode(info), indent=1))
+            _write_table(samples_to_arrow(samples), partial / "samples.parquet")
+        (partial / "run.json").write_bytes(document)
         for path in partial.iterdir():
             _sync(path)
+        _sync_directory(partial)
         partial.rename(final)
-        _sync(root)
-
-    def give_up() -> None:
-        shutil.rmtree(partial, ignore_errors=True)
-
-    _guarded(write_files, give_up, root, pa.ArrowException)
+    except BaseException as error:
+        try:
+            discard(partial)
+        except OSError:
+            pass  # the first error is the one to tell; `Store.sweep` takes what stays
+        if not isinstance(error, (OSError, pa.ArrowException)):
+            raise
+        raise SondaError(
+            f"cannot keep the run in {root}: {getattr(error, 'strerror', None) or error}",
+            "free some space, or point $SONDA_HOME at a directory that can be written",
+        ) from None
+    _sync_directory(root)
     return Run(final, info)
 
 
-def _guarded(action: Callable[[], None], give_up: Callable[[], None], root: Path, *also: type[Exception]) -> None:
-    """Turn whatever the file system refuses into one line, and leave nothing half-written."""
+def _document(info: RunInfo) -> tuple[bytes, RunInfo]:
+    """`run.json`, and the same as it will be read back."""
+    # JSON has no NaN; a cost that is not known is left out.
+    known = {name: value for name, value in info.overhead.items() if math.isfinite(value)}
+    plain = msgspec.to_builtins(msgspec.structs.replace(info, overhead=known))
     try:
-        action()
-    except (OSError, *also) as error:
-        give_up()
-        reason = getattr(error, "strerror", None) or str(error)
-        raise SondaError(
-            f"cannot keep the run in {root}: {reason}",
-            "free some space, or point $SONDA_HOME at a directory that can be written",
-        ) from None
-    except BaseException:
-        give_up()
-        raise
+        data = msgspec.json.encode(plain)
+    except UnicodeEncodeError:
+        data = msgspec.json.encode(_encodable(plain))
+    return msgspec.json.format(data, indent=1), msgspec.json.decode(data, type=RunInfo)
+
+
+def _encodable(value: Any) -> Any:
+    """Command lines and paths need not be UTF-8: what cannot be encoded is written as an escape."""
+    if isinstance(value, str):
+        return value.encode("utf-8", "backslashreplace").decode()
+    if isinstance(value, dict):
+        return {_encodable(key): _encodable(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_encodable(item) for item in value]
+    return value
 
 
 def _sync(path: Path) -> None:
@@ -175,12 +205,34 @@ def _sync(path: Path) -> None:
         os.close(descriptor)
 
 
+def _sync_directory(path: Path) -> None:
+    # Some network file systems refuse this; the files themselves are safe by then.
+    try:
+        _sync(path)
+    except OSError:
+        pass
+
+
+def _write_table(table: Any, path: Path) -> None:
+    import pyarrow.parquet as pq
+
+    pq.write_table(table, path, compression="zstd", compression_level=1, write_page_checksum=True)
+
+
 def _read_table(path: Path) -> Any:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     try:
-        return pq.read_table(path)
+        if not path.is_file():
+            raise SondaError("no such file")
+        with pq.ParquetFile(path, page_checksum_verification=True) as file:
+            return file.read()
     except (OSError, pa.ArrowException) as error:
-        reason = str(error).splitlines()[0]
-        raise SondaError(f"{path.parent.name} is damaged: {path.name}: {reason}", "remove it with: sonda rm") from None
+        raise SondaError(getattr(error, "strerror", None) or str(error)) from None
+
+
+def _damaged(path: Path, error: Exception) -> SondaError:
+    name = path.parent.name
+    first = (str(error).splitlines() or [type(error).__name__])[0]
+    return SondaError(f"{name} is damaged: {path.name}: {first}", f"remove it with: sonda rm {name}")

@@ -6,6 +6,9 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from sonda.record.errors import SondaError
+from sonda.record.quantity import SOURCES
+
 if TYPE_CHECKING:
     import pyarrow as pa
 
@@ -21,6 +24,10 @@ class Sample(msgspec.Struct, frozen=True):
     node: str = ""
     device: str = "cpu"
 
+    def __post_init__(self) -> None:
+        if self.source not in SOURCES:
+            raise ValueError(f"unknown source {self.source!r}, known: {', '.join(SOURCES)}")
+
 
 def samples_to_arrow(samples: list[Sample]) -> pa.Table:
     import pyarrow as pa
@@ -33,4 +40,9 @@ def samples_to_arrow(samples: list[Sample]) -> pa.Table:
 
 
 def samples_from_arrow(table: pa.Table) -> list[Sample]:
-    return [Sample(**row) for row in table.to_pylist()]
+    """Columns that are not known are left alone; raises SondaError when the table does not hold samples."""
+    known = [name for name in table.column_names if name in Sample.__struct_fields__]
+    try:
+        return msgspec.convert(table.select(known).to_pylist(), list[Sample])
+    except (msgspec.ValidationError, UnicodeDecodeError) as error:
+        raise SondaError(f"not samples: {error}", "the file was not written by Sonda") from None

@@ -26,6 +26,12 @@ PHASES = ("data", "transfer", "forward", "prefill", "decode", "loss", "backward"
 PASSES = ("warmup", "timed", "count", "kernels", "modelled")
 CLOCKS = ("host", "device", "simulated")
 
+COLUMNS = (
+    "id", "parent", "kind", "name", "path", "call", "direction", "pass", "node", "rank", "device", "thread", "stream",
+    "clock", "start", "duration",
+)  # fmt: skip
+"""Every column that is not a metric, in the order of the file."""
+
 TEXT_COLUMNS = ("kind", "name", "path", "direction", "pass", "node", "device", "clock")
 """Columns of words. An empty word means: does not apply."""
 
@@ -75,7 +81,7 @@ class Words:
 
 
 class Spans:
-    """A table of spans. Numbers are numpy arrays, words are `Words`, metrics are float64 arrays with NaN for missing."""
+    """A table of spans. Numbers are numpy arrays, words are `Words`, metrics are float64 arrays, NaN for missing."""
 
     def __init__(
         self,
@@ -83,19 +89,31 @@ class Spans:
         words: Mapping[str, Words],
         metrics: Mapping[str, np.ndarray] | None = None,
     ) -> None:
+        """`start` is needed; other columns default to: no parent, 0, timed, host, cpu, does not apply.
+
+        Raises ValueError for a column that no span has, and for columns of different lengths.
+        """
         length = len(numbers["start"])
-        self._numbers = {name: np.asarray(numbers[name], dtype=kind) for name, kind in NUMBER_COLUMNS.items()
-                         if name in numbers}  # fmt: skip
-        self._numbers.setdefault("id", np.arange(length, dtype=np.int64))
-        for name, kind in NUMBER_COLUMNS.items():
-            self._numbers.setdefault(name, np.full(length, -1 if name == "parent" else 0, dtype=kind))
+        self._numbers = {name: np.asarray(values, dtype=NUMBER_COLUMNS.get(name)) for name, values in numbers.items()}
         self._words = dict(words)
-        for name in TEXT_COLUMNS:
-            self._words.setdefault(name, Words.constant(DEFAULT_WORDS.get(name, ""), length))
         self.metrics: dict[str, np.ndarray] = {}
         for column, values in (metrics or {}).items():
             Metric.parse(column)
             self.metrics[column] = np.asarray(values, dtype=np.float64)
+        lengths = {
+            **{name: len(values) for name, values in (*self._numbers.items(), *self.metrics.items())},
+            **{name: len(column.codes) for name, column in self._words.items()},
+        }
+        for name, found in lengths.items():
+            if name not in COLUMNS and name not in self.metrics:
+                raise ValueError(f"spans have no column {name!r}")
+            if found != length:
+                raise ValueError(f"column {name!r} has {found} rows, start has {length}")
+        self._numbers.setdefault("id", np.arange(length, dtype=np.int64))
+        for name, kind in NUMBER_COLUMNS.items():
+            self._numbers.setdefault(name, np.full(length, -1 if name == "parent" else 0, dtype=kind))
+        for name in TEXT_COLUMNS:
+            self._words.setdefault(name, Words.constant(DEFAULT_WORDS.get(name, ""), length))
 
     def __len__(self) -> int:
         return len(self._numbers["start"])
@@ -121,18 +139,14 @@ class Spans:
         return mask
 
     def to_arrow(self) -> pa.Table:
+        """The table as the file holds it. Missing values of a metric are null, its unit is in the field's metadata."""
         import pyarrow as pa
 
         columns: dict[str, Any] = {}
-        for name in ("id", "parent", "kind", "name", "path", "call", "direction", "pass", "node", "rank", "device",
-                     "thread", "stream", "clock", "start", "duration"):  # fmt: skip
-            if name in self._numbers:
-                columns[name] = pa.array(self._numbers[name])
-            else:
-                column = self._words[name]
-                columns[name] = pa.DictionaryArray.from_arrays(
-                    pa.array(column.codes, type=pa.int32()), pa.array(column.words, type=pa.string())
-                )
+        for name in COLUMNS:
+            columns[name] = (
+                pa.array(self._numbers[name]) if name in self._numbers else _words_to_arrow(self._words[name])
+            )
         for name, values in self.metrics.items():
             columns[name] = pa.array(values, from_pandas=True)
         fields = [
@@ -143,29 +157,64 @@ class Spans:
 
     @classmethod
     def from_arrow(cls, table: pa.Table) -> Spans:
-        """Raises SondaError when a column that every span has is missing."""
+        """Columns that are not known are left alone; raises SondaError when the table does not hold spans."""
         import pyarrow as pa
 
+        strange = "the file was not written by Sonda"
+        for name in table.column_names:
+            if table.column_names.count(name) > 1:
+                raise SondaError(f"two columns {name!r}", strange)
+        for name in ("start", "duration", "parent", "kind", "name"):
+            if name not in table.column_names:
+                raise SondaError(f"spans lack the column {name!r}", strange)
         numbers: dict[str, np.ndarray] = {}
         words: dict[str, Words] = {}
         metrics: dict[str, np.ndarray] = {}
-        for name in table.column_names:
-            chunked = table.column(name)
-            if name in NUMBER_COLUMNS:
-                numbers[name] = chunked.to_numpy()
-            elif name in TEXT_COLUMNS:
-                if not pa.types.is_dictionary(chunked.type):
-                    chunked = chunked.dictionary_encode()
-                array = chunked.unify_dictionaries().combine_chunks()
-                if isinstance(array, pa.ChunkedArray):
-                    array = array.chunk(0) if array.num_chunks else pa.array([], chunked.type)
-                words[name] = Words(
-                    array.indices.to_numpy(zero_copy_only=False).astype(np.int32, copy=False),
-                    tuple(array.dictionary.to_pylist()) or ("",),
-                )
-            elif ":" in name:
-                metrics[name] = chunked.to_numpy()
-        missing = [name for name in ("start", "duration", "parent", "kind", "name") if name not in {*numbers, *words}]
-        if missing:
-            raise SondaError(f"spans lack the column {missing[0]!r}", "the file was not written by Sonda")
-        return cls(numbers, words, metrics)
+        try:
+            for name in table.column_names:
+                column = table.column(name)
+                if name in NUMBER_COLUMNS:
+                    if column.null_count or not pa.types.is_integer(column.type):
+                        raise SondaError(f"column {name!r} does not hold whole numbers", strange)
+                    numbers[name] = _as(column, pa.from_numpy_dtype(NUMBER_COLUMNS[name])).to_numpy()
+                elif name in TEXT_COLUMNS:
+                    words[name] = _words_from_arrow(column)
+                elif ":" in name:
+                    metrics[name] = _as(column, pa.float64()).to_numpy()
+            spans = cls(numbers, words, metrics)
+        except (pa.ArrowException, ValueError, TypeError) as error:
+            raise SondaError(f"not spans: {error}", strange) from None
+        parent = spans.number("parent")
+        if len(parent) and not (parent.min() >= -1 and parent.max() < len(parent)):
+            raise SondaError("a span's parent is not in the file", strange)
+        return spans
+
+
+def _as(column: pa.ChunkedArray, wanted: pa.DataType) -> pa.ChunkedArray:
+    # A cast loads pyarrow's compute functions, which takes longer than reading a small run.
+    return column if column.type == wanted else column.cast(wanted)
+
+
+def _words_to_arrow(column: Words) -> pa.DictionaryArray:
+    import pyarrow as pa
+
+    # Names from a program need not be UTF-8: what cannot be encoded is written as an escape.
+    words = [word.encode("utf-8", "backslashreplace").decode() for word in column.words]
+    dictionary = pa.array(words, type=pa.string())
+    return pa.DictionaryArray.from_arrays(pa.array(column.codes, type=pa.int32()), dictionary)
+
+
+def _words_from_arrow(column: pa.ChunkedArray) -> Words:
+    import pyarrow as pa
+
+    if not pa.types.is_dictionary(column.type):
+        column = _as(column, pa.string()).dictionary_encode()
+    column = column.unify_dictionaries()
+    if column.num_chunks == 1:
+        array = column.chunk(0)  # combining would copy it
+    else:
+        array = pa.concat_arrays(column.chunks) if column.num_chunks else pa.array([], column.type)
+    words = array.dictionary.to_pylist()
+    if array.null_count or not all(isinstance(word, str) for word in words):
+        raise ValueError("a word is missing")
+    return Words(array.indices.to_numpy().astype(np.int32, copy=False), tuple(words) or ("",))

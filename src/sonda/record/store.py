@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import os
 import re
-import secrets
-import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from sonda.record.errors import SondaError
-from sonda.record.run import PARTIAL, Run
+from sonda.record.partial import PARTIAL, abandoned, discard, partial_path
+from sonda.record.run import IDENTITY, Run
 
-RUN_NAME = re.compile(r"^(\d{8}T\d{6})-([0-9a-f]{4,32})$")
-TAG_NAME = re.compile(r"^[A-Za-z0-9][\w.+-]*$")
+RUN_NAME = re.compile(r"([0-9]{8}T[0-9]{6}(?:[0-9]{3})?)-([0-9a-f]{4,32})")
+TAG_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.+-]{0,99}")
 SHORTEST = 4
+MOST_TRIES = 100
+"""A tag's directory may vanish between making it and writing into it, when somebody takes the tag off elsewhere."""
 
 
 def default_root() -> Path:
@@ -32,9 +33,10 @@ class Store:
         self.damaged: list[SondaError] = []
 
     def directories(self) -> list[Path]:
-        """Directories that are named like runs, newest first."""
+        """What is named like a run, newest first."""
         try:
-            names = [entry.name for entry in os.scandir(self.root) if RUN_NAME.match(entry.name)]
+            with os.scandir(self.root) as entries:
+                names = [entry.name for entry in entries if RUN_NAME.fullmatch(entry.name)]
         except FileNotFoundError:
             return []
         except OSError as error:
@@ -43,6 +45,7 @@ class Store:
 
     def runs(self, limit: int | None = None) -> Iterator[Run]:
         """Runs, newest first; what cannot be read goes to `damaged`."""
+        self.damaged.clear()
         count = 0
         for directory in self.directories():
             if limit is not None and count >= limit:
@@ -58,35 +61,54 @@ class Store:
     def locate(self, reference: str) -> list[Path]:
         """Directories of the runs that a reference names, oldest first: a path, `last`, a tag, the beginning of an id.
 
-        They need not be readable. Raises SondaError when it names none, or more than one run by their ids.
+        They need not be readable, except that `last` is the newest that is. Raises SondaError when it names none, or
+        more than one run by their ids.
         """
-        path = Path(reference)
-        if (path / "run.json").is_file():
-            return [path]
-        directories = self.directories()
+        if _is_run(Path(reference)):
+            return [Path(reference)]
         if reference == "last":
-            if not directories:
-                raise SondaError(f"there are no runs in {self.root}", "make one with: sonda run mlp")
-            return directories[:1]
-        if TAG_NAME.match(reference) and (self.root / "tags" / reference).is_dir():
-            identities = {entry.name for entry in (self.root / "tags" / reference).iterdir()}
-            tagged = [d for d in reversed(directories) if _identity(d) in identities]
-            if tagged:
-                return tagged
+            return [self._last().directory]
+        directories = self.directories()
+        identities = self._tagged(reference)
+        tagged = [d for d in reversed(directories) if _identity(d) in identities]
+        if tagged:
+            return tagged
         matching = [
             d for d in directories if d.name == reference
             or (len(reference) >= SHORTEST and _identity(d).startswith(reference))
         ]  # fmt: skip
         if len(matching) > 1:
-            names = ", ".join(_identity(d) for d in matching[:4])
-            raise SondaError(f"{reference!r} could be any of {names}", "write more digits of the id")
+            names = [_identity(d) for d in matching]
+            if len(set(names)) == 1:
+                names = [d.name for d in matching]
+            raise SondaError(f"{reference!r} could be any of {', '.join(names[:4])}", "write more of the id or name")
         if not matching:
-            raise SondaError(f"no run, tag or path {reference!r} in {self.root}", "see: sonda ls")
+            raise SondaError(f"no run, tag or path {reference[:200]!r} in {self.root}", "see: sonda ls")
         return matching
 
+    def _last(self) -> Run:
+        for run in self.runs(limit=1):
+            return run
+        if self.damaged:
+            raise self.damaged[0]
+        raise SondaError(f"there are no runs in {self.root}", "make one with: sonda run mlp")
+
     def find(self, reference: str) -> list[Run]:
-        """The runs that a reference names, oldest first; raises SondaError as `locate` does, and for a damaged run."""
-        return [Run.load(directory) for directory in self.locate(reference)]
+        """The runs that a reference names, oldest first; raises SondaError as `locate` does.
+
+        Of several, those that cannot be read are named in `damaged`; raises SondaError when none can.
+        """
+        found: list[Run] = []
+        damaged: list[SondaError] = []
+        for directory in self.locate(reference):
+            try:
+                found.append(Run.load(directory))
+            except SondaError as error:
+                damaged.append(error)
+        if not found:
+            raise damaged[0]
+        self.damaged = damaged if damaged else self.damaged
+        return found
 
     def one(self, reference: str) -> Run:
         """The newest of the runs that a reference names."""
@@ -106,21 +128,49 @@ class Store:
 
     def tag(self, identity: str, tag: str) -> None:
         """Give a run a tag. A tag may be on several runs."""
-        if not TAG_NAME.match(tag) or tag == "last":
-            raise SondaError(f"{tag!r} cannot be a tag", "use letters, digits, '.', '_', '+', '-'; not 'last'")
-        try:
-            (self.root / "tags" / tag).mkdir(parents=True, exist_ok=True)
-            (self.root / "tags" / tag / identity).touch()
-        except OSError as error:
-            raise SondaError(f"cannot tag in {self.root}: {error.strerror}", "make the store writable") from None
+        place = self._tag_place(identity, tag)
+        for left in reversed(range(MOST_TRIES)):
+            try:
+                place.parent.mkdir(parents=True, exist_ok=True)
+                place.touch()
+                return
+            except OSError as error:
+                if left and isinstance(error, (FileNotFoundError, FileExistsError)):
+                    continue
+                raise SondaError(f"cannot tag in {self.root}: {error.strerror}", "make the store writable") from None
 
     def untag(self, identity: str, tag: str) -> None:
         """Take a tag off a run; the tag itself goes with its last run."""
-        (self.root / "tags" / tag / identity).unlink(missing_ok=True)
+        place = self._tag_place(identity, tag)
         try:
-            (self.root / "tags" / tag).rmdir()
+            place.unlink()
+        except (FileNotFoundError, NotADirectoryError):
+            return
+        except OSError as error:
+            raise SondaError(f"cannot untag in {self.root}: {error.strerror}", "make the store writable") from None
+        try:
+            place.parent.rmdir()
         except OSError:
-            pass
+            pass  # other runs have it too
+
+    def _tag_place(self, identity: str, tag: str) -> Path:
+        # Both become a path, and an id may come from somebody else's run.json.
+        if not TAG_NAME.fullmatch(tag) or tag == "last":
+            raise SondaError(
+                f"{tag[:200]!r} cannot be a tag", "use at most 100 letters, digits, '.', '_', '+', '-'; not 'last'"
+            )
+        if not IDENTITY.fullmatch(identity):
+            raise SondaError(f"{identity[:200]!r} is not the id of a run", "see: sonda ls")
+        return self.root / "tags" / tag / identity
+
+    def _tagged(self, tag: str) -> set[str]:
+        """Ids of the runs with this tag."""
+        if not TAG_NAME.fullmatch(tag):
+            return set()
+        try:
+            return set(os.listdir(self.root / "tags" / tag))
+        except OSError:
+            return set()
 
     def tags(self) -> dict[str, list[str]]:
         """Tags of every tagged run, by its id."""
@@ -130,24 +180,33 @@ class Store:
         return found
 
     def remove(self, directory: Path) -> None:
-        """Remove a run, damaged or not, and its tags. It leaves its name first, so nobody sees half of it."""
-        identity = _identity(directory)
-        doomed = self.root / f"{PARTIAL}{os.getpid()}-{identity}"
+        """Remove a run, damaged or not, and its tags. It leaves its name first, so nobody sees half of it.
+
+        Refuses what is not named like a run: a project may have a `run.json` of its own.
+        """
+        name = RUN_NAME.fullmatch(directory.name)
+        if name is None:
+            raise SondaError(f"{directory} is not named like a run of Sonda's", "remove it yourself")
+        doomed = partial_path(directory.parent)
         try:
             directory.rename(doomed)
-            shutil.rmtree(doomed)
+            discard(doomed)
+        except FileNotFoundError:
+            raise SondaError(f"there is no run {directory.name} any more", "see: sonda ls") from None
         except OSError as error:
-            raise SondaError(f"cannot remove {directory.name}: {error.strerror}", "make the store writable") from None
-        for tag in self.tags().get(identity, []):
-            self.untag(identity, tag)
+            raise SondaError(
+                f"cannot remove {directory.name}: {error.strerror or error}", "make the store writable"
+            ) from None
+        for tag in self.tags().get(name[2], []):
+            self.untag(name[2], tag)
 
     def remove_older_than(self, age: timedelta) -> list[Path]:
         """Remove the runs made longer ago than `age`; returns what was removed."""
         try:
-            limit = (datetime.now(UTC) - age).strftime("%Y%m%dT%H%M%S")
+            limit = datetime.now(UTC) - age
         except OverflowError:
             return []
-        old = [directory for directory in self.directories() if directory.name[:15] < limit]
+        old = [directory for directory in self.directories() if _made_before(directory, limit)]
         for directory in old:
             self.remove(directory)
         return old
@@ -159,7 +218,7 @@ class Store:
         Raises SondaError when the store cannot be written, so that nothing is run for nothing.
         """
         self.sweep()
-        directory = self.root / f"{PARTIAL}{os.getpid()}-{secrets.token_hex(4)}"
+        directory = partial_path(self.root)
         try:
             directory.mkdir(parents=True)
         except OSError as error:
@@ -169,19 +228,18 @@ class Store:
         try:
             yield directory
         finally:
-            shutil.rmtree(directory, ignore_errors=True)
+            _discard_quietly(directory)
 
     def sweep(self) -> None:
         """Clear away what a killed writer left: partial directories whose process is gone."""
         for path in self.root.glob(f"{PARTIAL}*"):
-            process = path.name.removeprefix(PARTIAL).split("-")[0]
-            if process.isdigit() and not Path("/proc", process).exists():
-                shutil.rmtree(path, ignore_errors=True)
+            if abandoned(path):
+                _discard_quietly(path)
 
 
 def parse_age(text: str) -> timedelta:
     """`30d`, `12h`, `2w`, `90m`: a time span. Raises SondaError for anything else."""
-    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([mhdw])\s*", text)
+    match = re.fullmatch(r"\s*([0-9]+(?:\.[0-9]+)?)\s*([mhdw])\s*", text)
     if not match:
         raise SondaError(f"{text!r} is not an age", "write it like 30d, 12h, 2w or 90m")
     names = {"m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
@@ -192,5 +250,31 @@ def parse_age(text: str) -> timedelta:
 
 
 def _identity(directory: Path) -> str:
-    match = RUN_NAME.match(directory.name)
+    match = RUN_NAME.fullmatch(directory.name)
     return match.group(2) if match else directory.name
+
+
+def _is_run(path: Path) -> bool:
+    """Whether this path leads to a run, or to something in a store that is named like one."""
+    try:
+        return (path / "run.json").is_file() or (
+            len(path.parts) > 1 and RUN_NAME.fullmatch(path.name) is not None and os.path.lexists(path)
+        )
+    except (OSError, ValueError):
+        return False  # too long, or not to be looked into: then it is no path of a run
+
+
+def _made_before(directory: Path, limit: datetime) -> bool:
+    stamp = directory.name.partition("-")[0]
+    try:
+        made = datetime.strptime(stamp[:15], "%Y%m%dT%H%M%S").replace(tzinfo=UTC)
+    except ValueError:
+        return False  # no such day: age unknown
+    return made + timedelta(milliseconds=int(stamp[15:] or 0)) < limit
+
+
+def _discard_quietly(path: Path) -> None:
+    try:
+        discard(path)
+    except OSError:
+        pass  # the next sweep tries again

@@ -1,0 +1,31 @@
+"""Runs the benchmarks that are named, or all; the exit code is 1 when a bar is missed."""
+
+from __future__ import annotations
+
+import sys
+
+from benchmarks import overhead, spans, startup
+from benchmarks.bar import Bar, machine_line
+
+ALL = {"overhead": overhead.run, "spans": spans.run, "startup": startup.run}
+
+
+def main() -> int:
+    names = sys.argv[1:] or list(ALL)
+    unknown = [name for name in names if name not in ALL]
+    if unknown:
+        print(f"there is no benchmark {unknown[0]!r}; there are: {', '.join(ALL)}", file=sys.stderr)
+        return 2
+    print(machine_line())
+    bars: list[Bar] = []
+    for name in names:
+        print(f"\n---- {name} ----")
+        bars += ALL[name]()
+    print("\n---- bars ----")
+    for bar in bars:
+        print(bar)
+    return 1 if any(bar.state == "FAIL" for bar in bars) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

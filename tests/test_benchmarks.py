@@ -1,0 +1,45 @@
+"""The benchmarks judge rightly, and measure spans that are what they say."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import numpy as np
+
+sys.path.insert(0, str(Path(__file__).parent.parent))
+
+from benchmarks.bar import Interval, at_most, paired_interval
+from benchmarks.events_file import write_events
+
+from sonda.frameworks.assembly import assemble
+
+
+def test_a_bar_is_passed_missed_or_not_resolved() -> None:
+    assert at_most("x", Interval(1.0, 0.5, 2.0), 2.0).state == "PASS"
+    assert at_most("x", Interval(3.0, 2.1, 4.0), 2.0).state == "FAIL"
+    noisy = at_most("x", Interval(1.0, 0.5, 2.5), 2.0, " %")
+    assert noisy.state == "NOISY"
+    assert noisy.figure == "too noisy to resolve: interval is 1.00 % [0.50, 2.50], bar 2 %"
+
+
+def test_the_interval_holds_the_median_and_narrows_with_rounds() -> None:
+    chance = np.random.default_rng(1)
+    few, many = (paired_interval(chance.normal(1.0, 0.1, count)) for count in (10, 1000))
+    for found in (few, many):
+        assert found.low < found.median < found.high
+    assert many.high - many.low < few.high - few.low
+    constant = paired_interval([1.5] * 8)
+    assert (constant.low, constant.median, constant.high) == (1.5, 1.5, 1.5)
+
+
+def test_the_invented_training_has_the_spans_it_says(tmp_path: Path) -> None:
+    begin, end, total = write_events(tmp_path, steps=7, layers=5)
+    assembly = assemble(tmp_path, begin, end)
+    spans = assembly.spans
+    assert not assembly.truncated
+    assert int(spans.where(kind="step").sum()) == 7
+    assert int(spans.where(kind="layer", direction="forward").sum()) == 7 * 5
+    assert int(spans.where(kind="layer", direction="backward").sum()) == 7 * 5
+    assert int(spans.number("duration")[spans.where(kind="layer")].sum()) == total
+    assert int(spans.where(kind="phase").sum()) == 7 * 6
