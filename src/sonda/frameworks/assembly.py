@@ -181,14 +181,14 @@ class _Rows:
             part = first + len(rows)
             rows.append((PART, "part", section.part, "timed", 0, section.start, section.end))
             shapes.append(np.nan)
-            epoch, epoch_row = None, part
+            epochs: dict[int | None, int] = {None: part}
+            ends = {step.iterator: step.end for step in section.steps}
             for step in section.steps:
-                if step.iterator is not None and step.iterator != epoch:
-                    epoch = step.iterator
-                    last = max(other.end for other in section.steps if other.iterator == epoch)
-                    epoch_row = first + len(rows)
-                    rows.append((EPOCH, "epoch", "", "timed", part, step.start, last))
+                if step.iterator not in epochs:
+                    epochs[step.iterator] = first + len(rows)
+                    rows.append((EPOCH, "epoch", "", "timed", part, step.start, ends[step.iterator]))
                     shapes.append(np.nan)
+                epoch_row = epochs[step.iterator]
                 which = spans.step_pass.get(id(step), "timed")
                 step_of_phase[step.phases] = first + len(rows)
                 pass_of_phase[step.phases] = self.code("pass", which)
@@ -234,7 +234,7 @@ class _Rows:
 
 
 def _number(value: Any) -> float:
-    return np.nan if value is None else float(value)
+    return float(value) if isinstance(value, (int, float)) else np.nan
 
 
 def _inherit(values: np.ndarray, parent: np.ndarray, level: np.ndarray) -> np.ndarray:

@@ -45,20 +45,36 @@ def read_events(path: Path) -> ProcessEvents:
     while position < len(data):
         end = position + HEAD.size
         kind, length = HEAD.unpack_from(data, position) if end <= len(data) else (b"", 0)
-        if kind not in (b"D", b"E") or end + length > len(data):
+        whole = kind == b"D" or (kind == b"E" and length % 16 == 8)
+        if not whole or end + length > len(data):
             events.truncated = True
             break
         payload = memoryview(data)[end : end + length]
         if kind == b"D":
-            record = decode(payload)
+            try:
+                record = decode(payload)
+            except msgspec.MsgspecError:
+                events.truncated = True
+                break
             (events.definitions if "id" in record else events.facts).append(record)
         else:
             pairs = np.frombuffer(payload, dtype="<i8")
             blocks.setdefault(int(pairs[0]), []).append(pairs[1:].reshape(-1, 2))
         position = end + length
     events.definitions.sort(key=lambda definition: definition["id"])
-    events.threads = {thread: np.concatenate(parts) for thread, parts in blocks.items()}
+    if [definition["id"] for definition in events.definitions] != list(range(len(events.definitions))):
+        events.truncated = True
+        events.definitions = []
+    events.threads = {thread: _defined(np.concatenate(parts), events) for thread, parts in blocks.items()}
     return events
+
+
+def _defined(pairs: np.ndarray, events: ProcessEvents) -> np.ndarray:
+    """The events whose definition is there; without it nobody knows what they are."""
+    known = (pairs[:, 0] >= 0) & (pairs[:, 0] >> 1 < len(events.definitions))
+    if not known.all():
+        events.truncated = True
+    return pairs[known]
 
 
 @dataclass(frozen=True)
@@ -84,7 +100,7 @@ def match(pairs: np.ndarray, is_value: np.ndarray) -> RawSpans:
     Spans that never ended (an exception, a kill) end where their parent ends, or with the last event.
     """
     codes, values = pairs[:, 0], pairs[:, 1]
-    value_event = is_value[codes >> 1]
+    value_event = is_value[codes >> 1] if len(is_value) else np.zeros(0, dtype=bool)
     span_events = np.flatnonzero(~value_event)
     span_codes, times = codes[span_events], values[span_events]
     before_value = np.searchsorted(span_events, np.flatnonzero(value_event))

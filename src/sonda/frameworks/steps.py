@@ -1,9 +1,10 @@
 """Derives parts, epochs and steps from the phases of a program that announced none.
 
-A step ends with an optimizer step. An optimizer that steps a second time, or a batch that is fetched after an optimizer
-step, begins the next one; so several optimizers share a step and gradient accumulation stays inside it. A forward that
-no backward follows is a step of its own: of validation when training goes on afterwards or when its data was used
-before, of a test when it comes after the last training step, or when nothing is trained at all.
+A step ends with an optimizer step. An optimizer that steps a second time or was made since the last step, or a batch
+that is fetched after an optimizer step, begins the next one; so several optimizers share a step and gradient
+accumulation stays inside it. A forward that no backward follows is a step of its own, together with the other forwards
+of the same batch: of validation when training goes on afterwards or when its data was used before, of a test when it
+comes after the last training step, or when nothing is trained at all.
 """
 
 from __future__ import annotations
@@ -14,7 +15,8 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True)
 class Phase:
-    """One phase of one thread. `optimizer` is set for an optimizer's own step, `loader`/`iterator` for data."""
+    """One phase of one thread. `optimizer` and `made` (ns) are set for an optimizer's own step, `loader` and `iterator`
+    for data, `exhausted` where there was none left."""
 
     name: str
     start: int
@@ -24,6 +26,8 @@ class Phase:
     iterator: int | None = None
     learns: bool = False
     """For a forward: the module was in training mode and gradients were on."""
+    made: int = 0
+    exhausted: bool = False
 
 
 @dataclass
@@ -59,7 +63,7 @@ def derive_sections(phases: Sequence[Phase]) -> list[Section]:
     trains = _training_forwards(phases)
     sections: list[Section] = []
     for step in _split(phases, trains):
-        if not sections or sections[-1].part != step.part:
+        if not sections or sections[-1].part != step.part or _other_data(sections[-1].steps[-1], step):
             sections.append(Section(step.part))
         section = sections[-1]
         if section.steps and section.steps[-1].iterator == step.iterator:
@@ -68,6 +72,11 @@ def derive_sections(phases: Sequence[Phase]) -> list[Section]:
         section.steps.append(step)
     _name_evaluations(sections)
     return sections
+
+
+def _other_data(before: Step, step: Step) -> bool:
+    """Whether an evaluation goes on with other data: from validation to test."""
+    return step.part == "evaluate" and step.loader is not None and step.loader != before.loader
 
 
 def _training_forwards(phases: Sequence[Phase]) -> set[int]:
@@ -117,28 +126,40 @@ def _split(phases: Sequence[Phase], trains: set[int]) -> list[Step]:
         last_optimizer = -1
         stepped = set()
 
+    def with_trailing() -> int:
+        """How many open phases belong to a step that nothing but new data or an evaluation follows."""
+        count = last_optimizer + 1
+        while count < len(open_phases) and phases[open_phases[count]].name == "optimizer":
+            count += 1
+        return count
+
     evaluating = False
-    """An evaluating forward is open and may still be followed by its loss."""
+    """An evaluating forward is open and may still be followed by its loss and by other forwards of its batch."""
     for position, phase in enumerate(phases):
-        if evaluating and phase.name not in ("loss",):
-            close(len(open_phases), "evaluate")
-            evaluating = False
-        if phase.name == "data" and last_optimizer >= 0:
-            close(last_optimizer + 1, "train")
-        elif phase.optimizer is not None and phase.optimizer in stepped:
-            close(last_optimizer + 1, "train")
-        elif phase.name == "forward" and position not in trains and last_optimizer >= 0:
-            close(last_optimizer + 1, "train")
+        evaluates = phase.name == "forward" and position not in trains
+        if evaluating and phase.name != "loss":
+            fetched = any(phases[at].name == "data" for at in open_phases)
+            if not (evaluates and fetched):
+                close(len(open_phases), "evaluate")
+                evaluating = False
+        if last_optimizer >= 0:
+            if phase.name == "data" or evaluates:
+                close(with_trailing(), "train")
+            elif phase.optimizer is not None and (
+                phase.optimizer in stepped or phase.made > phases[open_phases[last_optimizer]].end
+            ):
+                close(last_optimizer + 1, "train")
+        if phase.exhausted:
+            continue
         open_phases.append(position)
         if phase.optimizer is not None:
             stepped.add(phase.optimizer)
             last_optimizer = len(open_phases) - 1
-        elif phase.name == "forward" and position not in trains:
-            evaluating = True
+        evaluating = evaluating or evaluates
     if evaluating:
         close(len(open_phases), "evaluate")
     elif last_optimizer >= 0:
-        close(last_optimizer + 1, "train")
+        close(with_trailing(), "train")
     return steps
 
 

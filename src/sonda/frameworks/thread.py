@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from bisect import bisect_right
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,10 @@ from sonda.frameworks.steps import Phase, Section, Step, derive_sections
 
 ADDITIVE = ("page_faults:counted", "context_switches:counted", "cpu_time:counted")
 """Values of a phase that hold those of the phases inside it."""
+FACTS = ("shape", "training", "optimizer", "made", "loader", "iterator", "exhausted")
+"""Values that say what a phase is, and are no metrics."""
+Facts = dict[int, int]
+"""A value by the row of its phase."""
 
 
 @dataclass
@@ -40,13 +45,15 @@ def read_thread(events: ProcessEvents, pairs: np.ndarray) -> ThreadSpans:
     kinds = np.array([definition.get("kind", "") for definition in definitions], dtype=object)
     raw = _with_loss(match(pairs, kinds == "value"), definitions)
     kind = kinds[raw.definition]
-    metrics, shapes, learning = _values(raw, definitions)
-    raw, kind, metrics = _exclusive(raw, kind, metrics, definitions)
+    metrics, facts = _values(raw, definitions)
+    raw, kind, metrics, moved = _exclusive(raw, kind, metrics, definitions)
+    for name in ("optimizer", "made"):
+        facts[name] = {moved.get(row, row): value for row, value in facts[name].items()}
     keep = np.isin(kind, ("phase", "layer", "op"))
-    parent = _kept_parent(raw, keep)
+    parent = _around(raw, keep)
     phase_rows = np.flatnonzero(kind == "phase")
     phase_rows = phase_rows[np.argsort(raw.start[phase_rows], kind="stable")]
-    phases = [_phase(raw, row, definitions, learning) for row in phase_rows.tolist()]
+    phases = [_phase(raw, row, definitions, facts) for row in phase_rows.tolist()]
     announced = np.flatnonzero(kind == "step")
     sections = _announced(raw, kind, announced, phase_rows, definitions) if len(announced) else derive_sections(phases)
     position = {row: at for at, row in enumerate(phase_rows.tolist())}
@@ -59,40 +66,38 @@ def read_thread(events: ProcessEvents, pairs: np.ndarray) -> ThreadSpans:
         phase_rows=phase_rows,
         sections=sections,
         step_pass=_passes(raw, kind, sections, phase_rows, definitions),
-        shapes={position[row]: shape for row, shape in shapes.items() if row in position},
+        shapes={position[row]: shape for row, shape in facts["shape"].items() if row in position},
     )
 
 
-def _values(raw: RawSpans, definitions: list[dict[str, Any]]) -> tuple[dict, dict[int, int], dict[int, bool]]:
-    """Values by metric column; the shape and the mode of each forward apart, by row."""
+def _values(raw: RawSpans, definitions: list[dict[str, Any]]) -> tuple[dict[str, np.ndarray], dict[str, Facts]]:
+    """Values by metric column; those that say what a phase is apart, by name and row."""
     metrics: dict[str, np.ndarray] = {}
-    shapes: dict[int, int] = {}
-    learning: dict[int, bool] = {}
+    facts: dict[str, Facts] = {name: {} for name in FACTS}
     for which in np.unique(raw.value_definition):
         chosen = (raw.value_definition == which) & (raw.value_row >= 0)
         rows, values = raw.value_row[chosen], raw.value[chosen]
         definition = definitions[which]
-        if definition["quantity"] == "shape":
-            shapes = dict(zip(rows.tolist(), values.tolist(), strict=True))
-        elif definition["quantity"] == "training":
-            learning = dict(zip(rows.tolist(), (values > 0).tolist(), strict=True))
+        if definition["quantity"] in FACTS:
+            facts[definition["quantity"]] = dict(zip(rows.tolist(), values.tolist(), strict=True))
         else:
             column = np.full(len(raw.start), np.nan)
             column[rows] = values
             metrics[f"{definition['quantity']}:{definition['source']}"] = column
-    return metrics, shapes, learning
+    return metrics, facts
 
 
-def _phase(raw: RawSpans, row: int, definitions: list[dict[str, Any]], learning: dict[int, bool]) -> Phase:
-    definition = definitions[raw.definition[row]]
+def _phase(raw: RawSpans, row: int, definitions: list[dict[str, Any]], facts: dict[str, Facts]) -> Phase:
     return Phase(
-        definition["name"],
-        int(raw.start[row]),
-        int(raw.end[row]),
-        definition.get("optimizer"),
-        definition.get("loader"),
-        definition.get("iterator"),
-        learning.get(row, False),
+        name=definitions[raw.definition[row]]["name"],
+        start=int(raw.start[row]),
+        end=int(raw.end[row]),
+        optimizer=facts["optimizer"].get(row),
+        loader=facts["loader"].get(row),
+        iterator=facts["iterator"].get(row),
+        learns=facts["training"].get(row, 0) > 0,
+        made=facts["made"].get(row, 0),
+        exhausted=row in facts["exhausted"],
     )
 
 
@@ -105,30 +110,21 @@ def _ancestor(raw: RawSpans, wanted: np.ndarray) -> np.ndarray:
     return found
 
 
-def _kept_parent(raw: RawSpans, keep: np.ndarray) -> np.ndarray:
-    nearest = _ancestor(raw, keep)
-    parent = np.full(len(keep), -1, dtype=np.int64)
-    inside = raw.parent >= 0
-    parent[inside] = nearest[raw.parent[inside]]
-    return parent
-
-
 def _with_loss(raw: RawSpans, definitions: list[dict[str, Any]]) -> RawSpans:
     """Where a program computed its loss outside any module, the time between forward and backward is the loss."""
     names = [d["name"] if d.get("kind") == "phase" else "" for d in definitions]
     loss = names.index("loss") if "loss" in names else -1
     is_phase = np.array([bool(name) for name in names], dtype=bool)[raw.definition]
-    outer = _ancestor(raw, is_phase)
-    top = is_phase & ((raw.parent < 0) | (outer[raw.parent] < 0))
-    rows = np.flatnonzero(top)
-    found = [
-        (before, after)
-        for before, after in zip(rows[:-1].tolist(), rows[1:].tolist(), strict=True)
-        if names[raw.definition[before]] == "forward"
-        and names[raw.definition[after]] == "backward"
-        and raw.parent[before] == raw.parent[after]
-        and raw.start[after] > raw.end[before]
-    ]
+    rows = np.flatnonzero(is_phase & (_around(raw, is_phase) < 0))
+    found = []
+    sequence = [names[which] for which in raw.definition[rows]]
+    for at in [at for at, name in enumerate(sequence[:-1]) if name == "forward"]:
+        before, after = int(rows[at]), int(rows[at + 1])
+        # Gradients are often cleared between the loss and its backward.
+        follows = at + 1 + (sequence[at + 1] == "optimizer" and at + 2 < len(sequence))
+        backward = sequence[follows] == "backward" and raw.parent[before] == raw.parent[rows[follows]]
+        if backward and raw.start[after] > raw.end[before]:
+            found.append((before, after))
     if loss < 0 or not found:
         return raw
     before, after = np.array(found).T
@@ -151,59 +147,77 @@ def _append(raw: RawSpans, **columns: np.ndarray) -> RawSpans:
 
 def _exclusive(
     raw: RawSpans, kind: np.ndarray, metrics: dict[str, np.ndarray], definitions: list[dict[str, Any]]
-) -> tuple[RawSpans, np.ndarray, dict[str, np.ndarray]]:
-    """Cut phases that hold other phases, so that every moment belongs to one phase at most."""
+) -> tuple[RawSpans, np.ndarray, dict[str, np.ndarray], dict[int, int]]:
+    """Cut phases that hold other phases, so that every moment belongs to one phase at most.
+
+    A phase inside a layer (a gradient taken in a module's forward) stays a part of that layer. The last result is the
+    row of the last piece of every phase that was cut.
+    """
     is_phase = kind == "phase"
-    outer = _ancestor(raw, is_phase)
-    around = np.full(len(kind), -1, dtype=np.int64)
-    inside = raw.parent >= 0
-    around[inside] = outer[raw.parent[inside]]
+    around = _around(raw, is_phase)
     nested = np.flatnonzero(is_phase & (around >= 0))
     if not len(nested):
-        return raw, kind, metrics
+        return raw, kind, metrics, {}
+    in_layer = _around(raw, is_phase | (kind == "layer")) != around
     kind = kind.copy()
     metrics = {column: values.copy() for column, values in metrics.items()}
-    end, parent = raw.end.copy(), raw.parent.copy()
     cuts: dict[int, list[int]] = {}
     for row in nested.tolist():
         holder = int(around[row])
-        if definitions[raw.definition[row]]["name"] == definitions[raw.definition[holder]]["name"]:
+        if in_layer[row] or definitions[raw.definition[row]]["name"] == definitions[raw.definition[holder]]["name"]:
             kind[row] = ""
             continue
         cuts.setdefault(holder, []).append(row)
         for column in ADDITIVE:
             if column in metrics:
                 metrics[column][holder] -= metrics[column][row]
+    raw, moved, holders = _cut(raw, cuts)
+    kind = np.concatenate((kind, np.full(len(holders), "phase", dtype=object)))
+    missing = np.full(len(holders), np.nan)
+    return raw, kind, {column: np.concatenate((values, missing)) for column, values in metrics.items()}, moved
+
+
+def _around(raw: RawSpans, wanted: np.ndarray) -> np.ndarray:
+    """For every row the nearest `wanted` row around it; -1 for none."""
+    nearest = _ancestor(raw, wanted)
+    around = np.full(len(wanted), -1, dtype=np.int64)
+    inside = raw.parent >= 0
+    around[inside] = nearest[raw.parent[inside]]
+    return around
+
+
+def _cut(raw: RawSpans, cuts: dict[int, list[int]]) -> tuple[RawSpans, dict[int, int], np.ndarray]:
+    """Shorten every holder to what lies before the first row cut out of it, and append the pieces in between and after.
+
+    Also the row of each holder's last piece, and the holder of each piece.
+    """
+    end, parent = raw.end.copy(), raw.parent.copy()
     pieces: list[tuple[int, int, int]] = []
+    first_row = len(end)
+    own_pieces: dict[int, range] = {}
     for holder, rows in cuts.items():
-        finish = int(raw.end[holder])
         end[holder] = raw.start[rows[0]]
-        starts = [int(raw.end[row]) for row in rows]
-        ends = [*(int(raw.start[row]) for row in rows[1:]), finish]
-        pieces.extend((holder, start, stop) for start, stop in zip(starts, ends, strict=True) if stop > start)
-        for row in rows:
-            parent[row] = raw.parent[holder]
+        parent[rows] = raw.parent[holder]
+        begin = first_row + len(pieces)
+        stops = [*raw.start[rows[1:]].tolist(), int(raw.end[holder])]
+        pieces.extend((holder, start, stop) for start, stop in zip(raw.end[rows].tolist(), stops, strict=True))
+        own_pieces[holder] = range(begin, first_row + len(pieces))
+    for child in np.flatnonzero(np.isin(parent, list(cuts))).tolist():
+        own = own_pieces[int(parent[child])]
+        starts = [pieces[row - first_row][1] for row in own]
+        later = bisect_right(starts, int(raw.start[child]))
+        if later:
+            parent[child] = own[later - 1]
     holders = np.array([holder for holder, _, _ in pieces], dtype=np.int64)
-    first = len(kind)
-    children = np.flatnonzero(np.isin(parent, list(cuts)))
-    for child in children.tolist():
-        for offset, (holder, start, stop) in enumerate(pieces):
-            if parent[child] == holder and start <= raw.start[child] < stop:
-                parent[child] = first + offset
-                break
-    raw = RawSpans(
-        definition=np.concatenate((raw.definition, raw.definition[holders])),
-        start=np.concatenate((raw.start, np.array([start for _, start, _ in pieces], dtype=np.int64))),
-        end=np.concatenate((end, np.array([stop for _, _, stop in pieces], dtype=np.int64))),
-        parent=np.concatenate((parent, raw.parent[holders])),
-        level=np.concatenate((raw.level, raw.level[holders])),
-        value_definition=raw.value_definition,
-        value=raw.value,
-        value_row=raw.value_row,
+    appended = _append(
+        replace(raw, end=end, parent=parent),
+        definition=raw.definition[holders],
+        start=np.array([start for _, start, _ in pieces], dtype=np.int64),
+        end=np.array([stop for _, _, stop in pieces], dtype=np.int64),
+        parent=raw.parent[holders],
+        level=raw.level[holders],
     )
-    kind = np.concatenate((kind, np.full(len(pieces), "phase", dtype=object)))
-    missing = np.full(len(pieces), np.nan)
-    return raw, kind, {column: np.concatenate((values, missing)) for column, values in metrics.items()}
+    return appended, {holder: own[-1] for holder, own in own_pieces.items()}, holders
 
 
 def _announced(

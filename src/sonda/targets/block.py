@@ -36,6 +36,8 @@ class Block:
             raise MissingExtraError("PyTorch", "torch") from None
         self.store = store
         self.directory = directory
+        self._handled = sys.exc_info()[1]
+        """An exception that the program was handling already when the block began."""
         self.name = name
         recorder = Recorder(str(directory))
         self.observer = TorchObserver(recorder, torch, Schedule(count=count))
@@ -47,7 +49,7 @@ class Block:
     def finish(self) -> Run:
         """Stop observing and keep the run: complete, or incomplete when an exception is on its way out."""
         end = perf_counter_ns()
-        failed = sys.exc_info()[0] is not None
+        failed = sys.exc_info()[1] is not self._handled
         after = read_conditions()
         recorder = self.observer.recorder
         finish(self.observer)

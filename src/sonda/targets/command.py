@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from time import perf_counter_ns
+from typing import Any
 
 import msgspec
 
@@ -36,7 +37,7 @@ SIZE_CAP = 256 << 20
 
 @dataclass(frozen=True)
 class Watching:
-    """How a program is observed. Steps `first` up to `last` in detail (0: to the end), for `max_time` seconds (0: all)."""
+    """How a program is observed: steps `first` up to `last` in detail, for `max_time` s; 0 means to the end."""
 
     count: bool = True
     first: int = 0
@@ -48,7 +49,7 @@ class Watching:
 
 
 def parse_steps(text: str) -> tuple[int, int]:
-    """`10:30` -> steps 10 up to 30; `10:` from 10 on; `30` the first 30; '' all. Raises SondaError for anything else."""
+    """`10:30`: steps 10 up to 30; `10:` from 10 on; `30` the first 30; '' all. Raises SondaError for anything else."""
     match = re.fullmatch(r"\s*(?:(\d*):)?(\d*)\s*", text)
     first, last = (int(match[1] or 0), int(match[2] or 0)) if match else (1, 0)
     if not match or (last and first >= last):
@@ -64,7 +65,8 @@ def run_command(
     with store.scratch() as directory:
         before = read_conditions()
         begin = perf_counter_ns()
-        code = _run(command, directory, watching)
+        ending = _run(command, directory, watching)
+        code = ending if ending >= 0 else 128 - ending
         end = perf_counter_ns()
         after = read_conditions()
         say("reading what was observed")
@@ -72,7 +74,7 @@ def run_command(
         threads = assembly.threads or available_threads()
         disturbed = disturbances(before, after, threads) if assembly.processes else []
         failures = sorted(directory.glob("*.failure"))
-        failure = failures[0].read_text(encoding="utf-8").strip().splitlines()[-1] if failures else ""
+        failure = (failures[0].read_text(encoding="utf-8").split("\n")[-2:-1] or ["?"])[0] if failures else ""
     ceilings = {}
     if assembly.processes:
         say("measuring what this machine can do")
@@ -87,7 +89,7 @@ def run_command(
         versions={**versions(), **assembly.versions},
         probes=probe_states(),
         notes=[
-            *_seen(assembly, code, failure),
+            *_seen(assembly, ending, failure),
             *assembly.notes,
             *disturbed,
             *unknown_operations(assembly),
@@ -152,6 +154,7 @@ def _shebang_flags(program: Path) -> str:
 
 
 def _run(command: Sequence[str], directory: Path, watching: Watching) -> int:
+    """Run the program to its end; returns its exit code, or -n where signal n ended it."""
     settings = {
         "directory": str(directory.resolve()),
         "count": watching.count,
@@ -169,8 +172,7 @@ def _run(command: Sequence[str], directory: Path, watching: Watching) -> int:
     except OSError as error:
         raise SondaError(f"cannot start {command[0]!r}: {error.strerror}", "check the command after --") from None
     with _passed_on(child):
-        code = child.wait()
-    return code if code >= 0 else 128 - code
+        return child.wait()
 
 
 @contextmanager
@@ -180,7 +182,11 @@ def _passed_on(child: subprocess.Popen[bytes]) -> Iterator[None]:
     def terminate(number: int, _frame: object) -> None:
         child.send_signal(number)
 
-    handlers = {signal.SIGINT: signal.SIG_IGN, signal.SIGTERM: terminate, signal.SIGHUP: terminate}
+    handlers: dict[signal.Signals, Any] = {
+        signal.SIGINT: signal.SIG_IGN,
+        signal.SIGTERM: terminate,
+        signal.SIGHUP: terminate,
+    }
     try:
         old = {number: signal.signal(number, handler) for number, handler in handlers.items()}
     except ValueError:  # not in the main thread: whoever called has the signals
@@ -193,7 +199,7 @@ def _passed_on(child: subprocess.Popen[bytes]) -> Iterator[None]:
             signal.signal(number, handler)
 
 
-def _seen(assembly: Assembly, code: int, failure: str) -> list[str]:
+def _seen(assembly: Assembly, ending: int, failure: str) -> list[str]:
     notes = []
     if failure:
         notes.append(f"the program ran unobserved: {failure}")
@@ -201,12 +207,17 @@ def _seen(assembly: Assembly, code: int, failure: str) -> list[str]:
         notes.append(
             "nothing was observed: no process of this program imported PyTorch, or its environment hid PYTHONPATH"
         )
-    if code != 0:
-        how = f"was ended by {signal.Signals(code - 128).name}" if code > 128 else f"ended with code {code}"
+    if ending != 0:
+        how = f"was ended by {_signal_name(-ending)}" if ending < 0 else f"ended with code {ending}"
         notes.append(f"the program {how}; this is what was seen until then")
     elif assembly.processes and assembly.truncated:
         notes.append("a process ended before its last half second was written")
     return notes
+
+
+def _signal_name(number: int) -> str:
+    known = {one.value: one.name for one in signal.Signals}
+    return known.get(number, f"signal {number}")
 
 
 def _name(command: Sequence[str]) -> str:

@@ -18,7 +18,6 @@ import msgspec
 from sonda.record.errors import MissingExtraError, SondaError
 from sonda.targets.job import Job
 
-
 PR_SET_PDEATHSIG = 1
 
 

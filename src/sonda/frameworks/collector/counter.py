@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from _thread import get_ident
+import sys
 from contextlib import nullcontext
 from time import perf_counter_ns as now
+from typing import Any
 
 from .formulas import cost
 from .memory import LiveTensors
@@ -12,65 +13,75 @@ from .recorder import Recorder, Stream
 
 
 class Counter:
-    """While `active`, `mode()` is a context in which PyTorch hands every operation to the recorder, once."""
+    """While `active`, `mode(stream)` is a context in which PyTorch hands every operation to the recorder, once.
 
-    def __init__(self, torch, recorder: Recorder) -> None:
+    One thread counts at a time: the one whose stream started it.
+    """
+
+    def __init__(self, torch: Any, recorder: Recorder) -> None:
         self.torch = torch
         self.recorder = recorder
         self.active = False
+        self.stream: Stream | None = None
+        """The stream of the thread that counts."""
         self.memory = LiveTensors()
         self._pass = recorder.define(kind="pass", name="count")
         self._peak = recorder.define(kind="value", quantity="peak_memory", source="counted")
-        self._inside: set = set()
+        self._depth = 0
         self._held: dict = {}
         self._mode_class = _mode_class(torch)
 
-    def start(self, stream: Stream, tensors) -> None:
+    def start(self, stream: Stream, tensors: Any) -> None:
         """Begin counting; `tensors` exist already and belong to the model."""
         self.active = True
+        self.stream = stream
         self.memory = LiveTensors()
         self.memory.adopt(tensors)
         stream.push((self._pass, now()))
 
     def stop(self, stream: Stream) -> None:
         self.active = False
+        self.stream = None
         stream.push((self._pass + 1, now()))
         self.memory = LiveTensors()
 
-    def mode(self):
-        """The context in which operations are seen; does nothing when counting is off or already in it."""
-        if not self.active or get_ident() in self._inside:
+    def mode(self, stream: Stream) -> Any:
+        """The context in which operations are seen; does nothing where this thread does not count, or is in it."""
+        if self.stream is not stream or self._depth:
             return nullcontext()
         return self._mode_class(self)
 
-    def phase_begins(self) -> None:
-        if self.active:
+    def phase_begins(self, stream: Stream) -> None:
+        if self.stream is stream:
             self.memory.reset_peak()
 
     def phase_ends(self, stream: Stream) -> None:
         """Called while the phase is still open."""
-        if self.active:
+        if self.stream is stream:
             stream.push((self._peak, self.memory.peak))
 
-    def forward_begins(self) -> None:
-        if self.active:
+    def forward_begins(self, stream: Stream) -> None:
+        if self.stream is stream:
             self._held = self.memory.held_by_owner()
 
-    def forward_ends(self) -> None:
+    def forward_ends(self, stream: Stream) -> None:
         """What each layer's forward took and still holds is its activations."""
-        if not self.active:
+        if self.stream is not stream:
             return
         held = self.memory.held_by_owner()
-        activations = {
-            owner: size - self._held.get(owner, 0) for owner, size in held.items() if isinstance(owner, int)
-        }
+        activations = {owner: size - self._held.get(owner, 0) for owner, size in held.items() if isinstance(owner, int)}
         self.recorder.state(activations={owner: size for owner, size in activations.items() if size > 0}, at=now())
 
-    def seen(self, func, args: tuple, kwargs: dict, out, begin: int, end: int) -> None:
+    def seen(self, func: Any, args: tuple, kwargs: dict, out: Any, begin: int, end: int) -> None:
         """An operation ran from `begin` to `end`."""
-        stream = self.recorder.stream()
-        name = str(func._overloadpacket)
-        flops, size, known = cost(name, args, kwargs, out)
+        stream = self.stream
+        if stream is None or self.recorder.off:
+            return
+        name = str(getattr(func, "_overloadpacket", func))
+        try:
+            flops, size, known = cost(name, args, kwargs, out)
+        except Exception:  # an operation of somebody else's making, called as no formula expects
+            flops, size, known = None, None, False
         tensors = self._tensors(args)
         code = self.recorder.define(
             kind="op",
@@ -86,7 +97,7 @@ class Counter:
         for tensor in self._tensors(out):
             self.memory.see(tensor, owner)
 
-    def _tensors(self, value) -> list:
+    def _tensors(self, value: Any) -> list:
         if isinstance(value, self.torch.Tensor):
             return [value]
         if isinstance(value, (list, tuple)):
@@ -94,32 +105,50 @@ class Counter:
         return []
 
 
-def _mode_class(torch):
+def _mode_class(torch: Any) -> Any:
     """The mode, made once PyTorch is there."""
     from torch.utils._python_dispatch import TorchDispatchMode
 
+    has_kernel = torch._C._dispatch_has_kernel_for_dispatch_key
+
+    def dispatch(self: Any, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        if isinstance(func, torch._ops.OpOverload) and has_kernel(func.name(), "CompositeImplicitAutograd"):
+            # Under inference_mode a composite operation arrives whole; this is the kernel it would run anyway.
+            with self:
+                return func._op_dk(torch._C.DispatchKey.CompositeImplicitAutograd, *args, **kwargs)
+        begin = now()
+        out = func(*args, **kwargs)
+        self.counter.seen(func, args, kwargs, out, begin, now())
+        return out
+
     class CountingMode(TorchDispatchMode):
+        supports_higher_order_operators = True
+        __torch_dispatch__ = dispatch
+
+        @classmethod
+        def ignore_compile_internals(cls) -> bool:
+            # What is compiled stays compiled: it is seen as the operations that it was compiled to.
+            return True
+
+        @classmethod
+        def _should_skip_dynamo(cls) -> bool:
+            # Would import the compiler into programs that do not use it; see __enter__.
+            return False
+
         def __init__(self, counter: Counter) -> None:
             super().__init__()
             self.counter = counter
 
-        def __enter__(self):
-            self.counter._inside.add(get_ident())
+        def __enter__(self) -> Any:
+            compiler = sys.modules.get("torch._dynamo")
+            if compiler is not None and type(self).__torch_dispatch__ is dispatch:
+                type(self).__torch_dispatch__ = compiler.disable(dispatch)
+            self.counter._depth += 1
             return super().__enter__()
 
-        def __exit__(self, *failure):
-            self.counter._inside.discard(get_ident())
+        def __exit__(self, *failure: Any) -> Any:
+            self.counter._depth -= 1
             return super().__exit__(*failure)
-
-        def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-            kwargs = kwargs or {}
-            if torch._C._dispatch_has_kernel_for_dispatch_key(func.name(), "CompositeImplicitAutograd"):
-                # Under inference_mode a composite operation arrives whole; this is the kernel it would run anyway.
-                with self:
-                    return func._op_dk(torch._C.DispatchKey.CompositeImplicitAutograd, *args, **kwargs)
-            begin = now()
-            out = func(*args, **kwargs)
-            self.counter.seen(func, args, kwargs, out, begin, now())
-            return out
 
     return CountingMode

@@ -11,30 +11,47 @@ number for the innermost span that is open. A record cut short by a crash is ign
 from __future__ import annotations
 
 import atexit
+import io
 import json
 import os
 import struct
+import sys
 import threading
-from _thread import get_ident
+import weakref
 from array import array
 from time import perf_counter_ns
+from typing import Any
 
 MAGIC = b"SONDA1\n"
 HEAD = struct.Struct("<cI")
 FLUSH_EVENTS = 100_000
 FLUSH_NS = 500_000_000
-"""A killed program loses at most what happened since the last flush: half a second, or fifty thousand spans."""
+FIRST_FLUSH_NS = 20_000_000
+"""A killed program loses at most what happened since the last flush: half a second (in its first two seconds a quarter
+of its life), or fifty thousand spans."""
+MANY_STREAMS = 16
+"""Beyond this many, streams of threads that are gone are looked for and dropped."""
+
+
+class _Mine(threading.local):
+    """What belongs to the calling thread, and goes with it."""
+
+    stream: Any = None
 
 
 class Stream:
     """Events of one thread. `push((code, value, ...))` appends pairs in one step, so a flush never splits a pair."""
 
-    __slots__ = ("backward", "detail", "engine", "events", "hooked", "layers", "native", "phases", "push")
+    __slots__ = (
+        "backward", "detail", "engine", "events", "hooked", "ident", "layers", "native", "older", "phases", "push",
+        "schedule",
+    )  # fmt: skip
 
     def __init__(self, detail: bool, engine: bool = False) -> None:
         self.events: list = []
         self.push = self.events.extend
         self.native = threading.get_native_id()
+        self.ident = threading.get_ident()
         self.layers: list = []
         """Codes of the layers whose forward is running, outermost first."""
         self.phases: list = []
@@ -42,9 +59,12 @@ class Stream:
         self.backward = 0
         """Code of the layer whose backward is running, 0 for none."""
         self.hooked: set = set()
-        """Numbers of the autograd nodes that already carry a mark."""
+        """Numbers of the autograd nodes that already carry a mark; `older` holds those before them."""
+        self.older: set = set()
         self.detail = detail
         """Whether layers are recorded, or phases only."""
+        self.schedule: Any = None
+        """What the thread that owns this stream spends its steps on."""
         self.engine = engine
         """Whether this thread belongs to autograd's engine, which runs the backward of another thread's program."""
 
@@ -54,35 +74,41 @@ class Recorder:
 
     def __init__(self, directory: str) -> None:
         self.directory = directory
-        self.streams: dict = {}
+        self.mine = _Mine()
+        self.streams: list = []
         self.detail = True
         self.written = 0
         self.path = ""
-        self._file = None
+        self._file: Any = None
         self._lock = threading.RLock()
         self._pending: list = []
         self._definitions = 0
         self._codes: dict = {}
-        self._flushed = perf_counter_ns()
-        self._process = os.getpid()
-        atexit.register(self.flush)
-        os.register_at_fork(after_in_child=self._forget)
+        self._began = self._flushed = perf_counter_ns()
+        self.off = False
+        """Whether nothing is recorded any more: it was closed, the disk is full, or this is a forked child."""
+        if directory:
+            atexit.register(self.flush)
+            _forget_after_fork(self)
 
     def stream(self, engine: bool = False) -> Stream:
         """The calling thread's stream."""
-        stream = self.streams.get(get_ident())
+        stream = self.mine.stream
         if stream is None:
-            stream = self.streams[get_ident()] = Stream(self.detail, engine)
+            stream = self.mine.stream = Stream(self.detail, engine)
+            self.streams.append(stream)
         return stream
 
-    def set_detail(self, detail: bool) -> None:
-        """Record layers from now on, or phases only, in every thread."""
-        self.detail = detail
-        for stream in list(self.streams.values()):
-            stream.detail = detail
+    def set_detail(self, detail: bool, stream: Stream | None = None) -> None:
+        """Record layers from now on, or phases only: in every thread, or in this one and in those of the engine."""
+        if stream is None:
+            self.detail = detail
+        for one in list(self.streams):
+            if stream is None or one is stream or one.engine:
+                one.detail = detail
 
     def define(self, **fields: object) -> int:
-        """Define something that has spans or values; returns the code that begins it. The same fields, the same code."""
+        """Define something that has spans or values; returns the code that begins it: for the same fields the same."""
         key = json.dumps(fields, sort_keys=True, default=str)
         with self._lock:
             code = self._codes.get(key)
@@ -100,38 +126,55 @@ class Recorder:
 
     def breathe(self, stream: Stream) -> None:
         """Called at the end of a phase: flush when enough has gathered or enough time has passed."""
-        if len(stream.events) > FLUSH_EVENTS or perf_counter_ns() - self._flushed > FLUSH_NS:
+        time = perf_counter_ns()
+        pause = min(FLUSH_NS, max(FIRST_FLUSH_NS, (time - self._began) >> 2))
+        if len(stream.events) > FLUSH_EVENTS or time - self._flushed > pause:
             self.flush()
 
     def flush(self) -> None:
         """Append everything gathered so far. A full disk ends the recording, never the program."""
         with self._lock:
-            if self._process != os.getpid() or not self.directory:
+            if self.off or not self.directory:
                 return
             self._flushed = perf_counter_ns()
             blocks = []
-            pending, self._pending = self._pending, []
-            for fact in pending:
-                blocks.append((b"D", json.dumps(fact, default=str).encode()))
-            for stream in list(self.streams.values()):
+            for stream in list(self.streams):
                 count = len(stream.events)
                 if count:
                     block = array("q", stream.events[:count])
                     del stream.events[:count]
                     blocks.append((b"E", struct.pack("<q", stream.native) + block.tobytes()))
+            # Definitions are taken after the events that use them and written before: what is in the file is defined.
+            pending, self._pending = self._pending, []
+            facts = [(b"D", json.dumps(fact, default=str).encode()) for fact in pending]
             try:
-                self._append(blocks)
+                self._append(facts + blocks)
             except OSError:
-                self.directory = ""
+                self.give_up()
+            if len(self.streams) > MANY_STREAMS:
+                alive = sys._current_frames()
+                self.streams[:] = [one for one in self.streams if one.events or one.engine or one.ident in alive]
+
+    def give_up(self) -> None:
+        """Record nothing any more, and hold nothing."""
+        self.off = True
+        self.set_detail(False)
+        for stream in self.streams:
+            stream.events.clear()
+        self._pending.clear()
 
     def _append(self, blocks: list) -> None:
+        data = b"".join(HEAD.pack(kind, len(payload)) + payload for kind, payload in blocks)
         if self._file is None:
-            self.path = os.path.join(self.directory, f"{self._process}.events")
-            self._file = open(self.path, "ab", buffering=0)
-            self._file.write(MAGIC)
-        data = b"".join(part for kind, payload in blocks for part in (HEAD.pack(kind, len(payload)), payload))
-        self._file.write(data)
-        self.written += len(data)
+            self.path = os.path.join(self.directory, f"{os.getpid()}.events")
+            # Stays open until the end.
+            self._file = io.FileIO(self.path, "a")
+            data = MAGIC + data
+        left = memoryview(data)
+        while left:
+            count = self._file.write(left) or 0
+            self.written += count
+            left = left[count:]
 
     def close(self) -> None:
         """Write what is left and close the file."""
@@ -141,11 +184,23 @@ class Recorder:
             if self._file is not None:
                 self._file.close()
                 self._file = None
-            self.directory = ""
+            self.give_up()
 
-    def _forget(self) -> None:
-        # A forked child (a DataLoader worker) holds copies of events that its parent will write.
-        self.directory = ""
-        self.detail = False
-        self.streams.clear()
+    def forget(self) -> None:
+        """In a forked child (a DataLoader worker): what it holds are copies of events that its parent will write."""
         self._lock = threading.RLock()
+        self.mine.stream = None
+        self.streams = []
+        self.give_up()
+
+
+def _forget_after_fork(recorder: Recorder) -> None:
+    """What is registered here stays for the life of the process, so it must not hold the recorder."""
+    reference = weakref.ref(recorder)
+
+    def after() -> None:
+        alive = reference()
+        if alive is not None:
+            alive.forget()
+
+    os.register_at_fork(after_in_child=after)

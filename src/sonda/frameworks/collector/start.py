@@ -6,12 +6,12 @@ Nothing here may disturb the program: a failure is written beside the events and
 from __future__ import annotations
 
 import atexit
-import importlib.util
 import json
 import os
 import sys
 import traceback
 from time import perf_counter_ns as now
+from typing import Any
 
 VARIABLE = "SONDA_COLLECT"
 """Environment variable that holds the settings, as JSON."""
@@ -29,37 +29,44 @@ class _Waiter:
     def __init__(self, settings: dict) -> None:
         self.settings = settings
 
-    def find_spec(self, name: str, path=None, target=None):
+    def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:
         if name != "torch":
             return None
-        sys.meta_path.remove(self)
-        spec = importlib.util.find_spec(name)
-        if spec is None or spec.loader is None:
-            return spec
-        spec.loader = _Loader(spec.loader, self.settings)
-        return spec
+        # Programs ask where PyTorch is without importing it, so this finder stays until it is imported.
+        for finder in sys.meta_path:
+            spec: Any = finder.find_spec(name, path, target) if finder is not self else None
+            if spec is not None:
+                if spec.loader is not None:
+                    spec.loader = _Loader(spec.loader, self)
+                return spec
+        return None
 
 
 class _Loader:
     """Loads as the loader it stands before, then begins to observe."""
 
-    def __init__(self, loader, settings: dict) -> None:
+    def __init__(self, loader: Any, waiter: _Waiter) -> None:
         self.loader = loader
-        self.settings = settings
+        self.waiter = waiter
 
-    def create_module(self, spec):
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.loader, name)
+
+    def create_module(self, spec: Any) -> Any:
         return self.loader.create_module(spec)
 
-    def exec_module(self, module) -> None:
+    def exec_module(self, module: Any) -> None:
         module.__loader__ = module.__spec__.loader = self.loader
         self.loader.exec_module(module)
-        try:
-            observe(module, self.settings)
-        except Exception:
-            report_failure(self.settings["directory"])
+        if self.waiter in sys.meta_path:
+            sys.meta_path.remove(self.waiter)
+            try:
+                observe(module, self.waiter.settings)
+            except Exception:
+                report_failure(self.waiter.settings["directory"])
 
 
-def observe(torch, settings: dict) -> None:
+def observe(torch: Any, settings: dict) -> None:
     """Observe this process until it ends."""
     from .recorder import Recorder
     from .schedule import Schedule
@@ -77,26 +84,49 @@ def observe(torch, settings: dict) -> None:
     state_versions(recorder, torch)
     observer.install()
     atexit.register(finish, observer)
+    _finish_before_hard_exit(observer)
 
 
-def state_versions(recorder, torch) -> None:
+def _finish_before_hard_exit(observer: Any) -> None:
+    """`os._exit` runs nothing that was registered for the end; in a forked child there is nothing to write."""
+    leave = os._exit
+
+    def _exit(status: Any) -> None:
+        if not observer.recorder.off:
+            finish(observer)
+            observer.recorder.flush()
+        leave(status)
+
+    os._exit = _exit  # type: ignore[assignment]
+
+
+def state_versions(recorder: Any, torch: Any) -> None:
     """State which process this is and what it runs on."""
     recorder.state(
         process=os.getpid(),
-        rank=int(os.environ.get("RANK", "0") or 0),
+        rank=_rank(),
         versions={"python": sys.version.split()[0], "torch": str(torch.__version__)},
         threads=torch.get_num_threads(),
     )
 
 
-def finish(observer) -> None:
+def _rank() -> int:
+    """Which of the processes that train together this is; a program may say so after PyTorch is imported."""
+    text = os.environ.get("RANK", "")
+    return int(text) if text.isdigit() else 0
+
+
+def finish(observer: Any) -> None:
     """State what only the end knows: the threads used, what observing cost, what was left out."""
+    from .torch_layers import layer_cost
+
     recorder = observer.recorder
     try:
         if recorder.written or recorder.streams:
             recorder.state(
+                rank=_rank(),
                 threads=observer.torch.get_num_threads(),
-                span_ns=observer.cost(),
+                span_ns=layer_cost(observer.torch),
                 notes=observer.schedule.notes,
                 finished=True,
             )

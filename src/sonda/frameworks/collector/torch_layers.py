@@ -2,50 +2,107 @@
 
 Forward: a wrapped `Module.__call__`. Backward: a pre-hook on the autograd node that made a module's output tells when
 backward reaches the module. The engine runs the nodes of one device in one sequence, so a layer's backward lasts until
-the next mark. A mark on a module's *input* node gives what lies between two modules to the module around them. The
-hooks return nothing and look at nothing, so gradients are what they would have been.
+the next mark. A mark on a module's *input* node gives what lies between two modules to the module around them, or to
+none where there is none. The hooks return nothing and look at nothing, so gradients are what they would have been.
 """
 
 from __future__ import annotations
 
+import sys
 import weakref
-from _thread import get_ident
 from time import perf_counter_ns as now
+from typing import Any
 
+from .identity import ByIdentity
 from .recorder import Recorder, Stream
+from .torch_values import tensors_in
 
-MOST_MARKS = 200_000
-"""Node numbers kept to avoid marking a node twice; forgotten beyond this, as in a long evaluation with gradients on."""
+COST_CALLS = 2_000
+MOST_MARKS = 50_000
+"""Node numbers kept to avoid marking a node twice: between this many and twice as many of the newest."""
+
+
+COMPILER = ("torch/_dynamo/", "torch/_inductor/", "torch/_functorch/_aot_autograd/")
+"""Where the code lies that runs what was compiled."""
 
 
 class Layers:
     """Defines modules as layers, and records their forward and backward."""
 
-    def __init__(self, recorder: Recorder, torch) -> None:
+    def __init__(self, recorder: Recorder, torch: Any) -> None:
         self.recorder = recorder
         self.torch = torch
         self.codes: dict = {}
         """Code of a module's forward, by the module's identity."""
         self.backward_codes: dict = {}
         self._guards: dict = {}
-        self._marks: dict = {}
+        self._modules: dict = {}
+        """A weak reference to the module last defined under a code."""
+        self._marks: dict = {0: self._make_mark(0)}
         self._roots = 0
+        self._free_roots: dict = {}
+        """Numbers of outermost modules that are gone, by what they were made of."""
+        self._unlisted: dict = {}
+        """Weak references to the unlisted modules of a caller, by their class."""
+        self._artefacts = ByIdentity()
 
     # ---- defining ---------------------------------------------------------------------------------------------
 
-    def define_root(self, module) -> int:
-        """Define an outermost module and all that it lists."""
-        self._roots += 1
-        name = type(module).__name__
-        for path, child in module.named_modules(remove_duplicate=False):
-            self._define(child, path=path, root=self._roots, root_name=name)
+    def define_root(self, module: Any) -> int:
+        """Define an outermost module and all that it lists. One like another that is gone takes its place.
+
+        Returns 0 for what a compiler made: that is no layer.
+        """
+        if self._made_by_compiler(module):
+            return 0
+        listed = list(module.named_modules())
+        made_of = tuple((path, type(child).__name__) for path, child in listed)
+        free = self._free_roots.setdefault(made_of, [])
+        if free:
+            root = free.pop()
+        else:
+            self._roots += 1
+            root = self._roots
+        weakref.finalize(module, free.append, root).atexit = False
+        for path, child in listed:
+            self._define(child, path=path, root=root, root_name=type(module).__name__)
         return self.codes[id(module)]
 
-    def define_unlisted(self, module, inside: int) -> int:
-        """Define a module that its caller does not list: made on the way, or kept in a plain list."""
-        return self._define(module, path=type(module).__name__, inside=inside // 2)
+    def define_inner(self, module: Any, inside: int) -> int:
+        """Define a module that was not there when its root was defined: added since, made on the way, or unlisted.
 
-    def _define(self, module, **place) -> int:
+        Returns 0 for what a compiler made: that is no layer.
+        """
+        if self._made_by_compiler(module):
+            return 0
+        reference = self._modules.get(inside)
+        caller = reference() if reference is not None else None
+        path = _place(self.torch, caller, module) if caller is not None else ""
+        return self._define(module, path=path or self._unlisted_name(module, inside), inside=inside // 2)
+
+    def _unlisted_name(self, module: Any, inside: int) -> str:
+        """The module's class, numbered where others of that class are still there: `Linear`, `Linear#2`."""
+        name = type(module).__name__
+        others = self._unlisted.setdefault((inside, name), [])
+        number = next((at for at, other in enumerate(others) if other() is None), len(others))
+        others[number : number + 1] = [weakref.ref(module)]
+        return f"{name}#{number + 1}" if number else name
+
+    def _made_by_compiler(self, module: Any) -> bool:
+        """Whether this is a graph that torch.compile runs: the compiled module or function is the layer."""
+        graph = getattr(sys.modules.get("torch.fx"), "GraphModule", None)
+        if graph is None or not isinstance(module, graph):
+            return False
+        made = self._artefacts.get(module)
+        if made is None:
+            frame: Any = sys._getframe()
+            while frame is not None and not any(part in frame.f_code.co_filename for part in COMPILER):
+                frame = frame.f_back
+            made = frame is not None
+            self._artefacts.set(module, made)
+        return made
+
+    def _define(self, module: Any, **place: Any) -> int:
         key = id(module)
         code = self.codes.get(key)
         if code is None:
@@ -53,7 +110,7 @@ class Layers:
             code = self.recorder.define(**layer, direction="forward")
             self.backward_codes[code] = self.recorder.define(**layer, direction="backward")
             # An identity may be used again once its module is gone; the weak reference also keeps it from staying.
-            self._guards[key] = weakref.ref(module, lambda _: self._forget(key))
+            self._guards[key] = self._modules[code] = weakref.ref(module, lambda _: self._forget(key))
             self.codes[key] = code
         return code
 
@@ -64,34 +121,46 @@ class Layers:
     def clear(self) -> None:
         self.codes.clear()
         self._guards.clear()
+        self._modules.clear()
 
     # ---- forward ----------------------------------------------------------------------------------------------
 
-    def wrap(self, original, outermost):
+    def wrap(self, original: Any, outermost: Any) -> Any:
         """`Module.__call__` that records; `outermost(module, args, kwargs)` handles a module no other module called."""
-        codes = self.codes
-        streams = self.recorder.streams
+        code_of = self.codes.get
+        mine = self.recorder.mine
         grad_enabled = self.torch.is_grad_enabled
+        compiling = self.torch.compiler.is_compiling
         tensor_type = self.torch.Tensor
+        # What the original does where a module is not compiled, without its cost; another's patch is called as it is.
+        plain = original is self.torch.nn.Module._wrapped_call_impl
         layers = self
 
-        def __call__(self, *args, **kwargs):  # noqa: N807
-            stream = streams.get(get_ident())
+        def __call__(self: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: N807
+            # A compiler that traces this function finds nothing but the original call in it.
+            if compiling():
+                return original(self, *args, **kwargs)
+            stream = mine.stream
             if stream is None or not stream.layers:
                 return outermost(self, args, kwargs)
             if not stream.detail:
                 return original(self, *args, **kwargs)
-            code = codes.get(id(self))
+            code = code_of(id(self))
             if code is None:
-                code = layers.define_unlisted(self, stream.layers[-1])
+                code = layers.define_inner(self, stream.layers[-1])
+                if not code:
+                    return original(self, *args, **kwargs)
+            stack = stream.layers
             learns = grad_enabled()
             if learns and args and type(args[0]) is tensor_type and args[0].grad_fn is not None:
-                layers.mark(args[0], stream, stream.layers[-1])
-            stack = stream.layers
+                layers.mark(args[0], stream, stack[-1])
             stack.append(code)
             stream.push((code, now()))
             try:
-                result = original(self, *args, **kwargs)
+                if plain and self._compiled_call_impl is None:
+                    result = self._call_impl(*args, **kwargs)
+                else:
+                    result = original(self, *args, **kwargs)
             finally:
                 stream.push((code + 1, now()))
                 stack.pop()
@@ -107,46 +176,41 @@ class Layers:
 
     # ---- backward ---------------------------------------------------------------------------------------------
 
-    def mark(self, tensor, stream: Stream, code: int) -> None:
-        """Have backward announce layer `code` when it reaches the node that made this tensor."""
+    def mark(self, tensor: Any, stream: Stream, code: int) -> None:
+        """Have backward announce layer `code` (0: none) when it reaches the node that made this tensor."""
         node = tensor.grad_fn
         number = node._sequence_nr()
-        if number in stream.hooked:
+        if number in stream.hooked or number in stream.older:
             return
         if len(stream.hooked) > MOST_MARKS:
-            stream.hooked.clear()
+            stream.older, stream.hooked = stream.hooked, set()
         stream.hooked.add(number)
         mark = self._marks.get(code)
         if mark is None:
             mark = self._marks[code] = self._make_mark(self.backward_codes[code])
         node.register_prehook(mark)
 
-    def mark_all(self, result, stream: Stream, code: int) -> None:
-        """Mark every tensor in a module's result."""
-        if isinstance(result, self.torch.Tensor):
-            if result.grad_fn is not None:
-                self.mark(result, stream, code)
-        elif isinstance(result, (tuple, list)):
-            for item in result:
-                self.mark_all(item, stream, code)
-        elif isinstance(result, dict):
-            for item in result.values():
-                self.mark_all(item, stream, code)
+    def mark_all(self, value: Any, stream: Stream, code: int) -> None:
+        """Mark every tensor in a module's result or arguments, however they are nested."""
+        for tensor in tensors_in(self.torch, value):
+            with self.torch._C.DisableTorchFunctionSubclass():  # a subclass must not see us look
+                if tensor.grad_fn is not None:
+                    self.mark(tensor, stream, code)
 
-    def _make_mark(self, code: int):
+    def _make_mark(self, code: int) -> Any:
         recorder = self.recorder
-        streams = recorder.streams
+        mine = recorder.mine
 
-        def mark(_gradients) -> None:
-            stream = streams.get(get_ident())
+        def mark(_gradients: Any) -> None:
+            stream = mine.stream
             if stream is None:
                 stream = recorder.stream(engine=True)
             if not stream.detail or not (stream.phases or stream.engine):
                 return
             time = now()
             if stream.backward:
-                stream.push((stream.backward + 1, time, code, time))
-            else:
+                stream.push((stream.backward + 1, time))
+            if code:
                 stream.push((code, time))
             stream.backward = code
 
@@ -159,10 +223,43 @@ class Layers:
 
     def end_backward(self, stream: Stream, outer: int) -> None:
         time = now()
-        for other in list(self.recorder.streams.values()):
+        for other in list(self.recorder.streams):
             if (other is stream or other.engine) and other.backward:
                 other.push((other.backward + 1, time))
                 other.backward = 0
         stream.backward = outer
-        if not outer:
-            stream.hooked.clear()
+
+
+def _place(torch: Any, caller: Any, module: Any, prefix: str = "") -> str:
+    """The name under which its caller lists a module, lists and dictionaries of modules included; '' if it does not."""
+    for name, child in caller._modules.items():
+        if child is module:
+            return prefix + name
+        if isinstance(child, (torch.nn.ModuleList, torch.nn.ModuleDict)):
+            found = _place(torch, child, module, f"{prefix}{name}.")
+            if found:
+                return found
+    return ""
+
+
+def layer_cost(torch: Any) -> float:
+    """What recording one layer's forward costs, ns: a call with and without, on this machine, now."""
+    recorder = Recorder("")
+    layers = Layers(recorder, torch)
+    module = torch.nn.Identity()
+    stream = recorder.stream()
+    stream.layers.append(layers.define_root(module))
+
+    def bare(_module: Any, *args: Any, **_kwargs: Any) -> Any:
+        return args[0]
+
+    recorded = layers.wrap(bare, bare)
+    best = [1 << 62, 1 << 62]
+    for _ in range(5):
+        for which, function in enumerate((bare, recorded)):
+            begin = now()
+            for _ in range(COST_CALLS):
+                function(module, None)
+            best[which] = min(best[which], now() - begin)
+            stream.events.clear()
+    return (best[1] - best[0]) / COST_CALLS

@@ -7,24 +7,27 @@ called), loss (such a module that is a loss), backward, optimizer (step, zero_gr
 from __future__ import annotations
 
 import itertools
+import sys
 import weakref
-from _thread import get_ident
 from contextlib import contextmanager
 from time import perf_counter_ns as now
+from types import CodeType
+from typing import Any
 
 from .counter import Counter
+from .identity import ByIdentity
 from .phases import Phases
 from .recorder import Recorder, Stream
 from .schedule import Schedule
+from .torch_data import DataPhases
 from .torch_layers import Layers
-
-COST_CALLS = 2_000
+from .torch_values import has_graph, is_loss, shapes_of
 
 
 class TorchObserver:
     """Patches PyTorch on `install`; `remove` puts everything back."""
 
-    def __init__(self, recorder: Recorder, torch, schedule: Schedule) -> None:
+    def __init__(self, recorder: Recorder, torch: Any, schedule: Schedule) -> None:
         self.recorder = recorder
         self.torch = torch
         self.schedule = schedule
@@ -32,14 +35,23 @@ class TorchObserver:
         self.layers = Layers(recorder, torch)
         self.counter = Counter(torch, recorder)
         self._on = False
+        self._led = False
+        """Whether a thread goes by `schedule` already; others have one like it."""
         self._undo: list = []
-        self._numbers: weakref.WeakKeyDictionary = weakref.WeakKeyDictionary()
-        self._step_codes: dict = {}
-        self._next_number = itertools.count()
-        self._next_iterator = itertools.count()
-        self._fetching: weakref.WeakKeyDictionary = weakref.WeakKeyDictionary()
-        self._shape = recorder.define(kind="value", quantity="shape", source="counted")
-        self._training = recorder.define(kind="value", quantity="training", source="counted")
+        self._model: Any = None
+        """A weak reference to the module whose forward was the last."""
+        self._number = itertools.count()
+        self._optimizers = ByIdentity()
+        """The number of each optimizer and when it was made, ns; 0 for one made before observing began."""
+        constants = torch.optim.Optimizer.profile_hook_step.__code__.co_consts
+        self._step_frames = {constant for constant in constants if isinstance(constant, CodeType)}
+        """What is on the Python stack while an optimizer steps."""
+        define = recorder.define
+        self._data = DataPhases(recorder, self.phase, self._begin_fetch)
+        self._step = define(kind="phase", name="optimizer", step=True)
+        self._scaled = define(kind="phase", name="optimizer", step=True, scaled=True)
+        names = ("shape", "training", "optimizer", "made")
+        self._values = {name: define(kind="value", quantity=name, source="counted") for name in names}
 
     # ---- installing -------------------------------------------------------------------------------------------
 
@@ -54,13 +66,14 @@ class TorchObserver:
         self._replace(torch.nn.Module, "__call__", lambda original: self.layers.wrap(original, self._outermost))
         self._replace(torch.nn.Module, "zero_grad", self._optimizer_phase)
         self._replace(torch.optim.Optimizer, "zero_grad", self._optimizer_phase)
+        self._replace(torch.optim.Optimizer, "__init__", self._optimizer_made)
         self._replace(torch.amp.GradScaler, "unscale_", self._optimizer_phase)
         self._replace(torch.amp.GradScaler, "update", self._optimizer_phase)
         self._replace(torch.amp.GradScaler, "step", self._scaler_step)
         self._replace(torch.autograd, "backward", self._backward)
         self._replace(torch.autograd, "grad", self._backward)
-        self._replace(dataloader.DataLoader, "__iter__", self._loader_iter)
-        self._replace(dataloader._BaseDataLoaderIter, "__next__", self._loader_next)
+        self._replace(dataloader.DataLoader, "__iter__", self._data.wrap_iter)
+        self._replace(dataloader._BaseDataLoaderIter, "__next__", self._data.wrap_next)
         if torch.version.cuda or torch.version.hip:
             for name in ("to", "cuda", "cpu"):
                 self._replace(torch.Tensor, name, self._transfer)
@@ -76,7 +89,7 @@ class TorchObserver:
         self.layers.clear()
         self.phases.close()
 
-    def _replace(self, owner, name: str, make) -> None:
+    def _replace(self, owner: Any, name: str, make: Any) -> None:
         inherited = name not in vars(owner)
         original = getattr(owner, name)
         wrapper = make(original)
@@ -86,45 +99,29 @@ class TorchObserver:
         setattr(owner, name, wrapper)
         self._undo.append(lambda: delattr(owner, name) if inherited else setattr(owner, name, original))
 
-    def _stream(self):
+    def _stream(self) -> Any:
         """This thread's stream, or None when nothing is to be recorded."""
-        if not self._on or self.schedule.over or self.torch.compiler.is_compiling():
+        if not self._on or self.recorder.off or self.torch.compiler.is_compiling():
             return None
-        return self.recorder.streams.get(get_ident()) or self.recorder.stream()
-
-    def cost(self) -> float:
-        """What recording one layer costs, ns: the same module called with and without, on this machine, now."""
-        stream = self._stream()
-        if stream is None:
-            return 0.0
-        kept = len(stream.events)
-        identity = self.torch.nn.Identity()
-        recorded = self.torch.nn.Module.__call__
-        code = self.layers.define_unlisted(identity, 0)
-        stream.layers.append(code)
-        best = [1 << 62, 1 << 62]
-        for _ in range(5):
-            for which, function in enumerate((self._module_call, recorded)):
-                begin = now()
-                for _ in range(COST_CALLS):
-                    function(identity, None)
-                best[which] = min(best[which], now() - begin)
-        stream.layers.pop()
-        del stream.events[kept:]
-        return (best[1] - best[0]) / COST_CALLS
+        stream = self.recorder.mine.stream
+        if stream is None or stream.schedule is None:
+            stream = self.recorder.stream()
+            stream.schedule = self.schedule.fresh() if self._led else self.schedule
+            self._led = True
+        return None if stream.schedule.over else stream
 
     # ---- phases -----------------------------------------------------------------------------------------------
 
     def _open(self, stream: Stream, code: int) -> None:
         """Open a phase, in which operations are seen when this step is counted."""
-        self.counter.phase_begins()
-        mode = self.counter.mode()
+        self.counter.phase_begins(stream)
+        mode = self.counter.mode(stream)
         mode.__enter__()
         self.phases.begin(stream, code, mode)
 
     def _close(self, stream: Stream, code: int) -> None:
         """Close this phase, and what an exception left open inside it."""
-        while True:
+        while stream.phases:
             opened, mode, _ = stream.phases[-1]
             mode.__exit__(None, None, None)
             self.counter.phase_ends(stream)
@@ -133,19 +130,19 @@ class TorchObserver:
                 return
 
     @contextmanager
-    def phase(self, stream: Stream, code: int):
+    def phase(self, stream: Stream, code: int) -> Any:
         self._open(stream, code)
         try:
             yield
         finally:
             self._close(stream, code)
 
-    def announced(self, name: str):
+    def announced(self, name: str) -> Any:
         """A phase that the program itself announces, such as prefill."""
         return self.phase(self.recorder.stream(), self.recorder.define(kind="phase", name=name))
 
     @contextmanager
-    def span(self, kind: str, name: str):
+    def span(self, kind: str, name: str) -> Any:
         """Any other span that the program itself announces: a step, a pass."""
         stream = self.recorder.stream()
         code = self.recorder.define(kind=kind, name=name)
@@ -156,7 +153,7 @@ class TorchObserver:
             stream.push((code + 1, now()))
 
     @contextmanager
-    def counted(self, tensors):
+    def counted(self, tensors: Any) -> Any:
         """Count everything in this block; `tensors` exist already."""
         stream = self.recorder.stream()
         self.counter.start(stream, tensors)
@@ -165,11 +162,13 @@ class TorchObserver:
         finally:
             self.counter.stop(stream)
 
-    def _optimizer_phase(self, original):
+    def _optimizer_phase(self, original: Any) -> Any:
         code = self.phases.codes["optimizer"]
 
-        def wrapper(*args, **kwargs):
+        def wrapper(*args: Any, **kwargs: Any) -> Any:
             stream = self._stream()
+            if stream is not None:
+                self._close_abandoned(stream)
             if stream is None or stream.layers or _inside(stream, code):
                 return original(*args, **kwargs)
             with self.phase(stream, code):
@@ -179,32 +178,43 @@ class TorchObserver:
 
     # ---- forward ----------------------------------------------------------------------------------------------
 
-    def _outermost(self, module, args: tuple, kwargs: dict):
+    def _outermost(self, module: Any, args: tuple, kwargs: dict) -> Any:
         """A module that no other module called: a forward or a loss, or a part of a phase that is open already."""
         stream = self._stream()
         if stream is None:
             return self._module_call(module, *args, **kwargs)
+        self._close_abandoned(stream)
         code = self.layers.codes.get(id(module))
         if code is None:
             code = self.layers.define_root(module)
-        if stream.phases and not _inside(stream, self.phases.codes["optimizer"]):
+            if not code:
+                return self._module_call(module, *args, **kwargs)
+        if stream.phases and stream.phases[-1][0] != self._step:
             return self._recorded(stream, code, module, args, kwargs)
-        if _is_loss(self.torch, module):
+        if is_loss(self.torch, module):
             with self.phase(stream, self.phases.codes["loss"]):
                 return self._recorded(stream, code, module, args, kwargs)
         learns = self.torch.is_grad_enabled()
-        shape = self.schedule.forward((code, _shape(self.torch, args, kwargs), module.training, learns), learns)
+        training = bool(module.training)
+        schedule = stream.schedule
+        self._model = weakref.ref(module)
+        shape = schedule.forward((code, shapes_of(self.torch, args, kwargs), training, learns), learns, training)
         self._follow_schedule(stream, module)
-        self.counter.forward_begins()
+        if learns and stream.detail:
+            # What made the input is no part of this module.
+            self.layers.mark_all((args, kwargs), stream, 0)
+        self.counter.forward_begins(stream)
         with self.phase(stream, self.phases.codes["forward"]):
             result = self._recorded(stream, code, module, args, kwargs)
-            stream.push((self._shape, shape, self._training, int(module.training and learns)))
-            self.counter.forward_ends()
-        self.schedule.forward_ended(learns, now(), self.recorder.written)
+            values = self._values
+            stream.push((values["shape"], shape, values["training"], int(training and learns)))
+            self.counter.forward_ends(stream)
+        learns = learns and has_graph(self.torch, result)
+        schedule.forward_ended(learns, now(), self.recorder.written)
         self._follow_schedule(stream, module)
         return result
 
-    def _recorded(self, stream: Stream, code: int, module, args: tuple, kwargs: dict):
+    def _recorded(self, stream: Stream, code: int, module: Any, args: tuple, kwargs: dict) -> Any:
         if not stream.detail:
             stream.layers.append(code)
             try:
@@ -222,27 +232,31 @@ class TorchObserver:
             self.layers.mark_all(result, stream, code)
         return result
 
-    def _follow_schedule(self, stream: Stream, module=None) -> None:
-        """Do what the schedule says about counting and detail, at a moment when nothing is open."""
-        if self.schedule.count and self.schedule.counting != self.counter.active:
-            if self.counter.active:
+    def _follow_schedule(self, stream: Stream, module: Any = None) -> None:
+        """Do what the schedule says about counting and detail, unless a phase is open."""
+        if stream.phases:
+            return
+        schedule = stream.schedule
+        if schedule.count and schedule.counting != (self.counter.stream is stream):
+            if self.counter.stream is stream:
                 self.counter.stop(stream)
-            elif module is not None:
+            elif not self.counter.active and module is not None:
                 held = [*module.parameters(), *module.buffers()]
                 self.counter.start(stream, [*held, *(tensor.grad for tensor in held if tensor.grad is not None)])
-        if self.schedule.detail != self.recorder.detail:
-            self.recorder.set_detail(self.schedule.detail)
+        if schedule.detail != stream.detail:
+            self.recorder.set_detail(schedule.detail, stream)
 
     # ---- backward and optimizer -------------------------------------------------------------------------------
 
-    def _backward(self, original):
+    def _backward(self, original: Any) -> Any:
         code = self.phases.codes["backward"]
 
-        def wrapper(*args, **kwargs):
+        def wrapper(*args: Any, **kwargs: Any) -> Any:
             stream = self._stream()
             if stream is None:
                 return original(*args, **kwargs)
-            self.schedule.backward()
+            self._close_abandoned(stream)
+            stream.schedule.backward()
             outer = self.layers.begin_backward(stream)
             # Layers that called for a gradient in their forward are not the ones whose backward runs.
             calling, stream.layers = stream.layers, []
@@ -260,46 +274,71 @@ class TorchObserver:
 
         return wrapper
 
-    def _number(self, thing) -> int:
-        """Optimizers and loaders by the order in which they were first seen."""
-        number = self._numbers.get(thing)
-        if number is None:
-            number = self._numbers[thing] = next(self._next_number)
-        return number
+    def _optimizer_made(self, original: Any) -> Any:
+        def wrapper(optimizer: Any, *args: Any, **kwargs: Any) -> Any:
+            self._optimizers.set(optimizer, (next(self._number), now()))
+            return original(optimizer, *args, **kwargs)
 
-    def _step_code(self, optimizer, scaled: bool = False) -> int:
-        key = (self._number(optimizer), scaled)
-        code = self._step_codes.get(key)
-        if code is None:
-            code = self.recorder.define(kind="phase", name="optimizer", optimizer=key[0], scaled=scaled)
-            self._step_codes[key] = code
-        return code
+        return wrapper
 
-    def _step_begins(self, optimizer, _args, _kwargs) -> None:
+    def _begin_step(self, stream: Stream, code: int, optimizer: Any) -> None:
+        if self._optimizers.get(optimizer) is None:
+            self._optimizers.set(optimizer, (next(self._number), 0))
+        number, made = self._optimizers.get(optimizer)
+        self._open(stream, code)
+        stream.push((self._values["optimizer"], number, self._values["made"], made))
+
+    def _step_begins(self, optimizer: Any, _args: Any, _kwargs: Any) -> None:
         stream = self._stream()
+        if stream is None:
+            return
+        self._close_abandoned(stream, beginning=1)
+        # An optimizer that calls forward itself is counted from its own beginning.
+        self._follow_schedule(stream, self._model() if self._model else None)
         # Inside a GradScaler's step the scaler's phase speaks for both.
-        if stream is not None and not _inside(stream, self._step_code(optimizer, scaled=True)):
-            self._open(stream, self._step_code(optimizer))
+        if not _inside(stream, self._scaled):
+            self._begin_step(stream, self._step, optimizer)
 
-    def _step_ends(self, optimizer, _args, _kwargs) -> None:
+    def _step_ends(self, optimizer: Any, _args: Any, _kwargs: Any) -> None:
         stream = self._stream()
-        code = self._step_code(optimizer)
-        if stream is not None and _inside(stream, code):
-            self._close(stream, code)
+        if stream is not None and _inside(stream, self._step):
+            self._close(stream, self._step)
             self._stepped(stream, optimizer)
 
-    def _stepped(self, stream: Stream, optimizer) -> None:
-        self.schedule.stepped(self._number(optimizer), now(), self.recorder.written)
-        if not stream.phases:
-            self._follow_schedule(stream)
+    def _close_abandoned(self, stream: Stream, beginning: int = 0) -> None:
+        """Close phases of optimizers whose step an exception ended: PyTorch does not call their second hook then.
 
-    def _scaler_step(self, original):
-        def wrapper(scaler, optimizer, *args, **kwargs):
+        `beginning` is 1 when called for a step that has no phase yet.
+        """
+        opened = sum(code == self._step for code, _, _ in stream.phases)
+        if not opened:
+            return
+        running = -beginning
+        frame: Any = sys._getframe()
+        while frame is not None:
+            running += frame.f_code in self._step_frames
+            frame = frame.f_back
+        for _ in range(opened - running):
+            self._close(stream, self._step)
+
+    def _stepped(self, stream: Stream, optimizer: Any) -> None:
+        known = self._optimizers.values()
+        # Where one was made before observing began there may be others, never seen yet.
+        others = frozenset(number for number, _ in known) if all(made for _, made in known) else frozenset()
+        counted = self.counter.stream is stream
+        stream.schedule.stepped(self._optimizers.get(optimizer)[0], now(), self.recorder.written, others, counted)
+        self._follow_schedule(stream)
+
+    def _scaler_step(self, original: Any) -> Any:
+        def wrapper(scaler: Any, optimizer: Any, *args: Any, **kwargs: Any) -> Any:
             stream = self._stream()
             if stream is None:
                 return original(scaler, optimizer, *args, **kwargs)
-            with self.phase(stream, self._step_code(optimizer, scaled=True)):
+            self._begin_step(stream, self._scaled, optimizer)
+            try:
                 result = original(scaler, optimizer, *args, **kwargs)
+            finally:
+                self._close(stream, self._scaled)
             # A scaler that found infinities leaves the optimizer out; the program's step is over all the same.
             self._stepped(stream, optimizer)
             return result
@@ -308,38 +347,22 @@ class TorchObserver:
 
     # ---- data -------------------------------------------------------------------------------------------------
 
-    def _loader_iter(self, original):
-        def wrapper(loader):
-            stream = self._stream()
-            if stream is None:
-                return original(loader)
-            code = self.recorder.define(
-                kind="phase", name="data", loader=self._number(loader), iterator=next(self._next_iterator)
-            )
-            with self.phase(stream, code):
-                iterator = original(loader)
-            self._fetching[iterator] = code
-            return iterator
+    def _begin_fetch(self) -> Any:
+        """The stream on which data is about to be fetched, or None when that is no phase of its own."""
+        stream = self._stream()
+        if stream is None:
+            return None
+        self._close_abandoned(stream)
+        if stream.phases:
+            return None
+        stream.schedule.fetched()
+        self._follow_schedule(stream)
+        return stream
 
-        return wrapper
-
-    def _loader_next(self, original):
-        def wrapper(iterator):
-            stream = self._stream()
-            if stream is None or stream.phases:
-                return original(iterator)
-            self.schedule.fetched()
-            self._follow_schedule(stream)
-            code = self._fetching.get(iterator) or self.recorder.define(kind="phase", name="data")
-            with self.phase(stream, code):
-                return original(iterator)
-
-        return wrapper
-
-    def _transfer(self, original):
+    def _transfer(self, original: Any) -> Any:
         code = self.phases.codes["transfer"]
 
-        def wrapper(tensor, *args, **kwargs):
+        def wrapper(tensor: Any, *args: Any, **kwargs: Any) -> Any:
             stream = self._stream()
             if stream is None or stream.layers or stream.phases:
                 return original(tensor, *args, **kwargs)
@@ -354,26 +377,3 @@ class TorchObserver:
 
 def _inside(stream: Stream, code: int) -> bool:
     return any(opened == code for opened, _, _ in stream.phases)
-
-
-def _is_loss(torch, module) -> bool:
-    return isinstance(module, torch.nn.modules.loss._Loss) or type(module).__name__.endswith("Loss")
-
-
-def _shape(torch, args: tuple, kwargs: dict) -> tuple:
-    """The shapes of the tensors handed to a module, however nested: what decides how much it computes."""
-    found: list = []
-
-    def walk(value) -> None:
-        if isinstance(value, torch.Tensor):
-            found.append(tuple(value.shape))
-        elif isinstance(value, (list, tuple)):
-            for item in value:
-                walk(item)
-        elif isinstance(value, dict):
-            for item in value.values():
-                walk(item)
-
-    walk(args)
-    walk(kwargs)
-    return tuple(found)

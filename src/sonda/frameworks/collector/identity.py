@@ -1,0 +1,29 @@
+"""Values for objects by identity: nothing is asked of the objects, and none is kept alive."""
+
+from __future__ import annotations
+
+import weakref
+from typing import Any
+
+
+class ByIdentity:
+    """A mapping whose keys are objects, whatever they say of equality; an entry goes with its object."""
+
+    def __init__(self) -> None:
+        self._values: dict = {}
+        self._guards: dict = {}
+
+    def get(self, thing: Any, default: Any = None) -> Any:
+        return self._values.get(id(thing), default)
+
+    def set(self, thing: Any, value: Any) -> None:
+        key = id(thing)
+        self._guards[key] = weakref.ref(thing, lambda _: self._forget(key))
+        self._values[key] = value
+
+    def values(self) -> list:
+        return list(self._values.values())
+
+    def _forget(self, key: int) -> None:
+        self._values.pop(key, None)
+        self._guards.pop(key, None)

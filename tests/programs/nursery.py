@@ -1,0 +1,87 @@
+"""Runs programs in forked children of one process that has PyTorch in memory already: no import to wait for.
+
+A JSON object per line on stdin: `program`, `arguments`, `output`, and `settings` where it is to be observed.
+A line per program on stdout: its wait status. The child ends like any interpreter, short of freeing its memory.
+"""
+
+import atexit
+import gc
+import importlib.util
+import json
+import os
+import runpy
+import signal
+import sys
+import threading
+import traceback
+
+import torch
+import torch._dynamo
+import torch.profiler
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+COLLECTOR = os.path.join(os.path.dirname(os.path.dirname(HERE)), "src", "sonda", "frameworks", "collector")
+
+
+def load_collector():
+    spec = importlib.util.spec_from_file_location(
+        "_sonda_collector", os.path.join(COLLECTOR, "__init__.py"), submodule_search_locations=[COLLECTOR]
+    )
+    sys.modules["_sonda_collector"] = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(sys.modules["_sonda_collector"])
+
+
+def become(order):
+    signal.alarm(60)
+    output = os.open(order["output"], os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+    os.dup2(output, 1)
+    os.dup2(output, 2)
+    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+    if order.get("settings"):
+        from _sonda_collector.start import observe
+
+        observe(torch, order["settings"])
+    sys.argv = [order["program"], *order["arguments"]]
+    sys.path[0] = HERE
+    try:
+        runpy.run_path(order["program"], run_name="__main__")
+    except SystemExit as leaving:
+        return leaving.code or 0
+    except BaseException:
+        traceback.print_exc()
+        return 1
+    return 0
+
+
+def warm_up():
+    """What every first optimizer does; without a backward, after which PyTorch refuses to work in a forked child."""
+    weight = torch.nn.Parameter(torch.ones(1))
+    weight.grad = torch.ones(1)
+    optimizer = torch.optim.SGD([weight], lr=0.1)
+    optimizer.step()
+    optimizer.zero_grad()
+
+
+def main():
+    leave = os._exit
+    load_collector()
+    warm_up()
+    gc.freeze()
+    while True:
+        # readline, not iteration: the child must not inherit orders that were read ahead.
+        line = sys.stdin.readline()
+        if not line:
+            return
+        order = json.loads(line)
+        child = os.fork()
+        if not child:
+            code = become(order)
+            threading._shutdown()
+            atexit._run_exitfuncs()
+            sys.stdout.flush()
+            leave(code)
+        _, status = os.waitpid(child, 0)
+        print(status, flush=True)
+
+
+main()
