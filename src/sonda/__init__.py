@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from sonda.version import VERSION as __version__
+from sonda.version import VERSION
+
+__version__ = VERSION
 
 if TYPE_CHECKING:
     from sonda.api import Profile, compare, load, profile, run

@@ -252,7 +252,9 @@ def list_runs(
     tags = store.tags()
     limit = None if all else 20
     rows = []
-    for found in store.runs(limit):
+    listed = list(store.runs(limit))
+    shorts = dict(zip((found.id for found in listed), store.shorts([found.id for found in listed]), strict=True))
+    for found in listed:
         try:
             from sonda.analysis.summarise import summarise
 
@@ -260,7 +262,7 @@ def list_runs(
         except SondaError as error:
             store.damaged.append(error)
             continue
-        rows.append(run_row(found.info, store.short(found.id), tags.get(found.id, []), summary))
+        rows.append(run_row(found.info, shorts[found.id], tags.get(found.id, []), summary))
     damaged = [str(error) for error in store.damaged]
     if json:
         write_json(runs_document(rows, damaged))
@@ -343,6 +345,8 @@ def compare(
     limit = parse_percent(fail_above) if fail_above else None
     store = open_store()
     result = compare_runs(store.find(a), store.find(b))
+    for error in store.damaged:
+        complain(f"skipped: {error}")
     if json:
         write_json(comparison_document(result))
     else:

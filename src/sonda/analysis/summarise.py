@@ -53,7 +53,7 @@ def summarise(run: Run) -> Summary:
         status=info.status,
         parts=tuple(summaries),
         verdicts=(),
-        warnings=tuple(dict.fromkeys(warnings)),
+        warnings=tuple(dict.fromkeys([*warnings, *info.disturbed])),
         ceilings=roofs.as_dict() | _peaks(info, roofs.threads) if roofs else {"reason": no_roofs},
         notes=tuple(dict.fromkeys(notes)),
         workload=dict(info.workload),

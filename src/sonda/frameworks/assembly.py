@@ -38,16 +38,16 @@ def assemble(directory: Path, begin: int, end: int) -> Assembly:
     """Read all `*.events` files of a directory. `begin` and `end` (ns, CLOCK_MONOTONIC) bound the run."""
     rows = _Rows(begin)
     rows.add_run(begin, end)
-    result = Assembly(spans=rows.table())
+    result = Assembly(spans=Spans({"start": np.zeros(0)}, {}))
     for path in sorted(directory.glob("*.events")):
         events = read_events(path)
         result.truncated |= events.truncated or not events.fact("finished", False)
         _take_facts(result, events)
         paths = layer_paths(events.definitions)
         rank = int(events.fact("rank", 0))
-        threads = {thread: read_thread(events, pairs) for thread, pairs in events.threads.items()}
-        for thread, spans in threads.items():
-            rows.add_thread(spans, paths, events, thread, rank)
+        for thread in list(events.threads):
+            # One thread at a time: what it is read from is as large as the rows that are made of it.
+            rows.add_thread(read_thread(events, events.threads.pop(thread)), paths, events, thread, rank)
         result.processes += 1
     result.spans = rows.table()
     return result
@@ -99,16 +99,16 @@ class _Rows:
         level, kind, name, passes, parent, start, end = zip(*spans, strict=True)
         return self.add(
             {},
-            level=np.array(level),
-            kind=np.array([self.code("kind", word) for word in kind]),
-            name=np.array([self.code("name", word) for word in name]),
-            path=np.zeros(count, dtype=np.int64),
-            direction=np.zeros(count, dtype=np.int64),
-            passes=np.array([self.code("pass", word) for word in passes]),
+            level=np.array(level, dtype=np.int32),
+            kind=np.array([self.code("kind", word) for word in kind], dtype=np.int32),
+            name=np.array([self.code("name", word) for word in name], dtype=np.int32),
+            path=np.zeros(count, dtype=np.int32),
+            direction=np.zeros(count, dtype=np.int32),
+            passes=np.array([self.code("pass", word) for word in passes], dtype=np.int32),
             parent=np.array(parent),
-            call=np.zeros(count, dtype=np.int64),
+            call=np.zeros(count, dtype=np.int32),
             thread=np.full(count, thread),
-            rank=np.full(count, rank),
+            rank=np.full(count, rank, dtype=np.int32),
             start=np.array(start, dtype=np.int64),
             end=np.array(end, dtype=np.int64),
         )
@@ -132,13 +132,13 @@ class _Rows:
         in_phase = phase >= 0
         is_phase = np.isin(keep, spans.phase_rows)
         parent[is_phase] = step_of_phase[phase[is_phase]]
-        passes = np.full(len(keep), self.code("pass", "timed"))
+        passes = np.full(len(keep), self.code("pass", "timed"), dtype=np.int32)
         passes[in_phase] = pass_of_phase[phase[in_phase]]
         step = np.full(len(keep), -1, dtype=np.int64)
         step[in_phase] = step_index[phase[in_phase]]
 
         def by_definition(column: str, words: list[str]) -> np.ndarray:
-            return np.array([self.code(column, word) for word in words], dtype=np.int64)[definition]
+            return np.array([self.code(column, word) for word in words], dtype=np.int32)[definition]
 
         kinds = np.array([one.get("kind", "") for one in definitions], dtype=object)
         metrics = {name: values[keep] for name, values in spans.metrics.items()}
@@ -153,7 +153,7 @@ class _Rows:
             metrics["activations:counted"] = activations
         self.add(
             metrics,
-            level=PHASE + raw.level[keep],
+            level=(PHASE + raw.level[keep]).astype(np.int32),
             kind=by_definition("kind", list(kinds)),
             name=by_definition("name", [one.get("name", "") for one in definitions]),
             path=by_definition("path", [paths.get(number, "") for number in range(len(definitions))]),
@@ -162,7 +162,7 @@ class _Rows:
             parent=parent,
             call=_calls(step, definition, is_layer),
             thread=np.full(len(keep), thread),
-            rank=np.full(len(keep), rank),
+            rank=np.full(len(keep), rank, dtype=np.int32),
             start=raw.start[keep],
             end=raw.end[keep],
         )
@@ -203,34 +203,41 @@ class _Rows:
         return step_of_phase, pass_of_phase, step_index
 
     def table(self) -> Spans:
-        columns = {name: np.concatenate([block[name] for block in self.blocks]) for name in self.blocks[0]}
-        order = np.lexsort((columns["level"], columns["start"]))
+        """The table of all rows. They are handed over: nothing can be added afterwards."""
+
+        def joined(name: str) -> np.ndarray:
+            # Column by column, so that a long run is in memory once and not twice.
+            return np.concatenate([block.pop(name) for block in self.blocks])
+
+        start, level = joined("start"), joined("level")
+        order = np.lexsort((level, start))
+        del level
+        start = start[order]
         place = np.empty(len(order), dtype=np.int64)
         place[order] = np.arange(len(order))
-        parent = columns["parent"][order]
-        names = {name for _, metrics in self.metrics for name in metrics}
+        parent = joined("parent")[order]
+        parent = np.where(parent >= 0, place[parent], -1)
+        del place
+        numbers = {
+            "parent": parent,
+            "call": joined("call")[order],
+            "rank": joined("rank")[order],
+            "thread": joined("thread")[order],
+            "duration": joined("end")[order] - start,
+            "start": start - self.origin,
+        }
+        words = {
+            name: Words(joined("passes" if name == "pass" else name)[order], tuple(known))
+            for name, known in self.words.items()
+        }
         metrics = {}
-        for name in sorted(names):
+        for name in sorted({name for _, block in self.metrics for name in block}):
             values = np.full(len(order), np.nan)
             for first, block in self.metrics:
-                if name in block:
-                    values[first : first + len(block[name])] = block[name]
+                found = block.pop(name, ())
+                values[first : first + len(found)] = found
             metrics[name] = values[order]
-        return Spans(
-            {
-                "parent": np.where(parent >= 0, place[parent], -1),
-                "call": columns["call"][order],
-                "rank": columns["rank"][order],
-                "thread": columns["thread"][order],
-                "start": columns["start"][order] - self.origin,
-                "duration": (columns["end"] - columns["start"])[order],
-            },
-            {
-                name: Words(columns["passes" if name == "pass" else name][order].astype(np.int32), tuple(known))
-                for name, known in self.words.items()
-            },
-            metrics,
-        )
+        return Spans(numbers, words, metrics)
 
 
 def _number(value: Any) -> float:
@@ -248,7 +255,7 @@ def _inherit(values: np.ndarray, parent: np.ndarray, level: np.ndarray) -> np.nd
 
 def _calls(step: np.ndarray, definition: np.ndarray, is_layer: np.ndarray) -> np.ndarray:
     """Which call of its layer each span is, within its step, counting from 0."""
-    calls = np.zeros(len(step), dtype=np.int64)
+    calls = np.zeros(len(step), dtype=np.int32)
     rows = np.flatnonzero(is_layer)
     if len(rows):
         order = rows[np.lexsort((rows, definition[rows], step[rows]))]

@@ -14,8 +14,9 @@
 
 How the figures are taken, and how they compare with theory, is in `ceiling_kernels`. A peak is a lower bound of what
 the machine can do, so two measurements of the same machine are merged by taking the better of each figure. An entry
-that was taken while other programs ran says so in `disturbed`; it is used, and measured again some minutes later. What a few
-threads reach, more threads reach too: a figure that falls with the number of threads is raised to the smaller number's.
+that was taken while other programs ran says so in `disturbed`; it is used, and measured again some minutes later. What
+a few threads reach, more threads reach too: a figure that falls with the number of threads is raised to the smaller
+number's.
 """
 
 from __future__ import annotations

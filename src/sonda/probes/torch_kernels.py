@@ -133,7 +133,7 @@ def _passes(buffer: Any, point: Point) -> list[Kernel]:
 
 
 def _tiny_inference() -> Kernel:
-    """A forward too small to compute anything, per operation that it dispatches: modules with their Python are in it."""
+    """A forward too small to compute anything, per operation that it dispatches; modules and their Python included."""
     import torch
 
     model, inputs = _tiny_network()

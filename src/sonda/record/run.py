@@ -53,6 +53,8 @@ class RunInfo(msgspec.Struct, kw_only=True):
     probes: list[ProbeState] = []
     notes: list[str] = []
     """What a reader of the numbers must know, in sentences: sampled steps, a count step that was the only step."""
+    disturbed: list[str] = []
+    """What other programs did to this run meanwhile, in sentences; empty where nothing was noticed."""
     group: str = ""
     """Runs of the same configuration that were repeated together share a group."""
     study: str = ""

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator
+from bisect import bisect_left
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -120,11 +121,20 @@ class Store:
 
     def short(self, identity: str) -> str:
         """The shortest beginning of an id that names one run only."""
-        others = [_identity(d) for d in self.directories() if _identity(d) != identity]
-        length = SHORTEST
-        while length < len(identity) and any(other.startswith(identity[:length]) for other in others):
-            length += 1
-        return identity[:length]
+        return self.shorts([identity])[0]
+
+    def shorts(self, identities: Sequence[str]) -> list[str]:
+        """The same for many ids at once: among sorted ids, an id can be confused with its neighbours only."""
+        known = sorted({_identity(directory) for directory in self.directories()} | set(identities))
+        found = []
+        for identity in identities:
+            at = bisect_left(known, identity)
+            near = [other for other in known[max(0, at - 1) : at + 2] if other != identity]
+            length = SHORTEST
+            while length < len(identity) and any(other.startswith(identity[:length]) for other in near):
+                length += 1
+            found.append(identity[:length])
+        return found
 
     def tag(self, identity: str, tag: str) -> None:
         """Give a run a tag. A tag may be on several runs."""

@@ -190,6 +190,12 @@ def _notes(study: Study, result: StudyResult) -> tuple[str, ...]:
         notes.append(
             f"{len(result.failures)} of {total} points have no run; start the study again to try them once more"
         )
+    disturbed = sum(bool(run.info.disturbed) for _, run in result.runs)
+    if disturbed:
+        notes.append(
+            f"{disturbed} of {len(result.runs)} runs were disturbed by other programs; stop them, then measure anew with "
+            "--again"
+        )
     return tuple(notes)
 
 

@@ -71,9 +71,9 @@ class Block:
             probes=probe_states(),
             notes=[
                 *assembly.notes,
-                *disturbances(self.before, after, threads),
                 *unknown_operations(assembly),
             ],
+            disturbed=disturbances(self.before, after, threads),
             overhead=overhead(assembly),
         )
         return write_run(self.store.root, info, assembly.spans)

@@ -91,9 +91,9 @@ def run_command(
         notes=[
             *_seen(assembly, ending, failure),
             *assembly.notes,
-            *disturbed,
             *unknown_operations(assembly),
         ],
+        disturbed=disturbed,
         exit_code=code,
         overhead=overhead(assembly),
     )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from contextlib import nullcontext
 from time import perf_counter_ns as now
 from typing import Any
 
@@ -46,9 +45,9 @@ class Counter:
         self.memory = LiveTensors()
 
     def mode(self, stream: Stream) -> Any:
-        """The context in which operations are seen; does nothing where this thread does not count, or is in it."""
+        """The context in which operations are seen; None where this thread does not count, or is in it."""
         if self.stream is not stream or self._depth:
-            return nullcontext()
+            return None
         return self._mode_class(self)
 
     def phase_begins(self, stream: Stream) -> None:

@@ -9,6 +9,8 @@ from time import perf_counter_ns as now
 from .recorder import Recorder, Stream
 
 PAGE = resource.getpagesize()
+WORTH_COUNTING = 200_000
+"""ns. Reading the kernel's counters costs some µs: a phase that was shorter than this the last time goes without."""
 
 
 class Phases:
@@ -17,6 +19,8 @@ class Phases:
     def __init__(self, recorder: Recorder) -> None:
         self.recorder = recorder
         self._statm = -1
+        self._short: set = set()
+        """Codes of the phases that are too short for counters."""
         names = ("transfer", "forward", "loss", "backward", "optimizer")
         self.codes = {name: recorder.define(kind="phase", name=name) for name in names}
         define = recorder.define
@@ -38,12 +42,25 @@ class Phases:
 
     def begin(self, stream: Stream, code: int, context: object = None) -> None:
         """Open a phase; `context` is kept with it for whoever closes it."""
-        stream.phases.append((code, context, resource.getrusage(resource.RUSAGE_SELF)))
-        stream.push((code, now()))
+        usage = None if code in self._short else resource.getrusage(resource.RUSAGE_SELF)
+        time = now()
+        stream.phases.append((code, context, time, usage))
+        stream.push((code, time))
 
     def end(self, stream: Stream) -> None:
         time = now()
-        code, _, before = stream.phases.pop()
+        code, _, began, before = stream.phases.pop()
+        if before is not None:
+            self._count(stream, before)
+        if time - began < WORTH_COUNTING:
+            self._short.add(code)
+        elif before is None:
+            self._short.discard(code)
+        stream.push((code + 1, time))
+        if not stream.phases:
+            self.recorder.breathe(stream)
+
+    def _count(self, stream: Stream, before: resource.struct_rusage) -> None:
         usage = resource.getrusage(resource.RUSAGE_SELF)
         stream.push((
             self._faults, usage.ru_minflt + usage.ru_majflt - before.ru_minflt - before.ru_majflt,
@@ -52,6 +69,3 @@ class Phases:
         ))  # fmt: skip
         if self._statm >= 0:
             stream.push((self._resident, int(os.pread(self._statm, 64, 0).split()[1]) * PAGE))
-        stream.push((code + 1, time))
-        if not stream.phases:
-            self.recorder.breathe(stream)

@@ -152,8 +152,11 @@ class Layers:
                     return original(self, *args, **kwargs)
             stack = stream.layers
             learns = grad_enabled()
-            if learns and args and type(args[0]) is tensor_type and args[0].grad_fn is not None:
-                layers.mark(args[0], stream, stack[-1])
+            given = None
+            if learns and args and type(args[0]) is tensor_type:
+                given = args[0].grad_fn
+                if given is not None:
+                    layers.mark(given, stream, stack[-1])
             stack.append(code)
             stream.push((code, now()))
             try:
@@ -166,8 +169,9 @@ class Layers:
                 stack.pop()
             if learns:
                 if type(result) is tensor_type:
-                    if result.grad_fn is not None:
-                        layers.mark(result, stream, code)
+                    made = result.grad_fn
+                    if made is not None and made is not given:
+                        layers.mark(made, stream, code)
                 else:
                     layers.mark_all(result, stream, code)
             return result
@@ -176,9 +180,8 @@ class Layers:
 
     # ---- backward ---------------------------------------------------------------------------------------------
 
-    def mark(self, tensor: Any, stream: Stream, code: int) -> None:
-        """Have backward announce layer `code` (0: none) when it reaches the node that made this tensor."""
-        node = tensor.grad_fn
+    def mark(self, node: Any, stream: Stream, code: int) -> None:
+        """Have backward announce layer `code` (0: none) when it reaches this node."""
         number = node._sequence_nr()
         if number in stream.hooked or number in stream.older:
             return
@@ -194,8 +197,9 @@ class Layers:
         """Mark every tensor in a module's result or arguments, however they are nested."""
         for tensor in tensors_in(self.torch, value):
             with self.torch._C.DisableTorchFunctionSubclass():  # a subclass must not see us look
-                if tensor.grad_fn is not None:
-                    self.mark(tensor, stream, code)
+                node = tensor.grad_fn
+            if node is not None:
+                self.mark(node, stream, code)
 
     def _make_mark(self, code: int) -> Any:
         recorder = self.recorder

@@ -48,6 +48,7 @@ class TorchObserver:
         """What is on the Python stack while an optimizer steps."""
         define = recorder.define
         self._data = DataPhases(recorder, self.phase, self._begin_fetch)
+        self._forward, self._loss = self.phases.codes["forward"], self.phases.codes["loss"]
         self._step = define(kind="phase", name="optimizer", step=True)
         self._scaled = define(kind="phase", name="optimizer", step=True, scaled=True)
         names = ("shape", "training", "optimizer", "made")
@@ -114,16 +115,20 @@ class TorchObserver:
 
     def _open(self, stream: Stream, code: int) -> None:
         """Open a phase, in which operations are seen when this step is counted."""
-        self.counter.phase_begins(stream)
-        mode = self.counter.mode(stream)
-        mode.__enter__()
+        mode = None
+        if self.counter.stream is stream:
+            self.counter.phase_begins(stream)
+            mode = self.counter.mode(stream)
+            if mode is not None:
+                mode.__enter__()
         self.phases.begin(stream, code, mode)
 
     def _close(self, stream: Stream, code: int) -> None:
         """Close this phase, and what an exception left open inside it."""
         while stream.phases:
-            opened, mode, _ = stream.phases[-1]
-            mode.__exit__(None, None, None)
+            opened, mode = stream.phases[-1][:2]
+            if mode is not None:
+                mode.__exit__(None, None, None)
             self.counter.phase_ends(stream)
             self.phases.end(stream)
             if opened == code:
@@ -171,8 +176,11 @@ class TorchObserver:
                 self._close_abandoned(stream)
             if stream is None or stream.layers or _inside(stream, code):
                 return original(*args, **kwargs)
-            with self.phase(stream, code):
+            self._open(stream, code)
+            try:
                 return original(*args, **kwargs)
+            finally:
+                self._close(stream, code)
 
         return wrapper
 
@@ -192,8 +200,11 @@ class TorchObserver:
         if stream.phases and stream.phases[-1][0] != self._step:
             return self._recorded(stream, code, module, args, kwargs)
         if is_loss(self.torch, module):
-            with self.phase(stream, self.phases.codes["loss"]):
+            self._open(stream, self._loss)
+            try:
                 return self._recorded(stream, code, module, args, kwargs)
+            finally:
+                self._close(stream, self._loss)
         learns = self.torch.is_grad_enabled()
         training = bool(module.training)
         schedule = stream.schedule
@@ -204,11 +215,14 @@ class TorchObserver:
             # What made the input is no part of this module.
             self.layers.mark_all((args, kwargs), stream, 0)
         self.counter.forward_begins(stream)
-        with self.phase(stream, self.phases.codes["forward"]):
+        self._open(stream, self._forward)
+        try:
             result = self._recorded(stream, code, module, args, kwargs)
             values = self._values
             stream.push((values["shape"], shape, values["training"], int(training and learns)))
             self.counter.forward_ends(stream)
+        finally:
+            self._close(stream, self._forward)
         learns = learns and has_graph(self.torch, result)
         schedule.forward_ended(learns, now(), self.recorder.written)
         self._follow_schedule(stream, module)
@@ -263,11 +277,12 @@ class TorchObserver:
             try:
                 if _inside(stream, code):
                     return original(*args, **kwargs)
-                with self.phase(stream, code):
-                    try:
-                        return original(*args, **kwargs)
-                    finally:
-                        self.layers.end_backward(stream, 0)
+                self._open(stream, code)
+                try:
+                    return original(*args, **kwargs)
+                finally:
+                    self.layers.end_backward(stream, 0)
+                    self._close(stream, code)
             finally:
                 self.layers.end_backward(stream, outer)
                 stream.layers = calling
@@ -310,7 +325,7 @@ class TorchObserver:
 
         `beginning` is 1 when called for a step that has no phase yet.
         """
-        opened = sum(code == self._step for code, _, _ in stream.phases)
+        opened = sum(phase[0] == self._step for phase in stream.phases) if stream.phases else 0
         if not opened:
             return
         running = -beginning
@@ -376,4 +391,4 @@ class TorchObserver:
 
 
 def _inside(stream: Stream, code: int) -> bool:
-    return any(opened == code for opened, _, _ in stream.phases)
+    return any(phase[0] == code for phase in stream.phases)

@@ -22,12 +22,16 @@ def tensors_in(torch: Any, value: Any) -> list:
 
 def shapes_of(torch: Any, args: tuple, kwargs: dict) -> tuple:
     """The shapes of the tensors handed to a module, however nested: what decides how much it computes."""
+    if len(args) == 1 and not kwargs and type(args[0]) is torch.Tensor:
+        return (tuple(args[0].shape),)
     with torch._C.DisableTorchFunctionSubclass():  # a subclass must not see us look
         return tuple(tuple(tensor.shape) for tensor in tensors_in(torch, (args, kwargs)))
 
 
 def has_graph(torch: Any, result: Any) -> bool:
     """Whether a backward can follow from a module's result; also where that cannot be seen."""
+    if type(result) is torch.Tensor:
+        return bool(result.requires_grad)
     tensors = tensors_in(torch, result)
     with torch._C.DisableTorchFunctionSubclass():
         return not tensors or any(tensor.requires_grad for tensor in tensors)
