@@ -210,3 +210,24 @@ def test_a_study_lists_every_mistake_with_its_line(home, tmp_path):
     done = sonda(home, "study", str(file))
     assert done.returncode == 2
     assert all(place in done.stderr for place in ("study.toml:3:", "study.toml:5:", "study.toml:7:")), done.stderr
+
+
+@pytest.mark.slow
+def test_verify_prints_per_mode_and_fails_when_a_number_differs(home, tmp_path):
+    reference = Path(__file__).parent / "data" / "stonne" / "golden.json"
+    runs = [run for run in json.loads(reference.read_text()) if run["mode"] == "TPU"][:4]
+    kept, changed = tmp_path / "kept.json", tmp_path / "changed.json"
+    kept.write_text(json.dumps(runs))
+    good = sonda(home, "verify", "stonne", str(kept), "--json")
+    assert good.returncode == 0, good.stderr
+    document = json.loads(good.stdout)
+    assert document["exact"] == document["total"] == sum(run["status"] == "ok" for run in runs)
+    next(run for run in runs if run["status"] == "ok")["cycles"] += 1
+    changed.write_text(json.dumps(runs))
+    bad = sonda(home, "verify", "stonne", str(changed))
+    assert bad.returncode == 1 and "cycles" in bad.stdout
+
+
+def test_verify_of_something_else_is_one_line(home, tmp_path):
+    done = sonda(home, "verify", "stonne", str(tmp_path / "nowhere.json"))
+    assert done.returncode == 2 and len(done.stderr.strip().splitlines()) == 1

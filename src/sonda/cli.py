@@ -431,6 +431,29 @@ def study(
 
 
 @app.command()
+def verify(
+    what: Annotated[str, typer.Argument(help="The simulator that the reference runs were made with: stonne.")],
+    file: Annotated[Path, typer.Argument(help="A JSON file of reference runs.")],
+    json: Json = False,
+) -> None:
+    """Hold the simulated accelerators against reference runs; exit code 1 when any differs."""
+    from sonda.accelerators.verify import verify_stonne
+    from sonda.record.errors import SondaError
+    from sonda.report.verification import render_verification
+
+    if what != "stonne":
+        raise SondaError(f"there are no reference runs of {what!r}", "write: sonda verify stonne FILE.json")
+    result = verify_stonne(file)
+    document = result.to_document()
+    if json:
+        write_json(document)
+    else:
+        print(render_verification(document))
+    if result.exit_status:
+        raise SystemExit(result.exit_status)
+
+
+@app.command()
 def doctor(json: Json = False) -> None:
     """Say what this machine can measure, what it cannot, and what would change that."""
     from sonda.probes.doctor import examine

@@ -193,8 +193,8 @@ def _notes(study: Study, result: StudyResult) -> tuple[str, ...]:
     disturbed = sum(bool(run.info.disturbed) for _, run in result.runs)
     if disturbed:
         notes.append(
-            f"{disturbed} of {len(result.runs)} runs were disturbed by other programs; stop them, then measure anew with "
-            "--again"
+            f"{disturbed} of {len(result.runs)} runs were disturbed by other programs; stop them, then measure anew "
+            "with --again"
         )
     return tuple(notes)
 

@@ -1,0 +1,39 @@
+"""Compiled kernels: plain functions turned into machine code on first use and kept in the user's cache directory."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+
+def cache_directory() -> Path:
+    """Where compiled kernels are kept: `sonda/kernels` in the user's cache directory."""
+    base = os.environ.get("XDG_CACHE_HOME", "")
+    return (Path(base) if os.path.isabs(base) else Path.home() / ".cache") / "sonda" / "kernels"
+
+
+@cache
+def compiled(kernel: Callable[..., Any]) -> Callable[..., Any]:
+    """The same function, compiled by numba when it is first called with given types of arguments.
+
+    A kernel calls no other kernel and reads no module global: numba's cache follows the file that holds the kernel
+    and nothing else, so it would go on using what it once saw. Where the cache directory cannot be written,
+    the kernel is compiled anew in every process.
+    """
+    import numba
+
+    return numba.njit(cache=_cache_is_usable(numba.config), nogil=True)(kernel)
+
+
+def _cache_is_usable(config: Any) -> bool:
+    if not config.CACHE_DIR:
+        directory = cache_directory()
+        try:
+            directory.mkdir(parents=True, exist_ok=True)
+        except (OSError, RuntimeError):
+            return False
+        config.CACHE_DIR = str(directory)
+    return os.access(config.CACHE_DIR, os.W_OK) or not os.path.exists(config.CACHE_DIR)

@@ -1,0 +1,89 @@
+"""The distribution network: one switch tree per read port of the global buffer, from the port to its multipliers.
+
+Port p serves the multipliers p*span ... p*span+span-1. A package for several multipliers takes one entry in the queue
+of every port that serves one of them; a port sends one entry per cycle, and the tree copies it to all its destinations
+within that cycle. The multiplier reads it one cycle later, or in the same cycle where there is no tree (span 1).
+"""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sonda.accelerators.hardware import Hardware
+
+
+class Routing(NamedTuple):
+    """What sending a set of packages once costs in the distribution network, summed over the ports."""
+
+    entries: int
+    """Entries in the queues of the ports."""
+    wires: int
+    """DN_WIRE WRITE: one per entry for the link out of the port, one per edge of the tree on the way."""
+    unicast: int
+    """Switches passed with one child used."""
+    broadcast: int
+    """Switches passed with both children used."""
+
+    def times(self, count: int) -> Routing:
+        """The same packages sent `count` times."""
+        return Routing(*(count * one for one in self))
+
+    def plus(self, other: Routing) -> Routing:
+        """Both sets of packages."""
+        return Routing(*(mine + its for mine, its in zip(self, other, strict=True)))
+
+
+def span(hardware: Hardware) -> int:
+    """Multipliers per read port."""
+    return hardware.multipliers // hardware.read_ports
+
+
+def arrival_delay(hardware: Hardware) -> int:
+    """Cycles from the port's sending to the multiplier's reading."""
+    return 0 if span(hardware) == 1 else 1
+
+
+def route(hardware: Hardware, package: NDArray[np.int64], multiplier: NDArray[np.int64]) -> Routing:
+    """The cost of the packages that are given as pairs (number of the package, one of its destinations).
+
+    Pairs may come in any order; a pair given twice counts once. Numbers of packages are not negative.
+    """
+    nodes = np.unique(package * hardware.multipliers + multiplier)
+    used = [len(nodes)]
+    for _ in range(span(hardware).bit_length() - 1):
+        nodes >>= 1
+        # Sorted, so equal nodes are neighbours: count the steps. A package's number fills whole subtrees.
+        nodes = nodes[np.flatnonzero(np.diff(nodes, prepend=-1))]
+        used.append(len(nodes))
+    broadcast = sum(below - here for below, here in pairwise(used))
+    return Routing(
+        entries=used[-1],
+        wires=used[-1] + sum(used[:-1]),
+        unicast=sum(used[1:]) - broadcast,
+        broadcast=broadcast,
+    )
+
+
+def unicast(hardware: Hardware, packages: int) -> Routing:
+    """The cost of `packages` packages with one destination each."""
+    depth = span(hardware).bit_length() - 1
+    return Routing(packages, packages * (1 + depth), packages * depth, 0)
+
+
+def activity(hardware: Hardware, routing: Routing) -> dict[str, dict[str, int]]:
+    """The counters of the section DSNetwork. Without a tree there are no switches to count."""
+    reach = span(hardware)
+    section = {
+        "DN_WIRE": {"entries": hardware.read_ports * (2 * reach - 1), "WRITE": routing.wires, "READ": 0},
+    }
+    if reach > 1:
+        section["SWITCH"] = {
+            "entries": hardware.read_ports * (reach - 1),
+            "ROUTE_UNICAST": routing.unicast,
+            "ROUTE_BROADCAST": routing.broadcast,
+        }
+    return section

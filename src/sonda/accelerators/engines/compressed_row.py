@@ -1,0 +1,247 @@
+"""Compressed rows times a dense matrix (MAGMA): one sparse row at a time, several columns of the dense matrix at once.
+
+A tile of T_N virtual neurons of T_K multipliers each takes T_K entries of the row and T_N columns at a time. A row of z
+entries is folded into F = ceil(z / T_K) steps and the N columns into ceil(N / T_N). For each row the networks are
+configured (1 cycle), the weights of all folds distributed (one fold a cycle, each weight to the same place of every
+neuron), the dense elements streamed (one step a cycle, folds fastest); accumulators sum the folds. The next row
+starts when all is written. A row's time depends on F alone, so nothing here grows with the number of columns of the
+sparse matrix (rows of a table).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sonda.accelerators import collection, distribution, multiplication, reduction
+from sonda.accelerators.compiled import compiled
+from sonda.accelerators.hardware import Hardware
+from sonda.accelerators.operands import CompressedRows
+from sonda.accelerators.result import Result
+from sonda.record.errors import SondaError
+
+Whole = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class RowsByDense:
+    """A sparse matrix, by how many entries each of its rows has, times a dense one of so many columns."""
+
+    entries: Whole
+    """Per row; an empty row is stored as one explicit zero and takes the time of one entry."""
+    columns: int
+
+
+@dataclass(frozen=True)
+class RowTile:
+    """T_N columns in parallel, T_K entries of a row at once."""
+
+    columns: int
+    entries: int
+
+
+def rows_by_dense(rows: CompressedRows, columns: int) -> RowsByDense:
+    """The operation for these rows, whatever the columns of their entries are."""
+    return RowsByDense(rows.row_sizes(), columns)
+
+
+def simulate(hardware: Hardware, product: RowsByDense, tile: RowTile) -> Result:
+    """Cycles, accesses and counters; they depend on the entries per row only. Raises SondaError where it cannot be.
+
+    The stack, summed over rows: `configuration`, 1 cycle; `compute`, a cycle for every streamed step; `distribution`,
+    what the last product comes later than that (weights, shared ports); `reduction`, from the last product until the
+    last sum is offered to the collection bus; `writeback`, the rest.
+    """
+    _check(hardware, product, tile)
+    folds, rows = np.unique(-(-np.maximum(product.entries, 1) // tile.entries), return_counts=True)
+    blocks = -(-product.columns // tile.columns)
+    used = np.arange(tile.columns * tile.entries)
+    first = np.arange(tile.columns) * tile.entries
+    paths = reduction.reduce(hardware, first, first + tile.entries - 1)
+    times = compiled(_row_times)(
+        folds,
+        blocks,
+        tile.columns,
+        tile.entries,
+        distribution.span(hardware),
+        distribution.arrival_delay(hardware),
+        hardware.write_ports,
+        paths.hops,
+        paths.line,
+        paths.delay,
+    )
+    product_at, offered_at, length = (int((rows * one).sum()) for one in times)
+
+    count = int(rows.sum())
+    weight_steps = int((rows * folds).sum())
+    steps = weight_steps * blocks
+    stored = int(np.maximum(product.entries, 1).sum())
+    products = steps * used.size
+    results = steps * tile.columns
+    outputs = count * blocks * tile.columns
+    last_folds = -(-max(int(product.entries[-1]), 1) // tile.entries)
+    weights = distribution.route(hardware, used % tile.entries, used)
+    return Result(
+        cycles=length,
+        weight_reads=stored,
+        input_reads=stored * product.columns,
+        psum_reads=0,
+        writes=count * product.columns,
+        multiplications=products,
+        counters={
+            "DSNetwork": distribution.activity(
+                hardware, weights.times(weight_steps).plus(distribution.unicast(hardware, products))
+            ),
+            "MSNetwork": multiplication.activity(
+                hardware,
+                weights=weight_steps * used.size,
+                weights_left=last_folds * used.size,
+                products=products,
+                configured=count * used.size,
+            ),
+            "ReduceNetwork": reduction.activity(
+                hardware,
+                reduction.Work(
+                    sends=products,
+                    nodes=steps * int(paths.nodes.sum()),
+                    two=steps * int(paths.two.sum()),
+                    three=steps * int(paths.three.sum()),
+                    results=results,
+                    outputs=outputs,
+                    configured=count * paths.configured,
+                ),
+            ),
+            "GlobalBuffer": {
+                "GLOBALBUFFER": {
+                    "entries": 1,
+                    "READ": stored * (1 + product.columns),
+                    "WRITE": count * product.columns,
+                }
+            },
+            "CollectionBus": collection.activity(hardware, outputs),
+        },
+        stack={
+            "distribution": product_at - count - steps,
+            "compute": steps,
+            "reduction": offered_at - product_at,
+            "writeback": length - offered_at,
+            "configuration": count,
+        },
+    )
+
+
+def _check(hardware: Hardware, product: RowsByDense, tile: RowTile) -> None:
+    hardware.check()
+    if hardware.reduction != "ASNETWORK" or not hardware.accumulators:
+        raise SondaError(
+            f"reduction = {hardware.reduction!r} with accumulators = {hardware.accumulators} cannot sum a row's folds",
+            "set reduction = 'ASNETWORK' and accumulators = true",
+        )
+    if tile.entries < 2:
+        raise SondaError(f"T_K = {tile.entries} puts two columns on one adder", "give T_K of at least 2")
+    if tile.columns < 1 or tile.columns * tile.entries > hardware.multipliers:
+        raise SondaError(
+            f"T_N x T_K = {tile.columns} x {tile.entries} does not fit multipliers = {hardware.multipliers}",
+            "give a smaller tile",
+        )
+    if product.entries.size < 1 or product.entries.min() < 0:
+        raise SondaError("the sparse matrix has no rows or a negative number of entries", "give at least one row")
+    if not 1 <= product.columns <= 1 << 40:
+        raise SondaError(f"N = {product.columns} is not a size from 1 to 2^40", "change N")
+
+
+def _row_times(
+    folds: Whole,
+    blocks: int,
+    neurons: int,
+    size: int,
+    span: int,
+    delta: int,
+    lines: int,
+    hops: Whole,
+    line: Whole,
+    delay: Whole,
+) -> Whole:
+    """Per number of folds the cycles, counted from a row's first, of the last product, of the last sum's being
+    offered to the bus, and of the last result's being written: three rows.
+
+    Multiplier m on port p gets step i in cycle 2 + F W_p + i I_p + (m's place in p) + delta, where W_p and I_p are
+    the weights and the elements that p sends for a step. Of a neuron's multipliers on one port only the last to be
+    heard matters.
+    """
+    times = np.zeros((3, folds.size), np.int64)
+    multipliers = neurons * size
+    # Pieces of neurons on one port, in ascending order: where a neuron's begin, and their weights, elements and way.
+    begin = np.zeros(neurons + 1, np.int64)
+    weights = np.zeros(multipliers, np.int64)
+    elements = np.zeros(multipliers, np.int64)
+    place = np.zeros(multipliers, np.int64)
+    way = np.zeros(multipliers, np.int64)
+    pieces = 0
+    for m in range(multipliers):
+        if m % size == 0:
+            begin[m // size] = pieces
+        if m % size == 0 or m % span == 0:
+            port_begin = m - m % span
+            elements[pieces] = min(span, multipliers - port_begin)
+            weights[pieces] = min(size, elements[pieces])
+            pieces += 1
+        place[pieces - 1] = m % span
+        way[pieces - 1] = max(way[pieces - 1], m % span + hops[m])
+    begin[neurons] = pieces
+
+    shared = np.zeros(lines, np.int64)
+    for v in range(neurons):
+        shared[line[v]] += 1
+    most = 0
+    for one in range(lines):
+        most = max(most, shared[one])
+    offered = np.zeros((neurons, blocks), np.int64)
+    for one in range(folds.size):
+        fold = folds[one]
+        latest = 0
+        for v in range(neurons):
+            for block in range(blocks):
+                step = block * fold + fold - 1
+                leaves = 0
+                for piece in range(begin[v], begin[v + 1]):
+                    at = fold * weights[piece] + step * elements[piece]
+                    leaves = max(leaves, at + way[piece])
+                    times[0, one] = max(times[0, one], 2 + delta + at + place[piece])
+                offered[v, block] = 2 + delta + leaves + delay[v]
+                latest = max(latest, offered[v, block])
+        times[1, one] = latest
+        arriving = np.zeros(latest + most * blocks + 2, np.int64)
+        waiting_here = np.zeros(latest + 1, np.int64)
+        done = np.zeros(lines, np.bool_)
+        for v in range(neurons):
+            if shared[line[v]] == 1:
+                for block in range(blocks):
+                    arriving[offered[v, block]] += 1
+            elif not done[line[v]]:
+                done[line[v]] = True
+                waiting_here[:] = 0
+                for other in range(v, neurons):
+                    if line[other] == line[v]:
+                        for block in range(blocks):
+                            waiting_here[offered[other, block]] += 1
+                waiting = 0
+                for cycle in range(latest + 1):
+                    waiting += waiting_here[cycle]
+                    if waiting > 0:
+                        arriving[cycle] += 1
+                        waiting -= 1
+                for more in range(waiting):
+                    arriving[latest + 1 + more] += 1
+        left = neurons * blocks
+        waiting = cycle = 0
+        while left > 0:
+            if cycle < arriving.size:
+                waiting += arriving[cycle]
+            left -= waiting - waiting // 2
+            waiting //= 2
+            cycle += 1
+        times[2, one] = cycle
+    return times

@@ -1,0 +1,132 @@
+"""The merging tree of the outer-product and Gustavson engines, block by block, without stepping cycles.
+
+Leaves stream sorted column numbers; every adder passes the smaller of the two it sees and adds where they are equal.
+All leaves begin together and deliver one element a cycle, so an adder sees its children as two sorted lists without
+gaps: what it passes on is the union of the columns below it, and it compares until one of its lists is exhausted.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sonda.accelerators.compiled import compiled
+
+Whole = NDArray[np.int64]
+
+
+class Merged(NamedTuple):
+    """What merging all groups amounts to."""
+
+    received: int
+    """Elements that adders receive from multipliers and from adders below."""
+    sent: int
+    """Elements that adders send."""
+    additions: int
+    comparisons: int
+    blocks: int
+    """Blocks of first passes, which merge the fibers as given."""
+    left: int
+    """Elements that these leave."""
+    longest: int
+    """Sum over these of their longest fiber."""
+    later_blocks: int
+    later_left: int
+    sent_down: int
+    """Elements that earlier passes left and later ones merge again."""
+    empty: int
+    """Blocks of first passes in which no fiber has an element."""
+
+
+def merge(columns: Whole, begin: Whole, end: Whole, groups: Whole, multipliers: int) -> Merged:
+    """Merge each group of fibers into one, as many at a time as there are multipliers, in passes.
+
+    Fiber f holds columns[begin[f]:end[f]], ascending; group g the fibers groups[g] to groups[g + 1] - 1. An empty fiber
+    keeps its leaf in the first pass. Later passes merge what the blocks before left, until one block is enough.
+    """
+    return Merged(*compiled(_merge)(columns, begin, end, groups, multipliers).tolist())
+
+
+def _merge(columns: Whole, begin: Whole, end: Whole, groups: Whole, multipliers: int) -> Whole:
+    """The fields of Merged, in their order."""
+    levels = 0
+    while (1 << levels) < multipliers:
+        levels += 1
+    largest = 1
+    for group in range(groups.size - 1):
+        elements = 0
+        for fiber in range(groups[group], groups[group + 1]):
+            elements += end[fiber] - begin[fiber]
+        largest = max(largest, elements)
+    source, target = np.empty(largest, np.int64), np.empty(largest, np.int64)
+    bounds = np.empty(multipliers + 2, np.int64)
+    totals = np.zeros(11, np.int64)
+    for group in range(groups.size - 1):
+        given, given_begin, given_end = columns, begin, end
+        first, fibers = groups[group], groups[group + 1] - groups[group]
+        later = 0
+        while fibers > 0:
+            blocks = (fibers + multipliers - 1) // multipliers
+            kept = np.empty(largest if blocks > 1 else 0, np.int64)
+            kept_begin, kept_end = np.empty(blocks, np.int64), np.empty(blocks, np.int64)
+            used = stored = 0
+            for block in range(blocks):
+                at = first + block * multipliers
+                lists = min(multipliers, first + fibers - at)
+                filled = longest = 0
+                bounds[0] = 0
+                for one in range(lists):
+                    for position in range(given_begin[at + one], given_end[at + one]):
+                        source[filled] = given[position]
+                        filled += 1
+                    bounds[one + 1] = filled
+                    longest = max(longest, bounds[one + 1] - bounds[one])
+                if filled == 0:
+                    totals[10] += 1
+                    continue
+                totals[9] += later * filled
+                for _ in range(levels):
+                    totals[0] += filled
+                    written = 0
+                    for pair in range((lists + 1) // 2):
+                        left, left_end = bounds[2 * pair], bounds[2 * pair + 1]
+                        right = left_end
+                        right_end = bounds[2 * pair + 2] if 2 * pair + 1 < lists else left_end
+                        totals[2] += right_end - left
+                        # Bounds of this level replace those of the one below only where they have been read.
+                        bounds[pair] = written
+                        while left < left_end and right < right_end:
+                            totals[3] += 1
+                            smaller, larger = source[left] <= source[right], source[left] >= source[right]
+                            target[written] = source[left] if smaller else source[right]
+                            left += smaller
+                            right += larger
+                            written += 1
+                        while left < left_end:
+                            target[written] = source[left]
+                            left += 1
+                            written += 1
+                        while right < right_end:
+                            target[written] = source[right]
+                            right += 1
+                            written += 1
+                        totals[2] -= written - bounds[pair]
+                        bounds[pair + 1] = written
+                    lists = (lists + 1) // 2
+                    filled = written
+                    totals[1] += filled
+                    source, target = target, source
+                totals[4 + 3 * later] += 1
+                totals[5 + 3 * later] += filled
+                if later == 0:
+                    totals[6] += longest
+                if blocks > 1:
+                    kept[used : used + filled] = source[:filled]
+                    kept_begin[stored], kept_end[stored] = used, used + filled
+                    used += filled
+                    stored += 1
+            given, given_begin, given_end, first, fibers = kept, kept_begin, kept_end, 0, stored
+            later = 1
+    return totals

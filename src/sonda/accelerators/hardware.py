@@ -1,0 +1,47 @@
+"""The hardware of a simulated accelerator, in STONNE's terms."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from sonda.record.errors import SondaError
+
+REDUCTIONS = ("ASNETWORK", "FENETWORK", "TEMPORALRN")
+CONTROLLERS = ("MAERI_DENSE_WORKLOAD", "SIGMA_SPARSE_GEMM", "MAGMA_SPARSE_DENSE", "TPU_OS_DENSE")
+
+
+@dataclass(frozen=True)
+class Hardware:
+    """Multipliers, bandwidths in elements per cycle, and the networks between them."""
+
+    multipliers: int = 64
+    """Linear multiplier network; a power of two."""
+    rows: int = 0
+    columns: int = 0
+    """Of a mesh; 0 for the linear network."""
+    read_ports: int = 4
+    """Elements that the global buffer can send per cycle; a power of two (STONNE's dn_bw)."""
+    write_ports: int = 4
+    """Results that the collection bus can deliver per cycle; a power of two (STONNE's rn_bw)."""
+    reduction: str = "ASNETWORK"
+    accumulators: bool = False
+    controller: str = "MAERI_DENSE_WORKLOAD"
+
+    def check(self) -> Hardware:
+        """This hardware; raises SondaError naming the field and the reason when it cannot be built."""
+        for name in ("multipliers", "read_ports", "write_ports"):
+            value = getattr(self, name)
+            if not 1 <= value <= 1 << 20 or value & (value - 1):
+                raise SondaError(f"{name} = {value} is not a power of two from 1 to 1048576", f"change {name}")
+        if self.reduction not in REDUCTIONS:
+            raise SondaError(f"reduction = {self.reduction!r} is unknown", f"use one of {', '.join(REDUCTIONS)}")
+        if self.controller not in CONTROLLERS:
+            raise SondaError(f"controller = {self.controller!r} is unknown", f"use one of {', '.join(CONTROLLERS)}")
+        if not self.rows:
+            for name in ("read_ports", "write_ports"):
+                if getattr(self, name) > self.multipliers:
+                    raise SondaError(
+                        f"{name} = {getattr(self, name)} is more than multipliers = {self.multipliers}",
+                        f"give at most {self.multipliers}",
+                    )
+        return self

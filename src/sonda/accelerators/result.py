@@ -1,0 +1,28 @@
+"""What an engine returns: cycles, accesses of the global buffer, activity counters."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+Counters = dict[str, dict[str, dict[str, int]]]
+"""Section -> component -> `entries` (instances) and operation counts summed over them, named as STONNE names them."""
+
+
+@dataclass(frozen=True)
+class Result:
+    """One operation on one engine under one mapping. All numbers are simulated."""
+
+    cycles: int
+    weight_reads: int
+    input_reads: int
+    psum_reads: int
+    writes: int
+    multiplications: int
+    """Useful and padded products; utilisation is this over cycles x multipliers."""
+    counters: Counters = field(default_factory=dict)
+    stack: dict[str, int] = field(default_factory=dict)
+    """Cycles by what they were spent on: distribution, compute, reduction, writeback, configuration; they add up."""
+
+    @property
+    def reads(self) -> int:
+        return self.weight_reads + self.input_reads + self.psum_reads

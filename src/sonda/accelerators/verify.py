@@ -1,0 +1,149 @@
+"""Sonda's engines against reference runs of STONNE: which are exact in every number, and how long simulating takes."""
+
+from __future__ import annotations
+
+import json
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from sonda.accelerators.reference_run import ReferenceRun, reference_run
+from sonda.accelerators.result import Result
+from sonda.record.errors import SondaError
+
+
+@dataclass(frozen=True)
+class Difference:
+    """A run that ended well and is not the same here: one number of it, or why it cannot be simulated."""
+
+    run: str
+    mode: str
+    what: str
+    expected: int | str | None
+    found: int | str | None
+
+
+@dataclass(frozen=True)
+class Failure:
+    """A run in which the reference failed, and what Sonda says to it."""
+
+    run: str
+    mode: str
+    status: str
+    says: str
+
+
+@dataclass
+class ModeReport:
+    """Runs of one mode that ended well in the reference."""
+
+    total: int = 0
+    exact: int = 0
+    seconds: float = 0.0
+    """CPU seconds of simulating, operands ready, code compiled."""
+
+
+@dataclass
+class VerifyReport:
+    """All runs of a reference file."""
+
+    modes: dict[str, ModeReport] = field(default_factory=dict)
+    differences: list[Difference] = field(default_factory=list)
+    failures: list[Failure] = field(default_factory=list)
+    preparing: float = 0.0
+    """CPU seconds of reading operands and of compiling, or loading compiled code, apart from simulating."""
+
+    @property
+    def total(self) -> int:
+        """Runs with status ok."""
+        return sum(one.total for one in self.modes.values())
+
+    @property
+    def exact(self) -> int:
+        """Those of them of which every number is the same."""
+        return sum(one.exact for one in self.modes.values())
+
+    @property
+    def seconds(self) -> float:
+        return sum(one.seconds for one in self.modes.values())
+
+    @property
+    def exit_status(self) -> int:
+        """1 where any run differs, else 0."""
+        return 0 if self.exact == self.total else 1
+
+    def to_document(self) -> dict[str, Any]:
+        """The report as plain data for JSON."""
+        return {
+            "total": self.total,
+            "exact": self.exact,
+            "seconds": self.seconds,
+            "preparing_seconds": self.preparing,
+            "modes": {mode: vars(one) for mode, one in sorted(self.modes.items())},
+            "differences": [vars(one) for one in self.differences],
+            "failures": [vars(one) for one in self.failures],
+        }
+
+
+def verify_stonne(path: Path | str) -> VerifyReport:
+    """Simulate every run of a reference file and compare cycles, accesses and every counter that the file has.
+
+    Each run is simulated twice: a first time to compare, in which code is compiled or loaded, a second time to be
+    timed. Raises SondaError where the file cannot be read or an entry lacks what makes it a run.
+    """
+    began = time.process_time()
+    runs = [reference_run(entry, place) for place, entry in enumerate(_entries(Path(path)))]
+    report = VerifyReport()
+    for run in runs:
+        result = _attempt(run)
+        if run.status != "ok":
+            report.failures.append(Failure(run.name, run.mode, run.status, _answer(run, result)))
+            continue
+        mode = report.modes.setdefault(run.mode, ModeReport())
+        mode.total += 1
+        differences = _differences(run, result)
+        mode.exact += not differences
+        report.differences.extend(differences)
+    report.preparing = time.process_time() - began
+    for run in runs:
+        if run.status == "ok":
+            began = time.process_time()
+            _attempt(run)
+            report.modes[run.mode].seconds += time.process_time() - began
+    # What comes before the timed pass holds one simulation of each run, too.
+    report.preparing = max(0.0, report.preparing - report.seconds)
+    return report
+
+
+def _entries(path: Path) -> list[Any]:
+    try:
+        document = json.loads(path.read_bytes())
+    except OSError as error:
+        raise SondaError(f"{path} cannot be read: {error.strerror}", "give a file of reference runs") from None
+    except ValueError as error:
+        raise SondaError(f"{path} is not JSON ({error})", "give a file of reference runs") from None
+    if not isinstance(document, list) or not document:
+        raise SondaError(f"{path} is not a list of runs", "give a file of reference runs")
+    return document
+
+
+def _attempt(run: ReferenceRun) -> Result | SondaError:
+    try:
+        return run.simulate()
+    except SondaError as error:
+        return error
+
+
+def _differences(run: ReferenceRun, result: Result | SondaError) -> list[Difference]:
+    if isinstance(result, SondaError):
+        return [Difference(run.name, run.mode, "run", run.status, str(result))]
+    differing = run.differences(result)
+    return [Difference(run.name, run.mode, what, *pair) for what, pair in differing.items()]
+
+
+def _answer(run: ReferenceRun, result: Result | SondaError) -> str:
+    if isinstance(result, SondaError):
+        return str(result)
+    printed = run.expected.get("cycles")
+    return f"{result.cycles} cycles" + (f" (the reference printed {printed})" if printed is not None else "")
