@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from builders import MS, RunBuilder, count_operations, stepped, trained, training_step
+from builders import CEILINGS, MACHINE, MS, RunBuilder, count_operations, stepped, trained, training_step
 from sonda.analysis.summarise import summarise
 from sonda.record.run import ProbeState
 
@@ -460,3 +460,15 @@ def test_an_operation_inside_another_is_counted_once():
     for _ in range(4):
         training_step(builder, part)
     assert layers(summarise(builder.run()))["conv"].cost.flops.value == 5e9 + 1e6
+
+
+def test_ceilings_taken_while_others_ran_are_doubted():
+    entry = {**CEILINGS["threads"]["1"], "disturbed": ["other programs used 1.0 of 2 CPUs"]}
+    machine = {**MACHINE, "ceilings": {**CEILINGS, "threads": {"1": entry}}}
+    assert any("percent of roof is too high" in warning for warning in summarise(trained(machine=machine)).warnings)
+    assert not any("percent of roof" in warning for warning in summarise(trained()).warnings)
+
+
+def test_what_others_did_to_the_run_is_a_warning():
+    sentence = "other programs used 1.0 of 2 CPUs while this one wanted 2"
+    assert sentence in summarise(trained(disturbed=[sentence])).warnings

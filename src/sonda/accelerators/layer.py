@@ -117,6 +117,8 @@ class Tile:
                 )
             if not hardware.accumulators:
                 raise SondaError("TEMPORALRN cannot sum without accumulators", "switch accumulators on")
+        elif hardware.multipliers == 1:
+            raise SondaError(f"multipliers = 1 leaves {hardware.reduction} without an adder", "give at least 2")
         elif self.neuron == 1 and self.neurons > 1:
             shared = f"T_R*T_S*T_C (T_K of a matrix product) = 1 puts two sums on one adder, which {hardware.reduction}"
             if hardware.reduction == "FENETWORK":

@@ -51,6 +51,8 @@ class Ceilings:
     threads: int
     measured: str
     library: str
+    disturbed: bool = False
+    """Whether other programs ran while they were measured: they are then too low."""
 
     def as_dict(self) -> dict[str, Any]:
         """For `Summary.ceilings`: every number with unit and source."""
@@ -108,6 +110,7 @@ def ceilings(machine: dict[str, Any], threads: int | None, precision: str) -> tu
         threads=int(chosen),
         measured=str(record.get("measured", "")),
         library=str(record.get("library", "")),
+        disturbed=bool(entry.get("disturbed")),
     ), ""  # fmt: skip
 
 

@@ -45,6 +45,11 @@ def summarise(run: Run) -> Summary:
         notes.append(f"percent of roof is missing: {no_roofs}")
     elif roofs is not None and not threads:
         notes.append(f"the run does not say its threads: it is held against the ceilings of {roofs.threads}")
+    if roofs is not None and roofs.disturbed:
+        warnings.append(
+            "the machine's ceilings were measured while other programs ran, so percent of roof is too high; stop them "
+            "and run again: the ceilings are then measured anew"
+        )
     notes += _costs(info)
     bare = Summary(
         run=info.id,

@@ -39,7 +39,7 @@ def fold(
     out: Whole,
 ) -> None:
     """Runs `blocks` blocks of filters; sets out[0] to the cycle in which the last result is consumed, and out[1] to the
-    cycles, summed over blocks, between the last offer to the bus and the end of the block.
+    cycles between the last offer to the bus and the end, summed over the blocks that nothing overlaps.
 
     Each block sends `folds` tiles of weights (tiles[0, p] entries on port p), then for `rows` x `columns` windows
     `folds` tiles of inputs: tiles[1, p] entries for the first window of a row, tiles[2, p] for the others. The
@@ -153,7 +153,8 @@ def fold(
             since = max(begin + folds + steps, gate)
         if since <= now + 1:
             if added:
-                rest += max(0, since - 1 - last_offer)
+                if done == neurons * steps * added:
+                    rest += since - 1 - last_offer
                 begin = since
             if apart and end == blocks and added < recall:
                 for one in range(lines):

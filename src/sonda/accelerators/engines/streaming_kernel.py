@@ -37,7 +37,7 @@ def stream(
     out: Whole,
 ) -> None:
     """Runs `blocks` blocks of filters; sets out[0] to the cycle in which the last result is consumed, and out[1] to the
-    cycles, summed over blocks, between the last offer to the bus and the end of the block.
+    cycles between the last offer to the bus and the end, summed over the blocks that nothing overlaps.
 
     Each block sends `folds` tiles of weights (tiles[0, p] entries on port p), then for `rows` x `columns` windows
     `folds` tiles of inputs: tiles[1, p] entries for the first window of a row, tiles[2, p] for the others, which differ
@@ -136,7 +136,8 @@ def stream(
         while added < blocks and done >= wait:
             if added:
                 since = max(begin + folds + steps, now + 1)
-                rest += max(0, since - 1 - last_offer)
+                if done == neurons * rows * columns * added:
+                    rest += since - 1 - last_offer
                 begin = since
             began[added] = begin
             for one in range(kinds):
@@ -255,6 +256,18 @@ def stream(
                 remaining += 1
         count = remaining
         now = cycle
+        if count == arriving and count and soonest > now + 32 and (written + count) // 2 == written:
+            # Nothing new for long, and every cycle as many are consumed as come: until a line runs empty.
+            idle = soonest - now - 2
+            if added < blocks:
+                idle = min(idle, (wait - done - 1) // count)
+            for one in range(count):
+                idle = min(idle, queued[active[one]] - 1)
+            if idle > 0:
+                for one in range(count):
+                    queued[active[one]] -= idle
+                done += idle * count
+                now += idle
         if not offered or tries == 0 or at_window[0] == 0:
             continue
         # The same state one window later, all leads on their steepest lines at the same slope: all windows that follow
