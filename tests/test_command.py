@@ -9,13 +9,13 @@ import pytest
 
 from sonda.record.errors import SondaError
 from sonda.record.store import Store
-from sonda.targets import command
+from sonda.targets import keeping
 from sonda.targets.command import Watching, parse_steps, refuse_isolated, run_command
 
 
 @pytest.fixture
 def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Store:
-    monkeypatch.setattr(command, "load_or_measure", lambda root, threads: {})
+    monkeypatch.setattr(keeping, "load_or_measure", lambda root, threads, machine: {})
     return Store(tmp_path / "store")
 
 

@@ -12,7 +12,7 @@ import pytest
 
 from observed import PROGRAMS, check_structure, seen
 from sonda.record.store import Store
-from sonda.targets import command
+from sonda.targets import keeping
 from sonda.targets.command import INJECT, Watching, run_command
 
 COLLECTOR = INJECT.parent / "collector"
@@ -21,7 +21,7 @@ COLLECTOR = INJECT.parent / "collector"
 @pytest.fixture
 def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Store:
     """A store for programs whose machine needs no measuring."""
-    monkeypatch.setattr(command, "load_or_measure", lambda root, threads: {})
+    monkeypatch.setattr(keeping, "load_or_measure", lambda root, threads, machine: {})
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
     return Store(tmp_path / "store")
 

@@ -14,7 +14,7 @@ from sonda.studies.measure import measuring
 from sonda.studies.plan import plan
 from sonda.studies.study import Study
 from sonda.studies.table import study_table
-from sonda.targets.cpu import Say
+from sonda.targets.keeping import Say
 
 
 def list_studies() -> list[dict[str, Any]]:

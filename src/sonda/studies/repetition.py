@@ -11,8 +11,9 @@ from sonda.analysis.summarise import summarise
 from sonda.analysis.summary import Summary
 from sonda.record.run import Run, new_id
 from sonda.record.store import Store
-from sonda.targets.cpu import Place, Say, measure
+from sonda.targets.cpu import measure
 from sonda.targets.job import Job
+from sonda.targets.keeping import Place, Say
 from sonda.targets.spec import parse_target, runnable
 
 

@@ -13,14 +13,11 @@ from sonda.frameworks.collector.recorder import Recorder
 from sonda.frameworks.collector.schedule import Schedule
 from sonda.frameworks.collector.start import finish, state_versions
 from sonda.frameworks.collector.torch_observer import TorchObserver
-from sonda.probes.ceilings import load_or_measure
 from sonda.probes.contamination import read_conditions
-from sonda.probes.environment import thread_variables, versions
-from sonda.probes.machine import machine_record
 from sonda.record.errors import MissingExtraError, SondaError
-from sonda.record.run import Run, RunInfo, new_id, now, write_run
+from sonda.record.run import Run, RunInfo, new_id, write_run
 from sonda.record.store import Store
-from sonda.targets.cpu import disturbances, overhead, probe_states, unknown_operations
+from sonda.targets.keeping import observed
 
 _observing: list[Block] = []
 """The block that is being observed: PyTorch can be patched once only."""
@@ -58,23 +55,10 @@ class Block:
         threads = assembly.threads or self.observer.torch.get_num_threads()
         info = RunInfo(
             id=new_id(),
-            created=now(),
             status="incomplete" if failed else "complete",
             workload={"name": self.name or "block", "framework": "torch", "block": True},
             target={"spec": "", "device": "cpu", "threads": threads},
-            machine={
-                **machine_record(),
-                "ceilings": load_or_measure(self.store.root, [threads]),
-                "environment": thread_variables(),
-            },
-            versions={**versions(), **assembly.versions},
-            probes=probe_states(),
-            notes=[
-                *assembly.notes,
-                *unknown_operations(assembly),
-            ],
-            disturbed=disturbances(self.before, after, threads),
-            overhead=overhead(assembly),
+            **observed(assembly, threads, self.store.root, self.before, after),
         )
         return write_run(self.store.root, info, assembly.spans)
 

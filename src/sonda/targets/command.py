@@ -18,14 +18,11 @@ from typing import Any
 import msgspec
 
 from sonda.frameworks.assembly import Assembly, assemble
-from sonda.probes.ceilings import load_or_measure
 from sonda.probes.contamination import read_conditions
-from sonda.probes.environment import thread_variables, versions
-from sonda.probes.machine import machine_record
 from sonda.record.errors import SondaError
-from sonda.record.run import Run, RunInfo, new_id, now, write_run
+from sonda.record.run import Run, RunInfo, new_id, write_run
 from sonda.record.store import Store
-from sonda.targets.cpu import Say, disturbances, overhead, probe_states, unknown_operations
+from sonda.targets.keeping import Say, observed
 from sonda.targets.spec import available_threads
 
 INJECT = Path(__file__).parent.parent / "frameworks" / "inject"
@@ -72,30 +69,17 @@ def run_command(
         say("reading what was observed")
         assembly = assemble(directory, begin, end)
         threads = assembly.threads or available_threads()
-        disturbed = disturbances(before, after, threads) if assembly.processes else []
         failures = sorted(directory.glob("*.failure"))
         failure = (failures[0].read_text(encoding="utf-8").split("\n")[-2:-1] or ["?"])[0] if failures else ""
-    ceilings = {}
-    if assembly.processes:
-        say("measuring what this machine can do")
-        ceilings = load_or_measure(store.root, [threads])
+    fields = observed(assembly, threads, store.root, before, after, watching.redact)
+    fields["notes"] = [*_seen(assembly, ending, failure), *fields["notes"]]
     info = RunInfo(
         id=new_id(),
-        created=now(),
         status="complete" if code == 0 else "incomplete",
         workload={"name": _name(command), "command": _kept(command, watching.redact), "framework": "torch"},
         target={"spec": "", "device": "cpu", "threads": threads},
-        machine={**machine_record(redact=watching.redact), "ceilings": ceilings, "environment": thread_variables()},
-        versions={**versions(), **assembly.versions},
-        probes=probe_states(),
-        notes=[
-            *_seen(assembly, ending, failure),
-            *assembly.notes,
-            *unknown_operations(assembly),
-        ],
-        disturbed=disturbed,
         exit_code=code,
-        overhead=overhead(assembly),
+        **fields,
     )
     return write_run(store.root, info, assembly.spans), code
 

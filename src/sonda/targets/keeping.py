@@ -1,0 +1,84 @@
+"""What every observed run keeps, whoever started it: the machine, versions, probes, disturbances, costs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from sonda.frameworks.assembly import Assembly
+from sonda.probes.availability import probe_states
+from sonda.probes.ceilings import load_or_measure
+from sonda.probes.contamination import Conditions, contamination
+from sonda.probes.environment import thread_variables, versions, wait_policy
+from sonda.probes.machine import machine_record
+from sonda.record.run import now
+
+Say = Callable[[str], None]
+"""Told what is going on, for whoever watches."""
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a run belongs: its id where that is decided beforehand, its repetitions, its study."""
+
+    identity: str = ""
+    group: str = ""
+    study: str = ""
+    point: dict[str, Any] = field(default_factory=dict)
+
+
+def observed(
+    assembly: Assembly, threads: int, root: Path, before: Conditions, after: Conditions, redact: bool = False
+) -> dict[str, Any]:
+    """Fields of a run's `info` that follow from what was observed between two readings of the machine's conditions.
+
+    The machine's ceilings are measured where `root` does not hold them, and left out where nothing was observed.
+    """
+    machine = machine_record(redact=redact)
+    seen = assembly.processes > 0
+    return {
+        "created": now(),
+        "machine": {
+            **machine,
+            "ceilings": load_or_measure(root, [threads], machine=machine) if seen else {},
+            "environment": thread_variables(),
+        },
+        "versions": {**versions(), **assembly.versions},
+        "probes": probe_states(virtual=machine.get("virtual_machine")),
+        "notes": [*assembly.notes, *_unknown_operations(assembly)],
+        "disturbed": _disturbances(before, after, threads) if seen else [],
+        "overhead": _overhead(assembly),
+    }
+
+
+def _disturbances(before: Conditions, after: Conditions, threads: int) -> list[str]:
+    flags = contamination(before, after, threads, wait_policy())
+    return [flag.sentence for flag in flags if flag.contaminated]
+
+
+def _unknown_operations(assembly: Assembly) -> list[str]:
+    """A note that names the operations whose FLOPs nobody knows."""
+    if not assembly.unknown:
+        return []
+    names = ", ".join(sorted(assembly.unknown)[:5])
+    more = f" and {len(assembly.unknown) - 5} more" if len(assembly.unknown) > 5 else ""
+    return [f"no FLOP formula for {names}{more}: their FLOPs are missing"]
+
+
+def _overhead(assembly: Assembly) -> dict[str, float]:
+    """What observing cost: ns per layer span, layer spans per timed step, and their share of the step."""
+    spans = assembly.spans
+    if assembly.span_ns is None:
+        return {}
+    steps = spans.where(kind="step", pass_="timed")
+    layers = spans.where(kind="layer", pass_="timed")
+    if not steps.any():
+        return {"span_ns": assembly.span_ns}
+    per_step = float(layers.sum() / steps.sum())
+    step = float(np.median(spans.number("duration")[steps]))
+    share = assembly.span_ns * per_step / step if step else 0.0
+    return {"span_ns": assembly.span_ns, "spans_per_step": per_step, "step_share": share}
