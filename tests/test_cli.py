@@ -14,7 +14,7 @@ from builders import stepped
 from sonda.record.run import write_run
 
 SMALL = ("run", "mlp", "--on", "cpu/1", "--steps", "12", "--train")
-PROGRAM = [sys.executable, "-m", "sonda"]
+PROGRAM = [sys.executable, "-P", "-m", "sonda"]
 SCRIPT = """
 import torch, torch.nn as nn
 torch.manual_seed(0); torch.set_num_threads(1)
@@ -152,6 +152,13 @@ BAD = {
     "an age that is none": (("rm", "--older-than", "soon"), "30d"),
     "a percentage that is none": (("compare", "last", "last", "--fail-above", "much"), "percentage"),
     "a precision that is none": (("run", "mlp", "--precision", "int3"), "precision"),
+    "no repetitions": (("run", "mlp", "--repeat", "0"), "--repeat 0"),
+    "an option of a workload for a program": (("run", "--threads", "1", "--", "true"), "--threads"),
+    "trying remedies of a program": (("run", "--try", "--", "true"), "--try"),
+    "an option of a program for a workload": (("run", "mlp", "--no-count"), "--no-count"),
+    "an unknown option before a program": (("run", "--frob", "--", "true"), "--frob"),
+    "threads that do not agree": (("run", "mlp", "--on", "cpu/2", "--threads", "1"), "do not agree"),
+    "a tag that cannot be": (("run", "mlp", "--tag", "../x"), "cannot be a tag"),
     "no steps": (("run", "mlp", "--steps", "0"), "steps"),
     "a study that is not there": (("study", "six-operatons"), "six-operations"),
 }
@@ -231,3 +238,37 @@ def test_verify_prints_per_mode_and_fails_when_a_number_differs(home, tmp_path):
 def test_verify_of_something_else_is_one_line(home, tmp_path):
     done = sonda(home, "verify", "stonne", str(tmp_path / "nowhere.json"))
     assert done.returncode == 2 and len(done.stderr.strip().splitlines()) == 1
+
+
+def test_no_option_of_run_hides_an_option_of_a_workload():
+    import typer
+
+    from sonda.cli import app
+    from sonda.record.errors import SondaError
+    from sonda.workloads.catalogue import describe, names
+
+    command = typer.main.get_command(app).commands["run"]
+    for option in (word[2:] for parameter in command.params for word in parameter.opts if word.startswith("--")):
+        for workload in names():
+            with pytest.raises(SondaError, match="no option"):
+                describe(workload, {option: "1"})
+
+
+@pytest.mark.slow
+def test_a_file_in_the_users_directory_does_not_stand_in_for_a_module(home, tmp_path):
+    (tmp_path / "numpy.py").write_text("raise RuntimeError('not the real one')")
+    done = sonda(home, "run", "mlp", "--on", "cpu/1", "--steps", "5", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.slow
+def test_a_compiled_model_has_the_counts_of_the_model_itself(home):
+    done = sonda(home, "run", "mlp", "--on", "cpu/1", "--steps", "6", "--batch", "4", "--compile", "--json")
+    if "compiler" in done.stderr:
+        pytest.skip("torch.compile needs a C++ compiler")
+    assert done.returncode == 0, done.stderr
+    part = json.loads(done.stdout)["parts"][0]
+    forward = next(phase for phase in part["phases"] if phase["name"] == "forward")
+    flops = next(value["value"] for name, value in forward["metrics"].items() if name.startswith("flops"))
+    # two dense layers, a sigmoid (4 per element) and a softmax (4 per element, its maximum aside)
+    assert flops >= 4 * (2 * 784 * 192 + 192 + 4 * 192 + 2 * 192 * 10 + 10)

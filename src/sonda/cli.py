@@ -23,6 +23,7 @@ app = typer.Typer(
 )
 
 Json = Annotated[bool, typer.Option("--json", help="One JSON document on stdout, metrics with unit and source.")]
+Rows = Annotated[int, typer.Option("--rows", help="Layers to list.", min=0)]
 Reference = Annotated[str, typer.Argument(help="A run's id (or its beginning), a tag, a path, or 'last'.")]
 
 
@@ -128,7 +129,7 @@ def run(
         bool, typer.Option("--try", help="Try the remedies that are a flag away and say what they brought.")
     ] = False,
     tag: Annotated[list[str] | None, typer.Option(help="Give the run a tag.")] = None,
-    layers: Annotated[int, typer.Option(help="Layers to list.")] = 10,
+    rows: Rows = 10,
     max_time: Annotated[float, typer.Option(help="Observe a command for so many seconds only.")] = 0.0,
     no_count: Annotated[bool, typer.Option("--no-count", help="Spend no step of a command on counting FLOPs.")] = False,
     redact: Annotated[bool, typer.Option("--redact", help="Keep no arguments and no host name.")] = False,
@@ -140,16 +141,20 @@ def run(
     """
     from sonda.record.errors import SondaError
 
+    if workload.startswith("-"):
+        raise SondaError(f"{workload} is not an option of sonda run", "a workload's own options come after its name")
     if context.obj is not None:
         if workload or on:
             raise SondaError("a command after -- chooses its own devices", "leave out the workload and --on")
         from sonda.targets.command import Watching, parse_steps
 
+        _refuse(context, COMMAND_OPTIONS, "is for a workload, not for a command after --")
         first, last = parse_steps(steps)
         watching = Watching(
             count=not no_count, first=first, last=last, max_time=max_time, redact=redact, output_to_stderr=json
         )
-        _run_command(context.obj, watching, tag or [], layers, json)
+        _run_command(context.obj, watching, tag or [], rows, json)
+    _refuse(context, WORKLOAD_OPTIONS, "is for a command after --, not for a workload")
     if not workload:
         raise SondaError(
             "nothing to run", "name a workload, e.g. sonda run mlp, or a program: sonda run -- python train.py"
@@ -170,17 +175,39 @@ def run(
         compile=compile,
         channels_last=channels_last,
         workers=workers,
+        redact=redact,
     )
-    _run_workload(job, on or ["cpu"], repeat, tag or [], attempt, layers, json)
+    _run_workload(job, on or ["cpu"], repeat, tag or [], attempt, rows, json)
 
 
-def _run_workload(
-    job: Any, on: list[str], repeat: int, tags: list[str], attempt: bool, layers: int, json: bool
-) -> None:
+COMMAND_OPTIONS = ("steps", "tag", "rows", "max_time", "no_count", "redact", "json", "workload", "on")
+"""Options of `run` that a command after -- knows."""
+WORKLOAD_OPTIONS = (
+    "workload", "on", "train", "input", "framework", "steps", "warmup", "seconds", "repeat", "threads", "precision",
+    "compile", "channels_last", "workers", "seed", "attempt", "tag", "rows", "redact", "json",
+)  # fmt: skip
+"""Options of `run` that a workload knows."""
+
+
+def _refuse(context: typer.Context, known: tuple[str, ...], why: str) -> None:
+    """Raise SondaError for an option that was given and means nothing here: nothing is ignored in silence."""
+    from sonda.record.errors import SondaError
+
+    for name in context.params:
+        source = context.get_parameter_source(name)
+        if name not in known and source is not None and source.name == "COMMANDLINE":
+            raise SondaError(f"--{name.replace('_', '-').replace('attempt', 'try')} {why}", "leave it out")
+    if context.obj is not None and context.args:
+        raise SondaError(f"{context.args[0]} is not an option of sonda run", "put the program's own words after --")
+
+
+def _run_workload(job: Any, on: list[str], repeat: int, tags: list[str], attempt: bool, rows: int, json: bool) -> None:
     from sonda.studies.repetition import measure_all, show_of
     from sonda.studies.trial import try_remedies
 
     store = open_store()
+    for tag in tags:
+        store.check_tag(tag)
     groups = measure_all(job, on, repeat, store, say)
     hush()
     for measured in (run for group in groups for run in group):
@@ -191,29 +218,31 @@ def _run_workload(
         shown = [(run, try_remedies(job, group, summary, store, say))
                  for group, (run, summary) in zip(groups, shown, strict=True)]  # fmt: skip
         hush()
-    _show(shown, store, layers, json)
+    _show(shown, store, rows, json)
 
 
-def _run_command(command: list[str], watching: Any, tags: list[str], layers: int, json: bool) -> None:
+def _run_command(command: list[str], watching: Any, tags: list[str], rows: int, json: bool) -> None:
     from sonda.analysis.summarise import summarise
     from sonda.record.errors import SondaError
     from sonda.targets.command import refuse_isolated, run_command
 
     store = open_store()
+    for tag in tags:
+        store.check_tag(tag)
     refuse_isolated(command)
     try:
         observed, code = run_command(command, store, watching, say)
+        hush()
+        for tag in tags:
+            store.tag(observed.id, tag)
+        _show([(observed, summarise(observed))], store, rows, json, to=sys.stderr)
     except SondaError as error:
         error.exit_code = 125  # the program may be right: it is Sonda that failed
         raise
-    hush()
-    for tag in tags:
-        store.tag(observed.id, tag)
-    _show([(observed, summarise(observed))], store, layers, json, to=sys.stderr)
     raise SystemExit(code)
 
 
-def _show(shown: list[tuple[Run, Any]], store: Store, layers: int, json: bool, to: Any = None) -> None:
+def _show(shown: list[tuple[Run, Any]], store: Store, rows: int, json: bool, to: Any = None) -> None:
     """Summaries of runs: one in full, several side by side. A program's own output keeps stdout to itself."""
     if json:
         from sonda.report.document import summaries_document, to_document
@@ -226,9 +255,9 @@ def _show(shown: list[tuple[Run, Any]], store: Store, layers: int, json: bool, t
     to = to or sys.stdout
     if len(shown) == 1:
         run, summary = shown[0]
-        text = render_summary(summary, layers=layers, short=store.short(run.id), color=to.isatty())
+        text = render_summary(summary, layers=rows, short=store.short(run.id), color=to.isatty())
     else:
-        text = render_side_by_side([summary for _, summary in shown], color=to.isatty())
+        text = render_side_by_side([summary for _, summary in shown], layers=rows, color=to.isatty())
         names = " ".join(store.short(run.id) for run, _ in shown)
         text += f"\n  Saved as runs {names}. Page: sonda report {names}\n"
     print(text, file=to)
@@ -274,7 +303,7 @@ def list_runs(
 @app.command()
 def show(
     reference: Reference = "last",
-    layers: Annotated[int, typer.Option(help="Layers to list.")] = 10,
+    rows: Rows = 10,
     json: Json = False,
 ) -> None:
     """Show a run again."""
@@ -282,7 +311,7 @@ def show(
 
     store = open_store()
     found = store.one(reference)
-    _show([(found, summarise(found))], store, layers, json)
+    _show([(found, summarise(found))], store, rows, json)
 
 
 @app.command()
@@ -333,7 +362,7 @@ def compare(
     a: Annotated[str, typer.Argument(help="The base: an id, a tag, a path.")],
     b: Annotated[str, typer.Argument(help="What is held against it.")],
     fail_above: Annotated[str, typer.Option(help="Exit with 1 when B is slower by more than this, e.g. 5%.")] = "",
-    layers: Annotated[int, typer.Option(help="Layers to list.")] = 10,
+    rows: Rows = 10,
     json: Json = False,
 ) -> None:
     """Say how much faster or slower B is than A, per phase and layer, or that it is not significant."""
@@ -350,7 +379,7 @@ def compare(
     if json:
         write_json(comparison_document(result))
     else:
-        print(render_comparison(result, layers=layers, fail_above=limit))
+        print(render_comparison(result, layers=rows, fail_above=limit))
     if limit is not None and result.fails(limit):
         raise SystemExit(1)
 

@@ -87,6 +87,9 @@ class Fields:
     def is_table(self, key: str) -> bool:
         return isinstance(self._table.get(key), dict)
 
+    def is_switch(self, key: str) -> bool:
+        return isinstance(self._table.get(key), bool)
+
     def keys(self) -> tuple[str, ...]:
         return tuple(self._table)
 
@@ -106,9 +109,10 @@ class Fields:
 def nearest(word: str, known: Iterable[str]) -> str:
     """`did you mean 'multipliers'?`, or the known words where none is near."""
     words = sorted(known)
-    near = difflib.get_close_matches(word, words, n=1, cutoff=0.6)
+    small = {one.lower(): one for one in reversed(words)}
+    near = difflib.get_close_matches(word.lower(), small, n=1, cutoff=0.6)
     if near:
-        return f"did you mean {near[0]!r}?"
+        return f"did you mean {small[near[0]]!r}?"
     return f"known: {', '.join(words)}" if words else "none is known"
 
 

@@ -29,6 +29,8 @@ class Assembly:
     notes: list[str] = field(default_factory=list)
     unknown: dict[str, int] = field(default_factory=dict)
     """Operations without a formula, with how often they were seen."""
+    flops: dict[str, float] = field(default_factory=dict)
+    """FLOPs of the distinct operations by the type of their elements."""
     processes: int = 0
     truncated: bool = False
     """A process was ended before it could write everything."""
@@ -61,9 +63,13 @@ def _take_facts(result: Assembly, events: ProcessEvents) -> None:
         if note not in result.notes:
             result.notes.append(note)
     for definition in events.definitions:
-        if definition.get("kind") == "op" and not definition.get("known", True):
+        if definition.get("kind") != "op":
+            continue
+        if not definition.get("known", True):
             name = definition["name"]
             result.unknown[name] = result.unknown.get(name, 0) + 1
+        kind = definition.get("dtype", "")
+        result.flops[kind] = result.flops.get(kind, 0.0) + float(definition.get("flops") or 0)
 
 
 class _Rows:

@@ -23,7 +23,9 @@ def layer_paths(definitions: list[dict[str, Any]]) -> dict[int, str]:
                 above = resolve(layer["inside"]) if layer["inside"] in layers else ""
             else:
                 above = prefixes[layer["root"]]
-            paths[number] = ".".join(part for part in (above, layer["path"]) if part)
+            # A compiled model holds the model itself under this name: they are one.
+            path = ".".join(part for part in layer["path"].split(".") if part != "_orig_mod")
+            paths[number] = ".".join(part for part in (above, path) if part)
         return paths[number]
 
     for number in layers:
@@ -32,13 +34,8 @@ def layer_paths(definitions: list[dict[str, Any]]) -> dict[int, str]:
 
 
 def _prefixes(layers: dict[int, dict[str, Any]]) -> dict[int, str]:
-    sizes: dict[int, int] = {}
-    names: dict[int, str] = {}
-    for layer in layers.values():
-        if "root" in layer:
-            sizes[layer["root"]] = sizes.get(layer["root"], 0) + 1
-            names[layer["root"]] = layer["root_name"]
-    models = [root for root in sizes if not names[root].endswith("Loss")]
+    names = {layer["root"]: layer["root_name"] for layer in layers.values() if "root" in layer}
+    models = [root for root, name in names.items() if not name.endswith("Loss")]
     if len(models) == 1:
         return {root: "" if root in models else name for root, name in names.items()}
     prefixes: dict[int, str] = {}

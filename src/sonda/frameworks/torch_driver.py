@@ -15,7 +15,7 @@ from sonda.record.protocols import Task
 if TYPE_CHECKING:
     from sonda.frameworks.collector.torch_observer import TorchObserver
 
-FEWEST_STEPS, MOST_STEPS = 5, 20
+FEWEST_STEPS, MOST_STEPS = 6, 20
 """Timed steps where the user did not say how many: as many of these as fit into the seconds given."""
 
 

@@ -41,6 +41,15 @@ QUANTITIES = {
         Quantity("samples", "1", "samples processed"),
         Quantity("energy", "J", "energy"),
         Quantity("cycles", "cycle", "clock cycles"),
+        Quantity("distribution_cycles", "cycle", "cycles spent bringing operands to the multipliers"),
+        Quantity("compute_cycles", "cycle", "cycles spent multiplying"),
+        Quantity("reduction_cycles", "cycle", "cycles spent adding up products"),
+        Quantity("writeback_cycles", "cycle", "cycles spent writing results back"),
+        Quantity("configuration_cycles", "cycle", "cycles spent setting up an engine"),
+        Quantity("buffer_reads", "1", "elements read from the global buffer"),
+        Quantity("buffer_writes", "1", "elements written to the global buffer"),
+        Quantity("multiplications", "1", "products computed, padded ones included"),
+        Quantity("multiplier_cycles", "1", "multipliers times cycles: the products that could have been computed"),
     )
 }
 

@@ -136,6 +136,13 @@ class Store:
             found.append(identity[:length])
         return found
 
+    def check_tag(self, tag: str) -> None:
+        """Raise SondaError for what cannot be a tag."""
+        if not TAG_NAME.fullmatch(tag) or tag == "last":
+            raise SondaError(
+                f"{tag[:200]!r} cannot be a tag", "use at most 100 letters, digits, '.', '_', '+', '-'; not 'last'"
+            )
+
     def tag(self, identity: str, tag: str) -> None:
         """Give a run a tag. A tag may be on several runs."""
         place = self._tag_place(identity, tag)
@@ -165,10 +172,7 @@ class Store:
 
     def _tag_place(self, identity: str, tag: str) -> Path:
         # Both become a path, and an id may come from somebody else's run.json.
-        if not TAG_NAME.fullmatch(tag) or tag == "last":
-            raise SondaError(
-                f"{tag[:200]!r} cannot be a tag", "use at most 100 letters, digits, '.', '_', '+', '-'; not 'last'"
-            )
+        self.check_tag(tag)
         if not IDENTITY.fullmatch(identity):
             raise SondaError(f"{identity[:200]!r} is not the id of a run", "see: sonda ls")
         return self.root / "tags" / tag / identity

@@ -17,7 +17,7 @@ from sonda.probes.contamination import read_conditions
 from sonda.record.errors import MissingExtraError, SondaError
 from sonda.record.run import Run, RunInfo, new_id, write_run
 from sonda.record.store import Store
-from sonda.targets.keeping import observed
+from sonda.targets.keeping import observed, precision
 
 _observing: list[Block] = []
 """The block that is being observed: PyTorch can be patched once only."""
@@ -56,7 +56,7 @@ class Block:
         info = RunInfo(
             id=new_id(),
             status="incomplete" if failed else "complete",
-            workload={"name": self.name or "block", "framework": "torch", "block": True},
+            workload={"name": self.name or "block", "framework": "torch", "block": True, **precision(assembly)},
             target={"spec": "", "device": "cpu", "threads": threads},
             **observed(assembly, threads, self.store.root, self.before, after),
         )

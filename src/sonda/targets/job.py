@@ -31,6 +31,8 @@ class Job(msgspec.Struct, kw_only=True, frozen=True):
     compile: bool = False
     channels_last: bool = False
     workers: int = 0
+    redact: bool = False
+    """Keep no host name."""
 
     def how(self) -> dict[str, Any]:
         """The settings that change how the workload runs, for `run.json`."""

@@ -15,6 +15,7 @@ from sonda.probes.ceilings import load_or_measure
 from sonda.probes.contamination import Conditions, contamination
 from sonda.probes.environment import thread_variables, versions, wait_policy
 from sonda.probes.machine import machine_record
+from sonda.record.errors import SondaError
 from sonda.record.run import now
 
 Say = Callable[[str], None]
@@ -40,19 +41,28 @@ def observed(
     """
     machine = machine_record(redact=redact)
     seen = assembly.processes > 0
+    notes = [*assembly.notes, *_unknown_operations(assembly)]
+    ceilings: dict[str, Any] = {}
+    if seen:
+        try:
+            ceilings = load_or_measure(root, [threads], machine=machine)
+        except SondaError as error:
+            notes.append(str(error))  # what was observed is worth keeping all the same
     return {
         "created": now(),
-        "machine": {
-            **machine,
-            "ceilings": load_or_measure(root, [threads], machine=machine) if seen else {},
-            "environment": thread_variables(),
-        },
+        "machine": {**machine, "ceilings": ceilings, "environment": thread_variables()},
         "versions": {**versions(), **assembly.versions},
         "probes": probe_states(virtual=machine.get("virtual_machine")),
-        "notes": [*assembly.notes, *_unknown_operations(assembly)],
+        "notes": notes,
         "disturbed": _disturbances(before, after, threads) if seen else [],
         "overhead": _overhead(assembly),
     }
+
+
+def precision(assembly: Assembly) -> dict[str, str]:
+    """The type of elements that most of a program's FLOPs were done in, for its `workload`; nothing if none were seen."""
+    known = {kind: flops for kind, flops in assembly.flops.items() if flops}
+    return {"precision": max(known, key=lambda kind: known[kind])} if known else {}
 
 
 def _disturbances(before: Conditions, after: Conditions, threads: int) -> list[str]:

@@ -88,7 +88,6 @@ class Counter:
             flops=flops,
             bytes=size,
             known=known,
-            shapes=[list(tensor.shape) for tensor in tensors[:6]],
             dtype=str(tensors[0].dtype).rpartition(".")[2] if tensors else "",
         )
         stream.push((code, begin, code + 1, end))

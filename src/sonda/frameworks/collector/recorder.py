@@ -96,7 +96,8 @@ class Recorder:
         stream = self.mine.stream
         if stream is None:
             stream = self.mine.stream = Stream(self.detail, engine)
-            self.streams.append(stream)
+            with self._lock:
+                self.streams.append(stream)
         return stream
 
     def set_detail(self, detail: bool, stream: Stream | None = None) -> None:

@@ -198,7 +198,10 @@ class TorchObserver:
             if not code:
                 return self._module_call(module, *args, **kwargs)
         if stream.phases and stream.phases[-1][0] != self._step:
-            return self._recorded(stream, code, module, args, kwargs)
+            self.counter.forward_begins(stream)
+            result = self._recorded(stream, code, module, args, kwargs)
+            self.counter.forward_ends(stream)
+            return result
         if is_loss(self.torch, module):
             self._open(stream, self._loss)
             try:
@@ -209,7 +212,9 @@ class TorchObserver:
         training = bool(module.training)
         schedule = stream.schedule
         self._model = weakref.ref(module)
-        shape = schedule.forward((code, shapes_of(self.torch, args, kwargs), training, learns), learns, training)
+        # Where the program counts a step of its own, the model it counts may stand in for a compiled one.
+        which = code if schedule.count else 0
+        shape = schedule.forward((which, shapes_of(self.torch, args, kwargs), training, learns), learns, training)
         self._follow_schedule(stream, module)
         if learns and stream.detail:
             # What made the input is no part of this module.

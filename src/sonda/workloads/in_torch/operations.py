@@ -157,7 +157,7 @@ class OperationsTask:
 
     def __init__(self, description: Operations, train: bool, seed: int) -> None:
         self.model = OperationList(description, seeded(seed)).train(train)
-        self.samples = description.batch
+        self.samples = 1  # `size` fixes the work of a step, whatever the batch
         self.tokens = 0
         self.inputs: tuple[Any, ...] = ()
         self.optimizer = sgd(self.model, description.learning_rate)

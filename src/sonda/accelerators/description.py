@@ -1,0 +1,149 @@
+"""An accelerator as its description gives it: engines, and which of them takes which kind of operation.
+
+A description is a TOML file:
+
+    name = "mine"
+    clock_GHz = 1.0                        # optional; without it there are cycles and no times
+    energy_table = "45nm"                  # optional
+    notes = ["why it is as it is"]         # optional
+    [engines.dense]                        # one or more engines, under names of your own
+    kind = "flexible_dense"
+    multipliers = 256
+    read_ports = 128
+    write_ports = 128
+    accumulators = true
+    tile = { T_M = 1, T_N = 2, T_K = 4 }   # optional; else a tile is chosen for every operation
+    [route]                                # kinds of operation that are not named run on the host
+    linear = "dense"
+
+STONNE's own `.cfg` files describe an accelerator with one engine.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from importlib import resources
+from pathlib import Path
+
+from sonda.accelerators.description_file import parse_toml, read_text
+from sonda.accelerators.energy_table import energy_tables
+from sonda.accelerators.engine_description import OPERATIONS, EngineDescription, read_engine
+from sonda.accelerators.hardware import Hardware
+from sonda.accelerators.mistake import DescriptionMistakes, Fields, nearest
+from sonda.accelerators.stonne_files import in_stonne_names, read_configuration
+from sonda.record.errors import SondaError
+
+__all__ = ["OPERATIONS", "Accelerator", "EngineDescription", "built_in", "load_accelerator", "parse_accelerator"]
+
+DEFAULT_ENERGY = "45nm"
+
+
+@dataclass(frozen=True)
+class Accelerator:
+    """A described accelerator, checked."""
+
+    name: str
+    clock_hz: float | None
+    """Nothing where no source gives a clock: then there are cycles and no times."""
+    engines: dict[str, EngineDescription]
+    route: dict[str, str]
+    """Kind of operation -> name of the engine that takes it; other kinds run on the host."""
+    energy_table: str
+    notes: tuple[str, ...] = ()
+
+    def engine_for(self, operation: str) -> EngineDescription | None:
+        """The engine that takes this kind of operation; nothing where it runs on the host."""
+        if operation not in OPERATIONS:
+            raise SondaError(f"kind of operation {operation!r} is unknown", nearest(operation, OPERATIONS))
+        return self.engines.get(self.route.get(operation, ""))
+
+
+def built_in() -> tuple[str, ...]:
+    """Names of the accelerators that Sonda describes."""
+    folder = resources.files("sonda.accelerators") / "descriptions"
+    return tuple(sorted(one.name.removesuffix(".toml") for one in folder.iterdir() if one.name.endswith(".toml")))
+
+
+def load_accelerator(reference: str) -> Accelerator:
+    """A built-in name, the path of a `.toml` description, or the path of a `.cfg` of STONNE.
+
+    Raises SondaError where there is no such thing, and DescriptionMistakes with one line for each mistake in it.
+    """
+    if reference.endswith(".cfg"):
+        kind, hardware = read_configuration(read_text(reference), reference)
+        try:
+            return of_hardware(Path(reference).stem, kind, hardware)
+        except SondaError as error:
+            raise DescriptionMistakes(reference, [in_stonne_names(str(error))]) from None
+    if reference.endswith(".toml"):
+        return parse_accelerator(read_text(reference), reference)
+    if reference in built_in():
+        folder = resources.files("sonda.accelerators") / "descriptions"
+        return parse_accelerator((folder / f"{reference}.toml").read_text(encoding="utf-8"), f"{reference}.toml")
+    raise SondaError(
+        f"accelerator {reference!r} is unknown",
+        f"{nearest(reference, built_in())} A .toml description or a .cfg of STONNE can be given by its path",
+    )
+
+
+def parse_accelerator(text: str, file: str) -> Accelerator:
+    """The accelerator that a TOML text describes; raises DescriptionMistakes, naming `file`."""
+    mistakes: list[str] = []
+    top = Fields(parse_toml(text, file), "", mistakes)
+    top.only(("name", "clock_GHz", "energy_table", "notes", "engines", "route"))
+    name = top.text("name")
+    clock = top.number("clock_GHz", 1e-6, 1000, None)
+    energy_table = top.text("energy_table", DEFAULT_ENERGY)
+    if energy_table is not None and not energy_table.endswith(".toml"):
+        energy_table = top.one_of("energy_table", energy_tables(), DEFAULT_ENERGY)
+    notes = top.texts("notes")
+    engines = _engines(top)
+    route = _route(top, engines)
+    if mistakes:
+        raise DescriptionMistakes(file, mistakes)
+    return Accelerator(
+        name=name,
+        clock_hz=None if clock is None else clock * 1e9,
+        engines={key: engine for key, engine in engines.items() if engine is not None},
+        route=route,
+        energy_table=energy_table,
+        notes=notes,
+    )
+
+
+def of_hardware(name: str, kind: str, hardware: Hardware) -> Accelerator:
+    """An accelerator with one engine, which takes every kind of operation that it can; without a clock."""
+    engine = EngineDescription(name, kind, hardware).check()
+    route = {operation: name for operation in OPERATIONS if engine.takes(operation)}
+    return Accelerator(name, None, {name: engine}, route, DEFAULT_ENERGY)
+
+
+def _engines(top: Fields) -> dict[str, EngineDescription | None]:
+    """By name; nothing for one that has mistakes."""
+    described = top.table("engines")
+    names = () if described is None else described.keys()
+    if not names and ("engines" not in top or described is not None):
+        top.mistaken("engines", "missing; give at least one [engines.NAME]")
+    engines: dict[str, EngineDescription | None] = {}
+    for name in names:
+        given = None if described is None else described.table(name)
+        engines[name] = None if given is None else read_engine(name, given)
+    return engines
+
+
+def _route(top: Fields, engines: dict[str, EngineDescription | None]) -> dict[str, str]:
+    table = top.table("route")
+    if table is None:
+        if "route" not in top:
+            top.mistaken("route", f"missing; say which engine takes which of {', '.join(OPERATIONS)}")
+        return {}
+    table.only(OPERATIONS)
+    route = {}
+    for operation in OPERATIONS:
+        name = table.one_of(operation, engines, None)
+        engine = None if name is None else engines[name]
+        if engine is not None and not engine.takes(operation):
+            table.mistaken(operation, f"{engine.kind} does not take it; leave it out, then it runs on the host")
+        elif name is not None:
+            route[operation] = name
+    return route
