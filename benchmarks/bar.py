@@ -45,6 +45,15 @@ def paired_interval(values: Sequence[float] | np.ndarray) -> Interval:
     return Interval(float(np.median(rounds)), float(low), float(high))
 
 
+def ratio_interval(above: np.ndarray, below: np.ndarray) -> Interval:
+    """The ratio of the medians of two costs that the same rounds gave, with its bootstrap interval over rounds."""
+    chance = np.random.default_rng(0)
+    chosen = chance.integers(0, len(above), (RESAMPLES, len(above)))
+    ratios = np.median(above[chosen], axis=1) / np.median(below[chosen], axis=1)
+    low, high = np.quantile(ratios, (0.025, 0.975))
+    return Interval(float(np.median(above) / np.median(below)), float(low), float(high))
+
+
 def at_most(promise: str, interval: Interval, limit: float, unit: str = "", digits: int = 2) -> Bar:
     """PASS when the whole interval is at or below the limit, FAIL when all of it is above."""
     figure = f"{interval.text(digits, unit)}, bar {limit:g}{unit}"

@@ -18,8 +18,11 @@ def write_events(directory: Path, steps: int, layers: int) -> tuple[int, int, in
     recorder = Recorder(str(directory))
     define = recorder.define
     phase = {name: define(kind="phase", name=name) for name in ("forward", "loss", "backward", "optimizer")}
-    fetch = define(kind="phase", name="data", loader=0, iterator=0)
-    update = define(kind="phase", name="optimizer", optimizer=0, scaled=False)
+    fetch = define(kind="phase", name="data")
+    update = define(kind="phase", name="optimizer", step=True)
+    loader, iterator, optimizer, made = (
+        define(kind="value", quantity=name, source="counted") for name in ("loader", "iterator", "optimizer", "made")
+    )
     counted = [define(kind="value", quantity=quantity, source=source) for quantity, source in (
         ("page_faults", "counted"), ("context_switches", "counted"), ("cpu_time", "counted"),
         ("resident_memory", "measured"))]  # fmt: skip
@@ -46,10 +49,12 @@ def write_events(directory: Path, steps: int, layers: int) -> tuple[int, int, in
         recorder.breathe(stream)
 
     for _ in range(steps):
-        for code in (fetch, phase["optimizer"]):
-            push((code, clock))
-            clock += chance.randrange(1000, 50_000)
-            end(code)
+        push((fetch, clock, loader, 0, iterator, 0))
+        clock += chance.randrange(1000, 50_000)
+        end(fetch)
+        push((phase["optimizer"], clock))
+        clock += chance.randrange(1000, 50_000)
+        end(phase["optimizer"])
         push((phase["forward"], clock, forward[0], clock))
         opened = clock
         for code in forward[1:]:
@@ -70,9 +75,9 @@ def write_events(directory: Path, steps: int, layers: int) -> tuple[int, int, in
             clock += length
             total += length
         end(phase["backward"])
-        push((update, clock))
+        push((update, clock, optimizer, 0, made, 0))
         clock += 80_000
         end(update)
-    recorder.state(threads=1, span_ns=1000.0, notes=[], finished=True)
+    recorder.state(threads=1, span_ns=1000.0, phase_ns=5000.0, notes=[], finished=True)
     recorder.close()
     return begin, clock, total

@@ -3,7 +3,8 @@
 torch.profiler sees operations, not modules. Where a row says `layers`, every module is a `record_function` range that
 PyTorch's global module hooks enter and leave, so that it sees what Sonda sees; `operations` is torch.profiler as it
 comes. `added` is what the steps themselves take longer; `with its end` adds what the program waits for when observing
-ends (torch.profiler gathers its events, Sonda writes its last ones), spread over the steps.
+ends (torch.profiler gathers its events, Sonda writes its last ones), spread over the steps. Times are CPU times of the
+process, which other programs disturb less than the clock on the wall.
 """
 
 from __future__ import annotations
@@ -13,12 +14,12 @@ import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
-from time import perf_counter_ns
+from time import process_time_ns
 from typing import Any
 
 import numpy as np
 
-from benchmarks.bar import Bar, Interval, at_most, paired_interval
+from benchmarks.bar import Bar, Interval, at_most, paired_interval, ratio_interval
 
 MODULES = 1_000
 LIMIT_US = 3.0
@@ -54,7 +55,7 @@ def run() -> list[Bar]:
         observers = _observers(torch, directory)
         cases = _cases(torch)
         times = {case.name: _interleaved(case, observers) for case in cases}
-    print(f"torch {torch.__version__}, 1 thread; medians over interleaved rounds, 95 % bootstrap interval of the pairs")
+    print(f"torch {torch.__version__}, 1 thread, CPU time; medians of interleaved rounds, 95 % bootstrap intervals")
     print(f"{'':28}{'observer':>20}{'added µs/step':>28}{'slowdown':>24}{'with its end':>24}")
     for case in cases:
         for name in case.observers[1:]:
@@ -77,8 +78,8 @@ def _bars(cases: list[Case], times: dict[str, Times]) -> list[Bar]:
     for case, names in peers.items():
         for name in names:
             found = times[case.name].steps
-            share = (found["Sonda"] - found["bare"]) / np.median(found[name] - found["bare"])
-            bars.append(at_most(f"added by Sonda / added by {name}, {case.name}", paired_interval(share), 1.0, "x"))
+            ratio = ratio_interval(found["Sonda"] - found["bare"], found[name] - found["bare"])
+            bars.append(at_most(f"added by Sonda / added by {name}, {case.name}", ratio, 1.0, "x"))
     _, slowdown, _ = _against_bare(resnet, times[resnet.name], "Sonda")
     percent = Interval(*(100 * (value - 1) for value in (slowdown.median, slowdown.low, slowdown.high)))
     bars.append(at_most("slowdown of a ResNet-34 training step", percent, 100 * LIMIT_SLOWDOWN, " %"))
@@ -102,12 +103,12 @@ def _interleaved(case: Case, observers: dict[str, Callable[[], AbstractContextMa
         for name in turned if number % 2 else reversed(turned):
             with observers[name]():
                 case.step()
-                begin = perf_counter_ns()
+                begin = process_time_ns()
                 for _ in range(case.steps):
                     case.step()
-                end = perf_counter_ns()
+                end = process_time_ns()
             steps[name].append(end - begin)
-            ends[name].append(perf_counter_ns() - end)
+            ends[name].append(process_time_ns() - end)
     return Times(
         *({name: np.array(values, dtype=np.float64) for name, values in both.items()} for both in (steps, ends))
     )

@@ -27,7 +27,7 @@ CACHE = 80e9
 MS = 1e6
 
 CEILINGS: dict[str, object] = Ceilings(
-    flops=PEAK, dram_bandwidth=DRAM, cache_bandwidth=CACHE, cache_bytes=16e6, operation_ns=900.0,
+    flops=PEAK, dram_bandwidth=DRAM, cache_bandwidth=CACHE, cache_bytes=16e6, cached_bytes=8e6, operation_ns=900.0,
     training_operation_ns=2100.0, precision="float32", threads=1, measured="2026-11-15", library="invented",
 ).as_dict()  # fmt: skip
 NO_COUNT = "no operation was counted in this phase"

@@ -39,6 +39,7 @@ def test_the_invented_training_has_the_spans_it_says(tmp_path: Path) -> None:
     spans = assembly.spans
     assert not assembly.truncated
     assert int(spans.where(kind="step").sum()) == 7
+    assert int(spans.where(kind="part", name="train").sum()) == int(spans.where(kind="epoch").sum()) == 1
     assert int(spans.where(kind="layer", direction="forward").sum()) == 7 * 5
     assert int(spans.where(kind="layer", direction="backward").sum()) == 7 * 5
     assert int(spans.number("duration")[spans.where(kind="layer")].sum()) == total

@@ -14,7 +14,7 @@ from observed import check_structure, seen
 from sonda.frameworks.assembly import assemble
 from sonda.frameworks.collector.recorder import Recorder
 from sonda.frameworks.collector.schedule import Schedule
-from sonda.frameworks.collector.torch_layers import layer_cost
+from sonda.frameworks.collector.torch_cost import layer_cost
 from sonda.frameworks.collector.torch_observer import TorchObserver
 
 torch = pytest.importorskip("torch")

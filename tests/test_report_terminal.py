@@ -68,7 +68,8 @@ def test_comparison(width: int) -> None:
 def test_a_limit_that_is_passed_is_said() -> None:
     slower = replace(examples.comparison(), slowdown=examples.Value(0.08, "1", "derived", 0.06, 0.10))
     assert "Slower by more than 5 %" in render_comparison(slower, 100, fail_above=0.05, color=False)
-    assert "Within the limit of 7 %" in render_comparison(slower, 100, fail_above=0.07, color=False)
+    assert "Too noisy to tell" in render_comparison(slower, 100, fail_above=0.07, color=False)
+    assert "Within the limit of 11 %" in render_comparison(slower, 100, fail_above=0.11, color=False)
 
 
 @pytest.mark.parametrize("width", [60, 110])

@@ -96,3 +96,20 @@ def test_lines_are_the_peak_and_both_bandwidths():
 
 def test_no_lines_without_ceilings():
     assert lines(summarise(trained(machine={})).ceilings) == ()
+
+
+def test_the_measured_curve_says_how_much_of_the_cache_one_gets():
+    # Between DRAM's 10 GB/s and the cache's 40 GB/s the geometric middle is 20 GB/s.
+    curve = [[1e6, 40e9], [4e6, 35e9], [8e6, 21e9], [16e6, 12e9], [64e6, 10e9]]
+    entry = {**CEILINGS["threads"]["1"], "bandwidth_curve": curve}
+    found, _ = ceilings({"ceilings": {**CEILINGS, "threads": {"1": entry}}}, 1, "float32")
+    assert found.cached_bytes == 8e6
+    _, memory, cached = found.bounds(np.array([0.0, 0.0]), np.array([8e6, 9e6]))
+    assert cached.tolist() == [True, False]
+    assert memory.tolist() == pytest.approx([8e6 / 40e9 * 1e9, 9e6 / 10e9 * 1e9])
+
+
+def test_a_curve_that_others_disturbed_is_not_believed():
+    entry = {**CEILINGS["threads"]["1"], "bandwidth_curve": [[1e6, 40e9]], "disturbed": ["others"]}
+    found, _ = ceilings({"ceilings": {**CEILINGS, "threads": {"1": entry}}}, 1, "float32")
+    assert found.cached_bytes == 0.5 * CEILINGS["cache_bytes"]

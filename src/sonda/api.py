@@ -118,7 +118,7 @@ def run(workload: str, *, on: str = "cpu", store: Store | None = None, **setting
     Keywords that `sonda run` knows (`train`, `steps`, `threads`, `precision`, …) are settings, the others the
     workload's own options: `sonda.run("resnet34", train=True, batch=16)`.
     """
-    from sonda.targets.cpu import measure
     from sonda.targets.job import job_of
+    from sonda.targets.measure import measure
 
     return Profile(measure(job_of({"workload": workload, "on": on, **settings}), store or Store()))

@@ -31,6 +31,8 @@ def main() -> None:
     """Run the command line: an error is one line and exit code 2, never a traceback."""
     from sonda.record.errors import SondaError
 
+    if sys.stdout is None:  # closed by whoever started us
+        sys.stdout = open(os.devnull, "w")  # noqa: SIM115 (stays open until the end)
     words, command = sys.argv[1:], None
     if words[:1] == ["run"] and "--" in words:
         cut = words.index("--")
@@ -113,7 +115,10 @@ def run(
     ] = "",
     on: Annotated[list[str] | None, typer.Option(help="Where: cpu, cpu/8 (8 threads). Several: a column each.")] = None,
     train: Annotated[bool, typer.Option("--train", help="Train instead of inferring.")] = False,
-    input: Annotated[str, typer.Option(help="Shapes for file.py:factory, e.g. 8x3x224x224 or 8x128:int64<1000.")] = "",
+    input: Annotated[
+        list[str] | None,
+        typer.Option(help="Shape for file.py:factory, e.g. 8x3x224x224 or 8x128:int64<1000; repeatable."),
+    ] = None,
     framework: Annotated[str, typer.Option(help="The framework of a built-in workload.")] = "torch",
     steps: Annotated[str, typer.Option(help="Timed steps; for a command, the steps seen in detail, e.g. 10:30.")] = "",
     warmup: Annotated[int, typer.Option(help="Steps before timing begins.")] = 3,
@@ -130,7 +135,7 @@ def run(
     ] = False,
     tag: Annotated[list[str] | None, typer.Option(help="Give the run a tag.")] = None,
     rows: Rows = 10,
-    max_time: Annotated[float, typer.Option(help="Observe a command for so many seconds only.")] = 0.0,
+    max_time: Annotated[float, typer.Option(help="Observe a command for so many seconds only.", min=0)] = 0.0,
     no_count: Annotated[bool, typer.Option("--no-count", help="Spend no step of a command on counting FLOPs.")] = False,
     redact: Annotated[bool, typer.Option("--redact", help="Keep no arguments and no host name.")] = False,
     json: Json = False,
@@ -163,7 +168,7 @@ def run(
 
     job = Job(
         workload=workload,
-        options=options_of(context.args, {"input": input} if input else {}),
+        options=options_of(context.args, {"input": ",".join(input)} if input else {}),
         framework=framework,
         train=train,
         steps=whole_number("steps", steps) if steps else None,

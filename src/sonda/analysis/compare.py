@@ -43,6 +43,12 @@ def compare(a: list[Run], b: list[Run]) -> Comparison:
     """
     if not a or not b:
         raise SondaError("there is nothing to compare", "name at least one run on each side")
+    simulated = next((run for run in [*a, *b] if run.info.target.get("device") == "sim"), None)
+    if simulated is not None:
+        raise SondaError(
+            f"{simulated.id} is simulated: its cycles are exact and nothing about them varies",
+            "look at both side by side: sonda report A B",
+        )
     timed_a, timed_b = [_timed(run) for run in a], [_timed(run) for run in b]
     names = [name for name in timed_a[0] if all(name in run for run in [*timed_a, *timed_b])]
     if not names:

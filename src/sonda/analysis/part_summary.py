@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -17,6 +17,8 @@ from sonda.record.quantity import LEVELS, Metric
 
 ONLY_COUNTED = "only counted steps were seen, and counting disturbs their times"
 
+COVERED = 0.8
+"""Counters are read for longer phases only; their sum stands for the step where they cover this part of it."""
 NOT_COUNTERS = frozenset({"flops", "bytes", "activations", "peak_memory", "samples", "tokens", "shape", "operations"})
 """Quantities with a place of their own in the rows."""
 
@@ -27,6 +29,8 @@ class Rates:
 
     samples: float | None
     tokens: float | None
+    phase_tokens: dict[str, int] = field(default_factory=dict)
+    """Tokens that a phase processes, where phases differ in that."""
 
 
 def summarise_part(part: Part, roofs: Ceilings | None, no_roofs: str, rates: Rates) -> tuple[PartSummary, list[str]]:
@@ -42,7 +46,8 @@ def summarise_part(part: Part, roofs: Ceilings | None, no_roofs: str, rates: Rat
     noise = math.nan
     if step.value and step.low is not None and step.high is not None:
         noise = (step.high - step.low) / 2 / step.value
-    phases, notes = _phases(part, counts, scale, effective)
+    phases = _phases(part, counts, scale, effective)
+    notes: list[str] = []
     if not part.alike.all():
         notes.append(
             f"{part.name}: the steps have several input shapes; FLOPs, rates and roofs are those of the most frequent "
@@ -62,6 +67,7 @@ def summarise_part(part: Part, roofs: Ceilings | None, no_roofs: str, rates: Rat
         phase_steps={name: tuple(values.tolist()) for name, values in part.phases.items()},
         total=Value(float(part.durations.sum()), "ns", "measured") if len(part.durations) else None,
         counters=_whole_step(phases),
+        phase_tokens=_phase_tokens(phases, rates.phase_tokens),
     )
     return summary, notes
 
@@ -81,22 +87,11 @@ def _per_second(part: Part, quantity: str, constant: float | None, effective: in
     return Value(middle, unit, "derived", *((None, None) if len(rates) < 2 else (low, high)))
 
 
-def _phases(part: Part, counts: Counts | None, scale: Scale, effective: int) -> tuple[tuple[PhaseRow, ...], list[str]]:
-    notes: list[str] = []
+def _phases(part: Part, counts: Counts | None, scale: Scale, effective: int) -> tuple[PhaseRow, ...]:
     names = list(part.phases) if part.measured.any() else list(counts.phase_names if counts else ())
     table = np.array([part.phases[name][part.measured] for name in names if name in part.phases])
     table = table.reshape(len(names), -1)
     spent = times(table, effective, ONLY_COUNTED)
-    if "other" in names and scale.step.value is not None:
-        covered = sum(value.value or 0.0 for name, value in zip(names, spent, strict=True) if name != "other")
-        rest = scale.step.value - covered
-        if rest < 0:
-            notes.append(
-                f"{part.name}: the medians of the phases add up to more than the median step, because the phases that "
-                "are long differ from step to step"
-            )
-        # Medians do not add up; the row of what is left over does.
-        spent[names.index("other")] = Value(max(rest, 0.0), "ns", "measured")
     alike = times(table[:, part.alike], effective, ONLY_COUNTED) if not part.alike.all() else [None] * len(names)
     counters = _counters(part, effective)
     rows = []
@@ -112,12 +107,23 @@ def _phases(part: Part, counts: Counts | None, scale: Scale, effective: int) -> 
                 counters=counters.get(name, {}),
             )
         )
-    return tuple(rows), notes
+    return tuple(rows)
+
+
+def _phase_tokens(phases: tuple[PhaseRow, ...], tokens: dict[str, int]) -> dict[str, Value]:
+    """Tokens a second of each phase that processes tokens of its own."""
+    times = {row.name: row.cost.time.value for row in phases}
+    return {
+        name: Value(1e9 * count / spent, "tokens/s", "derived")
+        for name, count in tokens.items()
+        if (spent := times.get(name))
+    }
 
 
 def _whole_step(phases: tuple[PhaseRow, ...]) -> dict[str, Value]:
-    """The counters of all phases together."""
+    """The counters of all phases together; left out where they do not cover most of the step."""
     found: dict[str, Value] = {}
+    covered: dict[str, float] = {}
     for row in phases:
         for column, value in row.counters.items():
             before = found[column].value if column in found else None
@@ -128,7 +134,8 @@ def _whole_step(phases: tuple[PhaseRow, ...]) -> dict[str, Value]:
                 level = Metric.parse(column).quantity in LEVELS
                 together = max(before, together) if level else before + together
             found[column] = Value(together, value.unit, value.source)
-    return found
+            covered[column] = covered.get(column, 0.0) + (row.cost.share if math.isfinite(row.cost.share) else 0.0)
+    return {column: value for column, value in found.items() if covered[column] >= COVERED}
 
 
 def _counters(part: Part, effective: int) -> dict[str, dict[str, Value]]:
@@ -156,7 +163,8 @@ def _counters(part: Part, effective: int) -> dict[str, dict[str, Value]]:
                 np.maximum.at(per_step, step[mask], values[mask])
             else:
                 np.add.at(per_step, step[mask], values[mask])
-            seen = per_step[np.unique(step[mask])] if metric.quantity in LEVELS else per_step
+            # A step without a reading has no value: it is not 0.
+            seen = per_step[np.unique(step[mask])]
             middle, low, high = (float(end) for end in medians(seen, min(effective, len(seen))))
             ends = (None, None) if len(seen) < 2 else (low, high)
             found.setdefault(name.words[code], {})[column] = Value(middle, metric.unit, metric.source, *ends)

@@ -16,7 +16,7 @@ import numpy as np
 from sonda.analysis.summary import Cost, PartSummary, Value
 
 CACHE_PART = 0.5
-"""An operation whose bytes fit in half of the last-level cache finds them there: the rest holds everything else."""
+"""Without a measured curve, bytes that fit in half of the last-level cache are taken to be found there."""
 EXPLAINS = 0.5
 """A limit that accounts for less than half of the measured time does not name what bounds it."""
 EXCEEDED = 1.05
@@ -43,6 +43,9 @@ class Ceilings:
     cache_bandwidth: float
     """B/s."""
     cache_bytes: float
+    """Size of the last-level cache."""
+    cached_bytes: float
+    """Bytes that an operation may touch and still find in the cache."""
     operation_ns: float
     """Cost of one smallest framework operation."""
     training_operation_ns: float
@@ -61,6 +64,7 @@ class Ceilings:
             "dram_bandwidth": Value(self.dram_bandwidth, "B/s", "measured"),
             "cache_bandwidth": Value(self.cache_bandwidth, "B/s", "measured"),
             "cache_bytes": Value(self.cache_bytes, "B", "counted"),
+            "cached_bytes": Value(self.cached_bytes, "B", "derived"),
             "operation": Value(self.operation_ns, "ns", "measured"),
             "training_operation": Value(self.training_operation_ns, "ns", "measured"),
             "precision": self.precision,
@@ -74,9 +78,20 @@ class Ceilings:
 
         Unknown (NaN) counts give 0 ns: the roof is then a lower bound of the time.
         """
-        cached = np.nan_to_num(traffic) <= CACHE_PART * self.cache_bytes
+        cached = np.nan_to_num(traffic) <= self.cached_bytes
         bandwidth = np.where(cached, self.cache_bandwidth, self.dram_bandwidth)
         return np.nan_to_num(flops) / self.flops * 1e9, np.nan_to_num(traffic) / bandwidth * 1e9, cached
+
+
+def _cached_bytes(entry: dict[str, Any], cache_bytes: float) -> float:
+    """The largest footprint that was measured nearer to the cache's bandwidth than to DRAM's (geometrically).
+
+    In a virtual machine the neighbours use the cache too, so its size says little about how much of it one gets.
+    """
+    curve, dram, cache = entry.get("bandwidth_curve"), entry.get("dram_bandwidth"), entry.get("cache_bandwidth")
+    if not curve or not dram or not cache or entry.get("disturbed"):
+        return CACHE_PART * cache_bytes
+    return max((float(size) for size, rate in curve if rate**2 >= dram * cache), default=0.0)
 
 
 def ceilings(machine: dict[str, Any], threads: int | None, precision: str) -> tuple[Ceilings | None, str]:
@@ -104,6 +119,7 @@ def ceilings(machine: dict[str, Any], threads: int | None, precision: str) -> tu
         dram_bandwidth=float(dram),
         cache_bandwidth=float(entry.get("cache_bandwidth") or dram),
         cache_bytes=float(record.get("cache_bytes") or 0.0),
+        cached_bytes=_cached_bytes(entry, float(record.get("cache_bytes") or 0.0)),
         operation_ns=operation,
         training_operation_ns=float(entry.get("training_operation_ns") or operation),
         precision=full_precision(precision),

@@ -12,6 +12,7 @@ from sonda.analysis.part_summary import Rates, summarise_part
 from sonda.analysis.parts import Part, parts
 from sonda.analysis.roofline import EXCEEDED, ceilings, full_precision
 from sonda.analysis.rules import verdicts
+from sonda.analysis.simulated import summarise_simulated
 from sonda.analysis.statistics import judge_noise
 from sonda.analysis.summary import PartSummary, Summary, Value
 from sonda.record.run import Run, RunInfo
@@ -23,6 +24,8 @@ LONGEST_COMMAND = 60
 def summarise(run: Run) -> Summary:
     """What a run means, as plain data. Never raises for a run that can be read, however little was seen in it."""
     info = run.info
+    if info.target.get("device") == "sim":
+        return summarise_simulated(run, _title(info, []))
     found = parts(run)
     threads = info.target.get("threads")
     precision = str(info.workload.get("precision") or "float32")
@@ -34,7 +37,11 @@ def summarise(run: Run) -> Summary:
             "no step was seen: the program neither called a module nor stepped an optimizer while it was observed; "
             "check that the part that trains or infers was reached"
         )
-    rates = Rates(_number(info.workload.get("samples")), _number(info.workload.get("tokens")))
+    rates = Rates(
+        _number(info.workload.get("samples")),
+        _number(info.workload.get("tokens")),
+        dict(info.workload.get("phase_tokens") or {}),
+    )
     summaries = []
     for part in found:
         summary, remarks = summarise_part(part, roofs, no_roofs, rates)
@@ -104,7 +111,9 @@ def _costs(info: RunInfo) -> list[str]:
     said = []
     share = info.overhead.get("step_share")
     if share is not None:
-        said.append(f"observing took {wording.percent(share)} of the step (measured)")
+        said.append(
+            f"observing took about {wording.percent(share)} of the step (derived: layers and phases x their cost)"
+        )
     for probe in info.probes:
         if probe.state in ("missing", "dead"):
             remedy = f"; {probe.remedy}" if probe.remedy else ""

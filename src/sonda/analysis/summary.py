@@ -45,12 +45,35 @@ class Cost:
 
 
 @dataclass(frozen=True)
+class Simulated:
+    """What a step, phase or layer took on a simulated accelerator."""
+
+    cycles: Value
+    share: float
+    """Part of the step's cycles, 0 to 1."""
+    utilisation: Value
+    """Products computed over multipliers x cycles, 0 to 1."""
+    reads: Value
+    """Elements read from the global buffer."""
+    writes: Value
+    multiplications: Value
+    stack: dict[str, Value]
+    """Cycles by what they were spent on; they add up."""
+    bound: str
+    """The largest part of the stack."""
+    mapping: tuple[str, ...] = ()
+    """What was chosen for its operations, each once: `T_M=1 T_N=64 T_K=4`."""
+
+
+@dataclass(frozen=True)
 class PhaseRow:
     name: str
     cost: Cost
     peak_memory: Value
     counters: dict[str, Value] = field(default_factory=dict)
     """Other metrics per step by column name (`page_faults:counted`)."""
+    simulated: Simulated | None = None
+    """On a simulated accelerator, where anything ran on an engine."""
 
 
 @dataclass(frozen=True)
@@ -73,6 +96,10 @@ class LayerRow:
     activations: Value
     own_cost: Cost | None = None
     """Forward and backward together, without the modules inside: what the module does itself."""
+    simulated: Simulated | None = None
+    """On a simulated accelerator, modules inside included."""
+    own_simulated: Simulated | None = None
+    """Without the modules inside, with its mapping."""
 
 
 @dataclass(frozen=True)
@@ -90,7 +117,7 @@ class Verdict:
     """What limits the run, in one sentence, with the numbers that fired it."""
 
     kind: str
-    """compute, memory, overhead, input, or none."""
+    """compute, memory, overhead, input, or none; of a simulated run, a part of the cycle stack."""
     sentence: str
     evidence: dict[str, Value]
     remedies: tuple[Remedy, ...] = ()
@@ -120,8 +147,12 @@ class PartSummary:
     """ns of each phase in every step, for phases over steps."""
     total: Value | None = None
     """ns of all steps together, warm-up included."""
+    phase_tokens: dict[str, Value] = field(default_factory=dict)
+    """Tokens a second by phase, for prefill and decode."""
     counters: dict[str, Value] = field(default_factory=dict)
     """Metrics of the whole step by column name: sums over its phases, or the highest for a level such as memory."""
+    simulated: Simulated | None = None
+    """Of the whole step on a simulated accelerator."""
 
 
 @dataclass(frozen=True)

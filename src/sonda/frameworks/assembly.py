@@ -26,6 +26,8 @@ class Assembly:
     threads: int | None = None
     span_ns: float | None = None
     """What recording one layer cost, ns."""
+    phase_ns: float | None = None
+    """What recording one phase cost, ns."""
     notes: list[str] = field(default_factory=list)
     unknown: dict[str, int] = field(default_factory=dict)
     """Operations without a formula, with how often they were seen."""
@@ -59,6 +61,7 @@ def _take_facts(result: Assembly, events: ProcessEvents) -> None:
     result.versions.update(events.fact("versions", {}))
     result.threads = events.fact("threads", result.threads)
     result.span_ns = events.fact("span_ns", result.span_ns)
+    result.phase_ns = events.fact("phase_ns", result.phase_ns)
     for note in events.fact("notes", []):
         if note not in result.notes:
             result.notes.append(note)

@@ -170,7 +170,8 @@ def contamination(
     if policy == "active" and use < LEAST_USE:
         disturbed = any(flag.contaminated for flag in flags)
         reason = "others held them up" if disturbed else "they waited for input or had no parallel work"
-        flags.append(Flag("use", use, f"{threads} thread{'s' if threads > 1 else ''} kept {own:.2f} CPUs busy: {reason}", disturbed))
+        who = f"{threads} thread{'s' if threads > 1 else ''}"
+        flags.append(Flag("use", use, f"{who} kept {own:.2f} CPUs busy: {reason}", disturbed))
     if before.steal is not None and after.steal is not None and cores:
         stolen = (after.steal - before.steal) / (wall * cores)
         if stolen > 0:

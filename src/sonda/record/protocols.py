@@ -22,6 +22,8 @@ class Task(Protocol):
     """Samples that one step processes."""
     tokens: int
     """Tokens that one step processes; 0 where that has no meaning."""
+    phase_tokens: dict[str, int]
+    """Tokens that a phase of the step processes, where phases differ in that: prefill and decode."""
 
     def infer(self, mark: Mark) -> Any:
         """One inference step; returns the model's output."""

@@ -62,7 +62,7 @@ class RunInfo(msgspec.Struct, kw_only=True):
     """The study's configuration and repetition that this run measured."""
     exit_code: int | None = None
     overhead: dict[str, float] = {}
-    """What observing cost: `span_ns` per layer span, `spans_per_step`, `step_share`."""
+    """What observing cost: `span_ns`, `phase_ns`, `spans_per_step`, `phases_per_step`, and their `step_share`."""
 
 
 class Run:

@@ -12,7 +12,7 @@ from dataclasses import fields, is_dataclass
 from typing import Any
 
 from sonda.analysis.comparison import ComparedRow, Comparison
-from sonda.analysis.summary import Cost, LayerRow, PartSummary, PhaseRow, Remedy, Summary, Value, Verdict
+from sonda.analysis.summary import Cost, LayerRow, PartSummary, PhaseRow, Remedy, Simulated, Summary, Value, Verdict
 from sonda.report.listing import RunRow
 
 SCHEMA = 1
@@ -138,7 +138,9 @@ def _part(part: PartSummary) -> Document:
                 "tokens_per_second": part.tokens_per_second,
             }
         )
-        | {column: value_document(value) for column, value in part.counters.items()},
+        | {column: value_document(value) for column, value in part.counters.items()}
+        | metrics({f"{name}_tokens_per_second": value for name, value in part.phase_tokens.items()})
+        | _simulated(part.simulated),
         "phases": [_phase(row) for row in part.phases],
         "layers": [_layer(row) for row in part.layers],
         "step_durations": {"unit": "ns", "source": "measured", "values": plain_data(part.durations)},
@@ -153,7 +155,7 @@ def _phase(row: PhaseRow) -> Document:
         "name": row.name,
         "share": _finite(row.cost.share),
         "bound": row.cost.bound or None,
-        "metrics": metrics(found) | counters,
+        "metrics": metrics(found) | counters | _simulated(row.simulated),
     }
 
 
@@ -173,8 +175,25 @@ def _layer(row: LayerRow) -> Document:
         "calls": row.calls,
         "share": _finite(row.cost.share),
         "bound": row.cost.bound or None,
-        "metrics": metrics(found),
+        "metrics": metrics(found) | _simulated(row.simulated),
+        **({"mapping": list(row.own_simulated.mapping)} if row.own_simulated else {}),
     }
+
+
+def _simulated(simulated: Simulated | None) -> Document:
+    """What a simulated accelerator adds to the metrics of a step, a phase or a layer."""
+    if simulated is None:
+        return {}
+    return metrics(
+        {
+            "cycles": simulated.cycles,
+            "utilisation": simulated.utilisation,
+            "buffer_reads": simulated.reads,
+            "buffer_writes": simulated.writes,
+            "multiplications": simulated.multiplications,
+            **{f"{part}_cycles": value for part, value in simulated.stack.items()},
+        }
+    )
 
 
 def _cost_values(cost: Cost) -> dict[str, Value]:

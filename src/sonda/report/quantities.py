@@ -121,9 +121,11 @@ def half_width(value: Value) -> float | None:
 
 
 def factor(value: Value) -> str:
-    """A ratio of times: `1.12x (measured, ±2 %)`; missing: its reason."""
+    """A ratio of times: `1.12x (measured, ±2 %)`, `not significant` where it may be 1; missing: its reason."""
     if not known(value) or value.value is None:
         return value.reason or MISSING
+    if value.low is not None and value.high is not None and value.low <= 1 <= value.high:
+        return f"not significant ({value.low:.2f}x to {value.high:.2f}x)"
     spread = half_width(value)
     interval = f", ±{fixed(100 * spread, 0 if spread >= 0.0095 else 1)} %" if spread is not None else ""
     return f"{value.value:.2f}x ({value.source}{interval})"

@@ -20,6 +20,7 @@ from sonda.report.figures import Figure
 from sonda.report.labels import markup, plain
 from sonda.report.listing import checks_table
 from sonda.report.markup import table_html
+from sonda.report.simulated_tables import choose_simulated, simulated_layer_table, stack_table
 from sonda.report.summary_tables import counter_phrases, layer_name, layer_table, phase_table, side_by_side_table
 from sonda.report.table import Cell, Table
 from sonda.report.tree import LIMIT, MAIN, Node, fold
@@ -130,6 +131,8 @@ def _fact(name: str, value: Value, note: str) -> str:
 def _part(part: PartSummary, summary: Summary, place: str, drawn: list[Figure], named: bool) -> str:
     from sonda.analysis.roofline import lines
 
+    if part.simulated is not None:
+        return _simulated_part(part, named)
     views = fold(part.layers)
     heading = f"<h2>{markup(part.name)}</h2>" if named else ""
     steps = figures.phases_over_steps(part)
@@ -162,6 +165,20 @@ def _part(part: PartSummary, summary: Summary, place: str, drawn: list[Figure], 
             "Each point is a layer without layers inside, its area the time it took; lines are measured ceilings.",
         ),
         _layers_panel(views[MAIN], f"{place}layers"),
+    ]
+    return "\n".join(piece for piece in pieces if piece)
+
+
+def _simulated_part(part: PartSummary, named: bool) -> str:
+    """Cycles in place of times: there is one step, and nothing about it varies."""
+    choice = choose_simulated(part, LIMIT)
+    listed = table_html(simulated_layer_table(choice.shown, "layer"), "sortable")
+    left = choice.total - len(choice.shown)
+    more = f'<p class="soft small">{left:,} more layers are in sonda show --json</p>' if left else ""
+    pieces = [
+        f"<h2>{markup(part.name)}</h2>" if named else "",
+        _panel("Cycles of a step", table_html(stack_table(part), "sortable")),
+        _panel("Layers", listed.replace('class="scroll"', 'class="scroll tall"', 1) + more) if choice.shown else "",
     ]
     return "\n".join(piece for piece in pieces if piece)
 

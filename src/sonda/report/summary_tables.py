@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from sonda.analysis.summary import LayerRow, PartSummary, Summary, Value
+from sonda.analysis.summary import LayerRow, PartSummary, Simulated, Summary, Value
 from sonda.record.quantity import LEVELS, Metric
 from sonda.report import quantities
 from sonda.report.labels import plain
@@ -131,6 +131,11 @@ def side_by_side_table(summaries: Sequence[Summary], names: Sequence[str]) -> Ta
             lines.append((name, numbers(values, suffix=suffix)[1]))
 
     add("step", [part.step if part else absent for part in parts])
+    engines = [part.simulated if part else None for part in parts]
+    measured = Value(None, "cycle", "simulated")
+    if any(engines):
+        lines.append(("cycles", [_cycles(one) for one in engines]))
+        lines.append(("  utilisation", percents([one.utilisation if one else measured for one in engines])))
     lines.append(("± (95 %)", [_spread(part) for part in parts]))
     add("samples/s", [part.samples_per_second if part else absent for part in parts], suffix=False)
     add("tokens/s", [part.tokens_per_second if part else absent for part in parts], suffix=False)
@@ -162,6 +167,12 @@ def counter_phrases(part: PartSummary) -> list[str]:
             name = metric.quantity.replace("_", " ")
             phrases.append(f"{name} {quantities.amount(value.value, value.unit)}{per_step} ({metric.source})")
     return phrases
+
+
+def _cycles(simulated: Simulated | None) -> Cell:
+    if simulated is None or simulated.cycles.value is None:
+        return Cell(quantities.MISSING, None, "measured on a clock", tone="quiet")
+    return Cell(f"{simulated.cycles.value:,.0f}", simulated.cycles.value, quantities.provenance(simulated.cycles))
 
 
 def _total(rows: Sequence[LayerRow]) -> Value:

@@ -18,6 +18,12 @@ from sonda.report.comparison_tables import (
 from sonda.report.labels import plain
 from sonda.report.listing import RunRow, checks_table, runs_table
 from sonda.report.screen import Screen, fitted
+from sonda.report.simulated_tables import (
+    choose_simulated,
+    layers_side_by_side,
+    simulated_layer_table,
+    stack_table,
+)
 from sonda.report.summary_tables import (
     choose_layers,
     column_names,
@@ -51,7 +57,7 @@ def render_summary(
         screen.line()
         if len(summary.parts) > 1:
             screen.line(_part_words(part), "bold", 2)
-        screen.table(phase_table(part))
+        screen.table(stack_table(part) if part.simulated else phase_table(part))
         # Layers of validation are the same modules again; the first part is the one that the verdict speaks of.
         if index == 0 and layers > 0 and part.layers:
             screen.line()
@@ -67,10 +73,14 @@ def render_side_by_side(
     summaries: Sequence[Summary],
     names: Sequence[str] = (),
     width: int | None = None,
+    layers: int = 10,
     *,
     color: bool | None = None,
 ) -> str:
-    """Several runs, one column each, the fastest marked; `names` head the columns, else the targets."""
+    """Several runs, one column each, the fastest marked; `names` head the columns, else the targets.
+
+    Where one is simulated, its layers stand beside those of the others, `layers` of them.
+    """
     screen = Screen(width, color)
     heads = list(names) or column_names(summaries)
     titles = list(dict.fromkeys(plain(summary.title) for summary in summaries))
@@ -79,6 +89,10 @@ def render_side_by_side(
     for table in _in_bands(side_by_side_table(summaries, heads), screen.width - 2):
         screen.table(table)
         screen.line()
+    if any(part.simulated for summary in summaries for part in summary.parts):
+        for table in _in_bands(layers_side_by_side(summaries, heads, layers), screen.width - 2):
+            screen.table(table, reasons=False)
+            screen.line()
     for head, summary in zip(heads, summaries, strict=True):
         screen.line(f"{plain(head)}: {plain(summary.verdicts[0].sentence)}", "", 2, 2)
         for warning in summary.warnings:
@@ -106,6 +120,8 @@ def render_comparison(
             f"Slower by more than {limit} (lower end of the 95 % interval)"
             if failed
             else f"Within the limit of {limit}"
+            if comparison.slowdown.high is not None and comparison.slowdown.high <= fail_above
+            else f"Too noisy to tell whether it is slower by more than {limit}"
         )
         screen.line(f"{said}.", "red" if failed else "", 2, 2)
     for part in comparison.parts:
@@ -192,7 +208,20 @@ def remedy_words(remedy: Remedy) -> str:
     return f"{options} ({plain(remedy.text)})" if options else plain(remedy.text)
 
 
+def _simulated_layers(screen: Screen, part: PartSummary, limit: int) -> None:
+    choice = choose_simulated(part, limit)
+    rest = choice.total - len(choice.shown)
+    title = f"layer ({len(choice.shown)} of {choice.total})" if rest else "layer"
+    if choice.shown:
+        screen.table(simulated_layer_table(choice.shown, title))
+    if rest:
+        screen.line(f"not above: the other {rest:,} layers {choice.rest:,.0f} cycles", "dim", 2, 2)
+
+
 def _layers(screen: Screen, part: PartSummary, limit: int) -> None:
+    if part.simulated is not None:
+        _simulated_layers(screen, part, limit)
+        return
     choice = choose_layers(part, limit)
     if not choice.shown:
         return
@@ -207,8 +236,15 @@ def _layers(screen: Screen, part: PartSummary, limit: int) -> None:
         screen.line("not above: " + SEPARATOR.join(rest), "dim", 2, 2)
 
 
+def _rates(part: PartSummary) -> list[str]:
+    """`44.9 samples/s`, and tokens where the workload has them."""
+    rates = {"samples/s": part.samples_per_second, "tokens/s": part.tokens_per_second}
+    rates |= {f"tokens/s in {plain(name)}": rate for name, rate in part.phase_tokens.items()}
+    return [f"{quantities.number(rate.value)} {name} ({rate.source})" for name, rate in rates.items() if rate.value]
+
+
 def _below(screen: Screen, summary: Summary) -> None:
-    facts = counter_phrases(summary.parts[0]) if summary.parts else []
+    facts = [*_rates(summary.parts[0]), *counter_phrases(summary.parts[0])] if summary.parts else []
     screen.line()
     if facts:
         screen.items("", facts, SEPARATOR)

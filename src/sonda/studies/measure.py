@@ -15,8 +15,8 @@ def measuring(store: Store, say: Callable[[str], None] = lambda text: None) -> M
     """What the engine needs to measure points on this machine and keep them in a store."""
 
     def measure_point(point: Point) -> Run:
-        from sonda.targets.cpu import measure
         from sonda.targets.keeping import Place
+        from sonda.targets.measure import measure
 
         place = Place(point.identity, point.group, point.study, point.record())
         return measure(job_of(point.configuration), store, place, say)

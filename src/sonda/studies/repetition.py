@@ -9,16 +9,19 @@ import msgspec
 from sonda.analysis.statistics import median
 from sonda.analysis.summarise import summarise
 from sonda.analysis.summary import Summary
+from sonda.record.errors import SondaError
 from sonda.record.run import Run, new_id
 from sonda.record.store import Store
-from sonda.targets.cpu import measure
 from sonda.targets.job import Job
 from sonda.targets.keeping import Place, Say
+from sonda.targets.measure import measure
 from sonda.targets.spec import parse_target, runnable
 
 
 def measure_all(job: Job, on: list[str], repeat: int, store: Store, say: Say) -> list[list[Run]]:
     """Runs by target, `repeat` of each. Targets take turns, so that a machine that drifts does not favour one."""
+    if repeat < 1:
+        raise SondaError(f"--repeat {repeat} is too small", "give 1 or more")
     for target in on:
         runnable(parse_target(target))
     groups = [new_id() if repeat > 1 else "" for _ in on]

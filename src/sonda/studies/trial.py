@@ -14,9 +14,9 @@ from sonda.analysis.summary import Remedy, Summary, Value
 from sonda.record.errors import SondaError
 from sonda.record.run import Run
 from sonda.record.store import Store
-from sonda.targets.cpu import measure
 from sonda.targets.job import Job, with_words
 from sonda.targets.keeping import Place, Say
+from sonda.targets.measure import measure
 
 ROUNDS = 3
 """Processes of each configuration; the base and the remedies take turns."""

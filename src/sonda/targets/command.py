@@ -71,6 +71,11 @@ def run_command(
         say("reading what was observed")
         assembly = assemble(directory, begin, end)
         threads = assembly.threads or available_threads()
+        if any(directory.glob("*.full")):
+            raise SondaError(
+                f"the disk under {store.root} filled up while observing: what was seen is lost",
+                "free some space, or set $SONDA_HOME",
+            )
         failures = sorted(directory.glob("*.failure"))
         failure = (failures[0].read_text(encoding="utf-8").split("\n")[-2:-1] or ["?"])[0] if failures else ""
     fields = observed(assembly, threads, store.root, before, after, watching.redact)
@@ -168,16 +173,14 @@ def _run(command: Sequence[str], directory: Path, watching: Watching) -> int:
 
 @contextmanager
 def _passed_on(child: subprocess.Popen[bytes]) -> Iterator[None]:
-    """Stay alive while the program is interrupted: the terminal tells it itself, a termination is passed on."""
+    """Stay alive while the program is interrupted, and pass on what it was not told itself."""
 
-    def terminate(number: int, _frame: object) -> None:
+    def pass_on(number: int, _frame: object) -> None:
+        if number == signal.SIGINT and _terminal_tells():
+            return
         child.send_signal(number)
 
-    handlers: dict[signal.Signals, Any] = {
-        signal.SIGINT: signal.SIG_IGN,
-        signal.SIGTERM: terminate,
-        signal.SIGHUP: terminate,
-    }
+    handlers: dict[signal.Signals, Any] = dict.fromkeys((signal.SIGINT, signal.SIGTERM, signal.SIGHUP), pass_on)
     try:
         old = {number: signal.signal(number, handler) for number, handler in handlers.items()}
     except ValueError:  # not in the main thread: whoever called has the signals
@@ -188,6 +191,14 @@ def _passed_on(child: subprocess.Popen[bytes]) -> Iterator[None]:
     finally:
         for number, handler in old.items():
             signal.signal(number, handler)
+
+
+def _terminal_tells() -> bool:
+    """Whether a terminal sends its interrupts to this process and its children alike."""
+    try:
+        return os.tcgetpgrp(0) == os.getpgrp()
+    except OSError:
+        return False
 
 
 def _seen(assembly: Assembly, ending: int, failure: str) -> list[str]:

@@ -113,7 +113,7 @@ def check_job(job: Job) -> Job:
                                ("threads", job.threads, 1)):  # fmt: skip
         if value is not None and value < least:
             raise SondaError(f"--{name} {value} is too small", f"give {least} or more")
-    if job.seconds <= 0:
+    if not 0 < job.seconds < 1e6:
         raise SondaError(f"--seconds {job.seconds:g} is not a time", "give more than 0")
     return msgspec.structs.replace(job, precision=precision)
 

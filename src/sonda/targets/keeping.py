@@ -60,7 +60,7 @@ def observed(
 
 
 def precision(assembly: Assembly) -> dict[str, str]:
-    """The type of elements that most of a program's FLOPs were done in, for its `workload`; nothing if none were seen."""
+    """The type of elements that most of a program's FLOPs were done in, for its `workload`; nothing where none were."""
     known = {kind: flops for kind, flops in assembly.flops.items() if flops}
     return {"precision": max(known, key=lambda kind: known[kind])} if known else {}
 
@@ -80,15 +80,16 @@ def _unknown_operations(assembly: Assembly) -> list[str]:
 
 
 def _overhead(assembly: Assembly) -> dict[str, float]:
-    """What observing cost: ns per layer span, layer spans per timed step, and their share of the step."""
+    """What observing cost: ns per layer span and phase, how many of them a timed step has, their share of the step."""
     spans = assembly.spans
-    if assembly.span_ns is None:
+    if assembly.span_ns is None or assembly.phase_ns is None:
         return {}
+    costs = {"span_ns": assembly.span_ns, "phase_ns": assembly.phase_ns}
     steps = spans.where(kind="step", pass_="timed")
-    layers = spans.where(kind="layer", pass_="timed")
-    if not steps.any():
-        return {"span_ns": assembly.span_ns}
-    per_step = float(layers.sum() / steps.sum())
-    step = float(np.median(spans.number("duration")[steps]))
-    share = assembly.span_ns * per_step / step if step else 0.0
-    return {"span_ns": assembly.span_ns, "spans_per_step": per_step, "step_share": share}
+    step = float(np.median(spans.number("duration")[steps])) if steps.any() else 0.0
+    if not step:
+        return costs
+    layers = float(spans.where(kind="layer", pass_="timed").sum() / steps.sum())
+    phases = float(spans.where(kind="phase", pass_="timed").sum() / steps.sum())
+    spent = layers * assembly.span_ns + phases * assembly.phase_ns
+    return {**costs, "spans_per_step": layers, "phases_per_step": phases, "step_share": spent / step}

@@ -71,11 +71,14 @@ def _device(text: str, part: str) -> Device:
 def runnable(spec: TargetSpec) -> Device:
     """The one device that this version can run on; raises SondaError for the others."""
     if spec.mode or len(spec.devices) > 1 or spec.options:
-        raise SondaError(f"target {spec.text!r}: several devices at once are not there yet", "use --on cpu or cpu/N")
+        raise SondaError(f"target {spec.text!r}: several devices at once are not there yet", "use --on cpu or sim:NAME")
     device = spec.devices[0]
-    if device.kind != "cpu":
-        what = "GPUs" if device.kind == "cuda" else "simulated accelerators"
-        raise SondaError(f"target {spec.text!r}: {what} are not there yet", "use --on cpu or cpu/N")
+    if device.kind == "cuda":
+        raise SondaError(f"target {spec.text!r}: GPUs are not there yet", "use --on cpu, cpu/N or sim:NAME")
+    if device.kind == "sim":
+        from sonda.accelerators.description import load_accelerator
+
+        load_accelerator(device.name)
     return device
 
 

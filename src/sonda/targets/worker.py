@@ -17,6 +17,7 @@ import msgspec
 
 from sonda.record.errors import MissingExtraError, SondaError
 from sonda.targets.job import Job
+from sonda.targets.spec import parse_target
 
 PR_SET_PDEATHSIG = 1
 
@@ -25,6 +26,8 @@ class Outcome(msgspec.Struct, kw_only=True):
     """What the child says at the end: the workload as it was built, or why it could not run."""
 
     workload: dict[str, Any] = {}
+    simulation: dict[str, Any] = {}
+    """On a simulated accelerator: what the run should say of the target, the notes and the versions."""
     cause: str = ""
     remedy: str = ""
 
@@ -35,7 +38,7 @@ def main() -> int:
     job = msgspec.json.decode(sys.stdin.buffer.read(), type=Job)
     os.dup2(2, 1)
     try:
-        outcome = Outcome(workload=run_job(job, directory))
+        outcome = _outcome(job, directory)
     except SondaError as error:
         outcome = Outcome(cause=error.cause, remedy=error.remedy)
     except MemoryError:
@@ -44,6 +47,14 @@ def main() -> int:
         outcome = Outcome(cause=describe_failure(error), remedy="check --input and the workload's options")
     (directory / "outcome.json").write_bytes(msgspec.json.encode(outcome))
     return 0 if not outcome.cause else 1
+
+
+def _outcome(job: Job, directory: Path) -> Outcome:
+    if parse_target(job.on).devices[0].kind == "sim":
+        from sonda.targets.simulated import simulate_job
+
+        return Outcome(**simulate_job(job, directory))
+    return Outcome(workload=run_job(job, directory))
 
 
 def _end_with_parent() -> None:
@@ -91,7 +102,13 @@ def run_job(job: Job, directory: Path) -> dict[str, Any]:
     finally:
         finish(observer)
         recorder.close()
-    return {**workload.parameters(), "name": workload.name, "samples": task.samples, "tokens": task.tokens}
+    return {
+        **workload.parameters(),
+        "name": workload.name,
+        "samples": task.samples,
+        "tokens": task.tokens,
+        "phase_tokens": task.phase_tokens,
+    }
 
 
 def describe_failure(error: Exception) -> str:

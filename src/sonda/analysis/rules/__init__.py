@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from importlib.metadata import entry_points
 
-from sonda.analysis.rules import compute, input, memory, none, overhead
+from sonda.analysis.rules import compute, input, memory, noise, none, overhead
 from sonda.analysis.summary import Remedy, Summary, Verdict
 
 GROUP = "sonda.rules"
@@ -23,6 +23,9 @@ def verdicts(summary: Summary) -> tuple[tuple[Verdict, ...], tuple[str, ...]]:
 
     A remedy is offered once, by the first verdict that has it; the verdicts after the first begin with "Then".
     """
+    noisy = noise.rule(summary)
+    if noisy is not None:
+        return (noisy,), ()
     said: list[Verdict] = []
     failures: list[str] = []
     for rule in BUILT_IN:

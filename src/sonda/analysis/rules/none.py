@@ -56,7 +56,7 @@ def _largest(part: PartSummary) -> str:
     outside = sum(row.cost.share for row in part.phases if row.name == "other")
     largest = max(groups.values(), key=share, default=[])
     if outside >= share(largest):
-        return f"{wording.percent(outside)} of the step lies outside every phase, in the program's own code"
+        return f"{wording.percent(outside)} of the step lies between the phases: Python code, and the observing itself"
     spent = sum(work.cost.time.value or 0.0 for work in largest)
     least = sum((work.cost.roof.value or 0.0) * (work.cost.time.value or 0.0) for work in largest)
     return (

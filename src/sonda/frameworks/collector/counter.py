@@ -59,8 +59,10 @@ class Counter:
         if self.stream is stream:
             stream.push((self._peak, self.memory.peak))
 
-    def forward_begins(self, stream: Stream) -> None:
+    def forward_begins(self, stream: Stream, module: Any, given: Any) -> None:
+        """A module that no other module called is about to run: its weights and what it is given exist already."""
         if self.stream is stream:
+            self.memory.adopt([*module.parameters(), *module.buffers(), *given])
             self._held = self.memory.held_by_owner()
 
     def forward_ends(self, stream: Stream) -> None:

@@ -151,10 +151,19 @@ class Recorder:
             try:
                 self._append(facts + blocks)
             except OSError:
+                self._say_full()
                 self.give_up()
             if len(self.streams) > MANY_STREAMS:
                 alive = sys._current_frames()
                 self.streams[:] = [one for one in self.streams if one.events or one.engine or one.ident in alive]
+
+    def _say_full(self) -> None:
+        """An empty file tells the parent: its name needs no room."""
+        try:
+            with open(os.path.join(self.directory, f"{os.getpid()}.full"), "wb"):
+                pass
+        except OSError:
+            pass
 
     def give_up(self) -> None:
         """Record nothing any more, and hold nothing."""

@@ -118,7 +118,7 @@ def _rank() -> int:
 
 def finish(observer: Any) -> None:
     """State what only the end knows: the threads used, what observing cost, what was left out."""
-    from .torch_layers import layer_cost
+    from .torch_cost import layer_cost, phase_cost
 
     recorder = observer.recorder
     try:
@@ -127,9 +127,10 @@ def finish(observer: Any) -> None:
                 rank=_rank(),
                 threads=observer.torch.get_num_threads(),
                 span_ns=layer_cost(observer.torch),
+                phase_ns=phase_cost(observer.torch),
                 notes=observer.schedule.notes,
-                finished=True,
             )
+        recorder.state(finished=True)
         observer.remove()
     except Exception:
         report_failure(recorder.directory)

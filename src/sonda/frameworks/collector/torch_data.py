@@ -1,9 +1,10 @@
-"""The data phase of a PyTorch program: iterators of a DataLoader being made, and batches fetched from them."""
+"""Data of a PyTorch program: batches fetched from a DataLoader, and tensors copied to another device."""
 
 from __future__ import annotations
 
 import itertools
 from collections.abc import Callable
+from time import perf_counter_ns as now
 from typing import Any
 
 from .identity import ByIdentity
@@ -11,11 +12,17 @@ from .recorder import Recorder, Stream
 
 
 class DataPhases:
-    """Wraps what a DataLoader does. `phase(stream, code)` is a phase; `begin` says on which stream, or None."""
+    """Wraps what a DataLoader does, and copies. `phase(stream, code)` is a phase.
 
-    def __init__(self, recorder: Recorder, phase: Callable[..., Any], begin: Callable[[], Any]) -> None:
+    `begin` gives the stream on which fetching is a phase of its own, `stream` that of the thread; None for neither.
+    """
+
+    def __init__(
+        self, recorder: Recorder, phase: Callable[..., Any], begin: Callable[[], Any], stream: Callable[[], Any]
+    ) -> None:
         self._phase = phase
         self._begin = begin
+        self._stream = stream
         self._number = itertools.count()
         self._loaders = ByIdentity()
         """The number of each data loader."""
@@ -23,6 +30,7 @@ class DataPhases:
         """The numbers of each iterator's loader and of its present round."""
         define = recorder.define
         self._code = define(kind="phase", name="data")
+        self._transfer = define(kind="phase", name="transfer")
         names = ("loader", "iterator", "exhausted")
         self._values = {name: define(kind="value", quantity=name, source="counted") for name in names}
 
@@ -53,6 +61,22 @@ class DataPhases:
                 except StopIteration:
                     stream.push((self._values["exhausted"], 1))
                     raise
+
+        return wrapper
+
+    def wrap_copy(self, original: Any) -> Any:
+        """A method of Tensor that may copy to another device; a phase where it does, outside every other."""
+        code = self._transfer
+
+        def wrapper(tensor: Any, *args: Any, **kwargs: Any) -> Any:
+            stream = self._stream()
+            if stream is None or stream.layers or stream.phases:
+                return original(tensor, *args, **kwargs)
+            begin = now()
+            result = original(tensor, *args, **kwargs)
+            if result.device != tensor.device:
+                stream.push((code, begin, code + 1, now()))
+            return result
 
         return wrapper
 

@@ -17,7 +17,6 @@ from .identity import ByIdentity
 from .recorder import Recorder, Stream
 from .torch_values import tensors_in
 
-COST_CALLS = 2_000
 MOST_MARKS = 50_000
 """Node numbers kept to avoid marking a node twice: between this many and twice as many of the newest."""
 
@@ -244,26 +243,3 @@ def _place(torch: Any, caller: Any, module: Any, prefix: str = "") -> str:
             if found:
                 return found
     return ""
-
-
-def layer_cost(torch: Any) -> float:
-    """What recording one layer's forward costs, ns: a call with and without, on this machine, now."""
-    recorder = Recorder("")
-    layers = Layers(recorder, torch)
-    module = torch.nn.Identity()
-    stream = recorder.stream()
-    stream.layers.append(layers.define_root(module))
-
-    def bare(_module: Any, *args: Any, **_kwargs: Any) -> Any:
-        return args[0]
-
-    recorded = layers.wrap(bare, bare)
-    best = [1 << 62, 1 << 62]
-    for _ in range(5):
-        for which, function in enumerate((bare, recorded)):
-            begin = now()
-            for _ in range(COST_CALLS):
-                function(module, None)
-            best[which] = min(best[which], now() - begin)
-            stream.events.clear()
-    return (best[1] - best[0]) / COST_CALLS

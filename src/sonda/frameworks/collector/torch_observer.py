@@ -21,7 +21,7 @@ from .recorder import Recorder, Stream
 from .schedule import Schedule
 from .torch_data import DataPhases
 from .torch_layers import Layers
-from .torch_values import has_graph, is_loss, shapes_of
+from .torch_values import has_graph, is_loss, shapes_of, tensors_in
 
 
 class TorchObserver:
@@ -47,7 +47,7 @@ class TorchObserver:
         self._step_frames = {constant for constant in constants if isinstance(constant, CodeType)}
         """What is on the Python stack while an optimizer steps."""
         define = recorder.define
-        self._data = DataPhases(recorder, self.phase, self._begin_fetch)
+        self._data = DataPhases(recorder, self.phase, self._begin_fetch, self._stream)
         self._forward, self._loss = self.phases.codes["forward"], self.phases.codes["loss"]
         self._step = define(kind="phase", name="optimizer", step=True)
         self._scaled = define(kind="phase", name="optimizer", step=True, scaled=True)
@@ -77,7 +77,7 @@ class TorchObserver:
         self._replace(dataloader._BaseDataLoaderIter, "__next__", self._data.wrap_next)
         if torch.version.cuda or torch.version.hip:
             for name in ("to", "cuda", "cpu"):
-                self._replace(torch.Tensor, name, self._transfer)
+                self._replace(torch.Tensor, name, self._data.wrap_copy)
         self._undo.append(optimizer.register_optimizer_step_pre_hook(self._step_begins).remove)
         self._undo.append(optimizer.register_optimizer_step_post_hook(self._step_ends).remove)
         self._on = True
@@ -198,7 +198,7 @@ class TorchObserver:
             if not code:
                 return self._module_call(module, *args, **kwargs)
         if stream.phases and stream.phases[-1][0] != self._step:
-            self.counter.forward_begins(stream)
+            self._adopt(stream, module, args, kwargs)
             result = self._recorded(stream, code, module, args, kwargs)
             self.counter.forward_ends(stream)
             return result
@@ -219,7 +219,7 @@ class TorchObserver:
         if learns and stream.detail:
             # What made the input is no part of this module.
             self.layers.mark_all((args, kwargs), stream, 0)
-        self.counter.forward_begins(stream)
+        self._adopt(stream, module, args, kwargs)
         self._open(stream, self._forward)
         try:
             result = self._recorded(stream, code, module, args, kwargs)
@@ -232,6 +232,10 @@ class TorchObserver:
         schedule.forward_ended(learns, now(), self.recorder.written)
         self._follow_schedule(stream, module)
         return result
+
+    def _adopt(self, stream: Stream, module: Any, args: tuple, kwargs: dict) -> None:
+        if self.counter.stream is stream:
+            self.counter.forward_begins(stream, module, tensors_in(self.torch, (args, kwargs)))
 
     def _recorded(self, stream: Stream, code: int, module: Any, args: tuple, kwargs: dict) -> Any:
         if not stream.detail:
@@ -378,21 +382,6 @@ class TorchObserver:
         stream.schedule.fetched()
         self._follow_schedule(stream)
         return stream
-
-    def _transfer(self, original: Any) -> Any:
-        code = self.phases.codes["transfer"]
-
-        def wrapper(tensor: Any, *args: Any, **kwargs: Any) -> Any:
-            stream = self._stream()
-            if stream is None or stream.layers or stream.phases:
-                return original(tensor, *args, **kwargs)
-            begin = now()
-            result = original(tensor, *args, **kwargs)
-            if result.device != tensor.device:
-                stream.push((code, begin, code + 1, now()))
-            return result
-
-        return wrapper
 
 
 def _inside(stream: Stream, code: int) -> bool:

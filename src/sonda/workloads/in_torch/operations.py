@@ -159,6 +159,7 @@ class OperationsTask:
         self.model = OperationList(description, seeded(seed)).train(train)
         self.samples = 1  # `size` fixes the work of a step, whatever the batch
         self.tokens = 0
+        self.phase_tokens: dict[str, int] = {}
         self.inputs: tuple[Any, ...] = ()
         self.optimizer = sgd(self.model, description.learning_rate)
 

@@ -75,6 +75,7 @@ class TorchTask:
         self.optimizer = optimizer
         self.samples = samples
         self.tokens = tokens
+        self.phase_tokens: dict[str, int] = {}
 
     def infer(self, mark: Mark) -> Any:
         """One inference step. The call of the model is a forward like any program's and needs no mark."""

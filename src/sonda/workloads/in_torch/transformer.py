@@ -149,4 +149,9 @@ def build(description: Transformer, train: bool, seed: int) -> GenerationTask:
         tokens=description.batch * (description.length if train else description.context),
     )
     task.generate = description.generate
+    if not train:
+        task.phase_tokens = {
+            "prefill": description.batch * description.length,
+            "decode": description.batch * description.generate,
+        }
     return task

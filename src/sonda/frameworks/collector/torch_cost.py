@@ -1,0 +1,63 @@
+"""What recording costs, measured in the process that was observed, when it ends."""
+
+from __future__ import annotations
+
+from time import perf_counter_ns as now
+from typing import Any
+
+from .recorder import Recorder
+from .schedule import Schedule
+from .torch_layers import Layers
+from .torch_observer import TorchObserver
+
+CALLS = 2_000
+
+
+def layer_cost(torch: Any) -> float:
+    """What recording one layer's forward costs, ns: a call with and without, on this machine, now."""
+    recorder = Recorder("")
+    layers = Layers(recorder, torch)
+    module = torch.nn.Identity()
+    stream = recorder.stream()
+    stream.layers.append(layers.define_root(module))
+
+    def bare(_module: Any, *args: Any, **_kwargs: Any) -> Any:
+        return args[0]
+
+    recorded = layers.wrap(bare, bare)
+    best = [1 << 62, 1 << 62]
+    for _ in range(5):
+        for which, function in enumerate((bare, recorded)):
+            begin = now()
+            for _ in range(CALLS):
+                function(module, None)
+            best[which] = min(best[which], now() - begin)
+            stream.events.clear()
+    return (best[1] - best[0]) / CALLS
+
+
+def phase_cost(torch: Any) -> float:
+    """What recording one phase costs, ns: the call of an outermost module with and without, less its layer's span."""
+    module = torch.nn.Identity()
+
+    def bare(_module: Any, *args: Any, **_kwargs: Any) -> Any:
+        return args[0]
+
+    observer = TorchObserver(Recorder(""), torch, Schedule(count=False))
+    observer._module_call = bare
+    observer._on = True
+    stream = observer.recorder.stream()
+
+    def recorded(module: Any, value: Any) -> Any:
+        return observer._outermost(module, (value,), {})
+
+    functions: tuple[Any, ...] = (bare, recorded)
+    best = [1 << 62, 1 << 62]
+    for _ in range(5):
+        for which, function in enumerate(functions):
+            begin = now()
+            for _ in range(CALLS):
+                function(module, None)
+            best[which] = min(best[which], now() - begin)
+            stream.events.clear()
+    return max(0.0, (best[1] - best[0]) / CALLS - layer_cost(torch))

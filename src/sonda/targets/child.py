@@ -1,0 +1,42 @@
+"""The child process of a job: started, waited for, and asked what became of it."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import msgspec
+
+from sonda.record.errors import SondaError
+from sonda.targets.job import Job
+from sonda.targets.worker import Outcome
+
+
+def run_child(job: Job, directory: Path, threads: int) -> Outcome:
+    """Run a job in a process of its own, which leaves its files in `directory`. Raises SondaError when it fails."""
+    environment = {**os.environ, "OMP_NUM_THREADS": str(threads), "MKL_NUM_THREADS": str(threads)}
+    # -P: a file in the user's directory that is named like a module must not be imported.
+    command = [sys.executable, "-P", "-m", "sonda.targets.worker", str(directory)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, env=environment) as child:
+        try:
+            child.communicate(msgspec.json.encode(job))
+        except BaseException:
+            child.kill()
+            raise
+    path = directory / "outcome.json"
+    if not path.exists():
+        raise SondaError(f"the process running {job.workload} {_ending(child.returncode)}", "see its output above")
+    outcome = msgspec.json.decode(path.read_bytes(), type=Outcome)
+    if outcome.cause:
+        raise SondaError(outcome.cause, outcome.remedy)
+    return outcome
+
+
+def _ending(code: int) -> str:
+    if code < 0:
+        name = signal.Signals(-code).name
+        return f"was ended by {name}" + (" (out of memory?)" if name == "SIGKILL" else "")
+    return f"ended with code {code}"

@@ -1,0 +1,133 @@
+"""Spans of a simulated step: the same shape as a measured one, with cycles in place of a clock's time."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from sonda.accelerators.operation import Program
+from sonda.accelerators.placement import OnHost, Placed
+from sonda.record.span import Spans, Words
+
+STACK = ("distribution", "compute", "reduction", "writeback", "configuration")
+
+
+def spans_of(program: Program, placed: Sequence[Placed | OnHost], clock_hz: float | None) -> Spans:
+    """Run, part, step, phases, calls of modules and operations, one operation after the other.
+
+    Metrics of a span are sums over the operations inside it, missing where there are none on an engine. Times are
+    cycles at the clock; without a clock all times are 0.
+    """
+    return _Writer(program, placed, clock_hz).spans()
+
+
+class _Writer:
+    def __init__(self, program: Program, placed: Sequence[Placed | OnHost], clock_hz: float | None) -> None:
+        self.program = program
+        self.placed = placed
+        self.ns = 1e9 / clock_hz if clock_hz else 0.0
+        self.rows: list[dict[str, Any]] = []
+        self.metrics: dict[str, dict[int, float]] = {}
+        self.begins: dict[int, int] = {}
+        """First cycle of a row."""
+        self.ends: dict[int, int] = {}
+
+    def spans(self) -> Spans:
+        run = self._add("run", "run", -1)
+        part = self._add("part", "test", run)
+        self.step = self._add("step", "test", part)
+        self.phases: dict[str, int] = {}
+        self.call_rows: list[int] = []
+        calls, cycle = self.program.calls, 0
+        for index, (where, phase) in enumerate(zip(self.placed, self.program.phases, strict=True)):
+            self._calls_until(index, cycle)
+            cycle = self._operation(where, phase, cycle)
+        self._calls_until(len(self.placed), cycle)
+        for (caller, name), count in self.program.others.items():
+            around = self.call_rows[caller] if caller >= 0 else self._phase("forward")
+            row = self._add("op", name, around, path=calls[caller].path if caller >= 0 else "", clock="host")
+            self._metric("operations:counted", row, count)
+        return self._table()
+
+    def _calls_until(self, operations: int, cycle: int) -> None:
+        """The calls that began before so many operations were made."""
+        calls = self.program.calls
+        while len(self.call_rows) < len(calls) and calls[len(self.call_rows)].first <= operations:
+            call = calls[len(self.call_rows)]
+            around = self.call_rows[call.caller] if call.caller >= 0 else self._phase(call.phase)
+            row = self._add("layer", call.name, around, path=call.path, call=call.number, direction="forward")
+            self.begins[row] = self.ends[row] = cycle
+            self.call_rows.append(row)
+
+    def _phase(self, name: str) -> int:
+        if name not in self.phases:
+            self.phases[name] = self._add("phase", name, self.step)
+        return self.phases[name]
+
+    def _operation(self, where: Placed | OnHost, phase: str, cycle: int) -> int:
+        """One operation that begins in this cycle; returns the cycle after it."""
+        operation = where.operation
+        caller = operation.caller
+        around = self.call_rows[caller] if caller >= 0 else self._phase(phase)
+        path = self.program.path(operation)
+        if isinstance(where, OnHost):
+            row = self._add("op", operation.name, around, path=path, clock="host")
+            self._metric("operations:counted", row, 1)
+            self._metric("flops:nominal", row, operation.shape.flops)
+            return cycle
+        result = where.result
+        row = self._add("op", operation.name, around, path=path, device=f"sim/{where.engine.name}")
+        values = {
+            "cycles": result.cycles,
+            **{f"{part}_cycles": result.stack.get(part, 0) for part in STACK},
+            "buffer_reads": result.reads,
+            "buffer_writes": result.writes,
+            "multiplications": result.multiplications,
+            "multiplier_cycles": result.cycles * where.engine.elements,
+        }
+        inside = row
+        while inside >= 0:
+            for quantity, value in values.items():
+                self._metric(f"{quantity}:simulated", inside, value)
+            self._metric("flops:nominal", inside, operation.shape.flops)
+            self.begins[inside] = min(self.begins.get(inside, cycle), cycle)
+            self.ends[inside] = cycle + result.cycles
+            inside = self.rows[inside]["parent"]
+        return cycle + result.cycles
+
+    def _metric(self, column: str, row: int, value: float) -> None:
+        values = self.metrics.setdefault(column, {})
+        values[row] = values.get(row, 0.0) + value
+
+    def _add(self, kind: str, name: str, parent: int, **words: Any) -> int:
+        self.rows.append({"kind": kind, "name": name, "parent": parent, **words})
+        return len(self.rows) - 1
+
+    def _table(self) -> Spans:
+        rows = self.rows
+        starts = np.array([self.begins.get(row, 0) for row in range(len(rows))], dtype=np.float64)
+        ends = np.array([self.ends.get(row, 0) for row in range(len(rows))], dtype=np.float64)
+        metrics = {}
+        for column, values in self.metrics.items():
+            metrics[column] = np.full(len(rows), np.nan)
+            metrics[column][list(values)] = list(values.values())
+        start = np.round(starts * self.ns).astype(np.int64)
+        return Spans(
+            {
+                "start": start,
+                "duration": np.round(ends * self.ns).astype(np.int64) - start,
+                "parent": np.array([row["parent"] for row in rows]),
+                "call": np.array([row.get("call", 0) for row in rows]),
+            },
+            {
+                "kind": Words.of(row["kind"] for row in rows),
+                "name": Words.of(row["name"] for row in rows),
+                "path": Words.of(row.get("path", "") for row in rows),
+                "direction": Words.of(row.get("direction", "") for row in rows),
+                "device": Words.of(row.get("device", "cpu" if row.get("clock") == "host" else "sim") for row in rows),
+                "clock": Words.of(row.get("clock", "simulated") for row in rows),
+            },
+            metrics,
+        )
