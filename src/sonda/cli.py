@@ -445,11 +445,12 @@ def study(
     repeat: Annotated[int | None, typer.Option(help="Repetitions of each configuration.")] = None,
     again: Annotated[bool, typer.Option("--again", help="Forget what was measured and start anew.")] = False,
     plan: Annotated[bool, typer.Option("--plan", help="Show what would be measured, and stop.")] = False,
+    show: Annotated[bool, typer.Option("--show", help="Show what was measured so far, and stop.")] = False,
     json: Json = False,
 ) -> None:
     """Carry out a designed experiment. Interrupted and started again, it goes on where it stopped."""
     from sonda.report.study import render_plan, render_studies, render_study
-    from sonda.studies.catalogue import carry_out, list_studies, load_plan
+    from sonda.studies.catalogue import carry_out, list_studies, load_plan, show_study
 
     if not reference:
         rows = list_studies()
@@ -459,7 +460,10 @@ def study(
         document = load_plan(reference, scale, repeat)
         write_json(document) if json else print(render_plan(document))
         return
-    document = carry_out(reference, scale, repeat, again, open_store(), say_each)
+    if show:
+        document = show_study(reference, scale, repeat, open_store())
+    else:
+        document = carry_out(reference, scale, repeat, again, open_store(), say_each)
     hush()
     write_json(document) if json else print(render_study(document))
 

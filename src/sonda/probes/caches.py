@@ -51,8 +51,3 @@ def read_caches(root: Path = Path("/")) -> list[Cache]:
         Cache(level, kind, max(found.values()), max(len(shared) for shared in found), len(found))
         for (level, kind), found in sorted(instances.items())
     ]
-
-
-def data_caches(caches: list[Cache]) -> list[Cache]:
-    """Without the instruction caches, innermost first."""
-    return [cache for cache in caches if cache.type != "Instruction"]

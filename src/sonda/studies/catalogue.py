@@ -8,7 +8,7 @@ from typing import Any
 from sonda.analysis.summarise import summarise
 from sonda.record.errors import SondaError
 from sonda.record.store import Store
-from sonda.studies.engine import Progress, run_study
+from sonda.studies.engine import Progress, StudyResult, load_study_result, run_study
 from sonda.studies.file import load_study, published_studies
 from sonda.studies.measure import measuring
 from sonda.studies.plan import plan
@@ -65,7 +65,15 @@ def carry_out(reference: str, scale: str, repeat: int | None, again: bool, store
         now = " ".join(f"{key}={value}" for key, value in axes.items())
         say(f"{study.name}: {state.done} of {state.total}{failed}{left} · {now}")
 
-    result = run_study(study, store, measuring(store), progress, again)
+    return _document(run_study(study, store, measuring(store), progress, again))
+
+
+def show_study(reference: str, scale: str, repeat: int | None, store: Store) -> dict[str, Any]:
+    """The table of what the store holds of a study; measures nothing."""
+    return _document(load_study_result(load_scaled(reference, scale, repeat), store))
+
+
+def _document(result: StudyResult) -> dict[str, Any]:
     table = study_table(result, summarise)
     return {
         "study": table.study,
