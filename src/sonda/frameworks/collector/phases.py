@@ -9,7 +9,7 @@ from time import perf_counter_ns as now
 from .recorder import Recorder, Stream
 
 PAGE = resource.getpagesize()
-WORTH_COUNTING = 200_000
+WORTH_COUNTING = 1_000_000
 """ns. Reading the kernel's counters costs some µs: a phase that was shorter than this the last time goes without."""
 
 

@@ -40,6 +40,8 @@ class TorchObserver:
         self._undo: list = []
         self._model: Any = None
         """A weak reference to the module whose forward was the last."""
+        self._losses: dict = {}
+        """Whether the module of a code is a loss."""
         self._number = itertools.count()
         self._optimizers = ByIdentity()
         """The number of each optimizer and when it was made, ns; 0 for one made before observing began."""
@@ -202,7 +204,10 @@ class TorchObserver:
             result = self._recorded(stream, code, module, args, kwargs)
             self.counter.forward_ends(stream)
             return result
-        if is_loss(self.torch, module):
+        loss = self._losses.get(code)
+        if loss is None:
+            loss = self._losses[code] = is_loss(self.torch, module)
+        if loss:
             self._open(stream, self._loss)
             try:
                 return self._recorded(stream, code, module, args, kwargs)
@@ -211,7 +216,8 @@ class TorchObserver:
         learns = self.torch.is_grad_enabled()
         training = bool(module.training)
         schedule = stream.schedule
-        self._model = weakref.ref(module)
+        if self._model is None or self._model() is not module:
+            self._model = weakref.ref(module)
         # Where the program counts a step of its own, the model it counts may stand in for a compiled one.
         which = code if schedule.count else 0
         shape = schedule.forward((which, shapes_of(self.torch, args, kwargs), training, learns), learns, training)
