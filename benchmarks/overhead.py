@@ -80,6 +80,11 @@ def _bars(cases: list[Case], times: dict[str, Times]) -> list[Bar]:
             found = times[case.name].steps
             ratio = ratio_interval(found["Sonda"] - found["bare"], found[name] - found["bare"])
             bars.append(at_most(f"added by Sonda / added by {name}, {case.name}", ratio, 1.0, "x"))
+            ends = times[case.name].ends
+            whole = ratio_interval(
+                found["Sonda"] + ends["Sonda"] - found["bare"], found[name] + ends[name] - found["bare"]
+            )
+            bars.append(at_most(f"the same with the end of observing, {name}, {case.name}", whole, 1.0, "x"))
     _, slowdown, _ = _against_bare(resnet, times[resnet.name], "Sonda")
     percent = Interval(*(100 * (value - 1) for value in (slowdown.median, slowdown.low, slowdown.high)))
     bars.append(at_most("slowdown of a ResNet-34 training step", percent, 100 * LIMIT_SLOWDOWN, " %"))

@@ -181,7 +181,7 @@ def test_no_clear_limit_names_what_takes_most():
     verdict = none.rule(summary([phase("other", bare(10))], [layer("a", "Conv2d", cost(90, "", 0.4))]))
     assert verdict.sentence == (
         "No clear limit: the convolutions take 90 % of the step and reach 40 % of the roof. "
-        "Neither arithmetic, memory traffic, overhead nor input explains 100 % of the step."
+        "Neither arithmetic, memory traffic, overhead nor input explains half of that."
     )
     assert ("--channels-last",) in options(verdict)
 

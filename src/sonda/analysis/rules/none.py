@@ -33,7 +33,7 @@ def rule(summary: Summary) -> Verdict | None:
     return Verdict(
         kind="none",
         sentence=f"No clear limit: {_largest(part)}. Neither arithmetic, memory traffic, overhead nor input explains "
-        f"{wording.percent(rest)} of the step.",
+        "half of that.",
         evidence=evidence,
         remedies=advice,
         share=rest,
