@@ -202,3 +202,9 @@ def test_what_is_no_percentage_is_refused_with_a_remedy(text):
 @pytest.mark.parametrize(("ratio", "text"), [(1.3, "1.30x slower"), (0.8, "1.25x faster"), (1 / 1.05, "1.05x faster")])
 def test_wording_of_ratios(ratio, text):
     assert describe(ratio) == text
+
+
+def test_runs_that_others_disturbed_are_doubted():
+    quiet, disturbed = stepped([100] * 8), stepped([100] * 8, id="0badcafe", disturbed=["others"])
+    assert any("disturbed 1 of 2 runs" in warning for warning in compare([quiet], [disturbed]).warnings)
+    assert not any("disturbed" in warning for warning in compare([quiet], [quiet]).warnings)

@@ -63,7 +63,7 @@ def compare(a: list[Run], b: list[Run]) -> Comparison:
         (step.ratio.value or math.nan) - 1, "1", "derived",
         None if low is None else low - 1, None if high is None else high - 1, step.ratio.reason,
     )  # fmt: skip
-    warnings = [*_differences(a, b), *_unlike_parts(timed_a, timed_b, names), *_noise(compared)]
+    warnings = [*_disturbed([*a, *b]), *_differences(a, b), *_unlike_parts(timed_a, timed_b, names), *_noise(compared)]
     return Comparison(
         a=tuple(run.id for run in a),
         b=tuple(run.id for run in b),
@@ -211,6 +211,13 @@ def _unlike_parts(a: list[dict[str, Part]], b: list[dict[str, Part]], names: lis
     everything = dict.fromkeys(name for run in [*a, *b] for name in run)
     apart = [name for name in everything if name not in names]
     return [f"{wording.join(apart)} was not timed in every run and is not compared"] if apart else []
+
+
+def _disturbed(runs: list[Run]) -> list[str]:
+    count = sum(bool(run.info.disturbed) for run in runs)
+    if not count:
+        return []
+    return [f"other programs disturbed {count} of {len(runs)} runs; stop them and measure again"]
 
 
 def _differences(a: list[Run], b: list[Run]) -> list[str]:
