@@ -85,3 +85,14 @@ def test_an_optimizer_made_before_the_block_is_seen(store: Store) -> None:
             model(torch.ones(1, 2)).sum().backward()
             optimizer.step()
     assert seen(profile.spans).parts == [("train", 4)]
+
+
+def test_peak_memory_holds_weights_input_and_output(tmp_path: Path) -> None:
+    model, given = torch.nn.Linear(1000, 1), torch.randn(10, 1000)
+    with torch.no_grad(), sonda.profile(store=Store(tmp_path)) as run:
+        for _ in range(3):
+            model(given)
+    spans = run.spans
+    counted = spans.where(kind="phase", name="forward", pass_="count")
+    # float32: 1000 weights and a bias, 10 x 1000 inputs, 10 outputs
+    assert spans.metric("peak_memory", "counted")[counted].tolist() == [4 * (1001 + 10_000 + 10)]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -272,3 +273,20 @@ def test_a_compiled_model_has_the_counts_of_the_model_itself(home):
     flops = next(value["value"] for name, value in forward["metrics"].items() if name.startswith("flops"))
     # two dense layers, a sigmoid (4 per element) and a softmax (4 per element, its maximum aside)
     assert flops >= 4 * (2 * 784 * 192 + 192 + 4 * 192 + 2 * 192 * 10 + 10)
+
+
+def test_an_interrupt_that_only_sonda_gets_is_passed_on_to_the_program(tmp_path):
+    script = (
+        "import sys, time\nprint('ready', flush=True)\n"
+        "try:\n    time.sleep(60)\nexcept KeyboardInterrupt:\n    sys.exit(5)"
+    )
+    started = subprocess.Popen(
+        [*PROGRAM, "run", "--", sys.executable, "-c", script],
+        stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True,
+        env={**os.environ, "SONDA_HOME": str(tmp_path)},
+        # a job that a shell starts in the background ignores interrupts, and so would its children
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
+    )  # fmt: skip
+    assert started.stdout.readline() == b"ready\n"
+    os.kill(started.pid, signal.SIGINT)
+    assert started.wait(timeout=60) == 5
