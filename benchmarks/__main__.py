@@ -4,10 +4,21 @@ from __future__ import annotations
 
 import sys
 
-from benchmarks import overhead, spans, startup
+from benchmarks import dlrm_study, explore, growth, mapping, overhead, resnet50, scalesim_peer, spans, startup, stonne
 from benchmarks.bar import Bar, machine_line
 
-ALL = {"overhead": overhead.run, "spans": spans.run, "startup": startup.run}
+ALL = {
+    "dlrm_study": dlrm_study.run,
+    "explore": explore.run,
+    "growth": growth.run,
+    "mapping": mapping.run,
+    "overhead": overhead.run,
+    "resnet50": resnet50.run,
+    "scalesim": scalesim_peer.run,
+    "spans": spans.run,
+    "startup": startup.run,
+    "stonne": stonne.run,
+}
 
 
 def main() -> int:

@@ -64,6 +64,16 @@ def at_most(promise: str, interval: Interval, limit: float, unit: str = "", digi
     return Bar(promise, f"too noisy to resolve: interval is {figure}", "NOISY")
 
 
+def at_least(promise: str, interval: Interval, limit: float, unit: str = "", digits: int = 2) -> Bar:
+    """PASS when the whole interval is at or above the limit, FAIL when all of it is below."""
+    figure = f"{interval.text(digits, unit)}, bar {limit:g}{unit}"
+    if interval.low >= limit:
+        return Bar(promise, figure, "PASS")
+    if interval.high < limit:
+        return Bar(promise, figure, "FAIL")
+    return Bar(promise, f"too noisy to resolve: interval is {figure}", "NOISY")
+
+
 def machine_line() -> str:
     """What the figures were measured on, and how busy it was."""
     name = platform.processor() or platform.machine()

@@ -9,7 +9,7 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
-from benchmarks.bar import Interval, at_most, paired_interval
+from benchmarks.bar import Interval, at_least, at_most, paired_interval
 from benchmarks.events_file import write_events
 
 from sonda.frameworks.assembly import assemble
@@ -21,6 +21,12 @@ def test_a_bar_is_passed_missed_or_not_resolved() -> None:
     noisy = at_most("x", Interval(1.0, 0.5, 2.5), 2.0, " %")
     assert noisy.state == "NOISY"
     assert noisy.figure == "too noisy to resolve: interval is 1.00 % [0.50, 2.50], bar 2 %"
+
+
+def test_a_bar_from_below_is_passed_missed_or_not_resolved() -> None:
+    assert at_least("x", Interval(3.0, 2.0, 4.0), 2.0).state == "PASS"
+    assert at_least("x", Interval(1.0, 0.5, 1.9), 2.0).state == "FAIL"
+    assert at_least("x", Interval(3.0, 1.9, 4.0), 2.0).state == "NOISY"
 
 
 def test_the_interval_holds_the_median_and_narrows_with_rounds() -> None:

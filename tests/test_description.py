@@ -76,7 +76,10 @@ def mistakes(text: str) -> list[str]:
 
 
 def test_built_in_names() -> None:
-    assert built_in() == ("dlrm-hybrid", "maeri-256", "magma-128", "sigma-128", "tpu-128x128", "tpu-16x16")
+    assert built_in() == (
+        "dlrm-hybrid", "dlrm-hybrid-sigma", "dlrm-hybrid-tpu", "maeri-256", "magma-128", "sigma-128", "tpu-128x128",
+        "tpu-16x16",
+    )  # fmt: skip
 
 
 @pytest.mark.parametrize(

@@ -134,6 +134,18 @@ def test_dram_by_hand() -> None:
         dram_energy("hbm2-random", -1)
 
 
+def test_dram_by_the_rows_that_are_open() -> None:
+    # 2.3 pJ/bit where all accesses hit, 4.7 where none does.
+    for hits, expected in ((1.0, 2.3), (0.0, 4.7), (0.75, 0.75 * 2.3 + 0.25 * 4.7)):
+        figure = dram_energy("hbm2", 1000, hits)
+        assert figure.value == pytest.approx(1000 * expected)
+        assert (figure.low, figure.high) == pytest.approx((500 * expected, 2000 * expected))
+    # A memory of which one energy is known costs that, whatever its rows.
+    assert dram_energy("hbm3", 1000, 0.0) == dram_energy("hbm3", 1000, 1.0) == dram_energy("hbm3", 1000)
+    with pytest.raises(SondaError, match="memory 'hbm9' is unknown"):
+        dram_energy("hbm9", 1000, 0.5)
+
+
 def test_bigger_buffers_cost_more_and_huge_ones_are_refused() -> None:
     reads = [energy_of(SMALL, 1, "45nm", buffer_bytes=size).dynamic.value for size in (512, 513, 1 << 20, 1 << 22)]
     assert reads == sorted(reads) and len(set(reads)) == 4
@@ -181,6 +193,25 @@ def test_mistakes_in_a_table_name_the_field(change: tuple[str, str], line: str) 
         parse_energy_table(TABLE.replace(*change), "mine.toml")
     assert line in str(caught.value)
     assert all(one.startswith("mine.toml: ") for one in str(caught.value).splitlines())
+
+
+def test_units_of_entries_are_those_of_the_table() -> None:
+    with pytest.raises(DescriptionMistakes, match="entry 1: unit: 'nJ' is not 'pJ'"):
+        parse_energy_table(TABLE.replace('value = 2\nunit = "pJ"', 'value = 2\nunit = "nJ"'), "mine.toml")
+    static = TABLE.replace('"ADD_2_1"', '"STATIC"').replace('value = 2\nunit = "pJ"', 'value = 2\nunit = "W"')
+    with pytest.raises(DescriptionMistakes, match="entry 1: unit: 'W' is not 'pJ' or 'mW'"):
+        parse_energy_table(static, "mine.toml")
+
+
+def test_static_power_is_in_the_unit_of_the_table() -> None:
+    text = TABLE.replace('"ADD_2_1"', '"STATIC"').replace('value = 2\nunit = "pJ"', 'value = 2\nunit = "mW"')
+    adders = {"ReduceNetwork": {"ADDER": {"entries": 5}}}
+    # Five adders of 2 mW for 3 us at 1 GHz: 30 nJ.
+    for unit, expected in (("pJ", 30_000), ("nJ", 30)):
+        table = parse_energy_table(text.replace('unit = "pJ"', f'unit = "{unit}"', 1), "mine.toml")
+        assert energy_of(adders, 3000, table, clock_hz=1e9).static.value == pytest.approx(expected)
+    unknown = parse_energy_table(text.replace('unit = "pJ"', 'unit = "grams"', 1), "mine.toml")
+    assert energy_of(adders, 3000, unknown, clock_hz=1e9).static is None
 
 
 def test_an_entry_given_twice_is_refused() -> None:

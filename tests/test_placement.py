@@ -14,7 +14,8 @@ from sonda.accelerators.description import Accelerator, load_accelerator
 from sonda.accelerators.engine_description import EngineDescription
 from sonda.accelerators.hardware import Hardware
 from sonda.accelerators.operation import Bags, Convolution, MatrixProduct, Operation, Program, ZeroPattern
-from sonda.accelerators.placement import OnHost, Placed, Placement, _unfolded, times, total
+from sonda.accelerators.placement import OnHost, Placed, Placement, times, total
+from sonda.accelerators.sparse_operation import _unfolded
 from sonda.record.errors import SondaError
 from sonda.targets.described import described_program
 from sonda.workloads.catalogue import describe
@@ -161,6 +162,18 @@ def test_a_convolution_is_direct_on_maeri_and_a_product_on_the_mesh() -> None:
     assert product.result == placed("tpu-16x16", linear(100, 16, 72)).result
 
 
+def test_samples_follow_each_other_where_neighbours_hand_activations_on() -> None:
+    """Weights of the next block would overtake them while several samples are under way."""
+    one, two = (
+        placed("maeri-256", Operation("convolution", "convolution", -1, Convolution(3, 3, 8, 16, 1, n, 10, 10)))
+        for n in (1, 2)
+    )
+    assert one.mapping["T_S"] == 3
+    assert two.mapping == {**one.mapping, "samples": "sample by sample"}
+    assert two.result == times(one.result, 2)
+    assert two.words.endswith("sample by sample")
+
+
 def test_what_maeri_cannot_do_directly_is_a_product_there_too() -> None:
     dilated = Convolution(R=3, S=3, C=2, K=4, G=1, N=1, X=9, Y=9, dilation=(2, 2))
     found = placed("maeri-256", Operation("convolution", "convolution", -1, dilated))
@@ -215,8 +228,8 @@ def test_any_convolution_gets_a_tile_that_the_machine_can_run(
         stride=(stride, stride), padding=(padding, padding),
     )  # fmt: skip
     found = placed("maeri-256", Operation("convolution", "convolution", -1, convolution))
-    used = int(np.prod(list(found.mapping.values())))
-    assert used <= 256
+    sizes = [size for name, size in found.mapping.items() if name.startswith("T_")]
+    assert int(np.prod(sizes)) <= 256
     assert found.result.multiplications >= convolution.multiplications
 
 
@@ -269,6 +282,17 @@ def test_short_vectors_are_filled_up_where_the_engine_needs_three() -> None:
     assert placed("sigma-128", with_zeros(DENSE((2, 1)), DENSE((2, 1)))).result.multiplications == 2 * 2 * 3
 
 
+def test_all_products_of_an_operation_have_one_mapping() -> None:
+    """The zeros of both together decide, not those of the last."""
+    inputs, weights = np.ones((2, 8, 32)), np.ones((2, 4, 32))
+    weights[0, :, 1:] = 0
+    patterns = ZeroPattern.of(inputs > 0), ZeroPattern.of(weights > 0)
+    found = placed("magma-128", Operation("linear", "bmm", -1, MatrixProduct(8, 4, 32, 2), *patterns))
+    assert found.mapping["rows"] == "weights by rows"
+    # Rows of one entry and of 32, each with 8 columns.
+    assert found.result.reads == (4 * 1 + 4 * 32) * (1 + 8)
+
+
 def test_a_sum_of_one_product_still_gets_an_adder_on_magma() -> None:
     assert placed("magma-128", with_zeros(DENSE((3, 1)), DENSE((5, 1)))).mapping["T_K"] == 2
 
@@ -314,6 +338,12 @@ def test_a_kind_without_an_engine_runs_on_the_host() -> None:
 def test_zeros_that_are_not_known_are_asked_for() -> None:
     with pytest.raises(SondaError, match=r"head \(addmm\) on sigma: the zeros of addmm are not known"):
         Placement(load_accelerator("sigma-128")).place_one(linear(2, 3, 4), "head")
+
+
+def test_a_way_to_map_that_is_not_there() -> None:
+    with pytest.raises(SondaError, match="mapping 'bset' is unknown") as caught:
+        Placement(load_accelerator("maeri-256"), "bset")
+    assert "best" in caught.value.remedy
 
 
 def test_which_zeros_must_be_known() -> None:

@@ -47,7 +47,7 @@ def test_our_figures_come_first_and_published_ones_stand_beside_ours():
     assert lines[ours + 2].split() == ["cpu", "8", "–"]
     beside = lines.index("  step ms, ours beside what was published")
     assert lines[beside + 1].split() == ["on", "batch", "ours", "K40"]
-    assert lines[beside + 2].split() == ["cpu", "1", "2.50", "40.0"]
+    assert lines[beside + 2].split() == ["cpu", "1", "2.50", "40"]
 
 
 def test_a_figure_that_nobody_measured_has_no_column():

@@ -3,33 +3,34 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
-from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
+import sonda
+from simulated_examples import CLOCKED, LAYER, SMALL_LAYER, nested, run_of
 from sonda.accelerators.description import Accelerator, load_accelerator
-from sonda.accelerators.operation import Call, MatrixProduct, Operation, Program
+from sonda.accelerators.operation import Call, Program
 from sonda.accelerators.placement import Placement
-from sonda.analysis.compare import compare
 from sonda.analysis.simulated import STACK
 from sonda.analysis.summarise import summarise
 from sonda.analysis.summary import Summary
 from sonda.record.errors import SondaError
-from sonda.record.run import Run, RunInfo
+from sonda.record.run import Run
 from sonda.record.store import Store
 from sonda.report.document import to_document
 from sonda.report.notebook import html_fragment
 from sonda.report.page import page_text
 from sonda.report.terminal import render_side_by_side, render_summary
+from sonda.studies import repetition
 from sonda.targets.job import Job
 from sonda.targets.measure import measure
-from sonda.targets.simulated import SPANS, Simulation, read_spans, simulate, simulate_job, write_spans
-
-CLOCKED = replace(load_accelerator("maeri-256"), clock_hz=1e9)
+from sonda.targets.simulated import SPANS, read_spans, simulate, simulate_job, write_spans
 
 
 @pytest.fixture(scope="module")
@@ -48,40 +49,6 @@ def captured(store: Store) -> Run:
 def described(store: Store) -> Run:
     """DLRM, from its description."""
     return measure(Job(workload="dlrm", options={"batch": "8"}, on="sim:dlrm-hybrid"), store)
-
-
-def nested() -> Program:
-    """A model that calls one layer twice and multiplies once itself; then something that no engine takes."""
-    calls = (
-        Call("", "Model", 0, -1, 0),
-        Call("block", "Block", 0, 0, 0),
-        Call("block.layer", "Linear", 0, 1, 0),
-        Call("block.layer", "Linear", 1, 1, 1),
-        Call("act", "ReLU", 0, 0, 3),
-    )
-    layer = MatrixProduct(20, 64, 128)
-    operations = (
-        Operation("linear", "addmm", 2, layer),
-        Operation("linear", "addmm", 3, layer),
-        Operation("gemm", "mm", 0, MatrixProduct(20, 32, 64)),
-    )
-    return Program(calls, operations, ("forward",) * 3, {(4, "relu"): 1})
-
-
-def run_of(simulation: Simulation, accelerator: Accelerator, tmp_path: Path) -> Run:
-    from dataclasses import asdict
-
-    target = {"spec": f"sim:{accelerator.name}", "device": "sim", "description": asdict(accelerator),
-              "mapping": simulation.mapping, "host": simulation.host}  # fmt: skip
-    info = RunInfo(id="abcd1234abcd", created="2026-11-15T00:00:00", status="complete", target=target,
-                   workload={"name": "own", "train": False, "samples": 20}, notes=simulation.notes)  # fmt: skip
-    run = Run(tmp_path, info)
-    run.__dict__["spans"] = simulation.spans
-    return run
-
-
-# Cycles of these layers at 256 multipliers, 128/128, by the reference: 128 -> 64 takes 1356, 64 -> 32 takes 348.
-LAYER, SMALL_LAYER = 1356, 348
 
 
 # ---- spans --------------------------------------------------------------------------------------------------------
@@ -151,6 +118,14 @@ def test_mappings_that_are_alike_are_written_once_with_their_number() -> None:
         ("", 1, "T_M=1 T_N=32 T_K=8"),
     ]
     assert mapping[0]["shape"] == "20x128 by 128x64"
+
+
+def test_every_mapping_says_what_one_operation_took() -> None:
+    first, second = simulate(nested(), Placement(CLOCKED), curious=False).mapping
+    assert [(one["cycles"], one["stall_cycles"]) for one in (first, second)] == [(LAYER, 0), (SMALL_LAYER, 0)]
+    # 20 samples, 64 outputs of 128 inputs: each product once, each output written once.
+    assert first["counters"]["MSNetwork"]["MULTIPLIER"]["MULTIPLICATION"] == 20 * 64 * 128
+    assert first["counters"]["GlobalBuffer"]["GLOBALBUFFER"]["WRITE"] == 20 * 64
 
 
 # ---- summary and screens ------------------------------------------------------------------------------------------
@@ -265,15 +240,52 @@ def test_a_described_run_needs_no_framework(tmp_path: Path) -> None:
     assert int(done.stdout) < 1_000_000
 
 
+def test_settings_and_mapping_are_kept_and_change_the_machine(store: Store, described: Run) -> None:
+    options = {"batch": "8"}
+    job = Job(workload="dlrm", options=options, on="sim:dlrm-hybrid", mapping="best", set="embeddings.multipliers=256")
+    found = Run.load(store.one(measure(job, store).id).directory)
+    assert found.info.target["options"] == {"mapping": "best", "set": "embeddings.multipliers=256"}
+    assert found.info.target["description"]["engines"]["embeddings"]["hardware"]["multipliers"] == 256
+    assert described.info.target["options"] == {"mapping": "", "set": ""}
+    assert described.info.target["description"]["engines"]["embeddings"]["hardware"]["multipliers"] == 128
+    assert "set embeddings.multipliers=256 · mapping best" in summarise(found).subtitle
+    by_engine = {entry["engine"]: entry for entry in found.info.target["mapping"]}
+    # The description's own tile is T_N = 2, T_K = 4; nothing forces the search to keep it.
+    assert by_engine["perceptrons"]["cycles"] <= described.info.target["mapping"][0]["cycles"]
+
+
+def test_the_api_passes_settings_and_mapping_on(store: Store) -> None:
+    profile = sonda.run("dlrm", on="sim:dlrm-hybrid", store=store, batch=2, mapping="stonne", set="clock_GHz=2")
+    assert profile.info.target["options"] == {"mapping": "stonne", "set": "clock_GHz=2"}
+    assert profile.info.target["description"]["clock_hz"] == 2e9
+
+
+def test_what_a_search_finds_is_never_worse(store: Store) -> None:
+    cycles = {
+        mapping: summarise(
+            measure(Job(workload="dlrm", options={"batch": "8"}, on="sim:dlrm-hybrid", mapping=mapping), store)
+        ).parts[0].simulated.cycles.value  # type: ignore[union-attr]
+        for mapping in ("", "stonne", "best")
+    }  # fmt: skip
+    assert cycles["best"] <= min(cycles[""], cycles["stonne"])
+
+
+def test_beside_a_simulated_target_its_settings_leave_the_others_alone(tmp_path: Path, monkeypatch: Any) -> None:
+    seen = []
+
+    def measured(job: Job, *_: Any) -> None:
+        seen.append((job.on, job.mapping, job.set))
+
+    monkeypatch.setattr(repetition, "measure", measured)
+    job = Job(workload="mlp", mapping="best", set="multipliers=512")
+    repetition.measure_all(job, ["cpu/1", "sim:maeri-256"], 1, Store(tmp_path), lambda text: None)
+    assert seen == [("cpu/1", "", ""), ("sim:maeri-256", "best", "multipliers=512")]
+
+
 def test_what_the_hybrid_leaves_to_the_host_is_listed(described: Run) -> None:
     assert "on the host: interaction (dlrm-hybrid has no engine for gemm)" in described.info.notes
     assert described.info.target["host"]["bmm"] == 1
     assert {entry["engine"] for entry in described.info.target["mapping"]} == {"perceptrons", "embeddings"}
-
-
-def test_simulated_runs_are_not_compared_by_times(captured: Run, described: Run) -> None:
-    with pytest.raises(SondaError, match="is simulated"):
-        compare([captured], [described])
 
 
 @pytest.mark.parametrize(
@@ -283,6 +295,11 @@ def test_simulated_runs_are_not_compared_by_times(captured: Run, described: Run)
         ({"compile": True}, "not compiled ones"),
         ({"precision": "bf16"}, "computes in float32"),
         ({"on": "sim:maery-256"}, "accelerator 'maery-256' is unknown; did you mean"),
+        ({"mapping": "beste"}, "mapping 'beste' is unknown; did you mean 'best'?"),
+        ({"set": "multiplyers=512"}, "setting 'multiplyers' is unknown; did you mean 'multipliers'?"),
+        ({"set": "multipliers=300"}, "multipliers = 300 is not a power of two"),
+        ({"on": "cpu", "mapping": "best"}, "--mapping is for a simulated accelerator, not for cpu"),
+        ({"on": "cpu/1", "set": "multipliers=512"}, "--set is for a simulated accelerator, not for cpu/1"),
     ],
 )
 def test_what_cannot_be_simulated_is_refused_in_one_line(
@@ -345,3 +362,47 @@ def test_zeros_of_pruned_weights_are_left_out(tmp_path: Path) -> None:
     simulate_job(job, tmp_path)
     # Two samples, four outputs, four weights left in each.
     assert of_step(tmp_path, "multiplications", "simulated") == 2 * 4 * 4
+
+
+# ---- the command line ---------------------------------------------------------------------------------------------
+
+
+def sonda_command(home: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, "SONDA_HOME": str(home), "COLUMNS": "120"}
+    command = [sys.executable, "-P", "-m", "sonda", *words]
+    return subprocess.run(command, capture_output=True, text=True, env=environment, timeout=300, check=False)
+
+
+@pytest.mark.slow
+def test_the_command_line_changes_maps_and_compares(tmp_path: Path) -> None:
+    memory = ("--set", "memory.buffer_KiB=64 memory.bytes_per_cycle=4", "--set", "memory.latency_cycles=40 "
+              "memory.row_bytes=1024 memory.row_miss_cycles=20 clock_GHz=1")  # fmt: skip
+    words = ("run", "dlrm", "--batch", "4", "--on", "sim:dlrm-hybrid", "--mapping", "best")
+    done = sonda_command(tmp_path, *words, *memory, "--tag", "finite", "--json")
+    assert done.returncode == 0, done.stderr
+    document = json.loads(done.stdout)
+    simulation = document["simulation"]
+    assert simulation["options"] == {"mapping": "best", "set": f"{memory[1]} {memory[3]}"}
+    assert simulation["description"]["memory"]["buffer_bytes"] == 65536
+    metrics = document["parts"][0]["metrics"]
+    assert metrics["dram_read_bytes:simulated"]["value"] > 0
+    assert metrics["energy:simulated"]["low"] < metrics["energy:simulated"]["value"]
+    assert sonda_command(tmp_path, *words, "--tag", "unlimited").returncode == 0
+    compared = sonda_command(tmp_path, "compare", "unlimited", "finite", "--fail-above", "1%")
+    assert compared.returncode == 1, compared.stderr
+    assert "exact, simulated" in compared.stdout
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("mlp", "--on", "cpu", "--set", "multipliers=512"), "--set is for a simulated accelerator, not for cpu"),
+        (("--mapping", "best", "--", "true"), "--mapping is for a workload, not for a command after --"),
+        (("--set", "multipliers=512", "--", "true"), "--set is for a workload, not for a command after --"),
+    ],
+)
+def test_the_command_line_refuses_them_elsewhere(words: tuple[str, ...], said: str, tmp_path: Path) -> None:
+    done = sonda_command(tmp_path, "run", *words)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert said in done.stderr
+    assert len(done.stderr.splitlines()) == 1

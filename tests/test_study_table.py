@@ -61,7 +61,7 @@ STUDY = Study(
     deviations=("Published in another framework.",),
     scales={"small": {"batch": [64], "image": "64x48", "repeat": 3, "steps": 5}},
     published=(
-        Published({"batch": 128}, {"step_ms": 5.0, "energy_J": 7.0}, "A. Author, table 1", "K40", "about"),
+        Published({"batch": 128}, {"step_ms": 5.0, "accuracy_percent": 7.0}, "A. Author, table 1", "K40", "about"),
         Published({"batch": 64, "on": "cpu"}, {"step_ms": 4.0}, "A. Author, table 2"),
     ),
 )
@@ -121,12 +121,12 @@ def test_published_figures_stand_beside_ours_with_ratio_and_deviation() -> None:
 
 def test_what_sonda_does_not_measure_is_shown_as_published_only() -> None:
     table = study_table(result(STUDY), by_repetition)
-    assert [figure.key for figure in table.columns] == ["step_ms", "energy_J"]
-    energy = cell(row(table, on="cpu", batch=128), "energy_J")
-    assert energy.n == 0
-    assert energy.value == Value(None, "J", "measured", reason="not measured: Sonda has no metric 'energy' of a run")
-    assert energy.published[0].value.value == 7.0
-    assert energy.published[0].ratio is None
+    assert [figure.key for figure in table.columns] == ["step_ms", "accuracy_percent"]
+    found = cell(row(table, on="cpu", batch=128), "accuracy_percent")
+    assert found.n == 0
+    assert found.value == Value(None, "%", "measured", reason="not measured: Sonda has no metric 'accuracy' of a run")
+    assert found.published[0].value.value == 7.0
+    assert found.published[0].ratio is None
 
 
 def test_a_scale_is_a_deviation_and_leaves_rows_without_a_place() -> None:

@@ -9,11 +9,16 @@ from typing import Any
 import numpy as np
 import pytest
 
+from sonda.accelerators.engines import flexible_dense
 from sonda.accelerators.engines.bitmap_sparse import filled, packed_order
+from sonda.accelerators.hardware import Hardware
+from sonda.accelerators.layer import Layer, Tile
 from sonda.accelerators.library_random import LibraryRandom
 from sonda.accelerators.operands import compressed_rows, read_pattern, rows_from_lists
+from sonda.accelerators.stonne_command import from_command
 from sonda.accelerators.verify import verify_stonne
 from sonda.record.errors import SondaError
+from sonda.report.verification import render_verification
 
 DATA = Path(__file__).parent / "data" / "stonne"
 
@@ -53,8 +58,14 @@ def test_runs_known_by_their_command_line_only_are_exact() -> None:
 
 
 def test_command_line_and_recorded_operands_give_the_same(tmp_path: Path, runs: list[dict[str, Any]]) -> None:
-    # Everything but the command line and what came out is left out; where STONNE chose the tile, there is no such run.
-    chosen = [run for run in runs if run["status"] == "ok" and "argv" in run and "generated_tile" not in run]
+    # Everything but the command line and what came out is left out; STONNE's mapper is repeated, mRNA is not.
+    by_mrna = [run["id"] for run in runs if run["mode"] == "CONV" or run.get("options", {}).get("generator") == "mRNA"]
+    chosen = [
+        run
+        for run in runs
+        if run["status"] == "ok" and "argv" in run and not ("generated_tile" in run and run["id"] in by_mrna)
+    ]
+    assert sum("generated_tile" in run for run in chosen) == 20
     kept = ("id", "argv", "status", "cycles", "globalbuffer_reads", "globalbuffer_writes", "sdmemory", "counters")
     bare = [{key: run[key] for key in kept} for run in chosen]
     report = verify_stonne(written(tmp_path / "bare.json", bare))
@@ -133,11 +144,21 @@ def test_the_document_has_totals_and_the_same_per_mode(runs: list[dict[str, Any]
         ("{}", "is not a list of runs"),
         ("[]", "is not a list of runs"),
         ("[7]", "run 0 cannot be read"),
+        ("null", "is not a list of runs"),
+        ("[" * 100_000, "is not JSON"),
+        ('{"runs": 3}', "is not a list of runs"),
         ('[{"mode": "TPU"}]', "run 0: 'status' is missing"),
+        ('[{"mode": "TPU", "status": "ok", "cycles": 3, "dims": {"M": 1}}]', "run 0: 'N' is missing"),
+        ('[{"mode": "FC", "status": "ok", "cycles": 3, "dims": {"M": 1, "N": 1, "K": 1}}]', "run 0: 'tile' is missing"),
         ('[{"mode": "Winograd", "status": "ok", "dims": {}, "config": {}}]', "mode 'Winograd' is none of"),
         ('[{"tag": "x", "argv": "-Pool -M=1", "status": "ok"}]', "x 0 cannot be read (the command line has none of"),
-        ('[{"argv": "-DenseGEMM -M=1 -N=1 -K=1 -T_M=1 -T_N=1", "status": "ok"}]', "'T_K' is missing"),
-        ('[{"argv": "-FC -M=1 -N=1 -K=1 -generate_tile=energy", "status": "ok"}]', "leaves the tile to STONNE"),
+        (
+            '[{"argv": "-CONV -R=3 -S=3 -X=9 -Y=9 -generate_tile=energy", "status": "ok", "cycles": 9}]',
+            "its tile was chosen by mRNA",
+        ),
+        ('[{"argv": 3, "status": "ok", "cycles": 1}]', "run 0 cannot be read"),
+        ('[{"argv": "-FC -M=1 -generate_tile=1 -generator=mRNA", "cycles": 9}]', "its tile was chosen by mRNA"),
+        ('[{"argv": "-FC", "status": "ok", "cycles": NaN}]', "run 0 cannot be read"),
     ],
 )
 def test_a_bad_file_is_said_in_one_line(text: str, said: str, tmp_path: Path) -> None:
@@ -146,6 +167,148 @@ def test_a_bad_file_is_said_in_one_line(text: str, said: str, tmp_path: Path) ->
     with pytest.raises(SondaError) as caught:
         verify_stonne(path)
     assert said in str(caught.value)
+
+
+@pytest.mark.parametrize("wrapped", [lambda one: {"runs": [one]}, lambda one: {"first": one}, lambda one: one])
+def test_runs_may_stand_in_an_object_or_alone(wrapped: Any, runs: list[dict[str, Any]], tmp_path: Path) -> None:
+    report = verify_stonne(written(tmp_path / "one.json", wrapped(runs[0])))
+    assert (report.total, report.exact) == (1, 1)
+
+
+def test_a_status_that_is_not_said_is_ok_where_there_are_cycles(runs: list[dict[str, Any]], tmp_path: Path) -> None:
+    bare = {key: runs[0][key] for key in ("mode", "config", "dims", "tile", "cycles")}
+    report = verify_stonne(written(tmp_path / "bare.json", [bare, {**bare, "cycles": bare["cycles"] + 1}]))
+    assert (report.total, report.exact, report.differences[0].run) == (2, 1, "run 1")
+
+
+def test_a_run_without_cycles_is_not_exact_in_anything(runs: list[dict[str, Any]], tmp_path: Path) -> None:
+    run = {key: value for key, value in runs[0].items() if key != "cycles"}
+    (difference,) = verify_stonne(written(tmp_path / "none.json", [run])).differences
+    assert (difference.what, difference.expected, difference.found) == ("cycles", None, 6200)
+
+
+def test_one_unreadable_run_does_not_keep_the_others_from_being_compared(
+    runs: list[dict[str, Any]], tmp_path: Path
+) -> None:
+    strange = {"id": "w", "mode": "Winograd", "cycles": 5, "status": "ok"}
+    report = verify_stonne(written(tmp_path / "mixed.json", [runs[0], strange, {**strange, "status": "assert"}, 7]))
+    assert (report.total, report.exact, report.exit_status) == (3, 1, 1)
+    assert report.modes["Winograd"].total == 1
+    assert ["mode 'Winograd' is none of" in str(one.found) for one in report.differences] == [True, False]
+    assert [(one.run, one.status) for one in report.failures] == [("run w", "assert")]
+
+
+def test_what_is_not_on_the_command_line_has_stonnes_default() -> None:
+    # Main program of the reference: M = 4, N = 4, K = 8, both operands at 20 percent; 32 x 32 by 32 x 16 at 70.
+    bitmaps = from_command("-SparseGEMM")
+    assert {key: bitmaps["dims"][key] for key in "MNK"} == {"M": 4, "N": 4, "K": 8}
+    assert bitmaps["sparsity"] == {"MK": 20, "KN": 20}
+    rows = from_command(["./stonne", "-SparseDense", "-N=5"])
+    assert ({key: rows["dims"][key] for key in "MNK"}, rows["sparsity"]["MK"]) == ({"M": 32, "N": 5, "K": 32}, 70)
+    assert (rows["tile"]["T_N"], rows["tile"]["T_K"], rows["config"]["accumulation_buffer"]) == (4, 8, 1)
+    layer = from_command("-CONV -C=2")
+    assert {key: layer["dims"][key] for key in "RSCKGNXY"} == {**dict.fromkeys("RCKGNX", 1), "C": 2, "S": 3, "Y": 3}
+    assert from_command("-FC -generate_tile=0")["tile"] is not None
+    assert from_command("-FC -generate_tile=Performance")["tile"] is None
+
+
+IMPOSSIBLE = ["-M=-5", "-M=0", "-M=99999999999", "-num_ms=100", "-dn_bw=3", "-K=-1"]
+
+
+@pytest.mark.parametrize(
+    ("command", "said"),
+    [
+        *((command, said) for command in ("-DenseGEMM", "-SparseDense", "-SparseGEMM") for said in IMPOSSIBLE),
+        ("-DenseGEMM", "-T_M=1000"),
+        ("-SparseDense", "-T_K=1000"),
+        ("-CONV", "-T_X_=1000"),
+        ("-CONV", "-G=3 -C=4"),
+    ],
+)
+def test_impossible_numbers_on_a_command_line_are_refused_not_simulated(
+    command: str, said: str, runs: list[dict[str, Any]], tmp_path: Path
+) -> None:
+    bad = {"argv": f"{command} {said}", "status": "ok", "cycles": 1}
+    report = verify_stonne(written(tmp_path / "bad.json", [runs[0], bad]))
+    (difference,) = report.differences
+    assert "defect" not in str(difference.found)
+    assert report.exit_status == 1
+
+
+def test_counters_that_wrapped_in_the_reference_are_known_and_do_not_fail(
+    runs: list[dict[str, Any]], tmp_path: Path
+) -> None:
+    """A product of 4096 x 4096 by 4096 x 4096 has 2^36 products; in 32 bits nothing is left of them."""
+    layer, tile = Layer.product(4096, 4096, 4096), Tile.product(1, 4, 64)
+    result = flexible_dense.simulate(Hardware(256, 0, 0, 128, 128, accumulators=True), layer, tile)
+    products = result.counters["MSNetwork"]["MULTIPLIER"]["MULTIPLICATION"]
+    assert products == 1 << 36
+    counters = json.loads(json.dumps(result.counters))
+    counters["MSNetwork"]["MULTIPLIER"]["MULTIPLICATION"] = 0
+    run = {
+        "argv": "-DenseGEMM -M=4096 -N=4096 -K=4096 -T_M=1 -T_N=4 -T_K=64 -num_ms=256 -dn_bw=128 -rn_bw=128 "
+        "-accumulation_buffer=1",
+        "cycles": result.cycles % (1 << 32),
+        "globalbuffer_reads": result.reads % (1 << 32),
+        "counters": counters,
+        "status": "ok",
+    }
+    report = verify_stonne(written(tmp_path / "wrapped.json", [run]))
+    assert (report.total, report.exact, report.differences, report.exit_status) == (1, 1, [], 0)
+    whats = {one.what for one in report.known}
+    assert {"reads", "counters.MSNetwork.MULTIPLIER.MULTIPLICATION"} <= whats
+    assert {one.why for one in report.known} == {"the reference counts in 32 bits"}
+    counters["MSNetwork"]["MULTIPLIER"]["MULTIPLICATION"] = 1
+    assert verify_stonne(written(tmp_path / "off.json", [run])).exit_status == 1
+
+
+def test_trailing_zeros_on_the_wires_of_the_tree_are_known_and_nothing_else_is(
+    runs: list[dict[str, Any]], tmp_path: Path
+) -> None:
+    # Two virtual neurons: at most two zeros, each passed on once.
+    folded = json.loads(json.dumps(runs[0]))
+    wires = folded["counters"]["ReduceNetwork"]["RN_WIRE"]
+    wires["WRITE"] -= 4
+    report = verify_stonne(written(tmp_path / "less.json", [folded]))
+    assert (report.exact, report.exit_status, report.known[0].what) == (1, 0, "counters.ReduceNetwork.RN_WIRE.WRITE")
+    wires["WRITE"] -= 1
+    assert verify_stonne(written(tmp_path / "lesser.json", [folded])).exit_status == 1
+    wires["WRITE"] += 1
+    folded["cycles"] += 1
+    assert len(verify_stonne(written(tmp_path / "both.json", [folded])).differences) == 2
+    accumulated = json.loads(json.dumps(next(run for run in runs if run["config"].get("accumulation_buffer"))))
+    accumulated["counters"]["ReduceNetwork"]["RN_WIRE"]["WRITE"] -= 1
+    assert verify_stonne(written(tmp_path / "other.json", [accumulated])).exit_status == 1
+
+
+def test_known_differences_are_told_apart_on_the_screen(runs: list[dict[str, Any]], tmp_path: Path) -> None:
+    run = json.loads(json.dumps(runs[0]))
+    run["counters"]["ReduceNetwork"]["RN_WIRE"]["WRITE"] -= 2
+    text = render_verification(verify_stonne(written(tmp_path / "less.json", [run])).to_document(), 200)
+    assert "1 of 1 runs are exact in every number" in text
+    assert "known: 1 number of 1 run (zeros after the last partial sum), as DenseGEMM run 0: counters." in text
+
+
+def test_sections_that_the_reference_did_not_record_are_not_compared(
+    runs: list[dict[str, Any]], tmp_path: Path
+) -> None:
+    run = json.loads(json.dumps(runs[0]))
+    run["counters"] = {"GlobalBuffer": run["counters"]["GlobalBuffer"]}
+    assert verify_stonne(written(tmp_path / "part.json", [run])).exact == 1
+    run["counters"]["GlobalBuffer"]["GLOBALBUFFER"]["READ"] += 1
+    assert verify_stonne(written(tmp_path / "part.json", [run])).exact == 0
+
+
+def test_rows_known_by_their_sizes_only(runs: list[dict[str, Any]], tmp_path: Path) -> None:
+    chosen = [run for run in runs if run["mode"] == "SparseDense" and "row_nnz_effective" in run.get("data", {})]
+    bare = [
+        {key: value for key, value in run.items() if key != "argv"}
+        | {"data": {"row_nnz_effective": run["data"]["row_nnz_effective"]}}
+        for run in chosen
+        if run["status"] == "ok"
+    ]
+    report = verify_stonne(written(tmp_path / "sizes.json", bare))
+    assert report.total == report.exact > 20
 
 
 def test_a_missing_file_is_said_in_one_line(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
@@ -17,7 +17,9 @@ from sonda.record.store import Store
 
 if TYPE_CHECKING:
     from sonda.analysis.comparison import Comparison
+    from sonda.analysis.interference import Interference
     from sonda.analysis.summary import Summary
+    from sonda.frameworks.collector.benchcast import Barrier
     from sonda.record.run import Run, RunInfo
     from sonda.record.span import Spans
 
@@ -122,3 +124,69 @@ def run(workload: str, *, on: str = "cpu", store: Store | None = None, **setting
     from sonda.targets.measure import measure
 
     return Profile(measure(job_of({"workload": workload, "on": on, **settings}), store or Store()))
+
+
+def explore(
+    workload: str,
+    vary: Mapping[str, str | Sequence[Any]],
+    *,
+    on: str = "",
+    mapping: str = "",
+    set: str = "",
+    store: Store | None = None,
+    **options: Any,
+) -> Run:
+    """Simulate a workload on many accelerators at once, as `sonda explore` does; the run's `points` are their rows.
+
+    `vary` has values by field, as a list or as text: `{"multipliers": "64..1024*2", "read_ports": [16, 64]}`. Other
+    keywords are the workload's own options.
+    """
+    from sonda.studies.explore import explore as explore_space
+    from sonda.studies.space import parse_space
+    from sonda.targets.job import job_of
+
+    texts = [
+        f"{key}={values if isinstance(values, str) else ','.join(map(str, values))}" for key, values in vary.items()
+    ]
+    job = job_of({"workload": workload, "on": on, "mapping": mapping, "set": set, **options})
+    return explore_space(job, parse_space(texts), store or Store())
+
+
+def corun(
+    participants: Sequence[str],
+    *,
+    cores: str = "",
+    seconds: float = 5.0,
+    repeat: int = 3,
+    timeout: float = 120.0,
+    ways: str = "",
+    partition: str = "",
+    bandwidth: str = "",
+    sweep_ways: bool = False,
+    store: Store | None = None,
+) -> Interference:
+    """Run programs alone, in twos and all together, as `sonda corun` does; returns how they slow each other.
+
+    `sonda.corun(["mlp --train", "cnn --batch 8", "stress-bandwidth"], cores="0,1,2")`; the experiment is kept as a run.
+    """
+    from sonda.analysis.interference import interference
+    from sonda.targets.corun import corun as carry_out
+    from sonda.targets.corun_plan import Setting
+
+    setting = Setting(seconds, repeat, timeout, ways, partition, bandwidth, sweep_ways)
+    return interference(carry_out(participants, store or Store(), cores, setting))
+
+
+def join_barrier(name: str = "", timeout: float | None = None) -> Barrier:
+    """Join a BenchCast barrier by the name of its shared memory, BenchCast's own unless given.
+
+    Call `wait()` once per iteration of the region of interest: it waits for all other programs as long as BenchCast
+    asks for that, at most `timeout` seconds. Raises SondaError where there is no such barrier.
+    """
+    from sonda.frameworks.collector.benchcast import NAME, Barrier, BarrierError
+    from sonda.record.errors import SondaError
+
+    try:
+        return Barrier(name or NAME, timeout)
+    except BarrierError as error:
+        raise SondaError(str(error), "start BenchCast first, or give the name of its shared memory") from None

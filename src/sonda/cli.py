@@ -50,6 +50,9 @@ def main() -> None:
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         code = 0
+    except MemoryError as error:
+        complain(f"there is not enough memory ({error}); give a smaller batch or smaller sizes")
+        code = 2
     except Exception as error:
         code = _unforeseen(error)
     sys.exit(code)
@@ -130,6 +133,17 @@ def run(
     channels_last: Annotated[bool, typer.Option("--channels-last", help="Channels last in memory.")] = False,
     workers: Annotated[int, typer.Option(help="Processes that load data.")] = 0,
     seed: Annotated[int, typer.Option(help="Seed of weights and data.")] = 0,
+    mapping: Annotated[
+        str, typer.Option(help="On sim:NAME: stonne (STONNE's own rule) or best (a search with the simulator).")
+    ] = "",
+    set: Annotated[
+        list[str] | None,
+        typer.Option(help="On sim:NAME: change its description: multipliers=512 memory.buffer_KiB=64; repeatable."),
+    ] = None,
+    probe: Annotated[
+        list[str] | None,
+        typer.Option(help="Count more: pmu (hardware counters), callgrind (a step modelled by valgrind); repeatable."),
+    ] = None,
     attempt: Annotated[
         bool, typer.Option("--try", help="Try the remedies that are a flag away and say what they brought.")
     ] = False,
@@ -143,6 +157,8 @@ def run(
     """Run a workload, or an unmodified program after --, and say where its time goes.
 
     Options that are not listed here belong to the workload: sonda run resnet34 --train --batch 16 --image 148x112
+
+    A simulated accelerator: sonda run dlrm --on sim:dlrm-hybrid --mapping best --set "embeddings.multipliers=256"
     """
     from sonda.record.errors import SondaError
 
@@ -156,8 +172,9 @@ def run(
         _refuse(context, COMMAND_OPTIONS, "is for a workload, not for a command after --")
         first, last = parse_steps(steps)
         watching = Watching(
-            count=not no_count, first=first, last=last, max_time=max_time, redact=redact, output_to_stderr=json
-        )
+            count=not no_count, first=first, last=last, max_time=max_time, redact=redact, output_to_stderr=json,
+            probe=tuple(probe or ()),
+        )  # fmt: skip
         _run_command(context.obj, watching, tag or [], rows, json)
     _refuse(context, WORKLOAD_OPTIONS, "is for a command after --, not for a workload")
     if not workload:
@@ -180,16 +197,20 @@ def run(
         compile=compile,
         channels_last=channels_last,
         workers=workers,
+        mapping=mapping,
+        set=" ".join(set or []),
+        probe=",".join(probe or ()),
         redact=redact,
     )
     _run_workload(job, on or ["cpu"], repeat, tag or [], attempt, rows, json)
 
 
-COMMAND_OPTIONS = ("steps", "tag", "rows", "max_time", "no_count", "redact", "json", "workload", "on")
+COMMAND_OPTIONS = ("steps", "probe", "tag", "rows", "max_time", "no_count", "redact", "json", "workload", "on")
 """Options of `run` that a command after -- knows."""
 WORKLOAD_OPTIONS = (
     "workload", "on", "train", "input", "framework", "steps", "warmup", "seconds", "repeat", "threads", "precision",
-    "compile", "channels_last", "workers", "seed", "attempt", "tag", "rows", "redact", "json",
+    "compile", "channels_last", "workers", "seed", "mapping", "set", "probe", "attempt", "tag", "rows", "redact",
+    "json",
 )  # fmt: skip
 """Options of `run` that a workload knows."""
 
@@ -312,11 +333,18 @@ def show(
     json: Json = False,
 ) -> None:
     """Show a run again."""
+    from sonda.analysis.exploration import is_exploration
+    from sonda.analysis.interference import is_corun
     from sonda.analysis.summarise import summarise
 
     store = open_store()
     found = store.one(reference)
-    _show([(found, summarise(found))], store, rows, json)
+    if is_exploration(found):
+        _show_exploration(found, store, rows, json)
+    elif is_corun(found):
+        _show_corun(found, store, json)
+    else:
+        _show([(found, summarise(found))], store, rows, json)
 
 
 @app.command()
@@ -420,19 +448,31 @@ def report(
 def export(
     reference: Reference = "last",
     trace: Annotated[Path | None, typer.Option(help="Write a trace for Perfetto or Chrome; .gz compresses.")] = None,
+    stonne: Annotated[
+        Path | None, typer.Option(help="Write STONNE's .counters and .txt of each simulated operation to this folder.")
+    ] = None,
     json: Json = False,
 ) -> None:
     """Write a run as a file of another tool."""
+    from sonda.accelerators.stonne_export import export_run
     from sonda.record.errors import SondaError
     from sonda.report.trace import write_trace
 
-    if trace is None:
-        raise SondaError("no format was named", "write: sonda export last --trace trace.json")
-    path = write_trace(trace, open_store().one(reference))
+    if trace is None and stonne is None:
+        raise SondaError("no format was named", "write: sonda export last --trace trace.json, or --stonne folder")
+    found = open_store().one(reference)
+    document: dict[str, Any] = {}
+    if stonne is not None:
+        document["stonne"] = [str(path) for path in export_run(found, stonne)]
+    if trace is not None:
+        document["trace"] = str(write_trace(trace, found))
     if json:
-        write_json({"trace": str(path)})
-    else:
-        print(path)
+        write_json(document)
+        return
+    if stonne is not None:
+        print(f"{stonne}: {len(document['stonne'])} files")
+    if trace is not None:
+        print(trace)
 
 
 # ---- studies and the machine ----------------------------------------------------------------------------------
@@ -466,6 +506,115 @@ def study(
         document = carry_out(reference, scale, repeat, again, open_store(), say_each)
     hush()
     write_json(document) if json else print(render_study(document))
+
+
+@app.command(context_settings={"ignore_unknown_options": True, "allow_extra_args": True})
+def explore(
+    context: typer.Context,
+    workload: Annotated[str, typer.Argument(help="A built-in name or file.py:factory.")],
+    on: Annotated[str, typer.Option(help="A simulated accelerator, sim:NAME; an obvious one unless given.")] = "",
+    vary: Annotated[
+        list[str] | None,
+        typer.Option(help="A field and its values: multipliers=64,128 or read_ports=16..256*2 or mapping=stonne,best."),
+    ] = None,
+    set: Annotated[
+        list[str] | None, typer.Option(help="Change the description for all points, e.g. clock_GHz=1; repeatable.")
+    ] = None,
+    mapping: Annotated[str, typer.Option(help="stonne or best, for all points.")] = "",
+    input: Annotated[list[str] | None, typer.Option(help="Shape for file.py:factory; repeatable.")] = None,
+    seed: Annotated[int, typer.Option(help="Seed of weights and data.")] = 0,
+    threads: Annotated[int | None, typer.Option(help="Threads while the model is looked at.")] = None,
+    csv: Annotated[Path | None, typer.Option(help="Write all points as a CSV file.")] = None,
+    parquet: Annotated[Path | None, typer.Option(help="Write all points as a Parquet file.")] = None,
+    tag: Annotated[list[str] | None, typer.Option(help="Give the run a tag.")] = None,
+    rows: Annotated[int, typer.Option("--rows", help="Points of the front to list.", min=0)] = 10,
+    json: Json = False,
+) -> None:
+    """Simulate a workload on many accelerators at once and show which are worth building.
+
+    sonda explore dlrm --vary multipliers=64..1024*2 --vary dn_bw=16,64,256
+
+    Fields are those of the accelerator's description; on=sim:A,sim:B and mapping=stonne,best vary too. Options that are
+    not listed here belong to the workload.
+    """
+    from sonda.report.exploration import write_points
+    from sonda.studies.explore import explore as explore_space
+    from sonda.studies.space import parse_space
+    from sonda.targets.job import Job, options_of
+
+    job = Job(
+        workload=workload,
+        options=options_of(context.args, {"input": ",".join(input)} if input else {}),
+        on=on,
+        seed=seed,
+        threads=threads,
+        mapping=mapping,
+        set=" ".join(set or []),
+    )
+    store = open_store()
+    found = explore_space(job, parse_space(vary or []), store, tag or [], say)
+    hush()
+    for path, form in ((csv, "csv"), (parquet, "parquet")):
+        if path is not None:
+            write_points(path, found.points, form)
+    _show_exploration(found, store, rows, json)
+
+
+def _show_exploration(run: Run, store: Store, rows: int, json: bool) -> None:
+    from sonda.analysis.exploration import explored
+    from sonda.analysis.summarise import summarise
+    from sonda.report.exploration import exploration_document, render_exploration
+
+    found = explored(run, summarise(run).title)
+    if json:
+        write_json(exploration_document(found, run.points))
+    else:
+        print(render_exploration(found, rows=rows, short=store.short(run.id)))
+
+
+@app.command()
+def corun(
+    participants: Annotated[
+        list[str], typer.Argument(help="Two or more workloads, options in quotes: mlp 'cnn --batch 8' a=stress-cache.")
+    ],
+    cores: Annotated[str, typer.Option(help="Cores of each, in order: 0,1 or 0-3,4-7 or 0+2,1; few are shared.")] = "",
+    seconds: Annotated[float, typer.Option(help="Length of a window.")] = 5.0,
+    repeat: Annotated[int, typer.Option(help="Times that everything is measured, with new processes.")] = 3,
+    timeout: Annotated[float, typer.Option(help="Seconds without a step after which a program has hung.")] = 120.0,
+    ways: Annotated[str, typer.Option(help="Ways of the last-level cache for each, in order: 4,6.")] = "",
+    partition: Annotated[str, typer.Option(help="Masks of ways by name: mlp=0xf,cnn=0xf0.")] = "",
+    bandwidth: Annotated[str, typer.Option(help="Memory bandwidth for each, in order, in the machine's unit.")] = "",
+    sweep_ways: Annotated[bool, typer.Option("--sweep-ways", help="Give the first program 1, 2, … ways.")] = False,
+    tag: Annotated[list[str] | None, typer.Option(help="Give the run a tag.")] = None,
+    json: Json = False,
+) -> None:
+    """Run programs alone, in twos and all together, and say how much they slow each other.
+
+    sonda corun "mlp --train" cnn stress-bandwidth --cores 0,1,2
+    """
+    from sonda.targets.corun import corun as carry_out
+    from sonda.targets.corun_plan import Setting
+
+    store = open_store()
+    for one in tag or []:
+        store.check_tag(one)
+    setting = Setting(seconds, repeat, timeout, ways, partition, bandwidth, sweep_ways)
+    found = carry_out(participants, store, cores, setting, say_each)
+    hush()
+    for one in tag or []:
+        store.tag(found.id, one)
+    _show_corun(found, store, json)
+
+
+def _show_corun(run: Run, store: Store, json: bool) -> None:
+    from sonda.analysis.interference import interference
+    from sonda.report.corun import corun_document, render_corun
+
+    found = interference(run)
+    if json:
+        write_json(corun_document(found))
+    else:
+        print(render_corun(found, short=store.short(run.id)))
 
 
 @app.command()

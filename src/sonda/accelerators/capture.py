@@ -26,6 +26,8 @@ UNWORKED = frozenset(
 )
 """Operations beside views that compute nothing."""
 
+META = "meta tensor"
+VALUES = "a sparse engine must know what is zero; build the model with values"
 HIGHER_ORDER = re.compile(r"HigherOrderOperator (\w+)")
 """What PyTorch says where an operator takes functions, such as `torch.cond`, and a mode is to see inside it."""
 
@@ -42,7 +44,8 @@ def capture(model: Any, step: Callable[[Mark], Any], patterns: frozenset[str] = 
     """Run `step` once and write down its operations; `patterns` names the kinds whose zeros are wanted.
 
     `step` is handed a context manager that announces phases. Raises SondaError where an operand whose zeros are wanted
-    holds NaN, and where the model hides its operations; what the model itself raises is passed on.
+    holds NaN or has no values, where the model hides its operations, and where it has none or no element to compute;
+    what the model itself raises is passed on.
     """
     from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -70,6 +73,8 @@ def capture(model: Any, step: Callable[[Mark], Any], patterns: frozenset[str] = 
         with _whole_layers_apart(), recorder.watching(), Seeing():
             output = step(recorder.phase)
     except NotImplementedError as error:
+        if META in str(error):
+            raise SondaError("the model cannot be captured: it asks for values of the meta device", VALUES) from None
         hidden = HIGHER_ORDER.search(str(error))
         if hidden is None:
             raise
@@ -77,7 +82,14 @@ def capture(model: Any, step: Callable[[Mark], Any], patterns: frozenset[str] = 
             f"the model cannot be captured: {hidden[1]} needs PyTorch's compiler, which hides operations",
             f"write it without {hidden[1]}",
         ) from None
-    return Capture(recorder.program(), output)
+    program = recorder.program()
+    if not program.operations and recorder.empty:
+        raise SondaError(
+            f"the model cannot be captured: {recorder.empty[0]} has no elements", "give inputs with at least one sample"
+        )
+    if not program.operations and not program.others:
+        raise SondaError("the model cannot be captured: it runs no operation", "give a model that computes something")
+    return Capture(program, output)
 
 
 @contextmanager
@@ -105,6 +117,8 @@ class _Recorder:
         self.operations: list[Operation] = []
         self.phases: list[str] = []
         self.others: dict[tuple[int, str], int] = {}
+        self.empty: list[str] = []
+        """Operations that an engine would take if they had elements."""
         self.numbers: dict[str, int] = {}
         self.stack: list[int] = []
         self.current = "forward"
@@ -151,6 +165,8 @@ class _Recorder:
         caller = self.stack[-1] if self.stack else -1
         handler = PRODUCTS.get(name) or FUSED.get(name)
         found: list[Found] | None = handler(self, function, args, kwargs, output) if handler else None
+        if found is None and handler and any(not one.numel() for one in (*args, output) if hasattr(one, "numel")):
+            self.empty.append(f"{self._where(caller)}: {name}")
         if found is None:
             if not function.is_view and name not in UNWORKED:
                 key = (caller, name)
@@ -163,10 +179,13 @@ class _Recorder:
         kind = found.kind or self._kind(found, caller)
         inputs = weights = None
         if kind in self.patterns and found.operands is not None:
-            where = (self.calls[caller].path if caller >= 0 else "") or "the model"
-            inputs, weights = (_pattern(operand, f"{where}: {name}") for operand in found.operands())
+            where = f"{self._where(caller)}: {name}"
+            inputs, weights = (_pattern(operand, where) for operand in found.operands())
         self.operations.append(Operation(kind, name, caller, found.shape, inputs, weights))
         self.phases.append(self.current)
+
+    def _where(self, caller: int) -> str:
+        return (self.calls[caller].path if caller >= 0 else "") or "the model"
 
     def wants(self, kind: str) -> bool:
         """Whether the zeros of this kind of operation are asked for."""
@@ -198,6 +217,8 @@ def _pattern(operand: Any, where: str) -> Any:
     from sonda.accelerators.operation import ZeroPattern
 
     values = operand.detach()
+    if values.is_meta:
+        raise SondaError(f"{where} has an operand on the meta device, without values", VALUES)
     if values.layout != torch.strided:
         values = values.to_dense()
     if values.is_floating_point() and bool(torch.isnan(values).any()):

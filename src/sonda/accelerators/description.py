@@ -15,6 +15,16 @@ A description is a TOML file:
     tile = { T_M = 1, T_N = 2, T_K = 4 }   # optional; else a tile is chosen for every operation
     [route]                                # kinds of operation that are not named run on the host
     linear = "dense"
+    [memory]                               # optional; without it the global buffer is unlimited
+    buffer_KiB = 512
+    double_buffering = true                # optional, as are the next three; here with what they are if left out
+    element_bytes = 4
+    burst_bytes = 64                       # of one access
+    banks = 1                              # rows that can be opened at the same time
+    bytes_per_cycle = 16                   # this and the next three, burst_bytes and banks: or a preset,
+    latency_cycles = 50                    # dram = "ddr4-2400", "hbm2" or "lpddr4-2400", which needs clock_GHz
+    row_bytes = 8192
+    row_miss_cycles = 27
 
 STONNE's own `.cfg` files describe an accelerator with one engine.
 """
@@ -24,11 +34,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
+from typing import Any
 
 from sonda.accelerators.description_file import parse_toml, read_text
 from sonda.accelerators.energy_table import energy_tables
 from sonda.accelerators.engine_description import OPERATIONS, EngineDescription, read_engine
 from sonda.accelerators.hardware import Hardware
+from sonda.accelerators.memory import Memory
+from sonda.accelerators.memory_description import read_memory
 from sonda.accelerators.mistake import DescriptionMistakes, Fields, nearest
 from sonda.accelerators.stonne_files import in_stonne_names, read_configuration
 from sonda.record.errors import SondaError
@@ -50,6 +63,8 @@ class Accelerator:
     """Kind of operation -> name of the engine that takes it; other kinds run on the host."""
     energy_table: str
     notes: tuple[str, ...] = ()
+    memory: Memory | None = None
+    """Nothing where the global buffer is unlimited."""
 
     def engine_for(self, operation: str) -> EngineDescription | None:
         """The engine that takes this kind of operation; nothing where it runs on the host."""
@@ -88,9 +103,14 @@ def load_accelerator(reference: str) -> Accelerator:
 
 def parse_accelerator(text: str, file: str) -> Accelerator:
     """The accelerator that a TOML text describes; raises DescriptionMistakes, naming `file`."""
+    return read_accelerator(parse_toml(text, file), file)
+
+
+def read_accelerator(table: dict[str, Any], file: str) -> Accelerator:
+    """The accelerator that a description's tables give; raises DescriptionMistakes, naming `file`."""
     mistakes: list[str] = []
-    top = Fields(parse_toml(text, file), "", mistakes)
-    top.only(("name", "clock_GHz", "energy_table", "notes", "engines", "route"))
+    top = Fields(table, "", mistakes)
+    top.only(("name", "clock_GHz", "energy_table", "notes", "engines", "route", "memory"))
     name = top.text("name")
     clock = top.number("clock_GHz", 1e-6, 1000, None)
     energy_table = top.text("energy_table", DEFAULT_ENERGY)
@@ -99,15 +119,19 @@ def parse_accelerator(text: str, file: str) -> Accelerator:
     notes = top.texts("notes")
     engines = _engines(top)
     route = _route(top, engines)
+    clock_hz = None if clock is None else clock * 1e9
+    described_memory = top.table("memory")
+    memory = None if described_memory is None else read_memory(described_memory, clock_hz)
     if mistakes:
         raise DescriptionMistakes(file, mistakes)
     return Accelerator(
         name=name,
-        clock_hz=None if clock is None else clock * 1e9,
+        clock_hz=clock_hz,
         engines={key: engine for key, engine in engines.items() if engine is not None},
         route=route,
         energy_table=energy_table,
         notes=notes,
+        memory=memory,
     )
 
 

@@ -11,12 +11,18 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from sonda.accelerators.energy_table import AREA, STATIC, EnergyTable, Entry, dram_presets, load_energy_table
+from sonda.accelerators.energy_table import AREA, POWER, STATIC, EnergyTable, Entry, dram_presets, load_energy_table
 from sonda.accelerators.mistake import nearest
 from sonda.accelerators.result import Counters
 from sonda.record.errors import SondaError
 
 INSTANCES = "entries"
+JOULES = {"fJ": 1e-15, "pJ": 1e-12, "nJ": 1e-9, "uJ": 1e-6, "µJ": 1e-6, "mJ": 1e-3, "J": 1.0}
+"""Units of energy that a table may state, in joules."""
+PATTERNS = ("-random", "-stream")
+"""Ends of the names of energies that depend on where accesses go."""
+SQUARE_MILLIMETRES = {"um2": 1e-6, "µm2": 1e-6, "mm2": 1.0}
+"""Units of area."""
 
 
 class Figure(NamedTuple):
@@ -95,14 +101,30 @@ def energy_of(
     )
 
 
-def dram_energy(preset: str, bits: int) -> Figure:
-    """Energy in pJ of moving so many bits to or from this memory."""
-    presets = dram_presets()
-    if preset not in presets:
-        raise SondaError(f"memory {preset!r} is unknown", nearest(preset, presets))
+def dram_energy(preset: str, bits: int, row_hits: float | None = None) -> Figure:
+    """Energy in pJ of moving so many bits to or from this memory.
+
+    `row_hits` is the part of the accesses, 0 to 1, that finds its row open. Where it is known, a memory that has an
+    energy for random accesses (none does) and one for streams (all do) takes its share of both.
+    """
     if bits < 0:
         raise SondaError(f"{bits} bits cannot be moved", "give 0 or more")
-    return _figure(presets[preset], bits)
+    found = [_figure(entry, bits) for entry in dram_entries(preset, row_hits is not None)]
+    if len(found) == 1 or row_hits is None:
+        return found[0]
+    random, stream = found
+    return Figure(*(row_hits * hit + (1 - row_hits) * miss for hit, miss in zip(stream, random, strict=True)))
+
+
+def dram_entries(preset: str, rows: bool = True) -> list[Entry]:
+    """Energies per bit of a memory: for random accesses and for streams where it has both and `rows` are told apart."""
+    presets = dram_presets()
+    patterned = [f"{preset}{pattern}" for pattern in PATTERNS]
+    if rows and all(name in presets for name in patterned):
+        return [presets[name] for name in patterned]
+    if preset not in presets:
+        raise SondaError(f"memory {preset!r} is unknown", nearest(preset, presets))
+    return [presets[preset]]
 
 
 KINDS = ("static", "dynamic", "area")
@@ -149,13 +171,14 @@ class _Bill:
         """By what the value is multiplied for one instance; nothing where that needs a clock."""
         if entry.operation == AREA:
             return 1
-        if entry.unit != "mW":
+        if entry.unit != POWER:
             return self._cycles
-        if self._clock_hz is None:
-            self.missing[f"{entry.component} {STATIC} (needs a clock)"] = None
+        if self._clock_hz is None or self._table.unit not in JOULES:
+            lacking = "a clock" if self._clock_hz is None else "the unit of the table's energies"
+            self.missing[f"{entry.component} {STATIC} (needs {lacking})"] = None
             return None
-        # mW for cycles / Hz seconds: 1e-3 J/s, in pJ.
-        return self._cycles / self._clock_hz * 1e9
+        # 1 mW is 1e-3 J in a second.
+        return self._cycles / self._clock_hz * 1e-3 / JOULES[self._table.unit]
 
 
 def _figure(entry: Entry, amount: float) -> Figure:

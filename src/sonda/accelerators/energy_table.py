@@ -31,6 +31,8 @@ from sonda.record.errors import SondaError
 
 STATUSES = ("checked", "derived", "recalled")
 STATIC, AREA = "STATIC", "AREA"
+POWER = "mW"
+"""Unit of a static power; a static energy is per cycle, in the unit of all energies."""
 FOLDER = "energy"
 DRAM = "dram"
 """The file of energies per bit of memories outside the accelerator; no table for counters."""
@@ -131,7 +133,10 @@ def parse_energy_table(text: str, file: str) -> EnergyTable:
     if not isinstance(given, list) or not given or not all(isinstance(one, dict) for one in given):
         top.mistaken("entry", "missing; give at least one [[entry]]")
         given = []
-    entries = [_entry(Fields(one, f"entry {place}: ", mistakes), cited) for place, one in enumerate(given, start=1)]
+    entries = [
+        _entry(Fields(one, f"entry {place}: ", mistakes), cited, {AREA: (area_unit,), STATIC: (unit, POWER)}, unit)
+        for place, one in enumerate(given, start=1)
+    ]
     _note_twice([one for one in entries if one is not None], top)
     if mistakes:
         raise DescriptionMistakes(file, mistakes)
@@ -145,13 +150,20 @@ def _brought(name: str) -> EnergyTable:
     return parse_energy_table(file.read_text(encoding="utf-8"), f"{name}.toml")
 
 
-def _entry(given: Fields, cited: dict[str, str]) -> Entry | None:
+def _entry(
+    given: Fields, cited: dict[str, str], units: dict[str, tuple[str | None, ...]], unit: str | None
+) -> Entry | None:
+    """An entry whose unit is the table's, or one of `units` for its operation: sums do not convert."""
     given.only(Entry.__dataclass_fields__)
     texts = {key: given.text(key) for key in ("component", "operation", "unit", "node")}
     source, status = given.one_of("source", cited), given.one_of("status", STATUSES)
     value, uncertainty = given.number("value", 0, 1e12), given.number("uncertainty", 1, 1e6)
     size = given.whole("bytes", None)
     if None in (*texts.values(), source, status, value, uncertainty):
+        return None
+    allowed = units.get(str(texts["operation"]), (unit,))
+    if texts["unit"] not in allowed and None not in allowed:
+        given.mistaken("unit", f"{texts['unit']!r} is not {' or '.join(repr(one) for one in allowed)}")
         return None
     return Entry(**texts, value=value, source=cited[source], status=status, uncertainty=uncertainty, bytes=size)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from numbers import Integral
 
 from sonda.record.errors import SondaError
 
@@ -31,8 +32,12 @@ class Hardware:
         """This hardware; raises SondaError naming the field and the reason when it cannot be built."""
         for name in ("multipliers", "read_ports", "write_ports"):
             value = getattr(self, name)
-            if not 1 <= value <= 1 << 20 or value & (value - 1):
+            if not _is_whole(value) or not 1 <= value <= 1 << 20 or value & (value - 1):
                 raise SondaError(f"{name} = {value} is not a power of two from 1 to 1048576", f"change {name}")
+        for name in ("rows", "columns"):
+            value = getattr(self, name)
+            if not _is_whole(value) or not 0 <= value <= 1 << 20:
+                raise SondaError(f"{name} = {value} is not a whole number from 0 to 1048576", f"change {name}")
         if self.reduction not in REDUCTIONS:
             raise SondaError(f"reduction = {self.reduction!r} is unknown", f"use one of {', '.join(REDUCTIONS)}")
         if self.controller not in CONTROLLERS:
@@ -45,3 +50,7 @@ class Hardware:
                         f"give at most {self.multipliers}",
                     )
         return self
+
+
+def _is_whole(value: object) -> bool:
+    return type(value) is int or (isinstance(value, Integral) and not isinstance(value, bool))

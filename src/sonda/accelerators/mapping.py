@@ -1,11 +1,19 @@
-"""Mappings where nobody gave one: STONNE's own tile where it has a rule, else the fullest that the machine can run."""
+"""Mappings by rule: STONNE's own tile where its rule is known, else the fullest that the machine can run.
+
+STONNE chooses tiles of matrix products and of compressed rows by rules that `stonne_mapper` repeats. For convolutions
+it calls another program, mRNA, which is not repeated here, and its front end asks for a tile; a mesh it leaves to its
+users as well. There, and where STONNE's tile cannot run, the rules of this file stand in.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from dataclasses import replace
 
-from sonda.accelerators import stonne_mapper
+import numpy as np
+
+from sonda.accelerators import least_cycles, stonne_mapper
+from sonda.accelerators.candidate_tiles import LETTERS, C, K, X, extents, runs
 from sonda.accelerators.engines.compressed_row import RowTile
 from sonda.accelerators.engines.mesh import MeshTile
 from sonda.accelerators.hardware import Hardware
@@ -25,45 +33,36 @@ def tile_of(given: dict[str, int], layer: Layer) -> Tile:
     return Tile(**{letter: min(size, most[letter]) for letter, size in sizes.items()})
 
 
-def product_tile(hardware: Hardware, layer: Layer, m: int, n: int, k: int) -> Tile:
-    """STONNE's tile for a matrix product; where the machine cannot run it, the fullest that it can."""
+def product_tile(hardware: Hardware, layer: Layer) -> Tile:
+    """STONNE's tile for a layer that is a matrix product; where the machine cannot run it, the fullest that it can."""
+    layer.check()
     try:
-        return stonne_mapper.product_tile(hardware, m, n, k).check(hardware, layer)
+        return stonne_mapper.product_tile(hardware, layer.rows, layer.K, layer.S).check(hardware, layer)
     except SondaError:
         return convolution_tile(hardware, layer)
 
 
 def convolution_tile(hardware: Hardware, layer: Layer) -> Tile:
-    """The tile that takes least by a rough count: steps (windows x folds x blocks of filters) x cycles of a step.
+    """Of a few tiles the one that takes least by its lower bound, with one sample at a time.
 
-    A step takes as many cycles as the multipliers of a port need activations, one of a row of the filter where
-    neighbours hand them on. Tried are whole rows of the filter, or whole filters, with powers of two (and all, and as
-    many as fit) of channels, filters, groups and rows of the output, one window of a row at a time. Among equals the
-    one that computes least beside the outputs; then the one with the most filters, whose inputs are read once for all.
+    Tried are whole rows of the filter, or whole filters, with powers of two (and all, and as many as fit) of channels,
+    filters, groups and rows of the output, one window of a row at a time, without those that could sum wrongly. Among
+    equals the one that computes least beside the outputs; then the one with the most filters, whose inputs are read
+    once for all.
     """
-    shared = hardware.multipliers // hardware.read_ports
-    best: tuple[Any, ...] | None = None
-    for tile in _candidates(hardware, layer):
-        most = _most(layer)
-        parts = {letter: -(-most[letter] // getattr(tile, letter)) for letter in most}
-        steps = 1
-        for count in parts.values():
-            steps *= count
-        handed = tile.S if tile.hands_on(layer) and layer.columns > 1 else 1
-        order = (steps * -(-shared // handed), steps * tile.neuron * tile.neurons, -tile.K, -tile.neuron, tile.X)
-        if best is None or order < best[0]:
-            try:
-                tile.check(hardware, layer)
-            except SondaError:
-                continue
-            best = (order, tile)
-    if best is None:
+    alone = replace(layer, N=1)
+    tiles = np.array(list(_few(hardware, alone)), np.int64).reshape(-1, len(LETTERS))
+    tiles = tiles[runs(hardware, alone, tiles)]
+    if not len(tiles):
         raise SondaError(
             f"no tile of this layer fits multipliers = {hardware.multipliers} with reduction = {hardware.reduction}",
             "give more multipliers, or accumulators",
         )
-    chosen: Tile = best[1]
-    return chosen
+    computed = (-(-extents(alone) // tiles) * tiles).prod(axis=1)
+    least = least_cycles.of_tiles(hardware, alone, tiles)
+    neuron = tiles[:, : C + 1].prod(axis=1)
+    best = np.lexsort((tiles[:, X], -neuron, -tiles[:, K], computed, least))[0]
+    return Tile(*tiles[best].tolist())
 
 
 def rows_tile(hardware: Hardware, n: int, k: int, sparsity: float) -> RowTile:
@@ -90,7 +89,7 @@ def _most(layer: Layer) -> dict[str, int]:
     }  # fmt: skip
 
 
-def _candidates(hardware: Hardware, layer: Layer) -> Iterator[Tile]:
+def _few(hardware: Hardware, layer: Layer) -> Iterator[tuple[int, ...]]:
     most = _most(layer)
     room = hardware.multipliers
     filters = [(layer.R, layer.S), (1, layer.S), *((1, size) for size in _sizes(layer.S, room))]
@@ -99,10 +98,8 @@ def _candidates(hardware: Hardware, layer: Layer) -> Iterator[Tile]:
             sum_size = rows * columns * channels
             for kept in _sizes(most["K"], room // sum_size):
                 for groups in _sizes(most["G"], room // (sum_size * kept)):
-                    # Several windows of a strided layer at once is where STONNE itself goes wrong.
-                    windows = _sizes(most["X"], room // (sum_size * kept * groups)) if layer.stride == 1 else [1]
-                    for window in windows:
-                        yield Tile(rows, columns, channels, kept, groups, 1, window, 1)
+                    for window in _sizes(most["X"], room // (sum_size * kept * groups)):
+                        yield rows, columns, channels, kept, groups, 1, window, 1
 
 
 def _sizes(whole: int, room: int) -> list[int]:

@@ -31,6 +31,8 @@ class Fields:
         self._table = table
         self._prefix = prefix
         self._mistakes = mistakes
+        self._meant: set[str] = set()
+        """Keys that a misspelt one stands for: it is enough to complain of that."""
 
     def __contains__(self, key: str) -> bool:
         return key in self._table
@@ -49,6 +51,7 @@ class Fields:
         for key in self._table:
             if key not in words:
                 self.mistaken(key, f"unknown; {nearest(key, words)}")
+                self._meant.update(_near(key, words))
 
     def text(self, key: str, default: Any = MISSING) -> Any:
         return self._of(key, default, _is_text, "a text")
@@ -96,7 +99,8 @@ class Fields:
     def _of(self, key: str, default: Any, fits: Callable[[Any], bool], words: str) -> Any:
         if key not in self._table:
             if default is MISSING:
-                self.mistaken(key, f"missing; give {words}")
+                if key not in self._meant:
+                    self.mistaken(key, f"missing; give {words}")
                 return None
             return default
         value = self._table[key]
@@ -109,11 +113,16 @@ class Fields:
 def nearest(word: str, known: Iterable[str]) -> str:
     """`did you mean 'multipliers'?`, or the known words where none is near."""
     words = sorted(known)
-    small = {one.lower(): one for one in reversed(words)}
-    near = difflib.get_close_matches(word.lower(), small, n=1, cutoff=0.6)
+    near = _near(word, words)
     if near:
-        return f"did you mean {small[near[0]]!r}?"
+        return f"did you mean {near[0]!r}?"
     return f"known: {', '.join(words)}" if words else "none is known"
+
+
+def _near(word: str, known: Iterable[str]) -> list[str]:
+    """The nearest known word; empty where none is near."""
+    small = {one.lower(): one for one in sorted(known, reverse=True)}
+    return [small[one] for one in difflib.get_close_matches(word.lower(), small, n=1, cutoff=0.6)]
 
 
 def _is_text(value: Any) -> bool:

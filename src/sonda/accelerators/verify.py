@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from sonda.accelerators.reference_run import ReferenceRun, reference_run
+from sonda.accelerators.reference_run import ReferenceRun, reference_run, run_name
 from sonda.accelerators.result import Result
 from sonda.record.errors import SondaError
 
@@ -22,6 +22,18 @@ class Difference:
     what: str
     expected: int | str | None
     found: int | str | None
+
+
+@dataclass(frozen=True)
+class Known:
+    """A number that differs for a reason of the reference's own; it does not make a run inexact."""
+
+    run: str
+    mode: str
+    what: str
+    expected: int
+    found: int
+    why: str
 
 
 @dataclass(frozen=True)
@@ -50,6 +62,7 @@ class VerifyReport:
 
     modes: dict[str, ModeReport] = field(default_factory=dict)
     differences: list[Difference] = field(default_factory=list)
+    known: list[Known] = field(default_factory=list)
     failures: list[Failure] = field(default_factory=list)
     preparing: float = 0.0
     """CPU seconds of reading operands and of compiling, or loading compiled code, apart from simulating."""
@@ -61,7 +74,7 @@ class VerifyReport:
 
     @property
     def exact(self) -> int:
-        """Those of them of which every number is the same."""
+        """Those of them of which every number is the same, known differences apart."""
         return sum(one.exact for one in self.modes.values())
 
     @property
@@ -82,6 +95,7 @@ class VerifyReport:
             "preparing_seconds": self.preparing,
             "modes": {mode: vars(one) for mode, one in sorted(self.modes.items())},
             "differences": [vars(one) for one in self.differences],
+            "known": [vars(one) for one in self.known],
             "failures": [vars(one) for one in self.failures],
         }
 
@@ -90,21 +104,21 @@ def verify_stonne(path: Path | str) -> VerifyReport:
     """Simulate every run of a reference file and compare cycles, accesses and every counter that the file has.
 
     Each run is simulated twice: a first time to compare, in which code is compiled or loaded, a second time to be
-    timed. Raises SondaError where the file cannot be read or an entry lacks what makes it a run.
+    timed. A run that ended well and cannot be read is a difference. Raises SondaError where the file cannot be read
+    or nothing in it is a run.
     """
     began = time.process_time()
-    runs = [reference_run(entry, place) for place, entry in enumerate(_entries(Path(path)))]
+    entries = _entries(Path(path))
+    read = [_read(entry, place) for place, entry in enumerate(entries)]
+    runs = [run for run in read if isinstance(run, ReferenceRun)]
+    if not runs:
+        raise next(error for error in read if isinstance(error, SondaError))
     report = VerifyReport()
-    for run in runs:
-        result = _attempt(run)
-        if run.status != "ok":
-            report.failures.append(Failure(run.name, run.mode, run.status, _answer(run, result)))
-            continue
-        mode = report.modes.setdefault(run.mode, ModeReport())
-        mode.total += 1
-        differences = _differences(run, result)
-        mode.exact += not differences
-        report.differences.extend(differences)
+    for place, run in enumerate(read):
+        if isinstance(run, SondaError):
+            _note_unreadable(report, entries[place], place, run)
+        else:
+            _note(report, run, _attempt(run))
     report.preparing = time.process_time() - began
     for run in runs:
         if run.status == "ok":
@@ -117,15 +131,28 @@ def verify_stonne(path: Path | str) -> VerifyReport:
 
 
 def _entries(path: Path) -> list[Any]:
+    """The runs of a file: a list; an object with `runs`, or with a run under each name; or a single run."""
     try:
         document = json.loads(path.read_bytes())
     except OSError as error:
         raise SondaError(f"{path} cannot be read: {error.strerror}", "give a file of reference runs") from None
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise SondaError(f"{path} is not JSON ({error})", "give a file of reference runs") from None
+    if isinstance(document, dict):
+        if "mode" in document or "argv" in document:
+            return [document]
+        named = [{"id": name, **run} for name, run in document.items() if isinstance(run, dict)]
+        document = document.get("runs", named)
     if not isinstance(document, list) or not document:
         raise SondaError(f"{path} is not a list of runs", "give a file of reference runs")
     return document
+
+
+def _read(entry: Any, place: int) -> ReferenceRun | SondaError:
+    try:
+        return reference_run(entry, place)
+    except SondaError as error:
+        return error
 
 
 def _attempt(run: ReferenceRun) -> Result | SondaError:
@@ -133,13 +160,39 @@ def _attempt(run: ReferenceRun) -> Result | SondaError:
         return run.simulate()
     except SondaError as error:
         return error
+    except (ArithmeticError, ValueError, TypeError, IndexError, MemoryError) as error:
+        # One run that Sonda stumbles over must not keep the others from being compared.
+        return SondaError(f"a defect in Sonda: {type(error).__name__}: {error}", "report it with this run")
 
 
-def _differences(run: ReferenceRun, result: Result | SondaError) -> list[Difference]:
+def _note(report: VerifyReport, run: ReferenceRun, result: Result | SondaError) -> None:
+    if run.status != "ok":
+        report.failures.append(Failure(run.name, run.mode, run.status, _answer(run, result)))
+        return
+    mode = report.modes.setdefault(run.mode, ModeReport())
+    mode.total += 1
     if isinstance(result, SondaError):
-        return [Difference(run.name, run.mode, "run", run.status, str(result))]
+        report.differences.append(Difference(run.name, run.mode, "run", run.status, str(result)))
+        return
     differing = run.differences(result)
-    return [Difference(run.name, run.mode, what, *pair) for what, pair in differing.items()]
+    known = run.known(differing)
+    mode.exact += len(known) == len(differing)
+    for what, (expected, found) in differing.items():
+        if what in known and expected is not None and found is not None:
+            report.known.append(Known(run.name, run.mode, what, expected, found, known[what]))
+        else:
+            report.differences.append(Difference(run.name, run.mode, what, expected, found))
+
+
+def _note_unreadable(report: VerifyReport, entry: Any, place: int, error: SondaError) -> None:
+    """A run of which Sonda does not know what was run; where the reference failed too, it only is listed."""
+    about = entry if isinstance(entry, dict) else {}
+    name, mode, status = run_name(entry, place), str(about.get("mode", "unknown")), about.get("status", "ok")
+    if status != "ok":
+        report.failures.append(Failure(name, mode, str(status), str(error)))
+        return
+    report.modes.setdefault(mode, ModeReport()).total += 1
+    report.differences.append(Difference(name, mode, "run", "ok", str(error)))
 
 
 def _answer(run: ReferenceRun, result: Result | SondaError) -> str:

@@ -10,15 +10,19 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from sonda.analysis import wording
+from sonda.analysis.compare_simulated import compare_simulated, cycles_of
 from sonda.analysis.comparison import ComparedRow, Comparison, PartComparison
+from sonda.analysis.interference import is_corun
 from sonda.analysis.parts import Part, parts
+from sonda.analysis.simulated import summarise_simulated
 from sonda.analysis.statistics import NOISY, ratio, side
-from sonda.analysis.summary import Value
+from sonda.analysis.summary import Summary, Value
 from sonda.record.errors import SondaError
 from sonda.record.run import Run
 
@@ -26,6 +30,8 @@ IDENTITY = ("command", "name", "framework", "train", "precision", "batch", "comp
 """What a workload is mentioned by first when two differ."""
 MOST_DIFFERENCES = 4
 """More are counted, not listed."""
+LONGEST_VALUE = 40
+"""Characters of a value that differs: fifty tables of DLRM would fill the screen."""
 
 
 def parse_percent(text: str) -> float:
@@ -39,16 +45,15 @@ def parse_percent(text: str) -> float:
 def compare(a: list[Run], b: list[Run]) -> Comparison:
     """B against A: every run of a side is one more process of the same configuration.
 
-    Raises SondaError when a side has no runs, or no part was timed on both sides.
+    Raises SondaError when a side has no runs, no part was timed on both sides, or only one side is simulated.
     """
     if not a or not b:
         raise SondaError("there is nothing to compare", "name at least one run on each side")
-    simulated = next((run for run in [*a, *b] if run.info.target.get("device") == "sim"), None)
-    if simulated is not None:
-        raise SondaError(
-            f"{simulated.id} is simulated: its cycles are exact and nothing about them varies",
-            "look at both side by side: sonda report A B",
-        )
+    if any(is_corun(run) for run in [*a, *b]):
+        raise SondaError("a co-run holds several programs, alone and together", "look at it with: sonda show")
+    simulated = [run.info.target.get("device") == "sim" for run in [*a, *b]]
+    if any(simulated):
+        return _exact(a, b, simulated)
     timed_a, timed_b = [_timed(run) for run in a], [_timed(run) for run in b]
     names = [name for name in timed_a[0] if all(name in run for run in [*timed_a, *timed_b])]
     if not names:
@@ -72,6 +77,30 @@ def compare(a: list[Run], b: list[Run]) -> Comparison:
         warnings=tuple(warnings),
         notes=tuple(_notes(a, b, compared)),
     )
+
+
+def _exact(a: list[Run], b: list[Run], simulated: list[bool]) -> Comparison:
+    """Simulated runs by their cycles: those of a side must be the same, and one stands for all."""
+    if not all(simulated):
+        lone = next(run for run, one in zip([*a, *b], simulated, strict=True) if one)
+        raise SondaError(
+            f"{lone.id} is simulated, others are measured: cycles and times have no ratio",
+            "look at them side by side: sonda report A B",
+        )
+    compared = compare_simulated(_one_of("A", a), _one_of("B", b), describe)
+    return replace(
+        compared,
+        a=tuple(run.id for run in a),
+        b=tuple(run.id for run in b),
+        warnings=(*_unlike_work([*a, *b]), *_unfinished([*a, *b])),
+    )
+
+
+def _one_of(side: str, runs: list[Run]) -> Summary:
+    summaries = [summarise_simulated(run, run.id) for run in runs]
+    if len({cycles_of(summary) for summary in summaries}) > 1:
+        raise SondaError(f"the {len(runs)} runs of side {side} differ in their cycles", "name one of them")
+    return summaries[0]
 
 
 def _timed(run: Run) -> dict[str, Part]:
@@ -222,16 +251,8 @@ def _disturbed(runs: list[Run]) -> list[str]:
 
 def _differences(a: list[Run], b: list[Run]) -> list[str]:
     """What differs between (or within) the sides though a fair comparison keeps it equal."""
-    said = []
     runs = [*a, *b]
-    keys = dict.fromkeys([*IDENTITY, *(key for run in runs for key in sorted(run.info.workload))])
-    differing = [key for key in keys if _differ([run.info.workload.get(key) for run in runs])]
-    if differing:
-        shown = [_values(key, [run.info.workload.get(key) for run in runs]) for key in differing[:MOST_DIFFERENCES]]
-        more = len(differing) - len(shown)
-        if more > 0:
-            shown.append(f"{more} more")
-        said.append(f"the workloads differ in {wording.join(shown)}: the ratio is not of the same work")
+    said = _unlike_work(runs)
     threads = [run.info.target.get("threads") for run in runs]
     if _differ(threads):
         said.append(f"the runs differ in {_values('threads', threads)}; give both sides the same --threads")
@@ -243,10 +264,24 @@ def _differences(a: list[Run], b: list[Run]) -> list[str]:
         versions = [run.info.versions.get(library) for run in runs]
         if _differ(versions) and library != "sonda":
             said.append(f"the runs differ in {_values(library, versions)}; compare within one environment")
+    return said + _unfinished(runs)
+
+
+def _unlike_work(runs: list[Run]) -> list[str]:
+    keys = dict.fromkeys([*IDENTITY, *(key for run in runs for key in sorted(run.info.workload))])
+    differing = [key for key in keys if _differ([run.info.workload.get(key) for run in runs])]
+    if differing:
+        shown = [_values(key, [run.info.workload.get(key) for run in runs]) for key in differing[:MOST_DIFFERENCES]]
+        more = len(differing) - len(shown)
+        if more > 0:
+            shown.append(f"{more} more")
+        return [f"the workloads differ in {wording.join(shown)}: the ratio is not of the same work"]
+    return []
+
+
+def _unfinished(runs: list[Run]) -> list[str]:
     unfinished = [run.id for run in runs if run.info.status != "complete"]
-    if unfinished:
-        said.append(f"not complete: {', '.join(unfinished)}; run it again for the whole")
-    return said
+    return [f"not complete: {', '.join(unfinished)}; run it again for the whole"] if unfinished else []
 
 
 def _differ(values: list[Any]) -> bool:
@@ -255,4 +290,5 @@ def _differ(values: list[Any]) -> bool:
 
 def _values(key: str, values: list[Any]) -> str:
     shown = list(dict.fromkeys("none" if value is None else str(value) for value in values))
-    return f"{key} ({', '.join(shown)})"
+    cut = [text if len(text) <= LONGEST_VALUE else f"{text[: LONGEST_VALUE - 1]}…" for text in shown]
+    return f"{key} ({', '.join(cut)})"

@@ -16,14 +16,14 @@ class ComparedRow:
     path: str
     """Module path of a layer; '' for all else, and for the model itself."""
     a: Value
-    """ns per step on side A: median over runs of each run's median."""
+    """ns per step on side A: median over runs of each run's median; cycles where both sides are simulated."""
     b: Value
     ratio: Value
-    """Time of B over time of A, with its 95 % interval; above 1 B is slower."""
+    """Time of B over time of A, with its 95 % interval; above 1 B is slower. Of cycles it is exact, without one."""
     significant: bool
-    """Whether the interval leaves out 1."""
+    """Whether the interval leaves out 1; of cycles, whether they differ."""
     text: str
-    """`1.05x faster`, `1.30x slower`, or `not significant`: B seen from A."""
+    """`1.05x faster`, `1.30x slower`, `not significant`, or of cycles `equal`: B seen from A."""
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,9 @@ class Comparison:
     """What makes the comparison doubtful, each with its remedy."""
     notes: tuple[str, ...]
     """What the intervals mean."""
+    exact: bool = False
+    """Both sides are simulated: cycles in place of times, and nothing is estimated."""
 
     def fails(self, limit: float) -> bool:
-        """Whether B is slower than A by more than `limit` (0.05 for 5 %) with 95 % confidence."""
+        """Whether B is slower than A by more than `limit` (0.05 for 5 %) with 95 % confidence; exactly so in cycles."""
         return self.slowdown.low is not None and self.slowdown.low > limit

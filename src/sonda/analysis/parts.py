@@ -73,7 +73,8 @@ def parts(run: Run) -> list[Part]:
     """The parts that have steps: train first, then by the time they took."""
     spans = run.spans
     parent = spans.number("parent")
-    is_step = spans.where(kind="step")
+    # A modelled step has counters and no times.
+    is_step = spans.where(kind="step") & ~spans.words("pass").equal("modelled")
     index = Index(spans, nearest(parent, is_step), nearest(parent, spans.where(kind="phase")))
     steps = np.flatnonzero(is_step)
     part_of = nearest(parent, spans.where(kind="part"))[steps]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -10,7 +11,9 @@ import numpy as np
 
 from sonda.analysis import wording
 from sonda.analysis.costs import missing
-from sonda.analysis.summary import Cost, LayerRow, PartSummary, PhaseRow, Simulated, Summary, Value, Verdict
+from sonda.analysis.simulated_energy import energy_notes, energy_warnings
+from sonda.analysis.simulated_verdict import verdict_of, what_if_notes
+from sonda.analysis.summary import Cost, LayerRow, PartSummary, PhaseRow, Simulated, Summary, Traffic, Value
 from sonda.analysis.tree import PathTree
 from sonda.record.quantity import Metric
 from sonda.record.run import Run
@@ -18,12 +21,24 @@ from sonda.record.span import PHASES, Spans
 
 STACK = ("distribution", "compute", "reduction", "writeback", "configuration")
 """What cycles are spent on, in the order in which an operation walks through it."""
-COLUMNS = (
-    "cycles:simulated", *(f"{part}_cycles:simulated" for part in STACK), "buffer_reads:simulated",
-    "buffer_writes:simulated", "multiplications:simulated", "multiplier_cycles:simulated", "flops:nominal",
+MEMORY = "memory"
+"""The further part of the stack where the global buffer is finite."""
+ENERGY = ("energy:simulated", "energy_low:simulated", "energy_high:simulated")
+TRAFFIC = (
+    "dram_read_bytes:simulated", "dram_write_bytes:simulated", "row_hits:simulated", "row_misses:simulated",
+    "cold_misses:simulated", "capacity_misses:simulated",
 )  # fmt: skip
+COLUMNS = (
+    "cycles:simulated", *(f"{part}_cycles:simulated" for part in (*STACK, MEMORY)), "buffer_reads:simulated",
+    "buffer_writes:simulated", "multiplications:simulated", "multiplier_cycles:simulated", *TRAFFIC, *ENERGY,
+    "flops:nominal",
+)  # fmt: skip
+FINITE_ONLY = frozenset({f"{MEMORY}_cycles:simulated", *TRAFFIC})
+"""Columns of runs whose global buffer is finite."""
 CYCLES, FLOPS = COLUMNS.index("cycles:simulated"), COLUMNS.index("flops:nominal")
-NO_BYTES = "bytes of the memory behind the buffer are not simulated"
+NO_BYTES = "the global buffer is unlimited, so no memory is behind it"
+NO_ACTIVATIONS = "memory of activations is not simulated"
+NO_ENERGY = "the run holds no energy"
 NO_ROOF = "a simulated accelerator has no measured ceilings"
 ON_HOST = "it runs on the host"
 
@@ -41,45 +56,53 @@ class _Layer:
 def summarise_simulated(run: Run, title: str) -> Summary:
     """What a simulated run means, as plain data."""
     info = run.info
-    description = info.target.get("description") or {}
     mappings: dict[str, list[str]] = {}
     for entry in info.target.get("mapping") or ():
         words = mappings.setdefault(str(entry.get("path", "")), [])
         if entry.get("words") and entry["words"] not in words:
             words.append(str(entry["words"]))
-    part = _part(run.spans, description, mappings, info.workload)
+    part = _part(run.spans, info.target, mappings, info.workload)
+    cycles = (part.simulated.cycles.value or 0.0) if part.simulated else 0.0
     return Summary(
         run=info.id,
         title=title,
-        subtitle=_subtitle(description, part),
+        subtitle=_subtitle(info.target, part),
         status=info.status,
         parts=(part,),
-        verdicts=(_verdict(part, str(description.get("name", ""))),),
-        warnings=tuple(info.disturbed),
+        verdicts=(verdict_of(part, info.target),),
+        warnings=(*info.disturbed, *energy_warnings(info.target)),
         ceilings={"reason": NO_ROOF},
-        notes=tuple(info.notes),
+        notes=(*info.notes, *what_if_notes(info.target, cycles), *energy_notes(info.target)),
         workload=dict(info.workload),
         target=dict(info.target),
         machine=dict(info.machine),
     )
 
 
-def _part(spans: Spans, description: dict[str, Any], mappings: dict[str, list[str]], workload: Any) -> PartSummary:
-    table = np.nan_to_num(np.column_stack([spans.metric(*column.split(":")) for column in COLUMNS]))
+def _part(spans: Spans, target: Mapping[str, Any], mappings: dict[str, list[str]], workload: Any) -> PartSummary:
+    description = target.get("description") or {}
+    table = _sums(spans)
     kind, name = spans.words("kind").decoded(), spans.words("name").decoded()
     steps = np.flatnonzero(kind == "step")
     whole = table[steps].sum(axis=0) if len(steps) else np.zeros(len(COLUMNS))
-    scale = _Scale(whole[CYCLES], description.get("clock_hz"), str(description.get("name", "the accelerator")))
+    scale = _Scale(
+        cycles=whole[CYCLES],
+        clock_hz=description.get("clock_hz"),
+        accelerator=str(description.get("name", "the accelerator")),
+        finite=f"{MEMORY}_cycles:simulated" in spans.metrics,
+        no_energy=str((target.get("energy") or {}).get("reason") or NO_ENERGY),
+    )
     phases = []
     rows = [row for row in np.flatnonzero(kind == "phase") if table[row, CYCLES]]
     for row in sorted(rows, key=lambda row: PHASES.index(name[row]) if name[row] in PHASES else len(PHASES)):
+        simulated = scale.simulated(table[row])
         counters = {
             column: Value(float(table[row, at]), Metric.parse(column).unit, Metric.parse(column).source)
             for at, column in enumerate(COLUMNS)
-            if at != FLOPS
+            if at != FLOPS and column not in ENERGY and (scale.finite or column not in FINITE_ONLY)
         }
-        absent = missing("B", "simulated", NO_BYTES)
-        phases.append(PhaseRow(str(name[row]), scale.cost(table[row]), absent, counters, scale.simulated(table[row])))
+        absent = missing("B", "simulated", NO_ACTIVATIONS)
+        phases.append(PhaseRow(str(name[row]), scale.cost(table[row]), absent, counters, simulated))
     step = scale.time(whole[CYCLES])
     return PartSummary(
         name="test",
@@ -95,6 +118,16 @@ def _part(spans: Spans, description: dict[str, Any], mappings: dict[str, list[st
         phase_steps={row.name: (row.cost.time.value,) for row in phases if row.cost.time.value is not None},
         simulated=scale.simulated(whole),
     )
+
+
+def _sums(spans: Spans) -> np.ndarray:
+    """The columns of every span: 0 where nothing ran on an engine, but an energy that is missing stays so."""
+    table = np.column_stack([spans.metric(*column.split(":")) for column in COLUMNS])
+    unknown = np.isnan(table)
+    ran = ~unknown[:, [CYCLES]]
+    unknown[:, [COLUMNS.index(column) for column in ENERGY]] &= ~ran
+    table[unknown] = 0.0
+    return table
 
 
 def _rate(amount: Any, step: Value, unit: str) -> Value:
@@ -132,7 +165,7 @@ def _layers(
             backward=missing("ns", "simulated", "only inference is simulated"),
             own=scale.time(layer.own[CYCLES]),
             cost=scale.cost(layer.total),
-            activations=missing("B", "simulated", NO_BYTES),
+            activations=missing("B", "simulated", NO_ACTIVATIONS),
             own_cost=scale.cost(layer.own),
             simulated=scale.simulated(layer.total),
             own_simulated=scale.simulated(layer.own, tuple(mappings.get(where, ()))),
@@ -149,6 +182,10 @@ class _Scale:
     """Of the whole step."""
     clock_hz: float | None
     accelerator: str
+    finite: bool
+    """Whether a memory stands behind the global buffer."""
+    no_energy: str
+    """Why there is none, where there is none."""
 
     def time(self, cycles: float) -> Value:
         """Cycles at the described clock."""
@@ -167,13 +204,21 @@ class _Scale:
         if time.value:
             achieved = Value(float(sums[FLOPS]) / time.value * 1e9, "FLOP/s", "derived")
         simulated = self.simulated(sums)
+        moved = missing("B", "simulated", NO_BYTES)
+        bandwidth = missing("B/s", "derived", NO_BYTES)
+        if simulated is not None and simulated.traffic is not None:
+            traffic = simulated.traffic
+            moved = Value((traffic.reads.value or 0.0) + (traffic.writes.value or 0.0), "B", "simulated")
+            bandwidth = missing("B/s", "derived", time.reason)
+            if time.value:
+                bandwidth = Value((moved.value or 0.0) / time.value * 1e9, "B/s", "derived")
         return Cost(
             time=time,
             share=share,
             flops=flops,
-            bytes=missing("B", "simulated", NO_BYTES),
+            bytes=moved,
             achieved=achieved,
-            bandwidth=missing("B/s", "derived", NO_BYTES),
+            bandwidth=bandwidth,
             roof=absent,
             bound=simulated.bound if simulated else "",
             operations=missing("1", "counted", "operations of the host are listed by name"),
@@ -184,7 +229,8 @@ class _Scale:
         if not sums[CYCLES]:
             return None
         values = dict(zip(COLUMNS, (float(one) for one in sums), strict=True))
-        stack = {part: Value(values[f"{part}_cycles:simulated"], "cycle", "simulated") for part in STACK}
+        parts = (*STACK, MEMORY) if self.finite else STACK
+        stack = {part: Value(values[f"{part}_cycles:simulated"], "cycle", "simulated") for part in parts}
         return Simulated(
             cycles=Value(values["cycles:simulated"], "cycle", "simulated"),
             share=float(sums[CYCLES] / self.cycles),
@@ -196,11 +242,33 @@ class _Scale:
             multiplications=Value(values["multiplications:simulated"], "1", "simulated"),
             stack=stack,
             bound=max(stack, key=lambda part: stack[part].value or 0.0),
+            energy=self._energy(values),
+            traffic=_traffic(values) if self.finite else None,
             mapping=mapping,
         )
 
+    def _energy(self, values: dict[str, float]) -> Value:
+        value, low, high = (values[column] for column in ENERGY)
+        if math.isnan(value):
+            return missing("J", "simulated", self.no_energy)
+        return Value(value, "J", "simulated", low, high)
 
-def _subtitle(description: dict[str, Any], part: PartSummary) -> str:
+
+def _traffic(values: dict[str, float]) -> Traffic:
+    reads, writes, hits, misses, cold, again = (values[column] for column in TRAFFIC)
+    accesses = hits + misses
+    share = Value(hits / accesses, "1", "derived") if accesses else missing("1", "derived", "it did not access memory")
+    return Traffic(
+        reads=Value(reads, "B", "simulated"),
+        writes=Value(writes, "B", "simulated"),
+        row_hits=share,
+        cold_misses=Value(cold, "1", "simulated"),
+        capacity_misses=Value(again, "1", "simulated"),
+    )
+
+
+def _subtitle(target: Mapping[str, Any], part: PartSummary) -> str:
+    description = target.get("description") or {}
     engines = []
     for engine in (description.get("engines") or {}).values():
         hardware = engine.get("hardware") or {}
@@ -210,45 +278,15 @@ def _subtitle(description: dict[str, Any], part: PartSummary) -> str:
     clock = description.get("clock_hz")
     speed = f" at {clock / 1e9:g} GHz" if clock else ""
     sections = [f"simulated {description.get('name', 'accelerator')}: {'; '.join(engines)}{speed}"]
+    memory = description.get("memory")
+    if memory:
+        buffer = memory.get("buffer_bytes", 0) / 1024
+        sections.append(f"buffer of {buffer:g} KiB, memory of {memory.get('bytes_per_cycle', 0):g} B/cycle")
+    options = target.get("options") or {}
+    if options.get("set"):
+        sections.append(f"set {options['set']}")
+    if options.get("mapping"):
+        sections.append(f"mapping {options['mapping']}")
     if part.simulated is not None and part.simulated.cycles.value is not None:
         sections.append(wording.plural(part.simulated.cycles.value, "cycle"))
     return " · ".join(sections)
-
-
-def _verdict(part: PartSummary, accelerator: str) -> Verdict:
-    """The family of layers that takes most cycles, and what most of its cycles are spent on."""
-    families: dict[str, list[Simulated]] = {}
-    for row in part.layers:
-        if row.own_simulated is not None:
-            families.setdefault(wording.family(row.name), []).append(row.own_simulated)
-    whole = part.simulated
-    if whole is None or not families:
-        return Verdict("none", f"Nothing to judge: no operation ran on an engine of {accelerator}.", {})
-    name, members = max(families.items(), key=lambda item: sum(one.share for one in item[1]))
-    share = sum(one.share for one in members)
-    cycles = sum(one.cycles.value or 0.0 for one in members)
-    stack = {part: sum(one.stack[part].value or 0.0 for one in members) for part in members[0].stack}
-    bound = max(stack, key=lambda part: stack[part])
-    busy = sum(one.multiplications.value or 0.0 for one in members)
-    room = sum((one.multiplications.value or 0.0) / (one.utilisation.value or 1.0) for one in members)
-    evidence = {
-        "share": Value(share, "1", "derived"),
-        "spent": Value(stack[bound] / cycles, "1", "derived"),
-        "utilisation": Value(busy / room if room else 0.0, "1", "derived"),
-        "cycles": whole.cycles,
-    }
-    sentence = (
-        f"{bound.capitalize()}-bound in the {name}: {wording.percent(share)} of "
-        f"{wording.plural(whole.cycles.value or 0.0, 'cycle')}, {wording.percent(stack[bound] / cycles)} of them "
-        f"{SPENT[bound]}; the multipliers are busy {wording.percent(evidence['utilisation'].value or 0.0)} of the time."
-    )
-    return Verdict(bound, sentence, evidence, (), share)
-
-
-SPENT = {
-    "distribution": "spent bringing operands to the multipliers",
-    "compute": "spent multiplying",
-    "reduction": "spent adding up products",
-    "writeback": "spent writing results back",
-    "configuration": "spent setting the engine up",
-}

@@ -8,6 +8,9 @@ from pathlib import PurePath
 from typing import Any
 
 from sonda.analysis import wording
+from sonda.analysis.exploration import is_exploration, summarise_exploration
+from sonda.analysis.interference import is_corun, summarise_corun
+from sonda.analysis.modelled import summarise_modelled
 from sonda.analysis.part_summary import Rates, summarise_part
 from sonda.analysis.parts import Part, parts
 from sonda.analysis.roofline import EXCEEDED, ceilings, full_precision
@@ -24,6 +27,10 @@ LONGEST_COMMAND = 60
 def summarise(run: Run) -> Summary:
     """What a run means, as plain data. Never raises for a run that can be read, however little was seen in it."""
     info = run.info
+    if is_exploration(run):
+        return summarise_exploration(run, _title(info, []))
+    if is_corun(run):
+        return summarise_corun(run, _title(info, []))
     if info.target.get("device") == "sim":
         return summarise_simulated(run, _title(info, []))
     found = parts(run)
@@ -71,6 +78,7 @@ def summarise(run: Run) -> Summary:
         workload=dict(info.workload),
         target=dict(info.target),
         machine={key: value for key, value in info.machine.items() if key != "ceilings"},
+        modelled=summarise_modelled(run, summaries),
     )
     said, failures = verdicts(bare)
     return replace(bare, verdicts=said, warnings=bare.warnings + failures)

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from sonda.analysis.modelled_summary import ModelledSummary
 
 
 @dataclass(frozen=True)
@@ -45,10 +48,26 @@ class Cost:
 
 
 @dataclass(frozen=True)
+class Traffic:
+    """To and from the memory behind the finite global buffer of a simulated accelerator."""
+
+    reads: Value
+    """Bytes."""
+    writes: Value
+    row_hits: Value
+    """Accesses that find their row open, 0 to 1."""
+    cold_misses: Value
+    """Rows of embedding tables that come into the buffer for the first time."""
+    capacity_misses: Value
+    """Rows of embedding tables that had to leave the buffer and come again."""
+
+
+@dataclass(frozen=True)
 class Simulated:
     """What a step, phase or layer took on a simulated accelerator."""
 
     cycles: Value
+    """With those in which an engine waits for memory."""
     share: float
     """Part of the step's cycles, 0 to 1."""
     utilisation: Value
@@ -58,9 +77,13 @@ class Simulated:
     writes: Value
     multiplications: Value
     stack: dict[str, Value]
-    """Cycles by what they were spent on; they add up."""
+    """Cycles by what they were spent on; they add up. `memory` is there only where the buffer is finite."""
     bound: str
     """The largest part of the stack."""
+    energy: Value
+    """J; `low` and `high` are the bounds of the energy table's entries, which do not come from measuring."""
+    traffic: Traffic | None = None
+    """None where the buffer is unlimited."""
     mapping: tuple[str, ...] = ()
     """What was chosen for its operations, each once: `T_M=1 T_N=64 T_K=4`."""
 
@@ -175,3 +198,5 @@ class Summary:
     target: dict[str, Any] = field(default_factory=dict)
     machine: dict[str, Any] = field(default_factory=dict)
     """The machine record without its ceilings."""
+    modelled: ModelledSummary | None = None
+    """Counters of one step under callgrind, where they were asked for."""

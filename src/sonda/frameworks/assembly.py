@@ -33,6 +33,8 @@ class Assembly:
     """Operations without a formula, with how often they were seen."""
     flops: dict[str, float] = field(default_factory=dict)
     """FLOPs of the distinct operations by the type of their elements."""
+    counting: dict[str, Any] = field(default_factory=dict)
+    """Where counts came from, by probe: `os` and, where it was asked for, `pmu`."""
     processes: int = 0
     truncated: bool = False
     """A process was ended before it could write everything."""
@@ -42,6 +44,7 @@ def assemble(directory: Path, begin: int, end: int) -> Assembly:
     """Read all `*.events` files of a directory. `begin` and `end` (ns, CLOCK_MONOTONIC) bound the run."""
     rows = _Rows(begin)
     rows.add_run(begin, end)
+    counted: dict[str, float] = {}
     result = Assembly(spans=Spans({"start": np.zeros(0)}, {}))
     for path in sorted(directory.glob("*.events")):
         events = read_events(path)
@@ -51,8 +54,12 @@ def assemble(directory: Path, begin: int, end: int) -> Assembly:
         rank = int(events.fact("rank", 0))
         for thread in list(events.threads):
             # One thread at a time: what it is read from is as large as the rows that are made of it.
-            rows.add_thread(read_thread(events, events.threads.pop(thread)), paths, events, thread, rank)
+            spans = read_thread(events, events.threads.pop(thread), events.readings.pop(thread, ()))
+            rows.add_thread(spans, paths, events, thread, rank)
         result.processes += 1
+        for name, value in events.fact("counted", {}).items():
+            counted[f"{name}:counted"] = counted.get(f"{name}:counted", 0.0) + value
+    rows.add_totals(counted)
     result.spans = rows.table()
     return result
 
@@ -62,6 +69,7 @@ def _take_facts(result: Assembly, events: ProcessEvents) -> None:
     result.threads = events.fact("threads", result.threads)
     result.span_ns = events.fact("span_ns", result.span_ns)
     result.phase_ns = events.fact("phase_ns", result.phase_ns)
+    result.counting = {**events.fact("counting", {}), **result.counting}
     for note in events.fact("notes", []):
         if note not in result.notes:
             result.notes.append(note)
@@ -101,6 +109,10 @@ class _Rows:
 
     def add_run(self, begin: int, end: int) -> None:
         self._add_few([(RUN, "run", "", "timed", -1, begin, end)], 0, 0)
+
+    def add_totals(self, counted: dict[str, float]) -> None:
+        """What the whole program counted, from the opening of its counters to its end, on the row of the run."""
+        self.metrics[0][1].update({column: np.array([value]) for column, value in counted.items()})
 
     def _add_few(self, spans: list[tuple[int, str, str, str, int, int, int]], thread: int, rank: int) -> int:
         """Rows of (level, kind, name, pass, parent, start, end)."""
@@ -184,6 +196,7 @@ class _Rows:
         step_index = np.full(count, -1, dtype=np.int64)
         rows: list[tuple[int, str, str, str, int, int, int]] = []
         shapes: list[float] = []
+        ends_of_steps: list[tuple[int, int, int]] = []
         first = self.count
         number = 0
         for section in spans.sections:
@@ -202,6 +215,9 @@ class _Rows:
                 step_of_phase[step.phases] = first + len(rows)
                 pass_of_phase[step.phases] = self.code("pass", which)
                 step_index[step.phases] = number
+                if step.phases:
+                    own = spans.phase_rows[step.phases]
+                    ends_of_steps.append((len(rows), int(own[0]), int(own[-1])))
                 seen = {spans.shapes[at] for at in step.phases if at in spans.shapes}
                 shapes.append(float(min(seen)) if seen else np.nan)
                 rows.append((STEP, "step", "", which, epoch_row, step.start, step.end))
@@ -209,6 +225,11 @@ class _Rows:
         if rows:
             self._add_few(rows, thread, rank)
             self.metrics[-1][1]["shape:counted"] = np.array(shapes)
+            for boundaries in spans.boundaries:
+                for column, values in boundaries.across(ends_of_steps, len(rows), spans.definitions).items():
+                    # Groups take turns: a quantity that several have is in one of them in every step.
+                    others = self.metrics[-1][1].get(column, values)
+                    self.metrics[-1][1][column] = np.where(np.isnan(others), values, others)
         return step_of_phase, pass_of_phase, step_index
 
     def table(self) -> Spans:

@@ -12,6 +12,10 @@ import numpy as np
 
 MAGIC = b"SONDA1\n"
 HEAD = struct.Struct("<cI")
+CODE = (1 << 32) - 1
+AGAIN = 1 << 62
+"""A code is in the lower half; the upper one says which counters were read there, and whether anew."""
+COUNTS = struct.Struct("<qq")
 
 
 @dataclass
@@ -22,6 +26,8 @@ class ProcessEvents:
     facts: list[dict[str, Any]] = field(default_factory=list)
     threads: dict[int, np.ndarray] = field(default_factory=dict)
     """Thread id to an array of shape (events, 2): code, value."""
+    readings: dict[int, list[bytes]] = field(default_factory=dict)
+    """Thread id to its readings of counters, as the kernel gave them."""
     truncated: bool = False
 
     def fact(self, key: str, default: Any = None) -> Any:
@@ -45,7 +51,7 @@ def read_events(path: Path) -> ProcessEvents:
     while position < len(data):
         end = position + HEAD.size
         kind, length = HEAD.unpack_from(data, position) if end <= len(data) else (b"", 0)
-        whole = kind == b"D" or (kind == b"E" and length % 16 == 8)
+        whole = kind == b"D" or (kind == b"E" and length % 16 == 8) or (kind == b"C" and length >= COUNTS.size)
         if not whole or end + length > len(data):
             events.truncated = True
             break
@@ -57,6 +63,9 @@ def read_events(path: Path) -> ProcessEvents:
                 events.truncated = True
                 break
             (events.definitions if "id" in record else events.facts).append(record)
+        elif kind == b"C":
+            thread, readings = _readings(payload)
+            events.readings.setdefault(thread, []).extend(readings)
         else:
             pairs = np.frombuffer(payload, dtype="<i8")
             blocks.setdefault(int(pairs[0]), []).append(pairs[1:].reshape(-1, 2))
@@ -69,9 +78,24 @@ def read_events(path: Path) -> ProcessEvents:
     return events
 
 
+def _readings(payload: memoryview) -> tuple[int, list[bytes]]:
+    """The thread of a block of readings, and the readings; none of a block whose lengths do not add up."""
+    thread, count = COUNTS.unpack_from(payload)
+    start = COUNTS.size + 4 * count
+    if count < 0 or start > len(payload):
+        return thread, []
+    lengths = np.frombuffer(payload[COUNTS.size : start], dtype="<u4").astype(np.int64)
+    ends = start + np.cumsum(lengths)
+    if count and ends[-1] != len(payload):
+        return thread, []
+    return thread, [bytes(payload[end - length : end]) for end, length in zip(ends, lengths, strict=True)]
+
+
 def _defined(pairs: np.ndarray, events: ProcessEvents) -> np.ndarray:
     """The events whose definition is there; without it nobody knows what they are."""
-    known = (pairs[:, 0] >= 0) & (pairs[:, 0] >> 1 < len(events.definitions))
+    code = pairs[:, 0]
+    count = len(events.definitions)
+    known = (code >= 0) & ((code & CODE) >> 1 < count) & ((code & ~AGAIN) >> 32 <= count)
     if not known.all():
         events.truncated = True
     return pairs[known]
@@ -92,6 +116,12 @@ class RawSpans:
     value: np.ndarray
     value_row: np.ndarray
     """For every value event: its definition, the number, and the row of the span it belongs to (-1: none)."""
+    read_definition: np.ndarray
+    read_again: np.ndarray
+    read_row: np.ndarray
+    read_ends: np.ndarray
+    """For every boundary at which counters were read: their definition, whether the last reading holds, the row of the
+    span that begins or ends there (-1: none), and whether it ends."""
 
 
 def match(pairs: np.ndarray, is_value: np.ndarray) -> RawSpans:
@@ -99,14 +129,18 @@ def match(pairs: np.ndarray, is_value: np.ndarray) -> RawSpans:
 
     Spans that never ended (an exception, a kill) end where their parent ends, or with the last event.
     """
-    codes, values = pairs[:, 0], pairs[:, 1]
+    codes, values = pairs[:, 0] & CODE, pairs[:, 1]
     value_event = is_value[codes >> 1] if len(is_value) else np.zeros(0, dtype=bool)
     span_events = np.flatnonzero(~value_event)
+    upper = pairs[span_events, 0] >> 32
+    boundary = np.flatnonzero(upper)
+    upper = upper[boundary]
     span_codes, times = codes[span_events], values[span_events]
     before_value = np.searchsorted(span_events, np.flatnonzero(value_event))
     matched = _match_nested(span_codes, times)
     if matched is None:
-        span_codes, times, before_value = _repair(span_codes, times, before_value)
+        span_codes, times, before_value, place = _repair(span_codes, times, before_value)
+        boundary = place[boundary]
         matched = _match_nested(span_codes, times)
         assert matched is not None
     begins, ends, level = matched
@@ -120,6 +154,8 @@ def match(pairs: np.ndarray, is_value: np.ndarray) -> RawSpans:
     inside = last >= 0
     value_row = np.full(len(before_value), -1, dtype=np.int64)
     value_row[inside] = _last_row_at_level(level, row_at[last[inside]] + 1, depth_after[last[inside]])
+    row_of = np.full(len(span_codes) + 1, -1, dtype=np.int64)
+    row_of[begins] = row_of[ends] = np.arange(len(begins))
     return RawSpans(
         definition=span_codes[begins] >> 1,
         start=times[begins],
@@ -129,6 +165,10 @@ def match(pairs: np.ndarray, is_value: np.ndarray) -> RawSpans:
         value_definition=codes[value_event] >> 1,
         value=values[value_event],
         value_row=value_row,
+        read_definition=(upper & ~(AGAIN >> 32)) - 1,
+        read_again=upper >= AGAIN >> 32,
+        read_row=row_of[boundary],
+        read_ends=np.append(span_codes & 1, 0)[boundary].astype(bool),
     )
 
 
@@ -162,11 +202,15 @@ def _last_row_at_level(level: np.ndarray, before: np.ndarray, wanted: np.ndarray
 
 def _repair(
     codes: np.ndarray, times: np.ndarray, before_value: np.ndarray
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Close what was never closed, drop ends without a begin. Slow, and only for programs that were interrupted."""
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """Close what was never closed, drop ends without a begin. Slow, and only for programs that were interrupted.
+
+    Also where each event has gone; -1 for one that was dropped.
+    """
     fixed_codes: list[int] = []
     fixed_times: list[int] = []
     new_position = np.zeros(len(codes) + 1, dtype=np.int64)
+    place = np.full(len(codes), -1, dtype=np.int64)
     stack: list[int] = []
     for position, (code, time) in enumerate(zip(codes.tolist(), times.tolist(), strict=True)):
         new_position[position] = len(fixed_codes)
@@ -179,6 +223,7 @@ def _repair(
             stack.pop()
         else:
             continue
+        place[position] = len(fixed_codes)
         fixed_codes.append(code)
         fixed_times.append(time)
     new_position[len(codes)] = len(fixed_codes)
@@ -186,4 +231,5 @@ def _repair(
     while stack:
         fixed_codes.append(stack.pop() + 1)
         fixed_times.append(last)
-    return np.array(fixed_codes, dtype=np.int64), np.array(fixed_times, dtype=np.int64), new_position[before_value]
+    fixed = np.array(fixed_codes, dtype=np.int64), np.array(fixed_times, dtype=np.int64)
+    return *fixed, new_position[before_value], place

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from sonda.frameworks.events import ProcessEvents, RawSpans, match
+from sonda.frameworks.readings import Boundaries, with_counts
 from sonda.frameworks.steps import Phase, Section, Step, derive_sections
 
-ADDITIVE = ("page_faults:counted", "context_switches:counted", "cpu_time:counted")
-"""Values of a phase that hold those of the phases inside it."""
+ADDITIVE = ("page_faults:counted", "context_switches:counted")
+"""Values of a phase that hold those of the phases inside it; so do those whose definition says that it `adds`."""
 FACTS = ("shape", "training", "optimizer", "made", "loader", "iterator", "exhausted")
 """Values that say what a phase is, and are no metrics."""
 Facts = dict[int, int]
@@ -37,13 +39,16 @@ class ThreadSpans:
     """Pass of a step by its identity (`id(step)`), where it is not `timed`."""
     shapes: dict[int, int]
     """Number of the input's shape by position in `phase_rows`."""
+    boundaries: list[Boundaries]
+    """What counters stood at where spans began and ended."""
 
 
-def read_thread(events: ProcessEvents, pairs: np.ndarray) -> ThreadSpans:
-    """Match one thread's events and find its steps."""
+def read_thread(events: ProcessEvents, pairs: np.ndarray, readings: Sequence[bytes] = ()) -> ThreadSpans:
+    """Match one thread's events and readings of counters, and find its steps."""
     definitions = events.definitions
     kinds = np.array([definition.get("kind", "") for definition in definitions], dtype=object)
-    raw = _with_loss(match(pairs, kinds == "value"), definitions)
+    raw, gaps = _with_loss(match(pairs, kinds == "value"), definitions)
+    raw, boundaries = with_counts(raw, definitions, readings, gaps)
     kind = kinds[raw.definition]
     metrics, facts = _values(raw, definitions)
     raw, kind, metrics, moved = _exclusive(raw, kind, metrics, definitions)
@@ -67,6 +72,7 @@ def read_thread(events: ProcessEvents, pairs: np.ndarray) -> ThreadSpans:
         sections=sections,
         step_pass=_passes(raw, kind, sections, phase_rows, definitions),
         shapes={position[row]: shape for row, shape in facts["shape"].items() if row in position},
+        boundaries=boundaries,
     )
 
 
@@ -110,8 +116,11 @@ def _ancestor(raw: RawSpans, wanted: np.ndarray) -> np.ndarray:
     return found
 
 
-def _with_loss(raw: RawSpans, definitions: list[dict[str, Any]]) -> RawSpans:
-    """Where a program computed its loss outside any module, the time between forward and backward is the loss."""
+def _with_loss(raw: RawSpans, definitions: list[dict[str, Any]]) -> tuple[RawSpans, list[tuple[int, int]]]:
+    """Where a program computed its loss outside any module, the time between forward and backward is the loss.
+
+    Such rows stand at the end; also the rows of the phases before and after each.
+    """
     names = [d["name"] if d.get("kind") == "phase" else "" for d in definitions]
     loss = names.index("loss") if "loss" in names else -1
     is_phase = np.array([bool(name) for name in names], dtype=bool)[raw.definition]
@@ -126,9 +135,9 @@ def _with_loss(raw: RawSpans, definitions: list[dict[str, Any]]) -> RawSpans:
         if backward and raw.start[after] > raw.end[before]:
             found.append((before, after))
     if loss < 0 or not found:
-        return raw
+        return raw, []
     before, after = np.array(found).T
-    return _append(
+    appended = _append(
         raw,
         definition=np.full(len(found), loss),
         start=raw.end[before],
@@ -136,13 +145,14 @@ def _with_loss(raw: RawSpans, definitions: list[dict[str, Any]]) -> RawSpans:
         parent=raw.parent[before],
         level=raw.level[before],
     )
+    return appended, found
 
 
 def _append(raw: RawSpans, **columns: np.ndarray) -> RawSpans:
-    joined = {name: np.concatenate((getattr(raw, name), values)) for name, values in columns.items()}
-    return RawSpans(
-        **joined, value_definition=raw.value_definition, value=raw.value, value_row=raw.value_row
-    )  # fmt: skip
+    joined: dict[str, Any] = {
+        name: np.concatenate((getattr(raw, name), values)) for name, values in columns.items()
+    }
+    return replace(raw, **joined)
 
 
 def _exclusive(
@@ -161,6 +171,8 @@ def _exclusive(
     in_layer = _around(raw, is_phase | (kind == "layer")) != around
     kind = kind.copy()
     metrics = {column: values.copy() for column, values in metrics.items()}
+    adding = {f"{one['quantity']}:{one['source']}" for one in definitions if one.get("adds")}
+    additive = adding.union(ADDITIVE)
     cuts: dict[int, list[int]] = {}
     for row in nested.tolist():
         holder = int(around[row])
@@ -168,7 +180,7 @@ def _exclusive(
             kind[row] = ""
             continue
         cuts.setdefault(holder, []).append(row)
-        for column in ADDITIVE:
+        for column in additive:
             if column in metrics:
                 metrics[column][holder] -= metrics[column][row]
     raw, moved, holders = _cut(raw, cuts)

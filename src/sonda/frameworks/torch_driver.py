@@ -44,8 +44,14 @@ class Loop(Protocol):
         """Tensors that exist between steps: weights, gradients, the optimizer's state."""
 
 
-def drive(task: Task, observer: TorchObserver, how: Driving) -> int:
-    """Run the task as asked; returns the number of timed steps."""
+class Announcer(Protocol):
+    """Whoever is told of the phases that a program announces itself."""
+
+    def announced(self, name: str) -> AbstractContextManager[None]: ...
+
+
+def loop_of(task: Task, announcer: Announcer, how: Driving) -> Loop:
+    """The task in the precision and layout that were asked for, ready to step."""
     import torch
 
     task.model.train(how.train)
@@ -53,10 +59,15 @@ def drive(task: Task, observer: TorchObserver, how: Driving) -> int:
         task.model.double()
     if how.channels_last:
         task.model.to(memory_format=torch.channels_last)
-    plain = task.model
     if how.compile:
-        task.model = torch.compile(plain)
-    loop: Loop = _Training(task, how) if how.train else _Inference(task, how, observer)
+        task.model = torch.compile(task.model)
+    return _Training(task, how) if how.train else _Inference(task, how, announcer)
+
+
+def drive(task: Task, observer: TorchObserver, how: Driving) -> int:
+    """Run the task as asked; returns the number of timed steps."""
+    plain = task.model
+    loop = loop_of(task, observer, how)
 
     def step() -> None:
         with observer.span("step", loop.part):
@@ -114,15 +125,15 @@ class _Training:
 class _Inference:
     part = "test"
 
-    def __init__(self, task: Any, how: Driving, observer: TorchObserver) -> None:
+    def __init__(self, task: Any, how: Driving, announcer: Announcer) -> None:
         self.task = task
         self.how = how
-        self.observer = observer
+        self.announcer = announcer
         task.inputs = _adapted(task.inputs, how)
 
     def step(self) -> None:
         with _autocast(self.how):
-            self.task.infer(self.observer.announced)
+            self.task.infer(self.announcer.announced)
 
     def state(self) -> list[Any]:
         return [*self.task.model.parameters(), *self.task.model.buffers()]

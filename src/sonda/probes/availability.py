@@ -2,32 +2,56 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
-from sonda.probes.perf_events import HARDWARE, TYPE_HARDWARE, PerfEvent, PerfEventError, explain, paranoid_level
+from sonda.probes.perf_events import explain, paranoid_level
+from sonda.probes.pmu import state as pmu_state
 from sonda.probes.sensors import rapl_powercap
 from sonda.record.run import ProbeState
 
 
-def probe_states(root: Path = Path("/"), virtual: bool | None = None) -> list[ProbeState]:
-    """State of every probe, for `run.json`. `virtual` says whether this is a virtual machine, where known."""
+def probe_states(
+    root: Path = Path("/"), virtual: bool | None = None, counting: Mapping[str, Any] | None = None
+) -> list[ProbeState]:
+    """State of every probe, for `run.json`. `virtual` says whether this is a virtual machine, where known.
+
+    `counting` is what the observed program said of its counters (`Assembly.counting`).
+    """
+    counting = counting or {}
     return [
         ProbeState("clock", "ok"),
-        ProbeState("os", "ok"),
+        _system(root, counting.get("os", {})),
         ProbeState("memory", "ok"),
-        _counters(root, virtual),
+        _pmu(root, virtual, counting.get("pmu", {})),
         _energy(root),
     ]
 
 
-def _counters(root: Path, virtual: bool | None) -> ProbeState:
-    try:
-        with PerfEvent(TYPE_HARDWARE, HARDWARE["instructions"]):
-            pass
-    except PerfEventError as error:
-        cause, remedy = explain(error.errno or 0, paranoid_level(root), True, virtual)
-        return ProbeState("counters", "missing", cause, remedy)
-    return ProbeState("counters", "off", "hardware counters are there, but runs do not read them yet")
+def _system(root: Path, said: Mapping[str, Any]) -> ProbeState:
+    source = said.get("source", "")
+    if source == "perf":
+        return ProbeState("os", "ok", "kernel counters, inherited by every thread")
+    if source:
+        cause, remedy = explain(int(said.get("errno", 0)), paranoid_level(root), False, None)
+        return ProbeState("os", "ok", f"getrusage, without migrations between processors: {cause}", remedy)
+    return ProbeState("os", "ok")
+
+
+def _pmu(root: Path, virtual: bool | None, said: Mapping[str, Any]) -> ProbeState:
+    if "groups" in said:
+        groups, threads = said["groups"], said["threads"]
+        turns = f"{groups} groups of events in turn, one a step" if groups > 1 else "one group of events"
+        late = f"; {threads} threads were there already" if threads > 1 else ""
+        unsure = "" if said.get("stable", True) else "; threads kept appearing, some may be counted twice or not at all"
+        return ProbeState("pmu", "ok", f"{turns}, inherited by every thread{late}{unsure}")
+    if "message" in said:
+        code = int(said["errno"])
+        cause, remedy = explain(code, paranoid_level(root), True, virtual) if code else (said["message"], "")
+        event = f"{said['event']}: " if said.get("event") else ""
+        return ProbeState("pmu", "dead", f"{event}{cause}", remedy)
+    return pmu_state(root)
 
 
 def _energy(root: Path) -> ProbeState:

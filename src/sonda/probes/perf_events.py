@@ -1,36 +1,30 @@
-"""Perf events: one counter of the Linux kernel, opened and read through `perf_event_open`, or why it cannot be.
-
-Numbers of system calls, types and flag bits: Linux include/uapi/linux/perf_event.h.
-"""
+"""Perf events: a single counter of the Linux kernel, and what its refusals mean."""
 
 from __future__ import annotations
 
-import ctypes
 import errno
 import os
-import platform
 import struct
 from pathlib import Path
 from types import TracebackType
 
+from sonda.frameworks.collector.perf_event import (
+    ANY_CPU,
+    HARDWARE,
+    SOFTWARE,
+    THIS_THREAD,
+    TYPE_HARDWARE,
+    TYPE_SOFTWARE,
+    Event,
+    PerfEventError,
+    open_event,
+)
 from sonda.probes.kernel_files import read_int
 
-SYSCALLS = {"x86_64": 298, "aarch64": 241}
-TYPE_HARDWARE = 0
-TYPE_SOFTWARE = 1
-HARDWARE = {"cycles": 0, "instructions": 1}
-SOFTWARE = {"task-clock": 1, "page-faults": 2, "context-switches": 3, "cpu-migrations": 4}
-ATTRIBUTE_BYTES = 112
-"""PERF_ATTR_SIZE_VER5: every kernel since 4.1 knows it."""
-EXCLUDE_KERNEL = 1 << 5
-EXCLUDE_HYPERVISOR = 1 << 6
-CLOSE_ON_EXEC = 8
-THIS_THREAD = 0
-ANY_CPU = -1
-
-
-class PerfEventError(OSError):
-    """The kernel refused an event; `errno` says how."""
+__all__ = [
+    "HARDWARE", "SOFTWARE", "TYPE_HARDWARE", "TYPE_SOFTWARE", "PerfEvent", "PerfEventError", "explain",
+    "paranoid_level",
+]  # fmt: skip
 
 
 class PerfEvent:
@@ -40,23 +34,8 @@ class PerfEvent:
         self, kind: int, config: int, process: int = THIS_THREAD, cpu: int = ANY_CPU, user: bool = True
     ) -> None:
         """`user` leaves the kernel's own work out, which `perf_event_paranoid` 2 asks for. Raises PerfEventError."""
-        number = SYSCALLS.get(platform.machine())
-        if number is None or platform.system() != "Linux":
-            raise PerfEventError(errno.ENOSYS, "perf_event_open is known on Linux x86-64 and arm64 only")
-        # The flags differ: a system-wide PMU such as power knows no difference between user and kernel.
-        flags = EXCLUDE_KERNEL | EXCLUDE_HYPERVISOR if user else 0
-        attributes = bytearray(ATTRIBUTE_BYTES)
-        struct.pack_into("=IIQ", attributes, 0, kind, ATTRIBUTE_BYTES, config)
-        struct.pack_into("=Q", attributes, 40, flags)
-        buffer = (ctypes.c_char * ATTRIBUTE_BYTES).from_buffer(attributes)
-        library = ctypes.CDLL(None, use_errno=True)
-        self.descriptor = library.syscall(
-            ctypes.c_long(number), ctypes.byref(buffer), ctypes.c_int(process), ctypes.c_int(cpu), ctypes.c_int(-1),
-            ctypes.c_ulong(CLOSE_ON_EXEC),
-        )  # fmt: skip
-        if self.descriptor < 0:
-            code = ctypes.get_errno()
-            raise PerfEventError(code, os.strerror(code))
+        # A system-wide PMU such as power knows no difference between user and kernel.
+        self.descriptor = open_event(Event("", kind, config, kernel=not user), process, cpu)
 
     def read(self) -> int:
         """Events since it was opened."""
@@ -105,6 +84,7 @@ def explain(code: int, paranoid: int | None, hardware: bool, virtual: bool | Non
         errno.EINVAL: ("the PMU does not take this combination", "ask for fewer or other events"),
         errno.E2BIG: ("the kernel is older than 4.1", "use a newer kernel"),
         errno.EMFILE: ("out of file descriptors", "raise the limit: ulimit -n 4096"),
+        errno.EBUSY: ("the counters are taken by somebody else", "stop other profilers, or ask for fewer events"),
         errno.ENOSYS: ("no perf_event_open on this system", "use Linux on x86-64 or arm64 with CONFIG_PERF_EVENTS"),
     }
     return meanings.get(code, (os.strerror(code), "see perf_event_open(2)"))

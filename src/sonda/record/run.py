@@ -23,6 +23,7 @@ SCHEMA = 1
 """Version of the files of a run. Readers accept this and every older version."""
 
 IDENTITY = re.compile(r"[0-9a-f]{4,32}")
+POINTS = "points.parquet"
 
 
 class ProbeState(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -96,6 +97,15 @@ class Run:
         except (SondaError, ValueError) as error:
             raise _damaged(path, error) from None
 
+    @cached_property
+    def points(self) -> Any:
+        """The points of an exploration as an Arrow table, a row each. Raises SondaError when they cannot be read."""
+        path = self.directory / POINTS
+        try:
+            return _read_table(path)
+        except SondaError as error:
+            raise _damaged(path, error) from None
+
     @classmethod
     def load(cls, directory: Path) -> Run:
         """Read a run's directory; raises SondaError when it is damaged, foreign or too new."""
@@ -140,8 +150,8 @@ def directory_name(created: str, identity: str) -> str:
     return f"{moment:%Y%m%dT%H%M%S}{moment.microsecond // 1000:03d}-{identity}"
 
 
-def write_run(root: Path, info: RunInfo, spans: Spans, samples: list[Sample] | None = None) -> Run:
-    """Write a run under `root`, whole or not at all, and return it.
+def write_run(root: Path, info: RunInfo, spans: Spans, samples: list[Sample] | None = None, points: Any = None) -> Run:
+    """Write a run under `root`, whole or not at all, and return it. `points` is the Arrow table of an exploration.
 
     Raises SondaError when the disk is full or `root` cannot be written; nothing is left behind then.
     """
@@ -156,6 +166,8 @@ def write_run(root: Path, info: RunInfo, spans: Spans, samples: list[Sample] | N
         _write_table(spans.to_arrow(), partial / "spans.parquet")
         if samples:
             _write_table(samples_to_arrow(samples), partial / "samples.parquet")
+        if points is not None:
+            _write_table(points, partial / POINTS)
         (partial / "run.json").write_bytes(document)
         for path in partial.iterdir():
             _sync(path)

@@ -11,6 +11,8 @@ from sonda.report import quantities
 from sonda.report.labels import plain
 from sonda.report.table import Cell, Column, Table, build, numbers
 
+CYCLE, EXACT = "cycle", "exact, simulated"
+
 
 def verdict_words(comparison: Comparison) -> str:
     """One sentence: how the step of B compares with that of A."""
@@ -18,6 +20,8 @@ def verdict_words(comparison: Comparison) -> str:
         return "Nothing to compare: the two sides have no part in common."
     step = comparison.parts[0].step
     times = f"{_amount(step.a)} to {_amount(step.b)} per step"
+    if comparison.exact and not step.significant:
+        return f"No difference: {_amount(step.a)} per step{_bounds(step.ratio)}."
     if not step.significant:
         return f"No significant difference: {times}{_bounds(step.ratio)}."
     return f"B is {step.text} than A: {times}{_bounds(step.ratio)}."
@@ -54,7 +58,44 @@ def one_sided_phrases(part: PartComparison, limit: int = 5) -> list[str]:
     return phrases
 
 
+def unchanged_words(part: PartComparison, exact: bool) -> str:
+    """How many layers are not among those that changed."""
+    left = sum(not row.significant for row in part.layers)
+    return f"{left:,} of {len(part.layers):,} layers: {'equal' if exact else 'not significant'}"
+
+
+def limit_words(comparison: Comparison, limit: float) -> str:
+    """Whether B is slower than A by more than a limit (0.05 for 5 %)."""
+    shown = f"{100 * limit:g} %"
+    if comparison.fails(limit):
+        how = EXACT if comparison.exact else "lower end of the 95 % interval"
+        return f"Slower by more than {shown} ({how})."
+    if comparison.slowdown.high is not None and comparison.slowdown.high <= limit:
+        return f"Within the limit of {shown}."
+    return f"Too noisy to tell whether it is slower by more than {shown}."
+
+
+def _exact_table(rows: Sequence[ComparedRow], title: str, names: list[str]) -> Table:
+    """Cycles of both sides with all their digits; nothing varies, so there are no intervals."""
+    return build(
+        [
+            (Column(title, right=False, path=True), [Cell(name, name, tone="name") for name in names]),
+            (Column("A cycles", hint=EXACT), [_cycles(row.a) for row in rows]),
+            (Column("B cycles", hint=EXACT), [_cycles(row.b) for row in rows]),
+            (Column("B/A", keep=4, hint="cycles of B over cycles of A"), [_ratio(row) for row in rows]),
+            (Column("B against A", right=False), [_judged(row) for row in rows]),
+        ],
+        "comparison",
+    )
+
+
+def _cycles(value: Value) -> Cell:
+    return Cell(f"{value.value or 0.0:,.0f}", value.value, quantities.provenance(value))
+
+
 def _table(rows: Sequence[ComparedRow], title: str, names: list[str]) -> Table:
+    if any(row.a.unit == CYCLE for row in rows):
+        return _exact_table(rows, title, names)
     unit, times = numbers([row.a for row in rows] + [row.b for row in rows])
     return build(
         [
@@ -104,4 +145,6 @@ def _listed(runs: Sequence[str]) -> str:
 
 
 def _amount(value: Value) -> str:
+    if value.unit == CYCLE:
+        return f"{value.value or 0.0:,.0f} cycles"
     return quantities.amount(value.value, value.unit)

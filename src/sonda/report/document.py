@@ -14,6 +14,7 @@ from typing import Any
 from sonda.analysis.comparison import ComparedRow, Comparison
 from sonda.analysis.summary import Cost, LayerRow, PartSummary, PhaseRow, Remedy, Simulated, Summary, Value, Verdict
 from sonda.report.listing import RunRow
+from sonda.report.modelled_document import modelled_document
 
 SCHEMA = 1
 """Version of these documents."""
@@ -33,6 +34,8 @@ def to_document(summary: Summary) -> Document:
         "verdicts": [_verdict(verdict) for verdict in summary.verdicts],
         "parts": [_part(part) for part in summary.parts],
         "ceilings": plain_data(summary.ceilings),
+        **_simulation(summary),
+        **modelled_document(summary.modelled),
         "warnings": list(summary.warnings),
         "notes": list(summary.notes),
     }
@@ -50,6 +53,7 @@ def comparison_document(comparison: Comparison) -> Document:
         "kind": "comparison",
         "a": list(comparison.a),
         "b": list(comparison.b),
+        "exact": comparison.exact,
         "slowdown": value_document(comparison.slowdown),
         "parts": [
             {
@@ -184,6 +188,11 @@ def _simulated(simulated: Simulated | None) -> Document:
     """What a simulated accelerator adds to the metrics of a step, a phase or a layer."""
     if simulated is None:
         return {}
+    traffic = simulated.traffic
+    moved = {} if traffic is None else {
+        "dram_read_bytes": traffic.reads, "dram_write_bytes": traffic.writes, "row_hit_share": traffic.row_hits,
+        "cold_misses": traffic.cold_misses, "capacity_misses": traffic.capacity_misses,
+    }  # fmt: skip
     return metrics(
         {
             "cycles": simulated.cycles,
@@ -191,9 +200,20 @@ def _simulated(simulated: Simulated | None) -> Document:
             "buffer_reads": simulated.reads,
             "buffer_writes": simulated.writes,
             "multiplications": simulated.multiplications,
+            "energy": simulated.energy,
             **{f"{part}_cycles": value for part, value in simulated.stack.items()},
+            **moved,
         }
     )
+
+
+def _simulation(summary: Summary) -> Document:
+    """How a simulated run was made and where its energy comes from; energies and areas with the table's bounds."""
+    target = summary.target
+    if target.get("device") != "sim":
+        return {}
+    kept = ("options", "description", "energy", "area", "what_if", "host")
+    return {"simulation": {name: plain_data(target[name]) for name in kept if name in target}}
 
 
 def _cost_values(cost: Cost) -> dict[str, Value]:
@@ -209,12 +229,13 @@ def _cost_values(cost: Cost) -> dict[str, Value]:
 
 
 def _compared(row: ComparedRow) -> Document:
+    what = "cycles" if row.a.unit == "cycle" else "time"
     return {
         "name": row.name,
         "path": row.path,
         "significant": bool(row.significant),
         "text": row.text,
-        "metrics": metrics({"time_a": row.a, "time_b": row.b, "ratio": row.ratio}),
+        "metrics": metrics({f"{what}_a": row.a, f"{what}_b": row.b, "ratio": row.ratio}),
     }
 
 

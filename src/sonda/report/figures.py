@@ -27,6 +27,12 @@ PHASE_COLORS = {
 }  # fmt: skip
 SPARE_COLORS = ("#6b9e4f", "#9b7e5a", "#4f8f8f", "#a0557a")
 
+STACK_COLORS = {
+    "distribution": "#8a5fb0", "compute": "#3f7fbf", "reduction": "#5aa39a", "writeback": "#6b9e4f",
+    "configuration": "#a3a9b0", "memory": "#c98a2b",
+}  # fmt: skip
+
+MOST_STACKS = 40
 MOST_BARS = 200
 MOST_STEPS = 4000
 MOST_POINTS = 2000
@@ -157,6 +163,35 @@ def phase_bars(summaries: Sequence[Summary], names: Sequence[str]) -> Figure | N
                   "automargin": True},
         "legend": {"orientation": "h", "y": 1.02, "yanchor": "bottom", "traceorder": "normal"},
         "height": 130 + 46 * len(names),
+    }  # fmt: skip
+    return {"data": data, "layout": layout}
+
+
+def cycle_stacks(rows: Sequence[LayerRow]) -> Figure | None:
+    """What the own cycles of these layers are spent on, one stacked bar each, in their order; None without any."""
+    found = [(row, row.own_simulated) for row in rows[:MOST_STACKS] if row.own_simulated is not None]
+    if not found:
+        return None
+    scale = quantities.common_scale((one.cycles.value for _, one in found), "cycle")
+    places = list(range(len(found)))
+    data = []
+    for index, part in enumerate(found[0][1].stack):
+        values = [one.stack[part] for _, one in found]
+        data.append({
+            "type": "bar", "orientation": "h", "name": part, "y": places,
+            "x": [(value.value or 0.0) / scale.factor for value in values],
+            "marker": {"color": STACK_COLORS.get(part, SPARE_COLORS[index % len(SPARE_COLORS)])},
+            "hovertext": [f"{markup(layer_name(row))}: {(value.value or 0.0):,.0f} cycles in {part}, simulated"
+                          for (row, _), value in zip(found, values, strict=True)],
+            "hoverinfo": "text",
+        })  # fmt: skip
+    layout = {
+        "barmode": "stack",
+        "xaxis": {"title": {"text": f"cycles per step, {scale.unit}s"}, "rangemode": "tozero"},
+        "yaxis": {"tickvals": places, "ticktext": [markup(layer_name(row)) for row, _ in found],
+                  "autorange": "reversed", "automargin": True},
+        "legend": {"orientation": "h", "y": 1.02, "yanchor": "bottom", "traceorder": "normal"},
+        "height": 130 + 24 * len(found),
     }  # fmt: skip
     return {"data": data, "layout": layout}
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from sonda.analysis.summary import Summary
 from sonda.report.labels import markup
 from sonda.report.markup import table_html
-from sonda.report.simulated_tables import choose_simulated, simulated_layer_table, stack_table
+from sonda.report.simulated_tables import choose_simulated, simulated_layer_table, stack_tables
 from sonda.report.summary_tables import choose_layers, layer_table, phase_table
 from sonda.report.terminal import remedy_words
 
@@ -38,7 +38,8 @@ def html_fragment(summary: Summary, layers: int = LAYERS) -> str:
             pieces.append(f"<div><b>{markup(part.name)}</b></div>")
         if part.simulated is not None:
             chosen = choose_simulated(part, layers).shown
-            pieces += [table_html(stack_table(part)), table_html(simulated_layer_table(chosen, "layer"))]
+            tables = [*stack_tables(part), simulated_layer_table(chosen, "layer")]
+            pieces += [table_html(table) for table in tables]
             continue
         pieces.append(table_html(phase_table(part)))
         choice = choose_layers(part, layers)

@@ -10,8 +10,12 @@ from importlib import resources
 from pathlib import Path
 
 from sonda.analysis.comparison import Comparison
+from sonda.analysis.exploration import explored, is_exploration
+from sonda.analysis.interference import interference, is_corun
 from sonda.analysis.summary import Summary
 from sonda.record.run import Run
+from sonda.report.corun import corun_section
+from sonda.report.exploration import exploration_section
 from sonda.report.labels import markup, script_data
 from sonda.report.output import whole_file
 from sonda.report.sections import Section, comparison_section, run_section, side_by_side_section
@@ -52,9 +56,15 @@ def page_text(
         sections.append(comparison_section(comparison))
     if len(summaries) > 1:
         sections.append(side_by_side_section(summaries, names))
-    infos = [run.info for run in runs] if runs else [None] * len(summaries)
-    for index, (summary, name, info) in enumerate(zip(summaries, names, infos, strict=True)):
-        sections.append(run_section(summary, name, index, info, alone=len(sections) == 0 and len(summaries) == 1))
+    kept: Sequence[Run | None] = runs or [None] * len(summaries)
+    for index, (summary, name, run) in enumerate(zip(summaries, names, kept, strict=True)):
+        alone = len(sections) == 0 and len(summaries) == 1
+        if run is not None and is_exploration(run):
+            sections.append(exploration_section(explored(run, summary.title), run.points, index, alone))
+        elif run is not None and is_corun(run):
+            sections.append(corun_section(interference(run, summary.title), index, alone))
+        else:
+            sections.append(run_section(summary, name, index, run.info if run is not None else None, alone=alone))
     figures = [figure for section in sections for figure in section.figures]
     title = summaries[0].title if summaries else "Sonda"
     links = "".join(f'<a href="#{section.place}">{markup(section.name)}</a>' for section in sections)

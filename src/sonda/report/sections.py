@@ -20,10 +20,14 @@ from sonda.report.figures import Figure
 from sonda.report.labels import markup, plain
 from sonda.report.listing import checks_table
 from sonda.report.markup import table_html
-from sonda.report.simulated_tables import choose_simulated, simulated_layer_table, stack_table
+from sonda.report.modelled_tables import titled_tables
+from sonda.report.simulated_tables import choose_simulated, energy_cell, simulated_layer_table, stack_tables
 from sonda.report.summary_tables import counter_phrases, layer_name, layer_table, phase_table, side_by_side_table
 from sonda.report.table import Cell, Table
 from sonda.report.tree import LIMIT, MAIN, Node, fold
+
+COUNTED = ("mapping", "energy", "area", "what_if")
+"""What a simulated target says of every operation: in tables and notes, and in `sonda show --json`."""
 
 
 @dataclass(frozen=True)
@@ -48,6 +52,10 @@ def run_section(summary: Summary, name: str, index: int, info: RunInfo | None, a
     ]
     for number, part in enumerate(summary.parts):
         pieces.append(_part(part, summary, f"{place}p{number}", drawn, named=len(summary.parts) > 1))
+    if summary.modelled is not None:
+        tables = titled_tables(summary.modelled)
+        pieces += [_panel(title, table_html(table, "sortable")) for title, table in tables]
+        pieces.append("".join(f'<p class="soft small">{markup(one)}</p>' for one in summary.modelled.sentences))
     pieces.append(_provenance(summary, info))
     label = name if name == summary.run else f"{name} ({summary.run})"
     return Section(label, place, "\n".join(pieces), tuple(drawn))
@@ -116,6 +124,12 @@ def _facts(part: PartSummary) -> str:
     facts = [("step", part.step, spread), ("samples/s", part.samples_per_second, "")]
     facts.append(("tokens/s", part.tokens_per_second, ""))
     boxes = [_fact(name, value, note) for name, value, note in facts if quantities.known(value)]
+    if part.simulated is not None:
+        whole = part.simulated
+        boxes.insert(0, f"<div><dt>cycles</dt><dd>{whole.cycles.value or 0.0:,.0f}</dd></div>")
+        energy = energy_cell(whole.energy)
+        boxes.append(f'<div title="{markup(energy.hint)}"><dt>energy</dt><dd>{markup(energy.text)}</dd></div>')
+        return f'<dl class="facts">{"".join(boxes)}</dl>'
     steps = f"{part.steps:,}" + (f" <small>after {part.warmup:,} warm-up</small>" if part.warmup else "")
     boxes.append(f"<div><dt>timed steps</dt><dd>{steps}</dd></div>")
     return f'<dl class="facts">{"".join(boxes)}</dl>'
@@ -132,7 +146,7 @@ def _part(part: PartSummary, summary: Summary, place: str, drawn: list[Figure], 
     from sonda.analysis.roofline import lines
 
     if part.simulated is not None:
-        return _simulated_part(part, named)
+        return _simulated_part(part, place, drawn, named)
     views = fold(part.layers)
     heading = f"<h2>{markup(part.name)}</h2>" if named else ""
     steps = figures.phases_over_steps(part)
@@ -169,7 +183,7 @@ def _part(part: PartSummary, summary: Summary, place: str, drawn: list[Figure], 
     return "\n".join(piece for piece in pieces if piece)
 
 
-def _simulated_part(part: PartSummary, named: bool) -> str:
+def _simulated_part(part: PartSummary, place: str, drawn: list[Figure], named: bool) -> str:
     """Cycles in place of times: there is one step, and nothing about it varies."""
     choice = choose_simulated(part, LIMIT)
     listed = table_html(simulated_layer_table(choice.shown, "layer"), "sortable")
@@ -177,7 +191,12 @@ def _simulated_part(part: PartSummary, named: bool) -> str:
     more = f'<p class="soft small">{left:,} more layers are in sonda show --json</p>' if left else ""
     pieces = [
         f"<h2>{markup(part.name)}</h2>" if named else "",
-        _panel("Cycles of a step", table_html(stack_table(part), "sortable")),
+        _panel("Cycles of a step", "".join(table_html(table, "sortable") for table in stack_tables(part))),
+        _panel(
+            "What the cycles of layers are spent on",
+            _place(figures.cycle_stacks(choice.shown), f"{place}stack", drawn, "no layer ran on an engine"),
+            f"The {figures.MOST_STACKS} layers with the most cycles of their own, most first.",
+        ),
         _panel("Layers", listed.replace('class="scroll"', 'class="scroll tall"', 1) + more) if choice.shown else "",
     ]
     return "\n".join(piece for piece in pieces if piece)
@@ -236,7 +255,7 @@ def _provenance(summary: Summary, info: RunInfo | None) -> str:
             facts.append((f"ceiling: {name.replace('_', ' ')}", shown))
     if info is not None:
         facts += [(f"version: {name}", version) for name, version in info.versions.items()]
-        facts += [(f"target: {name}", str(value)) for name, value in info.target.items()]
+        facts += [(f"target: {name}", str(value)) for name, value in info.target.items() if name not in COUNTED]
         facts += [(f"workload: {name}", str(value)) for name, value in info.workload.items()]
         facts += [
             (f"observing: {name.replace('_', ' ')}", f"{value:.4g}, measured") for name, value in info.overhead.items()

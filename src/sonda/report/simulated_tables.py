@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from sonda.analysis.summary import LayerRow, PartSummary, Simulated, Summary, Value
+from sonda.analysis.summary import LayerRow, PartSummary, Simulated, Summary, Traffic, Value
 from sonda.report import quantities
 from sonda.report.labels import plain
 from sonda.report.summary_tables import layer_hint, layer_name, tone_of
@@ -18,27 +18,36 @@ _HINTS = {
     "writes": "elements written to the global buffer",
     "bound": "what most of the cycles are spent on",
     "mapping": "what is on the multipliers at one time",
+    "energy": "in brackets the bounds that the entries of the energy table allow",
+    "dram_read": "bytes read from the memory behind the global buffer",
+    "dram_written": "bytes written to the memory behind the global buffer",
+    "row_hits": "accesses of the memory that find its row open",
+    "cold": "rows of embedding tables that come into the global buffer for the first time",
+    "capacity": "rows of embedding tables that had to leave the global buffer and come again",
 }
 
 
-def stack_table(part: PartSummary) -> Table:
-    """Phases of a step, and what their cycles were spent on."""
+def stack_tables(part: PartSummary) -> tuple[Table, ...]:
+    """Phases of a step, and what their cycles were spent on; then, where the buffer is finite, what they moved."""
     rows = [(row.name, row.simulated, row.cost.time) for row in part.phases if row.simulated is not None]
-    found = [simulated for _, simulated, _ in rows if simulated is not None]
-    stack = list(found[0].stack) if found else []
-    columns = [
-        (Column("phase", right=False), [Cell(plain(name), name, tone="name") for name, _, _ in rows]),
-        (Column("cycles"), _whole([one.cycles for one in found])),
-    ]
+    found = [simulated for _, simulated, _ in rows]
+    names = (Column("phase", right=False), [Cell(plain(name), name, tone="name") for name, _, _ in rows])
+    columns = [names, (Column("cycles"), _whole([one.cycles for one in found]))]
     if len(rows) > 1:
         columns.append((Column("%", hint=_HINTS["share"]), shares([one.share for one in found], "the step's cycles")))
-    for place, name in enumerate(stack):
+    stack = list(found[0].stack) if found else []
+    # The smallest parts are those that a narrow screen can spare.
+    by_size = sorted(stack, key=lambda name: sum(one.stack[name].value or 0.0 for one in found))
+    for name in stack:
         cells = [_part_of(one.stack[name], one.cycles) for one in found]
-        # The parts come in the order of an operation; the last are those that a narrow screen can spare.
-        columns.append((Column(name, keep=max(1, 5 - place), hint="part of the cycles"), cells))
-    columns += _accesses(found)
-    columns += _times([time for _, _, time in rows])
-    return build(columns, "cycle stack")
+        columns.append((Column(name, keep=1 + by_size.index(name), hint="part of the cycles"), cells))
+    columns.append(_utilisation(found))
+    times = _times([time for _, _, time in rows])
+    traffic = _traffic(found)
+    moved = [*_accesses(found), *traffic, *_energies([one.energy for one in found])]
+    if traffic:
+        return build([*columns, *times], "cycle stack"), build([names, *moved], "accesses")
+    return (build([*columns, *moved, *times], "cycle stack"),)
 
 
 @dataclass(frozen=True)
@@ -66,12 +75,15 @@ def simulated_layer_table(rows: Sequence[LayerRow], title: str) -> Table:
     return build(
         [
             (Column(title, right=False, path=True), names),
-            (Column("type", right=False, keep=2), words([plain(row.name) for row in rows])),
-            (Column("mapping", right=False, keep=1, hint=_HINTS["mapping"]), [_mapping(one) for one in found]),
+            (Column("type", right=False, keep=1), words([plain(row.name) for row in rows])),
+            (Column("mapping", right=False, keep=4, hint=_HINTS["mapping"]), [_mapping(one) for one in found]),
             (Column("cycles"), _whole([one.cycles for one in found])),
             (Column("%", keep=6, hint=_HINTS["share"]), shares([one.share for one in found], "the step's cycles")),
+            _utilisation(found),
             *_accesses(found),
             (Column("bound", right=False, keep=7, hint=_HINTS["bound"]), words([one.bound for one in found], tone_of)),
+            *_traffic(found),
+            *_energies([one.energy for one in found]),
             *_times([row.own for row in rows]),
         ],
         "layers",
@@ -120,12 +132,57 @@ def _cycles(simulated: Simulated | None) -> float:
     return (simulated.cycles.value or 0.0) if simulated else 0.0
 
 
+def _utilisation(found: Sequence[Simulated]) -> tuple[Column, list[Cell]]:
+    return Column("utilisation", keep=5, hint=_HINTS["utilisation"]), percents([one.utilisation for one in found])
+
+
 def _accesses(found: Sequence[Simulated]) -> list[tuple[Column, list[Cell]]]:
     return [
-        (Column("utilisation", keep=5, hint=_HINTS["utilisation"]), percents([one.utilisation for one in found])),
         (Column("reads", keep=3, hint=_HINTS["reads"]), _whole([one.reads for one in found])),
-        (Column("writes", keep=3, hint=_HINTS["writes"]), _whole([one.writes for one in found])),
+        (Column("writes", keep=2, hint=_HINTS["writes"]), _whole([one.writes for one in found])),
     ]
+
+
+def _traffic(found: Sequence[Simulated]) -> list[tuple[Column, list[Cell]]]:
+    """To and from the memory, where the buffer is finite."""
+    traffic = [one.traffic for one in found if one.traffic is not None]
+    if not traffic or len(traffic) < len(found):
+        return []
+    _, moved = numbers([one.reads for one in traffic] + [one.writes for one in traffic], suffix=True)
+    return [
+        (Column("DRAM read", keep=5, hint=_HINTS["dram_read"]), moved[: len(traffic)]),
+        (Column("DRAM written", keep=3, hint=_HINTS["dram_written"]), moved[len(traffic) :]),
+        (Column("row hits", keep=2, hint=_HINTS["row_hits"]), percents([one.row_hits for one in traffic])),
+        *_misses(traffic),
+    ]
+
+
+def _misses(traffic: Sequence[Traffic]) -> list[tuple[Column, list[Cell]]]:
+    """Rows of embedding tables, where there are any."""
+    if not any(one.cold_misses.value for one in traffic):
+        return []
+    return [
+        (Column("cold misses", keep=2, hint=_HINTS["cold"]), _whole([one.cold_misses for one in traffic])),
+        (Column("capacity misses", keep=1, hint=_HINTS["capacity"]), _whole([one.capacity_misses for one in traffic])),
+    ]
+
+
+def _energies(values: Sequence[Value]) -> list[tuple[Column, list[Cell]]]:
+    """A column of energies with the bounds of their table; where no row has one, a note tells why."""
+    known = [value for value in values if quantities.known(value)]
+    if not known:
+        return []
+    return [(Column("energy", keep=5, hint=_HINTS["energy"]), [energy_cell(value) for value in values])]
+
+
+def energy_cell(value: Value) -> Cell:
+    """`1.20 µJ (0.60–2.40)`; every energy has the unit that suits it, for layers differ by far."""
+    if value.value is None or value.low is None or value.high is None:
+        return Cell(quantities.MISSING, None, quantities.provenance(value), value.reason, "quiet")
+    scale = quantities.own_scale(value.value, "J")
+    shown, low, high = (quantities.number(one / scale.factor) for one in (value.value, value.low, value.high))
+    hint = f"{shown} {scale.unit}, simulated; the entries of the energy table allow {low} to {high} {scale.unit}"
+    return Cell(f"{shown} {scale.unit} ({low}–{high})", value.value, hint)
 
 
 def _times(values: Sequence[Value]) -> list[tuple[Column, list[Cell]]]:
@@ -133,7 +190,7 @@ def _times(values: Sequence[Value]) -> list[tuple[Column, list[Cell]]]:
     if not any(quantities.known(value) for value in values):
         return []
     unit, cells = numbers(values)
-    return [(Column(unit, keep=5, hint="cycles at the described clock"), cells)]
+    return [(Column(unit, keep=3, hint="cycles at the described clock"), cells)]
 
 
 def _whole(values: Sequence[Value]) -> list[Cell]:

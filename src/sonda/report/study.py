@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from sonda.report import quantities
 from sonda.report.labels import plain
-from sonda.report.screen import Screen
+from sonda.report.screen import GAP, Screen
 from sonda.report.table import LAST, Cell, Column, Table, build, words
 
 Document = Mapping[str, Any]
@@ -34,7 +34,9 @@ def render_plan(plan: Document, width: int | None = None, *, color: bool | None 
     """What a study would measure, in order."""
     screen = Screen(width, color)
     runs = plan["runs"]
-    screen.line(f"{plain(plan['study'])}{_at_scale(plan)}: {len(runs):,} runs, each a process of its own", "bold")
+    simulated = all(str(run.get("on", "")).startswith("sim:") for run in runs)
+    how = "simulated" if simulated else "each a process of its own"
+    screen.line(f"{plain(plan['study'])}{_at_scale(plan)}: {len(runs):,} runs, {how}", "bold")
     keys = list(dict.fromkeys(key for run in runs for key in run if key != "identity"))
     columns = [(Column(key, right=False), words([str(run.get(key, "")) for run in runs])) for key in keys]
     screen.table(build(columns), reasons=False)
@@ -42,19 +44,34 @@ def render_plan(plan: Document, width: int | None = None, *, color: bool | None 
 
 
 def render_study(study: Document, width: int | None = None, *, color: bool | None = None) -> str:
-    """A study's table: our figures with their intervals, the published ones beside them, deviations below."""
+    """A study's table: our figures with their intervals, the published ones beside them, variants, deviations below.
+
+    Where there are variants, the first is shown whole and all of them by the figures that the study compares.
+    """
     screen = Screen(width, color)
     screen.line(f"{plain(study['study'])}{_at_scale(study)}", "bold")
     if study["question"]:
         screen.line(plain(study["question"]), "", 2, 2)
-    screen.line()
-    screen.table(_ours(study))
+    variants = _variants(study)
+    whole = _of_variant(study, variants[0]) if variants else study
+    for number, (title, columns) in enumerate(_families(whole)):
+        screen.line()
+        words_of = [plain(word) for word in (variants[0] if variants and not number else "", title) if word]
+        if words_of:
+            screen.line(": ".join(words_of), "bold", 2)
+        screen.table(_ours(whole, columns, title))
     for column in study["columns"]:
         beside = _beside(study, column)
         if beside is not None:
             screen.line()
             screen.line(f"{_name(column)}, ours beside what was published", "bold", 2)
             screen.table(beside, reasons=False)
+    for column in study["columns"]:
+        if column["figure"] in study.get("compare", ()):
+            for number, table in enumerate(_side_by_side(study, column, variants, screen.width)):
+                screen.line()
+                screen.line("(continued)" if number else f"{_name(column)}, variants side by side", "bold", 2)
+                screen.table(table, reasons=False)
     failures = [failure for row in study["rows"] for failure in row["failures"]]
     for title, lines in (("Failed", failures), ("Deviations", study["deviations"]), ("Notes", study["notes"])):
         if lines:
@@ -70,43 +87,128 @@ def _at_scale(document: Document) -> str:
 
 
 Columns = list[tuple[Column, Sequence[Cell]]]
+Rows = Sequence[Document]
+VARIANT = "variant"
+RELATIVE = "geometric mean"
+"""Names the row of ratios to the first variant."""
+NUMBER = 11
+"""Cells of a large number."""
 
 
-def _axes(study: Document) -> Columns:
+def _variants(study: Document) -> list[str]:
+    """Names of the variants in their order; none where the study has none."""
+    return list(dict.fromkeys(str(row["configuration"][VARIANT]) for row in study["rows"] if VARIANT in study["axes"]))
+
+
+def _of_variant(study: Document, variant: str) -> Document:
+    """The same study with one variant only, which its title names."""
+    rows = [row for row in study["rows"] if row["configuration"][VARIANT] == variant]
+    return {**study, "rows": rows, "axes": [axis for axis in study["axes"] if axis != VARIANT]}
+
+
+def _families(study: Document) -> list[tuple[str, list[Document]]]:
+    """Columns by table: the same figure of several modules has a table of its own, all other figures share one."""
+    stems: dict[str, list[Document]] = {}
+    for column in study["columns"]:
+        stems.setdefault(str(column["figure"]).partition("@")[0], []).append(column)
+    families: dict[str, list[Document]] = {}
+    for columns in stems.values():
+        title = _name({**columns[0], "of": ""}) if len(columns) > 1 else ""
+        families.setdefault(title, []).extend(columns)
+    return list(families.items())
+
+
+def _axes(axes: Sequence[str], rows: Rows) -> Columns:
     return [
-        (Column(axis, right=False), words([str(row["configuration"].get(axis, "")) for row in study["rows"]]))
-        for axis in study["axes"]
+        (Column(axis, right=False), words([str(row["configuration"].get(axis, "")) for row in rows])) for axis in axes
     ]
 
 
-def _ours(study: Document) -> Table:
-    """Every figure that was measured."""
-    columns = _axes(study)
-    for index, column in enumerate(study["columns"]):
+def _ours(study: Document, of: Sequence[Document], title: str) -> Table:
+    """Every figure that was measured; in a table of modules they are named by module."""
+    columns = _axes(study["axes"], study["rows"])
+    for index, column in enumerate(of):
         figures = [row["figures"][column["figure"]] for row in study["rows"]]
         if any(figure["value"] is not None for figure in figures):
-            columns.append((Column(_name(column), keep=max(1, LAST - index)), [_cell(one) for one in figures]))
+            name = (str(column["of"]) or "whole") if title else _name(column)
+            columns.append((Column(name, keep=max(1, LAST - index)), [_cell(one) for one in figures]))
     return build(columns)
 
 
 def _beside(study: Document, column: Document) -> Table | None:
     """One figure of ours with the published ones, a column for each machine; None where nothing was published."""
-    figures = [row["figures"][column["figure"]] for row in study["rows"]]
-    machines = dict.fromkeys(one["hardware"] for figure in figures for one in figure.get("published", ()))
-    if not machines:
+    rows = [row for row in study["rows"] if row["figures"][column["figure"]].get("published")]
+    if not rows:
         return None
-    columns = [*_axes(study), (Column("ours"), [_cell(one) for one in figures])]
+    figures = [row["figures"][column["figure"]] for row in rows]
+    machines = dict.fromkeys(one["hardware"] for figure in figures for one in figure.get("published", ()))
+    alike = len({row["configuration"].get(VARIANT) for row in rows}) == 1
+    axes = [axis for axis in study["axes"] if axis != VARIANT or not alike]
+    columns = [*_axes(axes, rows), (Column("ours"), [_cell(one) for one in figures])]
     columns += [(Column(machine or "published"), [_printed(one, machine) for one in figures]) for machine in machines]
     return build(columns)
 
 
+def _side_by_side(study: Document, column: Document, variants: Sequence[str], width: int) -> Iterator[Table]:
+    """One figure, a column for each variant that has it; the last row says how they compare with the first variant.
+
+    Where not all fit beside each other, there are several tables, each with the first variant.
+    """
+    axes = [axis for axis in study["axes"] if axis != VARIANT]
+    found: dict[str, dict[str, Document]] = {}
+    rows: dict[str, Document] = {}
+    for row in study["rows"]:
+        place = repr([row["configuration"].get(axis) for axis in axes])
+        rows.setdefault(place, row)
+        found.setdefault(place, {})[row["configuration"][VARIANT]] = row["figures"][column["figure"]]
+    having = [one for one in variants if any(_has(found[place], one) for place in rows)]
+    ratios = {one["variant"]: one["ratio"] for one in study["compared"] if one["figure"] == column["figure"]}
+    columns = _axes(axes, list(rows.values()))
+    if ratios:
+        ratios[variants[0]] = 1.0
+        columns = [
+            (head, [*cells, Cell("" if at else RELATIVE, tone="quiet")]) for at, (head, cells) in enumerate(columns)
+        ]
+    for shown in _fitting(having, width - sum(max(len(cell.text) for cell in cells) for _, cells in columns)):
+        beside = []
+        for variant in shown:
+            cells = [_bare(found[place].get(variant)) for place in rows]
+            if ratios:
+                said = f"{quantities.number(ratios[variant])}×" if variant in ratios else quantities.MISSING
+                cells.append(Cell(said, tone="quiet"))
+            beside.append((Column(variant), cells))
+        yield build([*columns, *beside])
+
+
+def _has(figures: Mapping[str, Document], variant: str) -> bool:
+    return variant in figures and figures[variant]["value"] is not None
+
+
+def _fitting(variants: Sequence[str], room: int) -> list[list[str]]:
+    """The variants by table, the first in every one of them."""
+    tables: list[list[str]] = []
+    left = 0
+    for variant in variants[1:] or variants:
+        need = max(len(variant), NUMBER) + GAP
+        if not tables or need > left:
+            tables.append([variants[0]] if len(variants) > 1 else [])
+            left = room - GAP - max(len(variants[0]), NUMBER) - GAP
+        tables[-1].append(variant)
+        left -= need
+    return tables
+
+
 def _name(column: Document) -> str:
-    """`step ms`, `MFLOP/s`, `accuracy`."""
-    key, unit = str(column["figure"]), str(column["unit"])
-    if not unit:
-        return key
+    """`step ms`, `MFLOP/s`, `accuracy`, `embeddings share %`."""
+    key, unit, of = str(column["figure"]).partition("@")[0], str(column["unit"]), str(column.get("of", ""))
     stem, _, word = key.rpartition("_")
-    return f"{stem.replace('_', ' ')} {unit}" if stem and not word.startswith("second") else unit
+    name = key if not unit else f"{stem.replace('_', ' ')} {unit}" if stem and not word.startswith("second") else unit
+    return f"{of} {name}".lstrip()
+
+
+def _bare(figure: Document | None) -> Cell:
+    """A figure without its interval."""
+    return Cell(quantities.MISSING) if figure is None else _cell({**figure, "low": None, "high": None})
 
 
 def _cell(figure: Document) -> Cell:
@@ -114,12 +216,22 @@ def _cell(figure: Document) -> Cell:
     if value is None:
         return Cell(quantities.MISSING, missing=str(figure["reason"]))
     low, high = figure["low"], figure["high"]
-    spread = f" ±{50 * (high - low) / value:.0f} %" if low is not None and high is not None and value else ""
+    if low is None or high is None or not value:
+        spread = ""
+    elif figure["source"] == "simulated":
+        # Bounds of a table of energies, which are factors: they do not lie evenly around the value.
+        spread = f" ({quantities.number(low)}–{quantities.number(high)})"
+    else:
+        spread = f" ±{50 * (high - low) / value:.0f} %"
     return Cell(quantities.number(value) + spread, value)
 
 
 def _printed(figure: Document, hardware: str) -> Cell:
+    """A published figure with the digits that were printed."""
     for one in figure.get("published", ()):
         if one["hardware"] == hardware:
-            return Cell(quantities.number(one["value"]["value"]), one["value"]["value"], tone="quiet")
+            value, low, high = (one["value"].get(key) for key in ("value", "low", "high"))
+            if value is not None:
+                return Cell(f"{value:,.10g}", value, tone="quiet")
+            return Cell(f"{low:,.10g}–{high:,.10g}" if low else f"up to {high:,.10g}", high, tone="quiet")
     return Cell(quantities.MISSING)

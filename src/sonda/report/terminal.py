@@ -10,19 +10,22 @@ from sonda.report import quantities
 from sonda.report.comparison_tables import (
     changed_layers,
     layers_table,
+    limit_words,
     one_sided_phrases,
     sides_words,
     step_and_phases_table,
+    unchanged_words,
     verdict_words,
 )
 from sonda.report.labels import plain
 from sonda.report.listing import RunRow, checks_table, runs_table
+from sonda.report.modelled_tables import show_modelled
 from sonda.report.screen import Screen, fitted
 from sonda.report.simulated_tables import (
     choose_simulated,
     layers_side_by_side,
     simulated_layer_table,
-    stack_table,
+    stack_tables,
 )
 from sonda.report.summary_tables import (
     choose_layers,
@@ -57,11 +60,16 @@ def render_summary(
         screen.line()
         if len(summary.parts) > 1:
             screen.line(_part_words(part), "bold", 2)
-        screen.table(stack_table(part) if part.simulated else phase_table(part))
+        for number, table in enumerate(stack_tables(part) if part.simulated else (phase_table(part),)):
+            if number:
+                screen.line()
+            screen.table(table)
         # Layers of validation are the same modules again; the first part is the one that the verdict speaks of.
         if index == 0 and layers > 0 and part.layers:
             screen.line()
             _layers(screen, part, layers)
+    if summary.modelled is not None:
+        show_modelled(screen, summary.modelled, layers)
     _below(screen, summary)
     if saved:
         name = plain(short or summary.run)
@@ -114,16 +122,8 @@ def render_comparison(
     screen.line()
     screen.line(verdict_words(comparison), "bold", 2, 2)
     if fail_above is not None:
-        failed = comparison.fails(fail_above)
-        limit = f"{100 * fail_above:g} %"
-        said = (
-            f"Slower by more than {limit} (lower end of the 95 % interval)"
-            if failed
-            else f"Within the limit of {limit}"
-            if comparison.slowdown.high is not None and comparison.slowdown.high <= fail_above
-            else f"Too noisy to tell whether it is slower by more than {limit}"
-        )
-        screen.line(f"{said}.", "red" if failed else "", 2, 2)
+        style = "red" if comparison.fails(fail_above) else ""
+        screen.line(limit_words(comparison, fail_above), style, 2, 2)
     for part in comparison.parts:
         screen.line()
         if len(comparison.parts) > 1:
@@ -135,7 +135,7 @@ def render_comparison(
             screen.line()
             screen.table(layers_table(changed, f"layer ({len(changed)} of {total} changed)"))
         if part.layers:
-            screen.line(f"{len(part.layers) - total:,} of {len(part.layers):,} layers: not significant", "dim", 2, 2)
+            screen.line(unchanged_words(part, comparison.exact), "dim", 2, 2)
         for phrase in one_sided_phrases(part):
             screen.line(phrase, "dim", 2, 2)
     if comparison.notes or comparison.warnings:

@@ -41,12 +41,22 @@ def render_verification(report: Mapping[str, Any], width: int | None = None, *, 
         text = f"{one['mode']} {one['run']}: {one['what']} is {one['found']}, the reference has {one['expected']}"
         screen.line(plain(text), "red", 2, 2)
     _more(screen, len(report["differences"]), "differences")
+    for why in dict.fromkeys(one["why"] for one in report["known"]):
+        alike = [one for one in report["known"] if one["why"] == why]
+        runs = len({(one["mode"], one["run"]) for one in alike})
+        first = f"{alike[0]['mode']} {alike[0]['run']}: {alike[0]['what']} is {alike[0]['found']:,}"
+        text = f"known: {len(alike)} number{_s(len(alike))} of {runs} run{_s(runs)} ({why}), as {first}, "
+        screen.line(plain(f"{text}the reference has {alike[0]['expected']:,}"), "dim", 2, 2)
     if report["failures"]:
         screen.line()
         screen.line("Where the reference itself failed", "bold", 2)
         for one in report["failures"]:
             screen.line(plain(f"{one['mode']} {one['run']} ({one['status']}): {one['says']}"), "", 4, 2)
     return screen.text()
+
+
+def _s(count: int) -> str:
+    return "" if count == 1 else "s"
 
 
 def _more(screen: Screen, count: int, what: str) -> None:

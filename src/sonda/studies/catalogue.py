@@ -11,8 +11,8 @@ from sonda.record.store import Store
 from sonda.studies.engine import Progress, StudyResult, load_study_result, run_study
 from sonda.studies.file import load_study, published_studies
 from sonda.studies.measure import measuring
-from sonda.studies.plan import plan
-from sonda.studies.study import Study
+from sonda.studies.plan import Point, plan, size
+from sonda.studies.study import VARIANT, Configuration, Study
 from sonda.studies.table import study_table
 from sonda.targets.keeping import Say
 
@@ -25,7 +25,7 @@ def list_studies() -> list[dict[str, Any]]:
             "name": study.name,
             "question": study.question,
             "scales": sorted(study.scales),
-            "runs": len(plan(study)),
+            "runs": size(study),
             "source": study.source,
         }
         for study in studies
@@ -61,7 +61,7 @@ def carry_out(reference: str, scale: str, repeat: int | None, again: bool, store
     def progress(state: Progress) -> None:
         left = "" if state.seconds_left is None else f", {_duration(state.seconds_left)} left"
         failed = f", {state.failed} failed" if state.failed else ""
-        axes = {key: state.current.configuration[key] for key in study.axes} if state.current else {}
+        axes = _place(study, state.current) if state.current else {}
         now = " ".join(f"{key}={value}" for key, value in axes.items())
         say(f"{study.name}: {state.done} of {state.total}{failed}{left} · {now}")
 
@@ -81,12 +81,18 @@ def _document(result: StudyResult) -> dict[str, Any]:
         "scale": table.scale,
         "axes": list(table.axes),
         "fixed": dict(table.fixed),
-        "columns": [{"figure": column.key, "unit": column.unit} for column in table.columns],
+        "columns": [{"figure": column.key, "unit": column.unit, "of": column.path} for column in table.columns],
+        "compare": list(table.compare),
+        "compared": [dataclasses.asdict(one) for one in table.compared],
         "rows": table.to_rows(),
         "deviations": list(table.deviations),
         "notes": list(table.notes),
         "measured": result.measured,
     }
+
+
+def _place(study: Study, point: Point) -> Configuration:
+    return {key: value for key, value in point.configuration.items() if key == VARIANT or key in study.axes}
 
 
 def _duration(seconds: float) -> str:

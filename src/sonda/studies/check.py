@@ -9,15 +9,15 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from sonda.studies.check_published import AxisNames, check_published
 from sonda.studies.figure import parse_figure
 from sonda.studies.lines import Path
 from sonda.studies.mistake import Mistake, nearest
-from sonda.studies.plan import configurations
-from sonda.studies.study import PROTOCOLS, Configuration, Published, Scalar, Study, matches, same
-from sonda.studies.walk import Walk, dotted, kind, shown
+from sonda.studies.plan import configurations, options
+from sonda.studies.study import PROTOCOLS, VARIANT, Configuration, Scalar, Study
+from sonda.studies.walk import Walk, kind
 
-STUDY_KEYS = ("name", "question", "repeat", "protocol", "seed", "source", "deviations", "metrics")
-PUBLISHED_KEYS = ("where", "hardware", "source", "note")
+STUDY_KEYS = ("name", "question", "repeat", "protocol", "seed", "source", "deviations", "metrics", "compare")
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 MOST_REPETITIONS = 10_000
 MOST_POINTS = 100_000
@@ -40,25 +40,29 @@ def check(
 ) -> tuple[Study, tuple[Mistake, ...]]:
     """The study that a parsed file describes, and its mistakes; with any mistake the study is not fit to run."""
     walk = Walk(lines)
-    walk.only(document, (), ("study", "workload", "axes", "exclude", "scale", "published"))
-    options = _Options(walk, vocabulary)
+    walk.only(document, (), ("study", "workload", "axes", "exclude", "variant", "scale", "published"))
+    words = _Options(walk, vocabulary)
     study = _head(walk, document)
     axes_table = walk.table(document, ("axes",))
-    axes = options.axes(axes_table)
-    fixed = options.fixed(walk.table(document, ("workload",)), axes_table)
-    scales = options.scales(walk.table(document, ("scale",)), axes_table)
-    named = _AxisNames(walk, axes_table, axes)
+    axes = words.axes(axes_table)
+    fixed = words.fixed(walk.table(document, ("workload",)), axes_table)
+    variants = words.variants(walk.table(document, (VARIANT,)), axes_table)
+    scales = words.scales(walk.table(document, ("scale",)), axes_table, variants)
+    names = (*axes_table, VARIANT) if variants else tuple(axes_table)
+    named = AxisNames(walk, names, _all_values(axes, variants))
     exclude: list[dict[str, Any]] = []
     for path, row in walk.tables(document, "exclude"):
         if row in exclude:
             walk.wrong(path, "is there twice")
         elif named.condition(row, path, "excludes"):
             exclude.append(row)
-    study = dataclasses.replace(study, workload=fixed, axes=axes, exclude=tuple(exclude), scales=scales)
+    study = dataclasses.replace(
+        study, workload=fixed, axes=axes, exclude=tuple(exclude), variants=variants, scales=scales
+    )
     crossings = _crossings(walk, study)
-    options.check_all(crossings)
+    words.check_all(crossings)
     sound = not walk.mistakes and _all_have_points(walk, crossings)
-    published = _published(walk, document, study, named, sound)
+    published = check_published(walk, document, study, named, sound)
     return dataclasses.replace(study, published=published), tuple(walk.mistakes)
 
 
@@ -78,12 +82,16 @@ def _head(walk: Walk, document: Mapping[str, Any]) -> Study:
     if protocol not in PROTOCOLS:
         walk.wrong((*path, "protocol"), f"{protocol!r} is not a protocol; {nearest(protocol, PROTOCOLS)}")
     metrics = walk.texts(table, path, "metrics")
+    compare = walk.texts(table, path, "compare")
+    for index, key in enumerate(compare):
+        if key not in metrics:
+            walk.wrong((*path, "compare", index), f"{key!r} is none of the study's metrics; {nearest(key, metrics)}")
     for index, key in enumerate(metrics):
         figure = parse_figure(key)
-        if not figure.measurable:
-            walk.wrong((*path, "metrics", index), f"{key!r} is not a metric; name it with its unit, such as 'step_ms'")
-        elif figure.mistake:
+        if figure.mistake:
             walk.wrong((*path, "metrics", index), figure.mistake)
+        elif not figure.measurable:
+            walk.wrong((*path, "metrics", index), f"{key!r} is not a metric; name it with its unit, such as 'step_ms'")
         elif key in metrics[:index]:
             walk.wrong((*path, "metrics", index), f"{key!r} is there twice")
     return Study(
@@ -97,6 +105,7 @@ def _head(walk: Walk, document: Mapping[str, Any]) -> Study:
         source=walk.text(table, path, "source"),
         deviations=walk.texts(table, path, "deviations"),
         metrics=metrics,
+        compare=compare,
     )
 
 
@@ -139,26 +148,51 @@ class _Options:
                 fixed[option] = value
         return fixed
 
-    def scales(self, table: Mapping[str, Any], axes: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    def variants(self, table: Mapping[str, Any], axes: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+        return {
+            name: self._changes(one, (VARIANT, name), axes)
+            for name, one in table.items()
+            if self._is_table(one, (VARIANT, name))
+        }
+
+    def scales(
+        self, table: Mapping[str, Any], axes: Mapping[str, Any], variants: Mapping[str, Any]
+    ) -> dict[str, dict[str, Any]]:
         scales: dict[str, dict[str, Any]] = {}
-        for name in table:
+        for name, one in table.items():
             path: Path = ("scale", name)
-            if not isinstance(table[name], dict):
-                self.walk.wrong(path, f"must be a table [scale.NAME], not {kind(table[name])}")
+            if not self._is_table(one, path):
                 continue
-            scales[name] = {}
-            for key, value in table[name].items():
-                place = (*path, key)
-                known = self._known(key)
-                if key == "repeat":
-                    scales[name][key] = self.walk.whole(table[name], path, key, 1, MOST_REPETITIONS, 1)
-                elif key in axes and isinstance(value, list):
-                    scales[name][key] = self.walk.scalars(value, place, known)
-                elif key in ("name", "workload", "seed") and key not in axes:
-                    self.walk.wrong(place, "cannot be changed by a scale unless it is an axis")
-                elif self.walk.scalar(value, place) and known(value, place):
-                    scales[name][key] = value
+            own = {key: value for key, value in one.items() if key not in ("repeat", VARIANT)}
+            scales[name] = self._changes(own, path, axes)
+            if "repeat" in one:
+                scales[name]["repeat"] = self.walk.whole(one, path, "repeat", 1, MOST_REPETITIONS, 1)
+            if VARIANT in one:
+                kept = self.walk.texts(one, path, VARIANT)
+                for index, word in enumerate(kept):
+                    if word not in variants:
+                        self.walk.wrong((*path, VARIANT, index), f"{word!r} is no variant; {nearest(word, variants)}")
+                scales[name][VARIANT] = list(kept)
         return scales
+
+    def _is_table(self, value: Any, path: Path) -> bool:
+        if not isinstance(value, dict):
+            self.walk.wrong(path, f"must be a table [{path[0]}.NAME], not {kind(value)}")
+        return isinstance(value, dict)
+
+    def _changes(self, table: Mapping[str, Any], path: Path, axes: Mapping[str, Any]) -> dict[str, Any]:
+        """What a scale or a variant changes: an axis is replaced, other options are set."""
+        changes: dict[str, Any] = {}
+        for key, value in table.items():
+            place = (*path, key)
+            known = self._known(key)
+            if key in axes and isinstance(value, list):
+                changes[key] = self.walk.scalars(value, place, known)
+            elif key in ("name", "workload", "seed") and key not in axes:
+                self.walk.wrong(place, f"cannot be changed by a {path[0]} unless it is an axis")
+            elif self.walk.scalar(value, place) and known(value, place):
+                changes[key] = value
+        return changes
 
     def check_all(self, crossings: list[tuple[Path, list[Configuration]]]) -> None:
         """Ask about every option by itself, and about all options of every configuration together.
@@ -224,35 +258,13 @@ def _pairs_of(places: Iterable[tuple[Path, str, Scalar]]) -> set[tuple[str, str]
     return {(key, repr(value)) for _, key, value in places}
 
 
-class _AxisNames:
-    """Checks conditions such as `where = { op = "add" }` against the axes."""
-
-    def __init__(self, walk: Walk, table: Mapping[str, Any], axes: Mapping[str, tuple[Scalar, ...]]) -> None:
-        self.walk = walk
-        self.names = tuple(table)
-        self.axes = axes
-
-    def condition(self, where: Mapping[str, Any], path: Path, does: str) -> bool:
-        """Whether every key is an axis and every value is plain. Values that no axis has are noted."""
-        if not where:
-            self.walk.wrong(path, f"{does} nothing; name an axis and its value")
-            return False
-        sound = True
-        for key, value in where.items():
-            place = (*path, key)
-            if key not in self.names:
-                self.walk.wrong(place, f"is not an axis; {nearest(key, self.names)}")
-                sound = False
-                continue
-            values = value if isinstance(value, list) else [value]
-            plain = self.walk.scalars(value, place) if isinstance(value, list) else values
-            if plain != values or not all(self.walk.scalar(one, place) for one in plain):
-                sound = False
-            elif key in self.axes and does == "excludes":
-                for one in plain:
-                    if not any(same(one, other) for other in self.axes[key]):
-                        self.walk.wrong(place, f"excludes nothing: the axis has no {shown(one)}")
-        return sound
+def _all_values(axes: Mapping[str, tuple[Scalar, ...]], variants: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+    """Every value that an axis has anywhere in the study, the names of variants among them."""
+    found: dict[str, Any] = {key: list(values) for key, values in axes.items()}
+    for changes in variants.values():
+        for key in set(changes) & set(found):
+            found[key] += changes[key] if isinstance(changes[key], list) else [changes[key]]
+    return found | {VARIANT: list(variants)}
 
 
 def _crossings(walk: Walk, study: Study) -> list[tuple[Path, list[Configuration]]]:
@@ -261,12 +273,26 @@ def _crossings(walk: Walk, study: Study) -> list[tuple[Path, list[Configuration]
     places: list[tuple[Path, Study]] = [(("axes",), study)]
     places += [(("scale", name), study.at_scale(name)) for name in study.scales]
     for path, one in places:
-        size = math.prod(len(values) for values in one.axes.values()) * one.repeat
+        parts = [part.axes.values() for _, part in one.parts()]
+        size = sum(math.prod(len(values) for values in axes) for axes in parts) * one.repeat
         if size <= MOST_POINTS:
             found.append((path, configurations(one)))
+            if not walk.mistakes:
+                _no_twins(walk, found[-1][1])
         elif path == ("axes",) or one.axes != study.axes:
             walk.wrong(path, f"makes {size} points, more than {MOST_POINTS}; leave out values or repetitions")
     return found
+
+
+def _no_twins(walk: Walk, found: list[Configuration]) -> None:
+    """Two variants that measure the same thing are a mistake: one would be shown in the other's name."""
+    seen: dict[str, Scalar] = {}
+    for one in found:
+        name = one.get(VARIANT, "")
+        first = seen.setdefault(repr(sorted(options(one).items())), name)
+        if first != name:
+            walk.wrong((VARIANT, str(name)), f"measures what the variant {first!r} does; change an option")
+            return
 
 
 def _all_have_points(walk: Walk, crossings: list[tuple[Path, list[Configuration]]]) -> bool:
@@ -274,58 +300,3 @@ def _all_have_points(walk: Walk, crossings: list[tuple[Path, list[Configuration]
         if not found:
             walk.wrong(path, "leaves no point: everything is excluded")
     return not walk.mistakes
-
-
-def _published(
-    walk: Walk, document: Mapping[str, Any], study: Study, named: _AxisNames, sound: bool
-) -> tuple[Published, ...]:
-    points = configurations(study) if sound else []
-    for name in study.scales if sound else ():
-        points += configurations(study.at_scale(name))
-    rows: list[Published] = []
-    seen: dict[tuple[str, str, str], Path] = {}
-    for path, table in walk.tables(document, "published"):
-        where = walk.table(table, (*path, "where"))
-        if "where" not in table:
-            walk.wrong((*path, "where"), "is missing; name the axes and values that the figures stand for")
-        elif named.condition(where, (*path, "where"), "matches") and sound and not _any(where, points):
-            walk.wrong((*path, "where"), "matches no point of the study")
-        source = walk.text(table, path, "source")
-        if not source and not study.source and "source" not in table:
-            walk.wrong((*path, "source"), "is missing; say where the figures were printed")
-        hardware = walk.text(table, path, "hardware")
-        figures = _figures(walk, table, path)
-        for key in figures:
-            first = seen.setdefault((repr(sorted(where.items())), hardware, key), path)
-            if first != path:
-                walk.wrong((*path, key), f"is there twice: {dotted(first)} has it for the same 'where' and 'hardware'")
-        place = ", ".join(text for text in (study.source, source) if text)
-        rows.append(Published(dict(where), figures, place, hardware, walk.text(table, path, "note")))
-    return tuple(rows)
-
-
-def _any(where: Mapping[str, Any], points: list[dict[str, Scalar]]) -> bool:
-    return any(matches(where, point) for point in points)
-
-
-def _figures(walk: Walk, table: Mapping[str, Any], path: Path) -> dict[str, float]:
-    figures = {}
-    for key, value in table.items():
-        place = (*path, key)
-        if key in PUBLISHED_KEYS:
-            continue
-        if isinstance(value, str):
-            walk.wrong(place, f"unknown key; {nearest(key, PUBLISHED_KEYS)}")
-        elif isinstance(value, bool) or not isinstance(value, (int, float)):
-            walk.wrong(place, f"must be a number, not {kind(value)}")
-        elif not math.isfinite(value):
-            walk.wrong(place, f"must be a finite number, not {value}")
-        elif parse_figure(key).mistake:
-            walk.wrong(place, parse_figure(key).mistake)
-        elif parse_figure(key).measurable and value <= 0:
-            walk.wrong(place, f"must be above 0, not {value}")
-        else:
-            figures[key] = float(value)
-    if not figures and not set(table) - set(PUBLISHED_KEYS):
-        walk.wrong(path, "has no figure; add one with its unit, such as step_ms = 6.1")
-    return figures

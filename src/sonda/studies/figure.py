@@ -1,4 +1,7 @@
-"""Figures: what a study's table shows, named with their unit, as `step_ms`, `mflops` or `energy_J`."""
+"""Figures: what a study's table shows, named with their unit, as `step_ms`, `mflops` or `energy_J`.
+
+A figure of a simulated run may be that of one module: `cycles@embeddings`, `share_percent@layer1.0`.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,7 @@ from dataclasses import dataclass
 
 from sonda.analysis.summary import Summary, Value
 from sonda.record.span import PHASES
+from sonda.studies.simulated_figure import SIMULATED, simulated_value
 
 UNITS = {
     "ns": ("ns", "ns", 1.0),
@@ -15,6 +19,9 @@ UNITS = {
     "s": ("s", "ns", 1e9),
     "min": ("min", "ns", 60e9),
     "h": ("h", "ns", 3600e9),
+    "nJ": ("nJ", "J", 1e-9),
+    "uJ": ("µJ", "J", 1e-6),
+    "mJ": ("mJ", "J", 1e-3),
     "J": ("J", "J", 1.0),
     "kJ": ("kJ", "J", 1e3),
     "MJ": ("MJ", "J", 1e6),
@@ -27,7 +34,7 @@ UNITS = {
     "MFLOP": ("MFLOP", "FLOP", 1e6),
     "GFLOP": ("GFLOP", "FLOP", 1e9),
     "percent": ("%", "1", 0.01),
-    "cycles": ("cycle", "cycle", 1.0),
+    "cycles": ("cycles", "cycle", 1.0),
 }
 """Last word of a figure's name: its unit as shown, the unit in which Sonda keeps the quantity, how many it is."""
 
@@ -38,6 +45,7 @@ WHOLE_NAMES = {
     "samples_per_second": ("samples_per_second", "1/s", "1/s", 1.0),
     "tokens_per_second": ("tokens_per_second", "1/s", "1/s", 1.0),
     "intensity": ("intensity", "FLOP/B", "FLOP/B", 1.0),
+    "cycles": ("cycles", "cycles", "cycle", 1.0),
 }
 """Figures whose name does not end in a unit."""
 
@@ -54,17 +62,20 @@ class Figure:
     unit: str
     base: str
     factor: float
+    path: str = ""
+    """The module that it is of; empty for the whole step."""
 
     @property
     def measurable(self) -> bool:
-        return self.metric in METRICS
+        return self.metric in SIMULATED or (self.metric in METRICS and not self.path)
 
     @property
     def mistake(self) -> str:
         """Why the figure cannot mean what it says; empty where it can."""
-        if self.measurable and METRICS[self.metric][0] != self.base:
-            return f"{self.metric} is kept in {METRICS[self.metric][0]}, which {self.unit or '1'} is not"
-        return ""
+        if self.path and self.metric in METRICS and not self.measurable:
+            return f"{self.metric} is kept of a whole step only; leave out @{self.path}"
+        kept = (METRICS | SIMULATED)[self.metric][0] if self.measurable else self.base
+        return "" if kept == self.base else f"{self.metric} is kept in {kept}, which {self.unit or '1'} is not"
 
     def of(self, summary: Summary) -> Value:
         """Its value in a run, in the figure's unit; missing with a reason where the run does not have it."""
@@ -72,7 +83,8 @@ class Figure:
             return Value(None, self.unit, "measured", reason=f"Sonda has no metric {self.metric!r} of a run")
         if not summary.parts:
             return Value(None, self.unit, "measured", reason="the run has no steps")
-        raw = METRICS[self.metric][1](summary)
+        simulated = self.metric in SIMULATED
+        raw = simulated_value(summary, self.metric, self.path) if simulated else METRICS[self.metric][1](summary)
         if raw.value is None:
             return Value(None, self.unit, raw.source, reason=raw.reason or f"the run has no {self.metric}")
         low, high = (None if end is None else end / self.factor for end in (raw.low, raw.high))
@@ -81,12 +93,13 @@ class Figure:
 
 def parse_figure(key: str) -> Figure:
     """The figure that a name with its unit stands for; a name without a known unit is a plain number."""
-    if key in WHOLE_NAMES:
-        return Figure(key, *WHOLE_NAMES[key])
-    name, _, word = key.rpartition("_")
+    whole, _, path = key.partition("@")
+    if whole in WHOLE_NAMES:
+        return Figure(key, *WHOLE_NAMES[whole], path)
+    name, _, word = whole.rpartition("_")
     if name and word in UNITS:
-        return Figure(key, name, *UNITS[word])
-    return Figure(key, key, "", "1", 1.0)
+        return Figure(key, name, *UNITS[word], path)
+    return Figure(key, whole, "", "1", 1.0, path)
 
 
 def _flops(summary: Summary) -> Value:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from sonda.record.run import Run
 from sonda.record.store import Store
 from sonda.studies.engine import Measure
-from sonda.studies.plan import Point
+from sonda.studies.plan import Point, options
 from sonda.targets.job import job_of
 
 
@@ -19,6 +19,6 @@ def measuring(store: Store, say: Callable[[str], None] = lambda text: None) -> M
         from sonda.targets.measure import measure
 
         place = Place(point.identity, point.group, point.study, point.record())
-        return measure(job_of(point.configuration), store, place, say)
+        return measure(job_of(options(point.configuration)), store, place, say)
 
     return measure_point

@@ -9,7 +9,8 @@ import random
 from dataclasses import dataclass
 from typing import Any
 
-from sonda.studies.study import Configuration, Study, matches
+from sonda.record.errors import SondaError
+from sonda.studies.study import VARIANT, Configuration, Study, matches
 
 
 @dataclass(frozen=True)
@@ -42,19 +43,24 @@ def study_identity(study: Study) -> str:
 
 
 def configurations(study: Study) -> list[Configuration]:
-    """The axes crossed, the first varying slowest, without what is excluded."""
-    fixed: Configuration = {"seed": study.seed, **study.workload}
-    crossed = [
-        {**fixed, **dict(zip(study.axes, values, strict=True))} for values in itertools.product(*study.axes.values())
-    ]
-    return [one for one in crossed if not any(matches(exclude, one) for exclude in study.exclude)]
+    """Variant by variant the axes crossed, the first varying slowest, without what is excluded."""
+    found = []
+    for name, part in study.parts():
+        fixed: Configuration = {VARIANT: name} if name else {}
+        fixed |= {"seed": part.seed, **part.workload}
+        crossed = [
+            {**fixed, **dict(zip(part.axes, values, strict=True))} for values in itertools.product(*part.axes.values())
+        ]
+        found += [one for one in crossed if not any(matches(exclude, one) for exclude in part.exclude)]
+    return found
 
 
 def plan(study: Study) -> list[Point]:
     """The points in the order in which they are measured.
 
     `plain`: all repetitions of a configuration in a row. `interleaved`: every configuration once, then every one again,
-    in an order shuffled by the study's seed, so that a machine that drifts does not favour one of them.
+    in an order shuffled by the study's seed, so that a machine that drifts does not favour one of them. What is
+    simulated is the same every time, and has one repetition.
     """
     identity = study_identity(study)
     wanted = configurations(study)
@@ -69,10 +75,58 @@ def plan(study: Study) -> list[Point]:
             random.Random(f"{study.seed}/{repetition}").shuffle(shuffled)
             order += [(configuration, repetition) for configuration in shuffled]
     points = []
+    machines = _Machines()
     for configuration, repetition in order:
-        group = [identity, configuration, content[str(configuration.get("workload", ""))]]
+        if repetition > 1 and simulated(configuration):
+            continue
+        group = [identity, options(configuration), content[str(configuration.get("workload", ""))]]
+        group += machines.described(configuration)
         points.append(Point(study.name, configuration, repetition, _digest([*group, repetition]), _digest(group)))
     return points
+
+
+def size(study: Study) -> int:
+    """How many points the plan has."""
+    return sum(1 if simulated(one) else study.repeat for one in configurations(study))
+
+
+def options(configuration: Configuration) -> Configuration:
+    """What is measured, whatever the variant is called."""
+    return {key: value for key, value in configuration.items() if key != VARIANT}
+
+
+def simulated(configuration: Configuration) -> bool:
+    """Whether the configuration runs on a simulated accelerator."""
+    return str(configuration.get("on", "")).startswith("sim:")
+
+
+class _Machines:
+    """What the name of a simulated accelerator does not say: its description, read once for each."""
+
+    def __init__(self) -> None:
+        self._digests: dict[tuple[str, str], str] = {}
+
+    def described(self, configuration: Configuration) -> list[str]:
+        """A digest of the description; nothing for what is measured."""
+        if not simulated(configuration):
+            return []
+        key = (str(configuration["on"]), str(configuration.get("set", "")))
+        if key not in self._digests:
+            self._digests[key] = _description(*key)
+        return [self._digests[key]]
+
+
+def _description(on: str, changes: str) -> str:
+    from dataclasses import asdict
+
+    from sonda.targets.job import Job
+    from sonda.targets.simulated import accelerator_of
+
+    try:
+        return _digest(asdict(accelerator_of(Job(workload="", on=on, set=changes))))
+    except SondaError:
+        # There is no such accelerator: the point will say so when its turn comes.
+        return ""
 
 
 def _content(workload: str) -> str:

@@ -14,7 +14,7 @@ from sonda.record.run import Run, new_id
 from sonda.record.store import Store
 from sonda.targets.job import Job
 from sonda.targets.keeping import Place, Say
-from sonda.targets.measure import measure
+from sonda.targets.measure import SIMULATED_ONLY, measure
 from sonda.targets.spec import parse_target, runnable
 
 
@@ -22,8 +22,9 @@ def measure_all(job: Job, on: list[str], repeat: int, store: Store, say: Say) ->
     """Runs by target, `repeat` of each. Targets take turns, so that a machine that drifts does not favour one."""
     if repeat < 1:
         raise SondaError(f"--repeat {repeat} is too small", "give 1 or more")
-    for target in on:
-        runnable(parse_target(target))
+    kinds = [runnable(parse_target(target)).kind for target in on]
+    # Beside a simulated accelerator its own settings are not meant for the others.
+    plain = msgspec.structs.replace(job, **dict.fromkeys(SIMULATED_ONLY, "")) if "sim" in kinds else job
     groups = [new_id() if repeat > 1 else "" for _ in on]
     runs: list[list[Run]] = [[] for _ in on]
     for turn in range(repeat):
@@ -31,7 +32,8 @@ def measure_all(job: Job, on: list[str], repeat: int, store: Store, say: Say) ->
             if repeat > 1:
                 say(f"{target}, {turn + 1} of {repeat}")
             place = Place(group=groups[index])
-            runs[index].append(measure(msgspec.structs.replace(job, on=target), store, place, say))
+            wanted = job if kinds[index] == "sim" else plain
+            runs[index].append(measure(msgspec.structs.replace(wanted, on=target), store, place, say))
     return runs
 
 

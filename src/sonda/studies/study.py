@@ -15,6 +15,11 @@ Configuration = dict[str, Scalar]
 """Options of a measurement by name: `workload`, `on`, `framework`, `seed`, and options of the run and the workload."""
 
 PROTOCOLS = ("interleaved", "plain")
+VARIANT = "variant"
+"""The key under which a configuration has the name of its variant; no option of a measurement."""
+
+Printed = float | tuple[float, float]
+"""A printed figure: a number, or the two ends of a range."""
 
 
 @dataclass(frozen=True)
@@ -22,7 +27,7 @@ class Published:
     """Figures that somebody printed, and for which configurations they stand beside ours."""
 
     where: dict[str, Any]
-    figures: dict[str, float]
+    figures: Mapping[str, Printed]
     """By name and unit: `step_ms`, `mflops`, `energy_J`."""
     source: str
     """Title, authors, table: where a reader finds the figures."""
@@ -49,7 +54,11 @@ class Study:
     """What differs from the published experiment, in sentences."""
     metrics: tuple[str, ...] = ()
     """What the table shows, by name and unit; empty: a choice that suits every workload."""
+    compare: tuple[str, ...] = ()
+    """Metrics by which variants stand side by side."""
     exclude: tuple[dict[str, Any], ...] = ()
+    variants: dict[str, dict[str, Any]] = field(default_factory=dict)
+    """By name, in the order of the file: what each changes. A study without variants is one by itself."""
     scales: dict[str, dict[str, Any]] = field(default_factory=dict)
     published: tuple[Published, ...] = ()
     scale: str = ""
@@ -61,15 +70,28 @@ class Study:
             remedy = f"its scales: {', '.join(self.scales)}" if self.scales else "it has no [scale.NAME]"
             near = nearest(name, self.scales) if self.scales else ""
             raise SondaError(f"study {self.name} has no scale {name!r}", near if "did you mean" in near else remedy)
-        axes, workload, repeat = dict(self.axes), dict(self.workload), self.repeat
-        for key, value in self.scales[name].items():
-            if key == "repeat":
-                repeat = value
-            elif key in axes:
+        changes = dict(self.scales[name])
+        kept = changes.pop(VARIANT, list(self.variants))
+        variants = {one: self.variants[one] for one in self.variants if one in kept}
+        repeat = changes.pop("repeat", self.repeat)
+        return dataclasses.replace(self._with(changes), repeat=repeat, variants=variants, scale=name)
+
+    def parts(self) -> list[tuple[str, Study]]:
+        """Its variants by name, each as a study by itself; without variants the study itself, under no name."""
+        if not self.variants:
+            return [("", self)]
+        alone = dataclasses.replace(self, variants={})
+        return [(name, alone._with(changes)) for name, changes in self.variants.items()]
+
+    def _with(self, changes: Mapping[str, Any]) -> Study:
+        """An axis is replaced, other options are set."""
+        axes, workload = dict(self.axes), dict(self.workload)
+        for key, value in changes.items():
+            if key in axes:
                 axes[key] = tuple(value) if isinstance(value, list) else (value,)
             else:
                 workload[key] = value
-        return dataclasses.replace(self, axes=axes, workload=workload, repeat=repeat, scale=name)
+        return dataclasses.replace(self, axes=axes, workload=workload)
 
 
 def matches(where: Mapping[str, Any], configuration: Mapping[str, Scalar]) -> bool:

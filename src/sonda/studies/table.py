@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+import statistics
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,8 +14,8 @@ from sonda.record.errors import SondaError
 from sonda.record.run import Run
 from sonda.studies.engine import StudyResult
 from sonda.studies.figure import USUAL, Figure, parse_figure
-from sonda.studies.plan import Point, configurations
-from sonda.studies.study import Configuration, Published, Study, matches
+from sonda.studies.plan import Point, configurations, simulated
+from sonda.studies.study import VARIANT, Configuration, Published, Study, matches
 
 HOW_LONG = ("repeat", "steps", "warmup", "seconds")
 """Options that change how long something is measured, not what."""
@@ -27,7 +28,7 @@ class PublishedCell:
     value: Value
     hardware: str
     ratio: float | None
-    """Ours over the published one; None where there is none of ours."""
+    """Ours over the published one; over the nearer end of a range, 1 inside it; None where there is none of ours."""
     deviation: str
     """What differs between the two measurements; empty where nothing is known to."""
     origin: str
@@ -41,7 +42,8 @@ class Cell:
 
     figure: str
     value: Value
-    """Median over the repetitions with its 95 % interval; missing with a reason."""
+    """Median over the repetitions with its 95 % interval; missing with a reason. What is simulated has one value, with
+    the bounds of the tables that it comes from where it has some."""
     n: int
     """Repetitions that have it."""
     published: tuple[PublishedCell, ...] = ()
@@ -62,6 +64,18 @@ class StudyRow:
 
 
 @dataclass(frozen=True)
+class Compared:
+    """One figure of a variant against the first variant."""
+
+    figure: str
+    variant: str
+    ratio: float
+    """Geometric mean of its ratios to the first variant."""
+    n: int
+    """Configurations that both have."""
+
+
+@dataclass(frozen=True)
 class StudyTable:
     """What a study found."""
 
@@ -73,6 +87,9 @@ class StudyTable:
     """Options that all configurations share."""
     columns: tuple[Figure, ...]
     """Measured figures first, then those that were only published."""
+    compare: tuple[str, ...]
+    """Keys of the figures by which variants stand side by side; empty where there are no variants."""
+    compared: tuple[Compared, ...]
     rows: tuple[StudyRow, ...]
     deviations: tuple[str, ...]
     """What differs from the published experiment as a whole."""
@@ -108,18 +125,39 @@ def study_table(result: StudyResult, summarise: Callable[[Run], Summary]) -> Stu
     for point, reason in sorted(result.failures, key=lambda pair: pair[0].repetition):
         failures.setdefault(_key(point.configuration), []).append(_failure(point, reason))
     rows = []
+    names = (VARIANT, *study.axes) if study.variants else tuple(study.axes)
     for configuration in configurations(study):
         found = summaries.get(_key(configuration), [])
         missing = tuple(failures.get(_key(configuration), ()))
         cells = tuple(_cell(study, figure, configuration, found, missing) for figure in columns)
-        axes = {key: configuration[key] for key in study.axes}
+        axes = {key: configuration[key] for key in names}
         rows.append(StudyRow(axes, tuple(run.id for run, _ in found), cells, missing))
     fixed = {"seed": study.seed, **study.workload}
     deviations = study.deviations if study.published else ()
+    compare = (study.compare or (columns[0].key,)) if study.variants else ()
     return StudyTable(
-        study.name, study.question, study.scale, tuple(study.axes), fixed, columns, tuple(rows), deviations,
-        _notes(study, result),
+        study.name, study.question, study.scale, names, fixed, columns, compare, tuple(_compared(rows, compare)),
+        tuple(rows), deviations,
+        (*_outside(rows), *_notes(study, result)),
     )  # fmt: skip
+
+
+def _compared(rows: list[StudyRow], figures: tuple[str, ...]) -> Iterator[Compared]:
+    variants = list(dict.fromkeys(str(row.configuration.get(VARIANT, "")) for row in rows))
+    for figure in figures:
+        if parse_figure(figure).unit == "%":
+            continue
+        values: dict[str, dict[str, float]] = {name: {} for name in variants}
+        for row in rows:
+            axes = {key: value for key, value in row.configuration.items() if key != VARIANT}
+            cell = next(cell for cell in row.cells if cell.figure == figure)
+            if cell.value.value and cell.value.value > 0:
+                values[str(row.configuration[VARIANT])][_key(axes)] = cell.value.value
+        first = values[variants[0]]
+        for name in variants[1:]:
+            ratios = [value / first[key] for key, value in values[name].items() if key in first]
+            if ratios:
+                yield Compared(figure, name, statistics.geometric_mean(ratios), len(ratios))
 
 
 def _columns(study: Study) -> tuple[Figure, ...]:
@@ -143,7 +181,9 @@ def _cell(
 ) -> Cell:
     values = [figure.of(summary) for _, summary in found]
     known = [value for value in values if value.value is not None]
-    if known:
+    if len(known) == 1 and simulated(configuration):
+        value = known[0]
+    elif known:
         estimate = median([value.value for value in known if value.value is not None])
         sources = {value.source for value in known}
         reason = "" if len(known) > 1 else "one repetition has no interval"
@@ -164,19 +204,45 @@ def _cell(
 
 def _beside(study: Study, row: Published, figure: Figure, ours: Value, configuration: Configuration) -> PublishedCell:
     printed = row.figures[figure.key]
-    ratio = None if ours.value is None or not printed else ours.value / printed
+    low, high = printed if isinstance(printed, tuple) else (printed, printed)
+    nearest = low if ours.value is None else min(max(ours.value, low), high)
+    ratio = None if ours.value is None or not nearest else ours.value / nearest
     differs = []
     if row.hardware:
         differs.append(f"published on {row.hardware}, ours on {configuration.get('on', 'cpu')}")
     changed = {
         key: value
         for key, value in study.scales.get(study.scale, {}).items()
-        if key not in study.axes and key not in HOW_LONG
+        if key not in study.axes and key not in HOW_LONG and key != VARIANT
     }
     if changed:
         differs.append(f"ours at scale {study.scale}: " + ", ".join(f"{key}={value}" for key, value in changed.items()))
-    value = Value(printed, figure.unit, "published")
+    value = Value(low, figure.unit, "published") if low == high else _range(low, high, figure.unit)
     return PublishedCell(value, row.hardware, ratio, "; ".join(differs), row.source, row.note)
+
+
+def _range(low: float, high: float, unit: str) -> Value:
+    """A printed range, which has no middle that anybody printed."""
+    return Value(None, unit, "published", low, high, "a range was printed")
+
+
+def _outside(rows: list[StudyRow]) -> list[str]:
+    """One sentence for each printed range that figures of ours lie outside of."""
+    said: dict[tuple[str, ...], list[str]] = {}
+    for row in rows:
+        where = " ".join(str(value) for key, value in row.configuration.items() if key != VARIANT)
+        for cell in row.cells:
+            for one in cell.published:
+                low, high, ours = one.value.low, one.value.high, cell.value.value
+                if low is None or high is None or ours is None or low <= ours <= high:
+                    continue
+                printed = f"{low:g} to {high:g} {one.value.unit}".rstrip()
+                key = (cell.figure, printed, f" ({one.hardware})" if one.hardware else "")
+                said.setdefault(key, []).append(f"{where} {ours:.3g}")
+    return [
+        f"{figure} is outside the published {printed}{by}: {', '.join(found)}"
+        for (figure, printed, by), found in said.items()
+    ]
 
 
 def _notes(study: Study, result: StudyResult) -> tuple[str, ...]:

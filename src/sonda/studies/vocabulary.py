@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 from sonda.record.errors import SondaError
 from sonda.studies.check import Vocabulary
+from sonda.studies.plan import options, simulated
 from sonda.studies.study import Configuration, Scalar
 from sonda.targets.job import RUN_OPTIONS, as_text, job_of
 from sonda.targets.spec import parse_target
@@ -15,7 +16,8 @@ from sonda.workloads.catalogue import describe
 
 def vocabulary_of_sonda() -> Vocabulary:
     """The workloads, options and targets of this Sonda."""
-    return Vocabulary(_workload, _option, _configuration, _target)
+    read: set[tuple[str, str]] = set()
+    return Vocabulary(_workload, _option, lambda configuration: _configuration(configuration, read), _target)
 
 
 def _workload(name: str) -> str:
@@ -32,10 +34,17 @@ def _option(workload: str, key: str, value: Scalar) -> str:
     return problem
 
 
-def _configuration(configuration: Configuration) -> str:
+def _configuration(configuration: Configuration, read: set[tuple[str, str]]) -> str:
+    """`read` are the accelerators, with their settings, whose descriptions were found right already."""
+
     def try_it() -> None:
-        job = job_of(configuration)
+        job = job_of(options(configuration))
         describe(job.workload, job.options)
+        if simulated(configuration) and (job.on, job.set) not in read:
+            from sonda.targets.simulated import accelerator_of
+
+            accelerator_of(job)
+            read.add((job.on, job.set))
 
     return _problem(try_it)
 

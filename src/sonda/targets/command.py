@@ -10,7 +10,7 @@ import subprocess
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from time import perf_counter_ns
 from typing import Any
@@ -22,7 +22,9 @@ from sonda.probes.contamination import read_conditions
 from sonda.record.errors import SondaError
 from sonda.record.run import Run, RunInfo, new_id, write_run
 from sonda.record.store import Store
+from sonda.targets.counting import ask
 from sonda.targets.keeping import Say, observed, precision
+from sonda.targets.modelled import DIRECTORY, Modelled, asked_for, instruction_set, model_command
 from sonda.targets.spec import available_threads
 
 INJECT = Path(__file__).parent.parent / "frameworks" / "inject"
@@ -43,6 +45,8 @@ class Watching:
     size_cap: int = SIZE_CAP
     redact: bool = False
     output_to_stderr: bool = False
+    probe: tuple[str, ...] = ()
+    """Probes that are asked for beside those that are always on."""
 
 
 def parse_steps(text: str) -> tuple[int, int]:
@@ -61,7 +65,9 @@ def run_command(
 
     The code is 128 + n for a program that signal n ended.
     """
+    modelling = asked_for(watching.probe)
     with store.scratch() as directory:
+        counters = ask(watching.probe, directory, command)
         before = read_conditions()
         begin = perf_counter_ns()
         ending = _run(command, directory, watching)
@@ -76,10 +82,16 @@ def run_command(
                 f"the disk under {store.root} filled up while observing: what was seen is lost",
                 "free some space, or set $SONDA_HOME",
             )
+        isa = instruction_set(directory) if modelling else ""
         failures = sorted(directory.glob("*.failure"))
         failure = (failures[0].read_text(encoding="utf-8").split("\n")[-2:-1] or ["?"])[0] if failures else ""
     fields = observed(assembly, threads, store.root, before, after, watching.redact)
     fields["notes"] = [*_seen(assembly, ending, failure), *fields["notes"]]
+    modelled = Modelled()
+    if modelling:
+        # FLOPs were counted natively; a step spent on counting would not be the step that is modelled.
+        environment = _environment(DIRECTORY, replace(watching, count=False, first=0, last=0, max_time=0.0))
+        modelled = model_command(command, modelling, environment, assembly.spans, fields["machine"], isa, store, say)
     info = RunInfo(
         id=new_id(),
         status="complete" if code == 0 else "incomplete",
@@ -89,11 +101,11 @@ def run_command(
             "framework": "torch",
             **precision(assembly),
         },
-        target={"spec": "", "device": "cpu", "threads": threads},
+        target={"spec": "", "device": "cpu", "threads": threads, **counters.target, **modelled.kept()},
         exit_code=code,
-        **fields,
+        **counters.said(modelled.said(fields)),
     )
-    return write_run(store.root, info, assembly.spans), code
+    return write_run(store.root, info, modelled.added(assembly.spans)), code
 
 
 def refuse_isolated(command: Sequence[str]) -> None:
@@ -149,10 +161,10 @@ def _shebang_flags(program: Path) -> str:
     return _flags(words[1:])
 
 
-def _run(command: Sequence[str], directory: Path, watching: Watching) -> int:
-    """Run the program to its end; returns its exit code, or -n where signal n ended it."""
+def _environment(directory: str, watching: Watching) -> dict[str, str]:
+    """The variables that make a program's Python processes observe themselves and write into a directory."""
     settings = {
-        "directory": str(directory.resolve()),
+        "directory": directory,
         "count": watching.count,
         "first": watching.first,
         "last": watching.last,
@@ -160,7 +172,12 @@ def _run(command: Sequence[str], directory: Path, watching: Watching) -> int:
         "size_cap": watching.size_cap,
     }
     path = os.pathsep.join(entry for entry in (str(INJECT), os.environ.get("PYTHONPATH", "")) if entry)
-    environment = {**os.environ, "PYTHONPATH": path, "SONDA_COLLECT": msgspec.json.encode(settings).decode()}
+    return {"PYTHONPATH": path, "SONDA_COLLECT": msgspec.json.encode(settings).decode()}
+
+
+def _run(command: Sequence[str], directory: Path, watching: Watching) -> int:
+    """Run the program to its end; returns its exit code, or -n where signal n ended it."""
+    environment = {**os.environ, **_environment(str(directory.resolve()), watching)}
     try:
         child = subprocess.Popen(
             list(command), env=environment, stdout=sys.stderr.fileno() if watching.output_to_stderr else None

@@ -13,8 +13,10 @@ from sonda.record.errors import SondaError
 from sonda.record.run import Run, RunInfo, new_id, write_run
 from sonda.record.store import Store
 from sonda.targets.child import run_child
+from sonda.targets.counting import ask
 from sonda.targets.job import Job, check_job
 from sonda.targets.keeping import Place, Say, observed
+from sonda.targets.modelled import Modelled, asked_for, instruction_set, model_job
 from sonda.targets.spec import available_threads, parse_target, runnable
 
 
@@ -26,8 +28,11 @@ def measure(job: Job, store: Store, place: Place | None = None, say: Say = lambd
     if job.threads and device.threads and job.threads != device.threads:
         raise SondaError(f"--on {job.on} and --threads {job.threads} do not agree", "give one of them")
     threads = job.threads or device.threads or available_threads()
+    modelling = asked_for(job.probe)
+    asked = job.threads or device.threads or 1
     job = msgspec.structs.replace(job, threads=threads)
     with store.scratch() as directory:
+        counters = ask(job.probe, directory)
         say("measuring what this machine can do")
         load_or_measure(store.root, [threads])
         say(f"running {job.workload} on {job.on}")
@@ -37,15 +42,20 @@ def measure(job: Job, store: Store, place: Place | None = None, say: Say = lambd
         end = perf_counter_ns()
         after = read_conditions()
         assembly = assemble(directory, begin, end)
+        isa = instruction_set(directory) if modelling else ""
+    fields = observed(assembly, threads, store.root, before, after, job.redact)
+    modelled = Modelled()
+    if modelling:
+        modelled = model_job(job, modelling, asked, assembly.spans, fields["machine"], isa, store, say)
     info = RunInfo(
         id=place.identity or new_id(),
         status="complete",
         workload={**outcome.workload, "framework": job.framework, **job.how()},
-        target={"spec": job.on, "device": device.kind, "threads": threads},
+        target={"spec": job.on, "device": device.kind, "threads": threads, **counters.target, **modelled.kept()},
         seed=job.seed,
         group=place.group,
         study=place.study,
         point=place.point,
-        **observed(assembly, threads, store.root, before, after, job.redact),
+        **counters.said(modelled.said(fields)),
     )
-    return write_run(store.root, info, assembly.spans)
+    return write_run(store.root, info, modelled.added(assembly.spans))

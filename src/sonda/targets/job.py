@@ -31,6 +31,12 @@ class Job(msgspec.Struct, kw_only=True, frozen=True):
     compile: bool = False
     channels_last: bool = False
     workers: int = 0
+    mapping: str = ""
+    """Of a simulated accelerator: '' (its description's tiles, else a rule), stonne or best."""
+    set: str = ""
+    """Changes of a simulated accelerator's description: `dense.multipliers=512 memory.buffer_KiB=1024`."""
+    probe: str = ""
+    """Probes that are asked for beside those that are always on, by name, separated by commas: pmu, callgrind."""
     redact: bool = False
     """Keep no host name."""
 

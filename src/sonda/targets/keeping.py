@@ -52,7 +52,7 @@ def observed(
         "created": now(),
         "machine": {**machine, "ceilings": ceilings, "environment": thread_variables()},
         "versions": {**versions(), **assembly.versions},
-        "probes": probe_states(virtual=machine.get("virtual_machine")),
+        "probes": probe_states(virtual=machine.get("virtual_machine"), counting=assembly.counting),
         "notes": notes,
         "disturbed": _disturbances(before, after, threads) if seen else [],
         "overhead": _overhead(assembly),

@@ -1,7 +1,8 @@
 """The target `sim:NAME`: a workload on a simulated accelerator.
 
 The model runs once on this machine's processor, in a process of its own, to see its operations; engines then take them
-one after the other. Workloads whose operations follow from their description are not run at all.
+one after the other. Workloads whose operations follow from their description are not run at all. Everything that the
+analysis says of the run (energy, area, what-ifs) is computed here and kept with it.
 """
 
 from __future__ import annotations
@@ -11,9 +12,12 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from sonda.accelerators.behind import with_memory
 from sonda.accelerators.description import Accelerator, load_accelerator
 from sonda.accelerators.operation import Bags, Convolution, MatrixProduct, Program
 from sonda.accelerators.placement import OnHost, Placed, Placement
+from sonda.accelerators.settings import with_settings
+from sonda.accelerators.spending import Spending
 from sonda.probes.environment import versions
 from sonda.probes.machine import machine_record
 from sonda.record.errors import MissingExtraError, SondaError
@@ -26,6 +30,7 @@ from sonda.targets.job import Job, check_job
 from sonda.targets.keeping import Place, Say
 from sonda.targets.simulated_spans import spans_of
 from sonda.targets.spec import available_threads, parse_target
+from sonda.targets.what_if import what_ifs
 from sonda.workloads.catalogue import describe
 
 SPANS = "spans.arrow"
@@ -39,10 +44,27 @@ class Simulation:
 
     spans: Spans
     mapping: list[dict[str, Any]]
-    """What was chosen for every operation on an engine, in their order; those alike are one entry with a `count`."""
+    """What was chosen for every operation on an engine, and what one of them took, in their order; those alike are one
+    entry with a `count`."""
     host: dict[str, int]
     """Operations that no engine took, by name."""
+    energy: dict[str, Any]
+    """`Spending.record`."""
+    area: dict[str, Any]
+    """`Spending.areas`."""
+    what_if: list[dict[str, Any]]
+    """`what_ifs`."""
     notes: list[str]
+
+    def target(self) -> dict[str, Any]:
+        """What `run.json` says of the target, besides its description."""
+        return {
+            "mapping": self.mapping,
+            "host": self.host,
+            "energy": self.energy,
+            "area": self.area,
+            "what_if": self.what_if,
+        }
 
 
 def measure(job: Job, store: Store, place: Place | None = None, say: Say = lambda text: None) -> Run:
@@ -52,13 +74,14 @@ def measure(job: Job, store: Store, place: Place | None = None, say: Say = lambd
     accelerator = accelerator_of(job)
     _refuse(job)
     workload = describe(job.workload, job.options)
-    placement = Placement(accelerator)
+    placement = Placement(accelerator, job.mapping)
     program = None if placement.patterns() else described_program(workload)
     say(f"simulating {job.workload} on {job.on}")
     if program is not None:
-        simulation = simulate(program, placement)
+        # Many points of a study would each pay for what nobody asks of one of them.
+        simulation = simulate(program, placement, curious=not place.study)
         outcome = {**workload.parameters(), "name": workload.name, "samples": workload.parameters().get("batch", 0)}
-        found, spans, seen = _target(simulation), simulation.spans, {}
+        found, spans, seen = simulation.target(), simulation.spans, {}
         notes = simulation.notes
     else:
         with store.scratch() as directory:
@@ -71,7 +94,13 @@ def measure(job: Job, store: Store, place: Place | None = None, say: Say = lambd
         created=now(),
         status="complete",
         workload={**outcome, "framework": job.framework, **job.how()},
-        target={"spec": job.on, "device": "sim", "description": asdict(accelerator), **found},
+        target={
+            "spec": job.on,
+            "device": "sim",
+            "options": {"mapping": job.mapping, "set": job.set},
+            "description": asdict(accelerator),
+            **found,
+        },
         machine=machine_record(),
         versions={**versions(), **seen},
         seed=job.seed,
@@ -84,8 +113,8 @@ def measure(job: Job, store: Store, place: Place | None = None, say: Say = lambd
 
 
 def accelerator_of(job: Job) -> Accelerator:
-    """The accelerator that a job's target names."""
-    return load_accelerator(parse_target(job.on).devices[0].name)
+    """The accelerator that a job's target names, changed as the job says."""
+    return with_settings(load_accelerator(parse_target(job.on).devices[0].name), job.set)
 
 
 def _refuse(job: Job) -> None:
@@ -97,15 +126,23 @@ def _refuse(job: Job) -> None:
         raise SondaError(f"{job.on} computes in float32", "leave out --precision")
 
 
-def simulate(program: Program, placement: Placement) -> Simulation:
-    """Every operation of a program on its engine. Raises SondaError naming the layer that an engine cannot run."""
-    placed = placement.place(program)
+def simulate(program: Program, placement: Placement, curious: bool = True) -> Simulation:
+    """Every operation of a program on its engine; where `curious`, also with its bottleneck widened.
+
+    Raises SondaError naming the layer that an engine cannot run.
+    """
     accelerator = placement.accelerator
+    spending = Spending(accelerator)
+    placed = with_memory(placement.place(program), accelerator)
+    energies = [spending.charge(one) if isinstance(one, Placed) else None for one in placed]
     return Simulation(
-        spans_of(program, placed, accelerator.clock_hz),
-        _mapping(program, placed),
-        _host(program, placed),
-        _notes(program, placed, accelerator),
+        spans=spans_of(program, placed, accelerator.clock_hz, energies),
+        mapping=_mapping(program, placed),
+        host=_host(program, placed),
+        energy=spending.record(),
+        area=spending.areas(),
+        what_if=what_ifs(program, placement, placed) if curious else [],
+        notes=_notes(program, placed, accelerator),
     )
 
 
@@ -122,7 +159,7 @@ def simulate_job(job: Job, directory: Path) -> dict[str, Any]:
         torch.set_num_threads(job.threads)
     task = workload.build(job.framework, False, job.seed)
     task.model.eval()
-    placement = Placement(accelerator_of(job))
+    placement = Placement(accelerator_of(job), job.mapping)
     program = capture(task.model, task.infer, placement.patterns()).program
     simulation = simulate(program, placement)
     write_spans(directory / SPANS, simulation.spans)
@@ -131,7 +168,7 @@ def simulate_job(job: Job, directory: Path) -> dict[str, Any]:
             **workload.parameters(), "name": workload.name, "samples": task.samples, "tokens": task.tokens,
         },
         "simulation": {
-            "target": _target(simulation), "notes": simulation.notes, "versions": {"torch": str(torch.__version__)},
+            "target": simulation.target(), "notes": simulation.notes, "versions": {"torch": str(torch.__version__)},
         },
     }  # fmt: skip
 
@@ -153,10 +190,6 @@ def read_spans(path: Path) -> Spans:
         return Spans.from_arrow(pa.ipc.open_file(source).read_all())
 
 
-def _target(simulation: Simulation) -> dict[str, Any]:
-    return {"mapping": simulation.mapping, "host": simulation.host}
-
-
 def _mapping(program: Program, placed: list[Placed | OnHost]) -> list[dict[str, Any]]:
     entries: dict[Any, dict[str, Any]] = {}
     for one in placed:
@@ -170,6 +203,14 @@ def _mapping(program: Program, placed: list[Placed | OnHost]) -> list[dict[str, 
             "engine": one.engine.name,
             "mapping": one.mapping,
             "words": one.words,
+            "cycles": one.cycles,
+            "stall_cycles": one.traffic.stall_cycles if one.traffic else 0,
+            "reads": {
+                "weight": one.result.weight_reads,
+                "input": one.result.input_reads,
+                "psum": one.result.psum_reads,
+            },
+            "counters": one.result.counters,
         }
         kept = entries.setdefault(str(entry), {**entry, "count": 0})
         kept["count"] += 1

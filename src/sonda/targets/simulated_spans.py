@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
+from sonda.accelerators.energy import Figure
 from sonda.accelerators.operation import Program
 from sonda.accelerators.placement import OnHost, Placed
 from sonda.record.span import Spans, Words
@@ -14,19 +16,32 @@ from sonda.record.span import Spans, Words
 STACK = ("distribution", "compute", "reduction", "writeback", "configuration")
 
 
-def spans_of(program: Program, placed: Sequence[Placed | OnHost], clock_hz: float | None) -> Spans:
+def spans_of(
+    program: Program,
+    placed: Sequence[Placed | OnHost],
+    clock_hz: float | None,
+    energies: Sequence[Figure | None] = (),
+) -> Spans:
     """Run, part, step, phases, calls of modules and operations, one operation after the other.
 
     Metrics of a span are sums over the operations inside it, missing where there are none on an engine. Times are
-    cycles at the clock; without a clock all times are 0.
+    cycles at the clock; without a clock all times are 0. `energies` are in J, one for each operation; a span has none
+    where any operation inside has none.
     """
-    return _Writer(program, placed, clock_hz).spans()
+    return _Writer(program, placed, clock_hz, energies or [None] * len(placed)).spans()
 
 
 class _Writer:
-    def __init__(self, program: Program, placed: Sequence[Placed | OnHost], clock_hz: float | None) -> None:
+    def __init__(
+        self,
+        program: Program,
+        placed: Sequence[Placed | OnHost],
+        clock_hz: float | None,
+        energies: Sequence[Figure | None],
+    ) -> None:
         self.program = program
         self.placed = placed
+        self.energies = energies
         self.ns = 1e9 / clock_hz if clock_hz else 0.0
         self.rows: list[dict[str, Any]] = []
         self.metrics: dict[str, dict[int, float]] = {}
@@ -41,9 +56,10 @@ class _Writer:
         self.phases: dict[str, int] = {}
         self.call_rows: list[int] = []
         calls, cycle = self.program.calls, 0
-        for index, (where, phase) in enumerate(zip(self.placed, self.program.phases, strict=True)):
+        work = zip(self.placed, self.program.phases, self.energies, strict=True)
+        for index, (where, phase, energy) in enumerate(work):
             self._calls_until(index, cycle)
-            cycle = self._operation(where, phase, cycle)
+            cycle = self._operation(where, phase, energy, cycle)
         self._calls_until(len(self.placed), cycle)
         for (caller, name), count in self.program.others.items():
             around = self.call_rows[caller] if caller >= 0 else self._phase("forward")
@@ -66,7 +82,7 @@ class _Writer:
             self.phases[name] = self._add("phase", name, self.step)
         return self.phases[name]
 
-    def _operation(self, where: Placed | OnHost, phase: str, cycle: int) -> int:
+    def _operation(self, where: Placed | OnHost, phase: str, energy: Figure | None, cycle: int) -> int:
         """One operation that begins in this cycle; returns the cycle after it."""
         operation = where.operation
         caller = operation.caller
@@ -77,25 +93,17 @@ class _Writer:
             self._metric("operations:counted", row, 1)
             self._metric("flops:nominal", row, operation.shape.flops)
             return cycle
-        result = where.result
         row = self._add("op", operation.name, around, path=path, device=f"sim/{where.engine.name}")
-        values = {
-            "cycles": result.cycles,
-            **{f"{part}_cycles": result.stack.get(part, 0) for part in STACK},
-            "buffer_reads": result.reads,
-            "buffer_writes": result.writes,
-            "multiplications": result.multiplications,
-            "multiplier_cycles": result.cycles * where.engine.elements,
-        }
+        values = _values(where, energy)
         inside = row
         while inside >= 0:
             for quantity, value in values.items():
                 self._metric(f"{quantity}:simulated", inside, value)
             self._metric("flops:nominal", inside, operation.shape.flops)
             self.begins[inside] = min(self.begins.get(inside, cycle), cycle)
-            self.ends[inside] = cycle + result.cycles
+            self.ends[inside] = cycle + where.cycles
             inside = self.rows[inside]["parent"]
-        return cycle + result.cycles
+        return cycle + where.cycles
 
     def _metric(self, column: str, row: int, value: float) -> None:
         values = self.metrics.setdefault(column, {})
@@ -131,3 +139,30 @@ class _Writer:
             },
             metrics,
         )
+
+
+def _values(placed: Placed, energy: Figure | None) -> dict[str, float]:
+    """What an operation on an engine adds to every span around it; NaN makes a sum missing."""
+    result, traffic = placed.result, placed.traffic
+    values: dict[str, float] = {
+        "cycles": placed.cycles,
+        **{f"{part}_cycles": result.stack.get(part, 0) for part in STACK},
+        "buffer_reads": result.reads,
+        "buffer_writes": result.writes,
+        "multiplications": result.multiplications,
+        "multiplier_cycles": placed.cycles * placed.engine.elements,
+        "energy": energy.value if energy else math.nan,
+        "energy_low": energy.low if energy else math.nan,
+        "energy_high": energy.high if energy else math.nan,
+    }
+    if traffic is not None:
+        values |= {
+            "memory_cycles": traffic.stall_cycles,
+            "dram_read_bytes": traffic.read_bytes,
+            "dram_write_bytes": traffic.write_bytes,
+            "row_hits": traffic.row_hits,
+            "row_misses": traffic.row_misses,
+            "cold_misses": traffic.cold_misses,
+            "capacity_misses": traffic.capacity_misses,
+        }
+    return values

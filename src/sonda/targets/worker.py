@@ -67,10 +67,16 @@ def run_job(job: Job, directory: Path) -> dict[str, Any]:
     from sonda.workloads.catalogue import describe
 
     workload = describe(job.workload, job.options)
+    from sonda.frameworks.collector.counting import Counting
+
+    # Before PyTorch starts threads, which then inherit the counters.
+    counting = Counting(str(directory))
     try:
         import torch
     except ImportError:
         raise MissingExtraError("PyTorch", "torch") from None
+    from sonda.frameworks.collector.benchcast import join_from_environment
+    from sonda.frameworks.collector.modelled import begin_modelling
     from sonda.frameworks.collector.recorder import Recorder
     from sonda.frameworks.collector.schedule import Schedule
     from sonda.frameworks.collector.start import finish, state_versions
@@ -81,9 +87,11 @@ def run_job(job: Job, directory: Path) -> dict[str, Any]:
         torch.set_num_threads(job.threads)
     task = workload.build(job.framework, job.train, job.seed)
     recorder = Recorder(str(directory))
-    observer = TorchObserver(recorder, torch, Schedule(count=False))
+    observer = TorchObserver(recorder, torch, Schedule(count=False), counting)
     state_versions(recorder, torch)
     observer.install()
+    begin_modelling(observer, announced=True)
+    join_from_environment(observer)
     try:
         drive(
             task,

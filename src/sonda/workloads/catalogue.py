@@ -16,6 +16,7 @@ from sonda.workloads.perceptron import Perceptron
 from sonda.workloads.recommender import Recommender
 from sonda.workloads.recurrent import Recurrent
 from sonda.workloads.resnet import ResNet
+from sonda.workloads.stress import StressBandwidth, StressCache, StressCompute
 from sonda.workloads.transformer import Transformer
 
 GROUP = "sonda.workloads"
@@ -31,6 +32,9 @@ BUILT_IN: dict[str, Callable[[str, Mapping[str, str]], Any]] = {
     "lstm": Recurrent.from_options,
     "transformer": Transformer.from_options,
     "dlrm": Recommender.from_options,
+    "stress-cache": StressCache.from_options,
+    "stress-bandwidth": StressBandwidth.from_options,
+    "stress-compute": StressCompute.from_options,
 }
 
 
@@ -49,6 +53,11 @@ def describe(name: str, options: Mapping[str, str]) -> Workload:
     if name in BUILT_IN:
         return cast(Workload, BUILT_IN[name](name, options))
     added = _added()
+    if name.endswith(".onnx"):
+        raise SondaError(
+            f"{name!r} is an ONNX file, which holds a graph and no PyTorch model whose operations could be seen",
+            "load it in a file of your own as a torch.nn.Module: file.py:factory",
+        )
     if name not in added:
         raise SondaError(f"there is no workload {name!r}", f"{nearest(name, names())} Your own: file.py:factory")
     try:

@@ -55,26 +55,60 @@ class DlrmStream:
 
     def batches(self) -> Iterator[StreamBatch]:
         """Every batch in order, from the seed on."""
-        draw = np.random.RandomState(self.seed)
+        draws = _Draws(self.seed)
         for number in range(len(self)):
-            yield self._batch(draw, min(self.mini_batch_size, self.data_size - number * self.mini_batch_size))
+            yield self._batch(draws, min(self.mini_batch_size, self.data_size - number * self.mini_batch_size))
 
-    def _batch(self, draw: np.random.RandomState, samples: int) -> StreamBatch:
-        dense = draw.random_sample((samples, self.dense_features)).astype(np.float32)
+    def _batch(self, draws: _Draws, samples: int) -> StreamBatch:
+        dense = draws.take(samples * self.dense_features).reshape(samples, self.dense_features).astype(np.float32)
         indices = []
         sizes = np.empty((len(self.rows), samples), dtype=np.int64)
         for table, rows in enumerate(self.rows):
-            bags = [self._bag(draw, rows) for _ in range(samples)]
-            sizes[table] = [len(bag) for bag in bags]
-            indices.append(np.concatenate(bags))
-        targets = draw.random_sample((samples, 1)).astype(np.float32)
+            drawn, counts = self._drawn(draws, rows, samples)
+            bags, sizes[table] = _distinct(np.round(drawn * (rows - 1)).astype(np.int64), counts, rows)
+            indices.append(bags)
+        targets = draws.take(samples).reshape(samples, 1).astype(np.float32)
         if self.round_targets:
             targets = np.round(targets)
         return StreamBatch(dense, tuple(indices), sizes, targets)
 
-    def _bag(self, draw: np.random.RandomState, rows: int) -> np.ndarray:
-        count = self.indices_per_lookup
-        if not self.fixed:
+    def _drawn(self, draws: _Draws, rows: int, samples: int) -> tuple[np.ndarray, np.ndarray]:
+        """What is drawn for the bags of a table, bag after bag, and how much for each."""
+        most = self.indices_per_lookup
+        if self.fixed:
+            return draws.take(samples * most), np.full(samples, most, dtype=np.int64)
+        bags, counts = [], np.empty(samples, dtype=np.int64)
+        for sample in range(samples):
             # Python's round and NumPy's both go to the even neighbour, as DLRM's does.
-            count = round(max(1.0, draw.random_sample() * min(rows, count)))
-        return np.unique(np.round(draw.random_sample(count) * (rows - 1)).astype(np.int64))
+            counts[sample] = count = round(max(1.0, draws.take(1)[0] * min(rows, most)))
+            bags.append(draws.take(count))
+        return np.concatenate(bags), counts
+
+
+class _Draws:
+    """Numbers of NumPy's legacy generator, uniform in [0, 1): the same however many are asked for at a time."""
+
+    AHEAD = 1 << 16
+
+    def __init__(self, seed: int) -> None:
+        self._generator = np.random.RandomState(seed)
+        self._known = np.empty(0)
+        self._next = 0
+
+    def take(self, count: int) -> np.ndarray:
+        """The next numbers, not to be changed."""
+        missing = count - (len(self._known) - self._next)
+        if missing > 0:
+            fresh = self._generator.random_sample(max(missing, self.AHEAD))
+            self._known, self._next = np.concatenate((self._known[self._next :], fresh)), 0
+        self._next += count
+        return self._known[self._next - count : self._next]
+
+
+def _distinct(indices: np.ndarray, counts: np.ndarray, rows: int) -> tuple[np.ndarray, np.ndarray]:
+    """The distinct rows of each bag, sorted, bag after bag; and how many each has."""
+    bag = np.repeat(np.arange(len(counts)), counts)
+    ordered = np.sort(bag * rows + indices)
+    kept = ordered[np.concatenate(([True], ordered[1:] != ordered[:-1]))]
+    bag = kept // rows
+    return kept - bag * rows, np.bincount(bag, minlength=len(counts))

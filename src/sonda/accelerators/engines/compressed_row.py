@@ -10,6 +10,7 @@ sparse matrix (rows of a table).
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -54,35 +55,104 @@ def simulate(hardware: Hardware, product: RowsByDense, tile: RowTile) -> Result:
     what the last product comes later than that (weights, shared ports); `reduction`, from the last product until the
     last sum is offered to the collection bus; `writeback`, the rest.
     """
-    _check(hardware, product, tile)
-    folds, rows = np.unique(-(-np.maximum(product.entries, 1) // tile.entries), return_counts=True)
-    blocks = -(-product.columns // tile.columns)
-    used = np.arange(tile.columns * tile.entries)
-    first = np.arange(tile.columns) * tile.entries
-    paths = reduction.reduce(hardware, first, first + tile.entries - 1)
-    times = compiled(_row_times)(
-        folds,
-        blocks,
-        tile.columns,
-        tile.entries,
-        distribution.span(hardware),
-        distribution.arrival_delay(hardware),
-        hardware.write_ports,
-        paths.hops,
-        paths.line,
-        paths.delay,
-    )
-    product_at, offered_at, length = (int((rows * one).sum()) for one in times)
+    return simulate_all(hardware, [product], tile)[0]
 
-    count = int(rows.sum())
-    weight_steps = int((rows * folds).sum())
+
+def simulate_all(hardware: Hardware, products: Sequence[RowsByDense], tile: RowTile) -> list[Result]:
+    """Several products under one tile, such as all embedding bags of a step, each as `simulate` gives it.
+
+    Ways through the networks depend on the tile only, and the times of a row on its folds only: both are computed once.
+    """
+    for product in products:
+        _check(hardware, product, tile)
+    times = RowTimes(hardware, tile)
+    used = np.arange(tile.columns * tile.entries)
+    weights = distribution.route(hardware, used % tile.entries, used)
+    if len(products) > 1:
+        times.prepare(products)
+    return [_result(hardware, product, tile, times, weights) for product in products]
+
+
+class RowTimes:
+    """What rows take under one tile, by their folds and by the blocks of columns; each is computed once."""
+
+    def __init__(self, hardware: Hardware, tile: RowTile) -> None:
+        self._hardware = hardware
+        self._tile = tile
+        first = np.arange(tile.columns) * tile.entries
+        self.paths = reduction.reduce(hardware, first, first + tile.entries - 1)
+        self._known: dict[int, tuple[Whole, Whole]] = {}
+
+    def prepare(self, products: Sequence[RowsByDense]) -> None:
+        """Compute all that these products ask for in one go."""
+        wanted: dict[int, list[Whole]] = {}
+        for product in products:
+            wanted.setdefault(self.blocks(product), []).append(self._folds(product))
+        for blocks, folds in wanted.items():
+            self._of(blocks, np.unique(folds[0] if len(folds) == 1 else np.concatenate(folds)))
+
+    def blocks(self, product: RowsByDense) -> int:
+        """Parts into which the tile cuts the columns."""
+        return -(-product.columns // self._tile.columns)
+
+    def rows(self, product: RowsByDense) -> tuple[Whole, Whole, Whole]:
+        """The folds that rows have, how many rows have them, and the times of one such row (see `_row_times`)."""
+        folds, rows = np.unique(self._folds(product), return_counts=True)
+        return folds, rows, self._of(self.blocks(product), folds)
+
+    def cycles(self, product: RowsByDense) -> int:
+        """Of all rows, one after the other."""
+        _, rows, times = self.rows(product)
+        return int(rows @ times[2])
+
+    def _folds(self, product: RowsByDense) -> Whole:
+        folds: Whole = -(-np.maximum(product.entries, 1) // self._tile.entries)
+        return folds
+
+    def _of(self, blocks: int, folds: Whole) -> Whole:
+        """Times of rows with these folds, which ascend."""
+        known, times = self._known.get(blocks, (np.zeros(0, np.int64), np.zeros((3, 0), np.int64)))
+        place = np.searchsorted(known, folds)
+        missing = folds if not len(known) else folds[known[np.minimum(place, len(known) - 1)] != folds]
+        if len(missing):
+            found = compiled(_row_times)(
+                missing,
+                blocks,
+                self._tile.columns,
+                self._tile.entries,
+                distribution.span(self._hardware),
+                distribution.arrival_delay(self._hardware),
+                self._hardware.write_ports,
+                self.paths.hops,
+                self.paths.line,
+                self.paths.delay,
+            )
+            if len(known):
+                order = np.argsort(np.concatenate((known, missing)))
+                missing, found = (np.concatenate(pair, axis=-1)[..., order]
+                                  for pair in ((known, missing), (times, found)))  # fmt: skip
+            known, times = self._known[blocks] = missing, found
+            place = np.searchsorted(known, folds)
+        return times if len(known) == len(folds) else times[:, place]
+
+
+def _result(
+    hardware: Hardware, product: RowsByDense, tile: RowTile, known: RowTimes, weights: distribution.Routing
+) -> Result:
+    folds, rows, times = known.rows(product)
+    blocks, paths = known.blocks(product), known.paths
+    product_at, offered_at, length = (times @ rows).tolist()
+
+    used = tile.columns * tile.entries
+    count = len(product.entries)
+    weight_steps = int(rows @ folds)
     steps = weight_steps * blocks
     stored = int(np.maximum(product.entries, 1).sum())
-    products = steps * used.size
+    products = steps * used
+    nodes, two, three = paths.totals
     results = steps * tile.columns
     outputs = count * blocks * tile.columns
     last_folds = -(-max(int(product.entries[-1]), 1) // tile.entries)
-    weights = distribution.route(hardware, used % tile.entries, used)
     return Result(
         cycles=length,
         weight_reads=stored,
@@ -96,18 +166,18 @@ def simulate(hardware: Hardware, product: RowsByDense, tile: RowTile) -> Result:
             ),
             "MSNetwork": multiplication.activity(
                 hardware,
-                weights=weight_steps * used.size,
-                weights_left=last_folds * used.size,
+                weights=weight_steps * used,
+                weights_left=last_folds * used,
                 products=products,
-                configured=count * used.size,
+                configured=count * used,
             ),
             "ReduceNetwork": reduction.activity(
                 hardware,
                 reduction.Work(
                     sends=products,
-                    nodes=steps * int(paths.nodes.sum()),
-                    two=steps * int(paths.two.sum()),
-                    three=steps * int(paths.three.sum()),
+                    nodes=steps * nodes,
+                    two=steps * two,
+                    three=steps * three,
                     results=results,
                     outputs=outputs,
                     configured=count * paths.configured,

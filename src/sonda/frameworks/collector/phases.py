@@ -1,71 +1,160 @@
-"""Phases of a program: their begin and end, with what the operating system counted in between."""
+"""Phases of a program: their begin and end, with what was counted in between.
+
+A boundary may be passed many times in a millisecond, so every stream has functions of its own for it that look nothing
+up: what they need is bound when they are made. They are made anew when another group of counters has its turn.
+"""
 
 from __future__ import annotations
 
-import os
-import resource
 from time import perf_counter_ns as now
+from typing import Any
 
 from .recorder import Recorder, Stream
 
-PAGE = resource.getpagesize()
 WORTH_COUNTING = 1_000_000
-"""ns. Reading the kernel's counters costs some µs: a phase that was shorter than this the last time goes without."""
+"""ns. What the operating system counts costs some µs: a phase that was shorter than this the last time goes without.
+Counters that were asked for are read at every phase."""
+UNKNOWN = 1 << 62
+"""ns: a phase that has not been seen yet may be long."""
 
 
 class Phases:
-    """Opens and closes phases on a thread's stream. Counters are those of the whole process (getrusage, statm)."""
+    """Gives every stream its `begin(code, context)` and `end()`. Counters are those of the whole process."""
 
     def __init__(self, recorder: Recorder) -> None:
         self.recorder = recorder
-        self._statm = -1
+        self._counting: Any = None
         self._short: set = set()
-        """Codes of the phases that are too short for counters."""
+        """Codes of the phases that are too short for what the operating system counts."""
+        self._last: dict = {}
+        """How long the other phases took the last time, ns."""
+        self._ready: dict = {}
+        """By flag and code of a short phase: what stands in `phases` while it is open, and the code of its begin."""
         names = ("transfer", "forward", "loss", "backward", "optimizer")
         self.codes = {name: recorder.define(kind="phase", name=name) for name in names}
-        define = recorder.define
-        self._faults = define(kind="value", quantity="page_faults", source="counted")
-        self._switches = define(kind="value", quantity="context_switches", source="counted")
-        self._cpu_time = define(kind="value", quantity="cpu_time", source="counted")
-        self._resident = define(kind="value", quantity="resident_memory", source="measured")
+        recorder.equip = self._equip
 
-    def open(self) -> None:
-        try:
-            self._statm = os.open("/proc/self/statm", os.O_RDONLY | os.O_CLOEXEC)
-        except OSError:
-            self._statm = -1
+    def open(self, counting: Any) -> None:
+        """Read these counters (`Counting`) from now on."""
+        self._counting = counting
+        counting.turned = self._equip_all
+        self._equip_all()
 
     def close(self) -> None:
-        if self._statm >= 0:
-            os.close(self._statm)
-            self._statm = -1
+        self._counting = None
+        self._equip_all()
 
-    def begin(self, stream: Stream, code: int, context: object = None) -> None:
-        """Open a phase; `context` is kept with it for whoever closes it."""
-        usage = None if code in self._short else resource.getrusage(resource.RUSAGE_SELF)
-        time = now()
-        stream.phases.append((code, context, time, usage))
-        stream.push((code, time))
+    def _equip_all(self) -> None:
+        for stream in list(self.recorder.streams):
+            self._equip(stream)
 
-    def end(self, stream: Stream) -> None:
-        time = now()
-        code, _, began, before = stream.phases.pop()
-        if before is not None:
-            self._count(stream, before)
-        if time - began < WORTH_COUNTING:
-            self._short.add(code)
-        elif before is None:
-            self._short.discard(code)
-        stream.push((code + 1, time))
-        if not stream.phases:
-            self.recorder.breathe(stream)
+    def _equip(self, stream: Stream) -> None:
+        single = self._counting.reader.single if self._counting is not None else None
+        if single is None or not single.descriptors:
+            stream.begin, stream.end = self._general(stream)
+        else:
+            stream.begin, stream.end = self._bound(stream, single.descriptors, single.size, single.kernel.read)
 
-    def _count(self, stream: Stream, before: resource.struct_rusage) -> None:
-        usage = resource.getrusage(resource.RUSAGE_SELF)
-        stream.push((
-            self._faults, usage.ru_minflt + usage.ru_majflt - before.ru_minflt - before.ru_majflt,
-            self._switches, usage.ru_nvcsw + usage.ru_nivcsw - before.ru_nvcsw - before.ru_nivcsw,
-            self._cpu_time, round(1e9 * (usage.ru_utime + usage.ru_stime - before.ru_utime - before.ru_stime)),
-        ))  # fmt: skip
-        if self._statm >= 0:
-            stream.push((self._resident, int(os.pread(self._statm, 64, 0).split()[1]) * PAGE))
+    def _general(self, stream: Stream) -> tuple:
+        """Phases with any counters or none."""
+        counting = self._counting
+        short, last = self._short, self._last
+        opened = stream.phases
+
+        def begin(code: int, context: object = None) -> None:
+            """Open a phase; `context` is kept with it for whoever closes it."""
+            flag, before = 0, None
+            if counting is not None:
+                if code in short:
+                    flag = counting.take(stream)
+                else:
+                    before = counting.os.begin(last.get(code, UNKNOWN), now())
+                    flag = counting.reader_with_os.take(stream)
+            # The readings lie outside of the phase's time.
+            time = now()
+            opened.append((code, context, time, before))
+            stream.push((code + flag, time))
+
+        return begin, self._ending(stream, counting)
+
+    def _ending(self, stream: Stream, counting: Any) -> Any:
+        short, last, breathe = self._short, self._last, self.recorder.breathe
+        opened = stream.phases
+
+        def end() -> None:
+            time = now()
+            code, _, began, before = opened.pop()
+            if counting is None:
+                stream.push((code + 1, time))
+            elif before is None:
+                stream.push((code + 1 + counting.take(stream), time))
+            else:
+                flag = counting.reader_with_os.take(stream)
+                counting.os.end(stream, before, time)
+                stream.push((code + 1 + flag, time))
+            if time - began < WORTH_COUNTING:
+                short.add(code)
+            else:
+                short.discard(code)
+                last[code] = time - began
+            if not opened:
+                breathe(stream, time)
+
+        return end
+
+    def _bound(self, stream: Stream, descriptors: list, size: int, read: Any) -> tuple:
+        """The same where one `os.read` gives the counters that were asked for, and the phase is short."""
+        begin_other, end_other = self._general(stream)
+        recorder, short = self.recorder, self._short
+        flag = self._counting.reader.flag
+        opened, keep, put = stream.phases, stream.counts.append, stream.events.append
+        open_phase, close_phase = opened.append, opened.pop
+        ready = self._ready.setdefault(flag, {})
+        innermost: tuple = ()
+        began = 0
+
+        def begin(code: int, context: object = None) -> None:
+            nonlocal innermost, began
+            try:
+                phase, first = ready[code]
+                keep(read(descriptors[0], size))
+            except (KeyError, OSError, IndexError):
+                begin_other(code, context)
+                return
+            if context is not None:
+                phase = (code, context, 0, phase[3])
+            innermost = phase
+            open_phase(phase)
+            began = time = now()
+            put(first)
+            put(time)
+
+        def end() -> None:
+            nonlocal innermost
+            time = now()
+            if opened[-1] is not innermost or time - began > WORTH_COUNTING:
+                innermost = ()
+                end_differently(time)
+                return
+            try:
+                keep(read(descriptors[0], size))
+            except (OSError, IndexError):
+                end_differently(time)
+                return
+            put(close_phase()[3])
+            put(time)
+            if time > recorder.due and not opened:
+                recorder.flush()
+
+        def end_differently(time: int) -> None:
+            """A phase that another one was in, or that was not short this time or the last time."""
+            code, context, start, before = opened[-1]
+            if type(before) is int:
+                # It began as a short one; `began` is its own unless another one was in it.
+                opened[-1] = (code, context, start or began, None)
+            end_other()
+            ready.pop(code, None)
+            if code in short:
+                ready[code] = (code, None, 0, code + 1 + flag), code + flag
+
+        return begin, end

@@ -2,10 +2,14 @@
 
 File: the line `SONDA1`, then records of a type byte, a little-endian uint32 length and a payload.
 `D`: a JSON object that defines something or states a fact. `E`: a thread's native id (int64), then pairs of int64.
+`C`: a thread's native id and a number n (int64), n lengths (uint32), then n readings of counters, as the kernel gave
+them.
 
 A pair is `(code, value)`. A definition with number n is begun by code 2n and ended by code 2n+1, the value being a time
 in ns (CLOCK_MONOTONIC, which all processes of a machine share). The code 2n of a definition of kind `value` carries a
-number for the innermost span that is open. A record cut short by a crash is ignored by the reader.
+number for the innermost span that is open. A code of a begin or end may carry, from bit 32 on, the number of a
+definition of kind `counters` plus one: the next reading was taken there, or with bit 62 the last one once more. A
+record cut short by a crash is ignored by the reader.
 """
 
 from __future__ import annotations
@@ -29,6 +33,8 @@ FLUSH_NS = 500_000_000
 FIRST_FLUSH_NS = 20_000_000
 """A killed program loses at most what happened since the last flush: half a second (in its first two seconds a quarter
 of its life), or fifty thousand spans."""
+READING_BIT = 1 << 32
+AGAIN = 1 << 62
 MANY_STREAMS = 16
 """Beyond this many, streams of threads that are gone are looked for and dropped."""
 
@@ -43,19 +49,25 @@ class Stream:
     """Events of one thread. `push((code, value, ...))` appends pairs in one step, so a flush never splits a pair."""
 
     __slots__ = (
-        "backward", "detail", "engine", "events", "hooked", "ident", "layers", "native", "older", "phases", "push",
-        "schedule",
+        "backward", "begin", "count", "counts", "detail", "end", "engine", "events", "hooked", "ident", "layers",
+        "native", "older", "phases", "push", "schedule",
     )  # fmt: skip
 
     def __init__(self, detail: bool, engine: bool = False) -> None:
         self.events: list = []
         self.push = self.events.extend
+        self.counts: list = []
+        """Readings of counters, not decoded: that is left to whoever reads the file."""
+        self.count = self.counts.append
         self.native = threading.get_native_id()
         self.ident = threading.get_ident()
         self.layers: list = []
         """Codes of the layers whose forward is running, outermost first."""
         self.phases: list = []
         """Phases that are open, outermost first."""
+        self.begin: Any = None
+        """`begin(code, context)` opens a phase, `end()` closes the innermost one."""
+        self.end: Any = None
         self.backward = 0
         """Code of the layer whose backward is running, 0 for none."""
         self.hooked: set = set()
@@ -77,6 +89,8 @@ class Recorder:
         self.mine = _Mine()
         self.streams: list = []
         self.detail = True
+        self.equip: Any = lambda stream: None
+        """Told of every new stream."""
         self.written = 0
         self.path = ""
         self._file: Any = None
@@ -84,7 +98,9 @@ class Recorder:
         self._pending: list = []
         self._definitions = 0
         self._codes: dict = {}
-        self._began = self._flushed = perf_counter_ns()
+        self._began = perf_counter_ns()
+        self.due = self._began + FIRST_FLUSH_NS
+        """When what was gathered is to be written, ns."""
         self.off = False
         """Whether nothing is recorded any more: it was closed, the disk is full, or this is a forked child."""
         if directory:
@@ -96,6 +112,7 @@ class Recorder:
         stream = self.mine.stream
         if stream is None:
             stream = self.mine.stream = Stream(self.detail, engine)
+            self.equip(stream)
             with self._lock:
                 self.streams.append(stream)
         return stream
@@ -125,11 +142,9 @@ class Recorder:
         with self._lock:
             self._pending.append(fact)
 
-    def breathe(self, stream: Stream) -> None:
-        """Called at the end of a phase: flush when enough has gathered or enough time has passed."""
-        time = perf_counter_ns()
-        pause = min(FLUSH_NS, max(FIRST_FLUSH_NS, (time - self._began) >> 2))
-        if len(stream.events) > FLUSH_EVENTS or time - self._flushed > pause:
+    def breathe(self, stream: Stream, time: int = 0) -> None:
+        """Called at the end of a phase, at `time`: flush when enough has gathered or enough time has passed."""
+        if len(stream.events) > FLUSH_EVENTS or (time or perf_counter_ns()) > self.due:
             self.flush()
 
     def flush(self) -> None:
@@ -137,14 +152,22 @@ class Recorder:
         with self._lock:
             if self.off or not self.directory:
                 return
-            self._flushed = perf_counter_ns()
+            time = perf_counter_ns()
+            self.due = time + min(FLUSH_NS, max(FIRST_FLUSH_NS, (time - self._began) >> 2))
             blocks = []
             for stream in list(self.streams):
-                count = len(stream.events)
+                count = len(stream.events) & ~1  # a pair may be half there
                 if count:
                     block = array("q", stream.events[:count])
                     del stream.events[:count]
                     blocks.append((b"E", struct.pack("<q", stream.native) + block.tobytes()))
+                # A reading is appended before the event that speaks of it, so none is missing in the file.
+                readings = stream.counts[:]
+                if readings:
+                    del stream.counts[: len(readings)]
+                    lengths = array("I", map(len, readings)).tobytes()
+                    head = struct.pack("<qq", stream.native, len(readings))
+                    blocks.append((b"C", b"".join((head, lengths, *readings))))
             # Definitions are taken after the events that use them and written before: what is in the file is defined.
             pending, self._pending = self._pending, []
             facts = [(b"D", json.dumps(fact, default=str).encode()) for fact in pending]
@@ -171,6 +194,7 @@ class Recorder:
         self.set_detail(False)
         for stream in self.streams:
             stream.events.clear()
+            stream.counts.clear()
         self._pending.clear()
 
     def _append(self, blocks: list) -> None:

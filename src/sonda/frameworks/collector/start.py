@@ -57,17 +57,29 @@ class _Loader:
 
     def exec_module(self, module: Any) -> None:
         module.__loader__ = module.__spec__.loader = self.loader
+        counting = self._counting()
         self.loader.exec_module(module)
         if self.waiter in sys.meta_path:
             sys.meta_path.remove(self.waiter)
             try:
-                observe(module, self.waiter.settings)
+                observe(module, self.waiter.settings, counting)
             except Exception:
                 report_failure(self.waiter.settings["directory"])
 
+    def _counting(self) -> Any:
+        """Counters, opened before the framework starts threads, which then inherit them; None where that fails."""
+        from .counting import Counting
 
-def observe(torch: Any, settings: dict) -> None:
-    """Observe this process until it ends."""
+        try:
+            return Counting(self.waiter.settings["directory"])
+        except Exception:
+            return None  # tried again once the framework is there
+
+
+def observe(torch: Any, settings: dict, counting: Any = None) -> None:
+    """Observe this process until it ends, with counters that are open already."""
+    from .benchcast import join_from_environment
+    from .modelled import begin_modelling
     from .recorder import Recorder
     from .schedule import Schedule
     from .torch_observer import TorchObserver
@@ -80,11 +92,13 @@ def observe(torch: Any, settings: dict) -> None:
         deadline=now() + int(settings["max_time"] * 1e9) if settings.get("max_time") else 0,
         size_cap=settings.get("size_cap", 0),
     )
-    observer = TorchObserver(recorder, torch, schedule)
+    observer = TorchObserver(recorder, torch, schedule, counting)
     state_versions(recorder, torch)
     observer.install()
     atexit.register(finish, observer)
     _finish_before_hard_exit(observer)
+    begin_modelling(observer, announced=False)
+    join_from_environment(observer)
 
 
 def _finish_before_hard_exit(observer: Any) -> None:
@@ -107,6 +121,7 @@ def state_versions(recorder: Any, torch: Any) -> None:
         rank=_rank(),
         versions={"python": sys.version.split()[0], "torch": str(torch.__version__)},
         threads=torch.get_num_threads(),
+        isa=torch.backends.cpu.get_cpu_capability(),
     )
 
 
@@ -126,9 +141,10 @@ def finish(observer: Any) -> None:
             recorder.state(
                 rank=_rank(),
                 threads=observer.torch.get_num_threads(),
-                span_ns=layer_cost(observer.torch),
+                span_ns=layer_cost(observer.torch, observer.layers.counting),
                 phase_ns=phase_cost(observer.torch),
                 notes=observer.schedule.notes,
+                **observer.counting.facts(),
             )
         recorder.state(finished=True)
         observer.remove()

@@ -44,6 +44,8 @@ class Layers:
         self._unlisted: dict = {}
         """Weak references to the unlisted modules of a caller, by their class."""
         self._artefacts = ByIdentity()
+        self.counting: Any = None
+        """Counters (`Counting`) that are read where a layer begins and ends; None for none."""
 
     # ---- defining ---------------------------------------------------------------------------------------------
 
@@ -134,6 +136,7 @@ class Layers:
         # What the original does where a module is not compiled, without its cost; another's patch is called as it is.
         plain = original is self.torch.nn.Module._wrapped_call_impl
         layers = self
+        counting = self.counting
 
         def __call__(self: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: N807
             # A compiler that traces this function finds nothing but the original call in it.
@@ -157,14 +160,22 @@ class Layers:
                 if given is not None:
                     layers.mark(given, stream, stack[-1])
             stack.append(code)
-            stream.push((code, now()))
+            if counting is None:
+                stream.push((code, now()))
+            else:
+                flag = counting.take(stream)
+                stream.push((code + flag, now()))
             try:
                 if plain and self._compiled_call_impl is None:
                     result = self._call_impl(*args, **kwargs)
                 else:
                     result = original(self, *args, **kwargs)
             finally:
-                stream.push((code + 1, now()))
+                if counting is None:
+                    stream.push((code + 1, now()))
+                else:
+                    time = now()
+                    stream.push((code + 1 + counting.take(stream), time))
                 stack.pop()
             if learns:
                 if type(result) is tensor_type:
@@ -176,6 +187,20 @@ class Layers:
             return result
 
         return __call__
+
+    def begin(self, stream: Stream, code: int, detail: bool) -> None:
+        """The forward of a module that no other module called begins; it is recorded where there is `detail`."""
+        stream.layers.append(code)
+        if detail:
+            flag = self.counting.take(stream) if self.counting is not None else 0
+            stream.push((code + flag, now()))
+
+    def end(self, stream: Stream, code: int, detail: bool) -> None:
+        if detail:
+            time = now()
+            flag = self.counting.take(stream) if self.counting is not None else 0
+            stream.push((code + 1 + flag, time))
+        stream.layers.pop()
 
     # ---- backward ---------------------------------------------------------------------------------------------
 
@@ -203,6 +228,7 @@ class Layers:
     def _make_mark(self, code: int) -> Any:
         recorder = self.recorder
         mine = recorder.mine
+        layers = self
 
         def mark(_gradients: Any) -> None:
             stream = mine.stream
@@ -211,10 +237,20 @@ class Layers:
             if not stream.detail or not (stream.phases or stream.engine):
                 return
             time = now()
-            if stream.backward:
-                stream.push((stream.backward + 1, time))
-            if code:
-                stream.push((code, time))
+            counting = layers.counting
+            if counting is None:
+                if stream.backward:
+                    stream.push((stream.backward + 1, time))
+                if code:
+                    stream.push((code, time))
+            elif stream.backward or code:
+                # One reading is the end of one layer and the begin of the next; what it takes is neither's.
+                flag = counting.take(stream)
+                if stream.backward:
+                    stream.push((stream.backward + 1 + flag, time))
+                    flag = counting.reader.again if flag else 0
+                if code:
+                    stream.push((code + flag, now()))
             stream.backward = code
 
         return mark
@@ -228,7 +264,8 @@ class Layers:
         time = now()
         for other in list(self.recorder.streams):
             if (other is stream or other.engine) and other.backward:
-                other.push((other.backward + 1, time))
+                flag = self.counting.take(other) if self.counting is not None else 0
+                other.push((other.backward + 1 + flag, time))
                 other.backward = 0
         stream.backward = outer
 

@@ -15,6 +15,7 @@ from types import CodeType
 from typing import Any
 
 from .counter import Counter
+from .counting import Counting
 from .identity import ByIdentity
 from .phases import Phases
 from .recorder import Recorder, Stream
@@ -27,10 +28,12 @@ from .torch_values import has_graph, is_loss, shapes_of, tensors_in
 class TorchObserver:
     """Patches PyTorch on `install`; `remove` puts everything back."""
 
-    def __init__(self, recorder: Recorder, torch: Any, schedule: Schedule) -> None:
+    def __init__(self, recorder: Recorder, torch: Any, schedule: Schedule, counting: Any = None) -> None:
+        """`counting`: counters opened before PyTorch was imported, and so before its threads."""
         self.recorder = recorder
         self.torch = torch
         self.schedule = schedule
+        self.counting = counting
         self.phases = Phases(recorder)
         self.layers = Layers(recorder, torch)
         self.counter = Counter(torch, recorder)
@@ -63,7 +66,10 @@ class TorchObserver:
         from torch.optim import optimizer
         from torch.utils.data import dataloader
 
-        self.phases.open()
+        self.counting = self.counting or Counting(self.recorder.directory)
+        self.counting.define(self.recorder)
+        self.phases.open(self.counting)
+        self.layers.counting = self.counting if self.counting.counts_layers else None
         self.recorder.set_detail(self.schedule.detail)
         self._module_call = torch.nn.Module.__call__
         self._replace(torch.nn.Module, "__call__", lambda original: self.layers.wrap(original, self._outermost))
@@ -91,6 +97,8 @@ class TorchObserver:
         self._undo.clear()
         self.layers.clear()
         self.phases.close()
+        if self.counting is not None:
+            self.counting.close()
 
     def _replace(self, owner: Any, name: str, make: Any) -> None:
         inherited = name not in vars(owner)
@@ -123,7 +131,7 @@ class TorchObserver:
             mode = self.counter.mode(stream)
             if mode is not None:
                 mode.__enter__()
-        self.phases.begin(stream, code, mode)
+        stream.begin(code, mode)
 
     def _close(self, stream: Stream, code: int) -> None:
         """Close this phase, and what an exception left open inside it."""
@@ -132,7 +140,7 @@ class TorchObserver:
             if mode is not None:
                 mode.__exit__(None, None, None)
             self.counter.phase_ends(stream)
-            self.phases.end(stream)
+            stream.end()
             if opened == code:
                 return
 
@@ -158,6 +166,8 @@ class TorchObserver:
             yield
         finally:
             stream.push((code + 1, now()))
+            if kind == "step" and self.counting is not None:
+                self.counting.step_announced()
 
     @contextmanager
     def counted(self, tensors: Any) -> Any:
@@ -244,20 +254,13 @@ class TorchObserver:
             self.counter.forward_begins(stream, module, tensors_in(self.torch, (args, kwargs)))
 
     def _recorded(self, stream: Stream, code: int, module: Any, args: tuple, kwargs: dict) -> Any:
-        if not stream.detail:
-            stream.layers.append(code)
-            try:
-                return self._module_call(module, *args, **kwargs)
-            finally:
-                stream.layers.pop()
-        stream.layers.append(code)
-        stream.push((code, now()))
+        detail = stream.detail
+        self.layers.begin(stream, code, detail)
         try:
             result = self._module_call(module, *args, **kwargs)
         finally:
-            stream.push((code + 1, now()))
-            stream.layers.pop()
-        if self.torch.is_grad_enabled():
+            self.layers.end(stream, code, detail)
+        if detail and self.torch.is_grad_enabled():
             self.layers.mark_all(result, stream, code)
         return result
 
@@ -266,6 +269,8 @@ class TorchObserver:
         if stream.phases:
             return
         schedule = stream.schedule
+        if self.counting is not None and schedule is self.schedule:
+            self.counting.steps_done(schedule.steps)
         if schedule.count and schedule.counting != (self.counter.stream is stream):
             if self.counter.stream is stream:
                 self.counter.stop(stream)

@@ -87,6 +87,11 @@ def probe(own: OwnModel, model: nn.Module, inputs: tuple[Any, ...], train: bool)
         try:
             output = model(*inputs)
         except Exception as error:
+            valueless = next((name for name, one in model.named_parameters() if one.is_meta), None)
+            if valueless is not None:
+                raise SondaError(
+                    f"{own.name}: {valueless} is on the meta device and has no values", "build the model with values"
+                ) from error
             shapes = ", ".join(described(value) for value in inputs)
             raise SondaError(
                 f"{own.name}: forward fails with input {shapes}: {explain(error, own.path)}",

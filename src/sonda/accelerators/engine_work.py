@@ -1,0 +1,207 @@
+"""The work of one engine: all operations of a program that it takes, simulated once for each design and remembered."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sonda.accelerators.bag_batch import place_bags
+from sonda.accelerators.behind import Movement, movement_of
+from sonda.accelerators.description import Accelerator
+from sonda.accelerators.engine_description import EngineDescription
+from sonda.accelerators.memory import Memory
+from sonda.accelerators.operation import Operation, Program
+from sonda.accelerators.placement import SPARSE, Placed, Placement
+from sonda.accelerators.waiting import stalls_of_many
+from sonda.record.errors import SondaError
+
+Whole = NDArray[np.int64]
+INSTANCES = "entries"
+SEARCHED = "best"
+"""The mapping that depends on the memory behind the buffer too."""
+
+
+@dataclass(frozen=True, eq=False)
+class Work:
+    """What an engine does for a program, without waiting for memory."""
+
+    placed: tuple[tuple[Placed, int], ...]
+    """Operations with how often each is done."""
+    cycles: int
+    counts: dict[tuple[str, str], int]
+    """By component and operation, over all sections of the machine."""
+    instances: dict[str, int]
+    """By component."""
+
+
+@dataclass(frozen=True)
+class Moved:
+    """What all operations of a work move to and from memories behind the buffer, an element for each memory."""
+
+    bytes: Whole
+    row_hits: Whole
+    row_misses: Whole
+    stall_cycles: Whole
+
+
+class EngineWork:
+    """The operations of one program on engines; remembers by design, so that asking again costs nothing."""
+
+    def __init__(self, program: Program) -> None:
+        self._program = program
+        self._alike: dict[tuple[tuple[str, ...], bool], list[tuple[Operation, int]]] = {}
+        self._placed: dict[Any, Placed | SondaError] = {}
+        self._work: dict[Any, Work | SondaError] = {}
+        self._sized: dict[tuple[int, ...], list[Movement]] = {}
+
+    @property
+    def simulations(self) -> int:
+        """Distinct operations on distinct designs so far; those that cannot be are counted too."""
+        return len(self._placed)
+
+    def left(self, accelerator: Accelerator) -> dict[str, int]:
+        """Operations that run on the host because no engine takes them, by kind."""
+        return dict(Counter(one.kind for one in self._program.operations if accelerator.route.get(one.kind) is None))
+
+    def on(
+        self,
+        accelerator: Accelerator,
+        engine: EngineDescription,
+        mapping: str,
+        memory: Memory | None,
+    ) -> Work | SondaError:
+        """All that this engine takes as the accelerator routes it; an error where it cannot, naming the layer.
+
+        `memory` matters only for a mapping that is searched.
+        """
+        kinds = tuple(kind for kind, name in accelerator.route.items() if name == engine.name)
+        design = (_key(engine), mapping, memory if mapping == SEARCHED else None)
+        found = self._work.get((design, kinds))
+        if found is None:
+            alone = dataclasses.replace(
+                accelerator,
+                engines={engine.name: engine},
+                route=dict.fromkeys(kinds, engine.name),
+                memory=design[2],
+            )
+            found = self._work[design, kinds] = self._take(Placement(alone, mapping), engine, kinds, design)
+        return found
+
+    def moved(self, work: Work, memories: Sequence[Memory]) -> Moved:
+        """What this work moves through each of these finite buffers, and how long its engine waits."""
+        found = Moved(*np.zeros((4, len(memories)), np.int64))
+        groups: dict[tuple[int, ...], list[int]] = {}
+        for place, memory in enumerate(memories):
+            groups.setdefault(_sizes(memory), []).append(place)
+        counts = np.array([count for _, count in work.placed], np.int64)
+        cycles = np.array([one.result.cycles for one, _ in work.placed], np.int64)
+        for sizes, places in groups.items():
+            movements = self._movements(work, memories[places[0]], sizes)
+            if not movements:
+                continue
+            moved = [one.moved for one in movements]
+            found.bytes[places] = sum(
+                count * (one.reads + one.writes) for count, one in zip(counts, moved, strict=True)
+            )
+            found.row_misses[places] = sum(count * one.row_misses for count, one in zip(counts, moved, strict=True))
+            found.row_hits[places] = sum(
+                count * (one.accesses - one.row_misses) for count, one in zip(counts, moved, strict=True)
+            )
+            alike = [memories[place] for place in places]
+            found.stall_cycles[places] = counts @ stalls_of_many(work.placed[0][0].engine, movements, cycles, alike)
+        return found
+
+    def _movements(self, work: Work, memory: Memory, sizes: tuple[int, ...]) -> list[Movement]:
+        """Of every operation; memories that differ in their times only share them."""
+        key = (id(work), *sizes)
+        if key not in self._sized:
+            self._sized[key] = [
+                movement_of(one.engine, one.operation.shape, one.mapping, one.result, memory, one.operation)
+                for one, _ in work.placed
+            ]
+        return self._sized[key]
+
+    def _take(
+        self, placement: Placement, engine: EngineDescription, kinds: tuple[str, ...], design: Any
+    ) -> Work | SondaError:
+        placed: list[tuple[Placed, int]] = []
+        counts: Counter[tuple[str, str]] = Counter()
+        instances: dict[str, int] = {}
+        operations = self._operations(kinds, engine.kind in SPARSE)
+        self._place_bags(engine, [operation for operation, _ in operations], design)
+        for operation, count in operations:
+            one = self._place(placement, operation, design)
+            if isinstance(one, SondaError):
+                return one
+            placed.append((one, count))
+            instances = {}
+            for components in one.result.counters.values():
+                for component, activity in components.items():
+                    for name, value in activity.items():
+                        if name == INSTANCES:
+                            instances[component] = instances.get(component, 0) + value
+                        elif value:
+                            counts[component, name] += count * value
+        cycles = sum(count * one.result.cycles for one, count in placed)
+        return Work(tuple(placed), cycles, dict(counts), instances)
+
+    def _place(self, placement: Placement, operation: Operation, design: Any) -> Placed | SondaError:
+        # What routes change is which operations an engine takes, never what one of them costs there.
+        key = (design, id(operation))
+        if key not in self._placed:
+            try:
+                found = placement.place_one(operation, self._program.path(operation))
+            except SondaError as error:
+                self._placed[key] = error
+            else:
+                assert isinstance(found, Placed), "only kinds that are routed to the engine are asked for"
+                self._placed[key] = found
+        return self._placed[key]
+
+    def _place_bags(self, engine: EngineDescription, operations: list[Operation], design: Any) -> None:
+        """Remember all bags that can be placed together; where they cannot, one by one says why."""
+        left = [operation for operation in operations if (design, id(operation)) not in self._placed]
+        try:
+            placed = place_bags(engine, left, design[1])
+        except SondaError:
+            return
+        for one in placed:
+            self._placed[design, id(one.operation)] = one
+
+    def _operations(self, kinds: tuple[str, ...], zeros_count: bool) -> list[tuple[Operation, int]]:
+        """The first of each group of operations that are alike, in the program's order, with the group's size.
+
+        Where zeros count, no two are taken to be alike.
+        """
+        known = self._alike.get((kinds, zeros_count))
+        if known is None:
+            groups: dict[Any, list[Any]] = {}
+            for operation in self._program.operations:
+                if operation.kind in kinds:
+                    key = id(operation) if zeros_count else (operation.kind, operation.shape)
+                    groups.setdefault(key, [operation, 0])[1] += 1
+            known = self._alike[kinds, zeros_count] = [(first, count) for first, count in groups.values()]
+        return known
+
+
+def _key(engine: EngineDescription) -> tuple[Any, ...]:
+    """The engine as something to look up by: its dictionaries as pairs."""
+    given = (engine.dataflow, engine.tile, engine.convolution_tile)
+    return engine.name, engine.kind, engine.hardware, *(tuple(one.items()) for one in given)
+
+
+def _sizes(memory: Memory) -> tuple[int, ...]:
+    """All of a memory that decides what moves."""
+    return (
+        memory.buffer_bytes,
+        memory.double_buffering,
+        memory.element_bytes,
+        memory.burst_bytes,
+        memory.row_bytes,
+    )

@@ -1,0 +1,54 @@
+"""The memory behind the global buffer: how large the buffer is, how fast the memory, and what moves between them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Memory:
+    """A finite global buffer and the memory behind it, in bytes and in cycles of the accelerator."""
+
+    buffer_bytes: int
+    bytes_per_cycle: float
+    latency_cycles: int
+    """From asking for something to its first bytes, the row being closed."""
+    row_bytes: int
+    row_miss_cycles: int
+    """Added where an access leaves the open row."""
+    element_bytes: int = 4
+    double_buffering: bool = True
+    dram: str = ""
+    """Preset of the energy per bit; '' where it is not known."""
+    burst_bytes: int = 64
+    """Moved by one access, also where less is wanted."""
+    banks: int = 1
+    """Rows that can be opened at the same time: that many misses wait together."""
+
+    @property
+    def resident_bytes(self) -> int:
+        """Room for what stays; with double buffering the other half is being filled meanwhile."""
+        return max(1, self.buffer_bytes // 2 if self.double_buffering else self.buffer_bytes)
+
+    def transfer_cycles(self, accesses: int, row_misses: int) -> float:
+        """Cycles in which the memory is busy with so many accesses, without the latency of the first."""
+        moving = accesses * self.burst_bytes / self.bytes_per_cycle
+        return moving + row_misses * self.row_miss_cycles / self.banks
+
+
+@dataclass(frozen=True)
+class Traffic:
+    """Of one operation. All numbers are simulated."""
+
+    read_bytes: int
+    """Wanted by the engine; what accesses bring beside it is not counted."""
+    write_bytes: int
+    row_hits: int
+    """Accesses, of reads and writes, to a row of the memory that was open."""
+    row_misses: int
+    stall_cycles: int
+    """Cycles that the engine waits for memory, beyond its own; never negative."""
+    cold_misses: int = 0
+    """Rows of an embedding table that come into the buffer for the first time."""
+    capacity_misses: int = 0
+    """Rows of an embedding table that had been in the buffer and had to leave it."""

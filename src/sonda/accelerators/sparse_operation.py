@@ -1,0 +1,240 @@
+"""An operation on an engine whose time depends on where operands are zero."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+
+from sonda.accelerators import least_cycles
+from sonda.accelerators import mapping as maps
+from sonda.accelerators.candidate_tiles import combinations
+from sonda.accelerators.engine_description import EngineDescription
+from sonda.accelerators.engines import bitmap_sparse, compressed_row, gustavson, outer_product
+from sonda.accelerators.engines.bitmap_sparse import BitmapProduct, DenseRows
+from sonda.accelerators.engines.compressed_row import RowsByDense, RowTile
+from sonda.accelerators.engines.sparse_product import SparseProduct
+from sonda.accelerators.operands import CompressedRows, compressed_rows
+from sonda.accelerators.operation import Bags, Convolution, Operation
+from sonda.accelerators.repeated import times, total
+from sonda.accelerators.search import Choice, Cost, Options, search
+from sonda.record.errors import SondaError
+
+STATIONARY_ROWS, STATIONARY_COLUMNS = bitmap_sparse.DATAFLOWS
+MOST_PATTERN = 1 << 31
+"""Elements of an operand that is unpacked to be looked at."""
+
+
+def choose(engine: EngineDescription, operation: Operation, how: str, cost: Cost) -> Choice:
+    """The operation under one mapping for all its products: the description's or a rule's (''), a rule's ('stonne'),
+    or the cheapest ('best'); see `Placement`."""
+    if engine.kind == "bitmap_sparse":
+        return _on_bitmaps(engine, operation, how, cost)
+    if engine.kind == "compressed_row":
+        return _on_rows(engine, operation, how, cost)
+    merging = outer_product if engine.kind == "outer_product" else gustavson
+    return Choice({}, total([merging.simulate(engine.hardware, one) for one in _both_compressed(operation)]))
+
+
+# ---- bitmaps: which operand stays ---------------------------------------------------------------------------------
+
+
+class _Staying(NamedTuple):
+    """One dataflow of an operation."""
+
+    held: list[tuple[int, int]]
+    """Per product: ones of the operand that stays, and vectors that stream past it."""
+    products: Callable[[], list[BitmapProduct]]
+
+
+def _on_bitmaps(engine: EngineDescription, operation: Operation, how: str, cost: Cost) -> Choice:
+    # As STONNE's front end: a convolution's filters are the first matrix, other weights the second; both stay. Of bags
+    # the indices stay, so that cycles do not grow with the rows of the table.
+    bags = isinstance(operation.shape, Bags)
+    usual = STATIONARY_ROWS if bags or operation.kind == "convolution" else STATIONARY_COLUMNS
+    chosen = usual if how == "stonne" else engine.dataflow.get(operation.kind, usual)
+    ways = _ways_of_bags(operation.shape) if isinstance(operation.shape, Bags) else _ways_of_products(operation)
+
+    def under(dataflow: str) -> Choice:
+        results = [bitmap_sparse.simulate(engine.hardware, one) for one in ways[dataflow].products()]
+        return Choice({"dataflow": dataflow}, total(results))
+
+    start = under(chosen)
+    if how != "best":
+        return start
+    (other,) = (dataflow for dataflow in ways if dataflow != chosen)
+    least = sum(least_cycles.of_bitmaps(engine.hardware, *one) for one in ways[other].held)
+    # One is left, so that the order does not matter.
+    options = Options(np.array([least], np.int64), np.zeros(1, np.int64), lambda number: under(other))
+    return search([start], [options], cost)
+
+
+def _ways_of_products(operation: Operation) -> dict[str, _Staying]:
+    inputs, weights = _matrices(operation)
+    pairs = [(_widened(left), _widened(right)) for left, right in zip(inputs, weights, strict=True)]
+    if operation.kind == "convolution":
+        pairs = [(right, left) for left, right in pairs]
+    return {
+        STATIONARY_ROWS: _Staying(
+            [(int(np.count_nonzero(one)), len(other)) for one, other in pairs],
+            lambda: [bitmap_sparse.bitmap_product(one, other.T, STATIONARY_ROWS) for one, other in pairs],
+        ),
+        STATIONARY_COLUMNS: _Staying(
+            [(int(np.count_nonzero(other)), len(one)) for one, other in pairs],
+            lambda: [bitmap_sparse.bitmap_product(one, other.T, STATIONARY_COLUMNS) for one, other in pairs],
+        ),
+    }
+
+
+def _ways_of_bags(bags: Bags) -> dict[str, _Staying]:
+    """The matrix of ones and zeros by the table; nothing is allocated for the table."""
+    rows = _filled(bags.distinct)
+
+    def table_stays() -> list[BitmapProduct]:
+        before = np.concatenate(([0], np.cumsum(np.bincount(rows.indices, minlength=rows.columns))))
+        return [BitmapProduct(DenseRows(bags.columns, rows.columns), rows.rows, before)]
+
+    return {
+        STATIONARY_ROWS: _Staying([(len(rows.indices), bags.columns)], lambda: [BitmapProduct(rows, bags.columns)]),
+        STATIONARY_COLUMNS: _Staying([(bags.columns * rows.columns, rows.rows)], table_stays),
+    }
+
+
+# ---- compressed rows: which operand is compressed, and the tile ----------------------------------------------------
+
+
+class _Compressing(NamedTuple):
+    """An operand by rows, times the other."""
+
+    products: list[RowsByDense]
+    length: int
+    """Columns of the compressed matrix."""
+    words: dict[str, str]
+
+    @property
+    def sparsity(self) -> float:
+        held = sum(int(one.entries.sum()) for one in self.products)
+        return min(1.0, max(0.0, 1 - held / (sum(len(one.entries) for one in self.products) * self.length)))
+
+
+def _on_rows(engine: EngineDescription, operation: Operation, how: str, cost: Cost) -> Choice:
+    ways = _compressing(operation)
+    usual, dense = ways[0], ways[0].products[0].columns
+    ruled = maps.rows_tile(engine.hardware, dense, usual.length, usual.sparsity)
+    given = RowTile(min(engine.tile["T_N"], dense), engine.tile["T_K"]) if engine.tile else ruled
+    if how != "best":
+        return _under(engine, usual, given if how == "" else ruled)
+    starts = [_under(engine, usual, tile) for tile in dict.fromkeys((ruled, given))]
+    return search(starts, [_row_options(engine, way) for way in ways], cost)
+
+
+def _compressing(operation: Operation) -> list[_Compressing]:
+    """The operands that may be compressed, the one with more zeros first."""
+    shape = operation.shape
+    if isinstance(shape, Bags):
+        return [_Compressing([RowsByDense(shape.sizes.astype(np.int64), shape.columns)], shape.rows, {})]
+    inputs, weights = _matrices(operation)
+    ways = [
+        _Compressing(
+            [RowsByDense(np.count_nonzero(one, axis=1).astype(np.int64), dense.shape[1]) for one in rows],
+            rows.shape[2],
+            {"rows": word},
+        )
+        for rows, dense, word in ((weights, inputs, "weights by rows"), (inputs, weights, "inputs by rows"))
+    ]
+    if np.count_nonzero(weights) * inputs.size > np.count_nonzero(inputs) * weights.size:
+        ways.reverse()
+    return ways
+
+
+def _under(engine: EngineDescription, way: _Compressing, tile: RowTile) -> Choice:
+    words = {"T_N": tile.columns, "T_K": tile.entries} | way.words
+    # Only the entries per row count, so that products with the same ones take the same.
+    alike: dict[bytes, list[RowsByDense]] = {}
+    for one in way.products:
+        alike.setdefault(one.entries.tobytes(), []).append(one)
+    results = [times(compressed_row.simulate(engine.hardware, ones[0], tile), len(ones)) for ones in alike.values()]
+    return Choice(words, total(results))
+
+
+def _row_options(engine: EngineDescription, way: _Compressing) -> Options:
+    hardware, dense = engine.hardware, way.products[0].columns
+    largest = (min(dense, hardware.multipliers // 2), hardware.multipliers)
+    tiles = combinations(hardware.multipliers, (dense, way.length), largest)
+    tiles = tiles[tiles[:, 1] > 1]
+    columns, summed = tiles[:, 0], tiles[:, 1]
+    # Products follow each other, and rows too: all rows of all products are like those of one.
+    entries = np.concatenate([one.entries for one in way.products])
+    least = least_cycles.of_row_tiles(hardware, entries, dense, columns, summed)
+    # What is read does not depend on the tile.
+    reads = np.full_like(least, int(np.maximum(entries, 1).sum()) * (1 + dense))
+    return Options(least, reads, lambda number: _under(engine, way, RowTile(*tiles[number].tolist())))
+
+
+# ---- merging engines: both operands are compressed -----------------------------------------------------------------
+
+
+def _both_compressed(operation: Operation) -> list[SparseProduct]:
+    shape = operation.shape
+    if isinstance(shape, Bags):
+        # Only the rows of the table that are looked up count, however many there are.
+        used, place = np.unique(shape.distinct.indices, return_inverse=True)
+        wanted = CompressedRows(len(used), shape.distinct.pointer, place.astype(np.int64))
+        return [SparseProduct(wanted, compressed_rows(np.ones((len(used), shape.columns), dtype=bool)))]
+    return [SparseProduct(compressed_rows(left), compressed_rows(right.T))
+            for left, right in zip(*_matrices(operation), strict=True)]  # fmt: skip
+
+
+# ---- patterns ------------------------------------------------------------------------------------------------------
+
+
+def _filled(rows: CompressedRows) -> CompressedRows:
+    """Rows with fewer than three entries get explicit zeros at the first of their columns 0 to 2 that are free."""
+    fewest = bitmap_sparse.FEWEST
+    short = np.flatnonzero(rows.row_sizes() < fewest)
+    if not len(short):
+        return rows
+    parts = np.split(rows.indices, rows.pointer[1:-1])
+    for row in short:
+        free = [column for column in range(fewest) if column not in parts[row]]
+        parts[row] = np.sort(np.append(parts[row], free[: fewest - len(parts[row])]).astype(np.int64))
+    sizes = np.array([len(part) for part in parts], np.int64)
+    pointer = np.concatenate((np.zeros(1, np.int64), np.cumsum(sizes)))
+    return CompressedRows(max(rows.columns, fewest), pointer, np.concatenate(parts))
+
+
+def _widened(matrix: np.ndarray) -> np.ndarray:
+    """The matrix with explicit zeros up to the three columns that a bitmap engine needs."""
+    missing = max(0, bitmap_sparse.FEWEST - matrix.shape[1])
+    return np.pad(matrix, ((0, 0), (0, missing))) if missing else matrix
+
+
+def _matrices(operation: Operation) -> tuple[np.ndarray, np.ndarray]:
+    """Patterns of the inputs (count x m x k) and of the weights (count x n x k) as booleans."""
+    if operation.inputs is None or operation.weights is None:
+        raise SondaError(f"the zeros of {operation.name} are not known", "capture the model with its values")
+    shape = operation.shape
+    inputs, weights = operation.inputs.bits(), operation.weights.bits()
+    if not isinstance(shape, Convolution):
+        return inputs, weights
+    product = shape.product()
+    if product.m * product.k * product.count > MOST_PATTERN:
+        raise SondaError(
+            f"the convolution has {product.m * product.k * product.count} operands as a matrix product, more than "
+            f"{MOST_PATTERN}",
+            "use a smaller --batch or image",
+        )
+    return _unfolded(inputs, shape), weights.reshape(product.count, product.n, product.k)
+
+
+def _unfolded(inputs: np.ndarray, shape: Convolution) -> np.ndarray:
+    """Groups x windows x taps of an N x C x X x Y pattern; a tap on the padding is zero."""
+    (top, left), (high, wide) = shape.padding, shape.dilation
+    padded = np.pad(inputs, ((0, 0), (0, 0), (top, top), (left, left)))
+    reach = (high * (shape.R - 1) + 1, wide * (shape.S - 1) + 1)
+    windows = np.lib.stride_tricks.sliding_window_view(padded, reach, axis=(2, 3))
+    windows = windows[:, :, :: shape.stride[0], :: shape.stride[1], ::high, ::wide]
+    grouped = windows.reshape(shape.N, shape.G, shape.C // shape.G, *windows.shape[2:])
+    product = shape.product()
+    return grouped.transpose(1, 0, 3, 4, 2, 5, 6).reshape(product.count, product.m, product.k)

@@ -1,0 +1,397 @@
+"""Interference: how much programs slow each other, from an experiment that ran them alone, in twos and all together.
+
+The **slowdown** of a program is its time per step beside others over its time per step alone: whole windows over the
+steps done in them, because programs that share a core run in turn, which a median of single steps would not see. The
+slowdown of **CPU time** leaves out waiting for a core: what is left is caches, memory and clock. Each repetition gives
+the logarithm of one such ratio, measured in the same processes; the interval is Student's t over repetitions, never
+narrower than what the pieces within windows allow; with one repetition it rests on the pieces alone.
+**Weighted speed-up** is the sum of 1/slowdown, the number of programs where nobody suffers (Snavely and Tullsen, ASPLOS
+2000); the **harmonic mean** of the speed-ups weighs losers more (Luo, Gummaraju and Franklin, ISPASS 2001);
+**fairness** is the smallest slowdown over the largest (Gabor, Weiss and Mendelson, MICRO 2006).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from sonda.analysis.statistics import CONFIDENCE, RESAMPLES, SEED, effective_size, median, student
+from sonda.analysis.summary import Summary, Value, Verdict
+from sonda.record.errors import SondaError
+from sonda.record.run import Run
+from sonda.record.span import PHASES
+
+STEP, CPU = 1, 3
+"""Places of the duration and the CPU time in a piece; 2 is its steps."""
+LARGEST_REACH = 20.0
+"""Of an interval, as a logarithm: beyond it nothing is known anyway."""
+NOT_MEASURED = "not measured in this experiment"
+ONE_PIECE = "too few pieces were measured for an interval"
+
+
+@dataclass(frozen=True)
+class Company:
+    """Participants that ran together, under a partition or none, and how it went for all of them."""
+
+    members: tuple[str, ...]
+    partition: str
+    slowdowns: dict[str, Value]
+    """By participant; 1 is as fast as alone."""
+    cpu_slowdowns: dict[str, Value]
+    """Of CPU time per step."""
+    phases: dict[str, dict[str, Value]]
+    """Slowdowns by participant and phase, where it has phases."""
+    steps: dict[str, Value]
+    """ns per step by participant."""
+    counters: dict[str, dict[str, Value]]
+    """By participant: cores_used, waiting (share of the time), page_faults and context_switches per step, occupancy."""
+    weighted_speedup: Value
+    harmonic_mean: Value
+    fairness: Value
+
+    @property
+    def label(self) -> str:
+        return " + ".join(self.members)
+
+
+@dataclass(frozen=True)
+class Interference:
+    """An experiment that was kept."""
+
+    run: str
+    title: str
+    subtitle: str
+    participants: tuple[str, ...]
+    described: tuple[dict[str, Any], ...]
+    alone: dict[str, Company]
+    pairs: tuple[Company, ...]
+    together: Company
+    partitions: tuple[Company, ...]
+    """All together, under each partition that was measured."""
+    partition_reason: str
+    """Why no partition was measured, where one was asked for."""
+    monitor_reason: str
+    warnings: tuple[str, ...]
+    notes: tuple[str, ...]
+
+    def slowdown(self, row: str, column: str, cpu: bool = False) -> Value:
+        """What `row` suffers from `column`: missing for a participant and itself."""
+        for pair in self.pairs:
+            if {row, column} == set(pair.members) and row != column:
+                return (pair.cpu_slowdowns if cpu else pair.slowdowns)[row]
+        return Value(None, "1", "derived", reason="a program alone has no neighbour" if row == column else NOT_MEASURED)
+
+    @property
+    def sentence(self) -> str:
+        """The largest slowdown of two that is beyond doubt, and how all of them fared."""
+        seen = [
+            (value.value or 0.0, row, column, value)
+            for row in self.participants
+            for column in self.participants
+            if (value := self.slowdown(row, column)).low is not None and value.low > 1
+        ]
+        if seen:
+            _, row, column, value = max(seen)
+            first = f"{column} slows {row} most: {times(value)}"
+        else:
+            values = [(value.value or 0.0, name, pair, value) for pair in self.pairs
+                      for name, value in pair.slowdowns.items()]  # fmt: skip
+            _, row, pair, value = max(values, key=lambda one: one[0])
+            column = next(name for name in pair.members if name != row)
+            first = f"No slowdown of two is beyond doubt; the largest seen is that of {row} by {column}: {times(value)}"
+        whole = self.together
+        count = len(self.participants)
+        speed = whole.weighted_speedup
+        return (
+            f"{first}. {'Both' if count == 2 else f'All {count}'} together: weighted speed-up "
+            f"{_number(speed)} of {count}, fairness {_number(whole.fairness)}."
+        )
+
+
+def times(value: Value) -> str:
+    """`1.42x (1.35 to 1.50)`."""
+    if value.value is None:
+        return "unknown"
+    if value.low is None or value.high is None:
+        return f"{value.value:.2f}x"
+    return f"{value.value:.2f}x ({value.low:.2f} to {value.high:.2f})"
+
+
+def _number(value: Value) -> str:
+    return times(value).replace("x", "", 1)
+
+
+def is_corun(run: Run) -> bool:
+    return isinstance(run.info.target.get("corun"), Mapping)
+
+
+def interference(run: Run, title: str = "") -> Interference:
+    """What an experiment found. Raises SondaError when the run holds none."""
+    try:
+        return _Reader(run).read(title or str(run.info.workload.get("name", "")))
+    except (KeyError, ValueError, TypeError, IndexError) as error:
+        raise SondaError(
+            f"{run.directory.name} holds no co-run that can be read ({error})", "run sonda corun again"
+        ) from None
+
+
+def summarise_corun(run: Run, title: str) -> Summary:
+    """A co-run where summaries of runs are listed: what it found, no parts."""
+    found = interference(run, title)
+    return Summary(
+        run=run.id,
+        title=found.title,
+        subtitle=found.subtitle,
+        status=run.info.status,
+        parts=(),
+        verdicts=(Verdict("none", found.sentence, {}),),
+        warnings=found.warnings,
+        ceilings={"reason": "a co-run has no roofline"},
+        notes=found.notes,
+        workload=dict(run.info.workload),
+        target=dict(run.info.target),
+        machine=dict(run.info.machine),
+    )
+
+
+class _Reader:
+    """Tables of pieces by window, and what they mean."""
+
+    def __init__(self, run: Run) -> None:
+        self.run = run
+        self.facts = run.info.target["corun"]
+        self.names = tuple(str(one["name"]) for one in self.facts["participants"])
+        self.windows: dict[tuple[tuple[int, ...], str], list[tuple[int, dict[str, Any]]]] = {}
+        for index, window in enumerate(self.facts["windows"]):
+            key = (tuple(window["members"]), str(window["partition"]))
+            self.windows.setdefault(key, []).append((index, window))
+        self._phases = _phase_tables(run)
+
+    def read(self, title: str) -> Interference:
+        info, facts = self.run.info, self.facts
+        everybody = tuple(range(len(self.names)))
+        companies = {key: self._company(*key) for key in self.windows}
+        alone = {self.names[slot]: companies[(slot,), ""] for slot in everybody}
+        cache = facts["cache"]
+        seconds = f"{facts['seconds']:g} s each, {facts['repeat']} time{'s' if facts['repeat'] != 1 else ''}"
+        return Interference(
+            run=self.run.id,
+            title=title,
+            subtitle=" · ".join(
+                [*([str(info.machine["processor"])] if info.machine.get("processor") else []), self._cores(), seconds]
+            ),
+            participants=self.names,
+            described=tuple(facts["participants"]),
+            alone=alone,
+            pairs=tuple(one for key, one in companies.items() if len(key[0]) == 2 and not key[1]),
+            together=companies[everybody, ""],
+            partitions=tuple(one for key, one in companies.items() if key[1]),
+            partition_reason=str(cache.get("reason") or ""),
+            monitor_reason=str(cache.get("monitor_reason") or ""),
+            warnings=tuple(info.disturbed),
+            notes=tuple(info.notes),
+        )
+
+    def _cores(self) -> str:
+        return ", ".join(
+            f"{one['name']} on {'cores' if len(one['cores']) > 1 else 'core'} {'+'.join(map(str, one['cores']))}"
+            for one in self.facts["participants"]
+        )
+
+    def _company(self, members: tuple[int, ...], partition: str) -> Company:
+        slowdowns, cpu, phases, steps, counters = {}, {}, {}, {}, {}
+        laws: list[_Law] = []
+        for slot in members:
+            name = self.names[slot]
+            steps[name] = self._step(members, partition, slot)
+            counters[name] = self._counters(members, partition, slot)
+            if members == (slot,) and not partition:
+                continue
+            law = self._law(members, partition, slot, STEP)
+            laws.append(law)
+            slowdowns[name] = law.value()
+            cpu[name] = self._law(members, partition, slot, CPU).value()
+            phases[name] = self._phase_slowdowns(members, partition, slot)
+        return Company(
+            members=tuple(self.names[slot] for slot in members),
+            partition=partition,
+            slowdowns=slowdowns,
+            cpu_slowdowns=cpu,
+            phases=phases,
+            steps=steps,
+            counters=counters,
+            weighted_speedup=_together(laws, lambda slow: (1 / slow).sum(axis=0)),
+            harmonic_mean=_together(laws, lambda slow: len(slow) / slow.sum(axis=0)),
+            fairness=_together(laws, lambda slow: slow.min(axis=0) / slow.max(axis=0)),
+        )
+
+    def _measured(self, members: tuple[int, ...], partition: str, slot: int) -> dict[int, tuple[int, dict[str, Any]]]:
+        """By repetition: the window's number, and what the participant did in it."""
+        return {
+            int(window["repetition"]): (index, one)
+            for index, window in self.windows[members, partition]
+            for one in window["measured"]
+            if one["slot"] == slot
+        }
+
+    def _law(self, members: tuple[int, ...], partition: str, slot: int, column: int) -> _Law:
+        before, after = self._measured((slot,), "", slot), self._measured(members, partition, slot)
+        return _paired([(_window_rate(before[turn][1], column), _window_rate(one, column))
+                        for turn, (_, one) in after.items() if turn in before])  # fmt: skip
+
+    def _step(self, members: tuple[int, ...], partition: str, slot: int) -> Value:
+        found = self._measured(members, partition, slot).values()
+        estimate = median([_window_rate(one, STEP).mean for _, one in found])
+        return Value(estimate.value, "ns", "measured", estimate.low, estimate.high)
+
+    def _phase_slowdowns(self, members: tuple[int, ...], partition: str, slot: int) -> dict[str, Value]:
+        alone, others = self._measured((slot,), "", slot), self._measured(members, partition, slot)
+        tables = [
+            (self._phases.get((alone[turn][0], slot), {}), self._phases.get((index, slot), {}))
+            for turn, (index, _) in others.items()
+            if turn in alone
+        ]
+        names = [name for name in PHASES if all(name in table for pair in tables for table in pair)]
+        if len(names) < 2:
+            return {}  # one phase is the step itself
+        return {
+            name: _paired([(_rate(before[name]), _rate(after[name])) for before, after in tables]).value()
+            for name in names
+        }
+
+    def _counters(self, members: tuple[int, ...], partition: str, slot: int) -> dict[str, Value]:
+        found = [one for _, one in self._measured(members, partition, slot).values()]
+        waits = [one for one in found if "run_queue_wait" in one["counters"]]
+
+        def middle(values: Sequence[float | None], unit: str, source: str, reason: str = "") -> Value:
+            known = [value for value in values if value is not None]
+            if not known:
+                return Value(None, unit, source, reason=reason or "no counter gave a number")
+            estimate = median(known)
+            return Value(estimate.value, unit, source, estimate.low, estimate.high)
+
+        def share(one: dict[str, Any], name: str) -> float:
+            return float(one["counters"][name] / one["counters"]["time"])
+
+        def per_step(one: dict[str, Any], name: str) -> float:
+            return float(one["counters"][name] / sum(piece[2] for piece in one["slices"]))
+
+        reasons = [reason for one in found for reason in one.get("reasons", {}).values()]
+        why = reasons[0] if reasons else str(self.facts["cache"].get("monitor_reason") or "")
+        return {
+            "cores_used": middle([share(one, "cpu_time") for one in found], "1", "counted"),
+            "waiting": middle([share(one, "run_queue_wait") for one in waits], "1", "counted",
+                              "the kernel keeps no account of waiting"),
+            "page_faults": middle([per_step(one, "page_faults") for one in found], "1", "counted"),
+            "context_switches": middle([per_step(one, "context_switches") for one in found], "1", "counted"),
+            "occupancy": middle([one.get("llc_occupancy_B") for one in found], "B", "counted", why),
+            "memory_traffic": middle([one.get("memory_B_per_s") for one in found], "B/s", "counted", why),
+        }  # fmt: skip
+
+
+@dataclass(frozen=True)
+class _Rate:
+    """A mean, the square of its standard error over it, and how many independent pieces that rests on."""
+
+    mean: float
+    variance: float
+    pieces: int
+
+
+def _rate(amounts: np.ndarray, counts: np.ndarray | None = None) -> _Rate:
+    """Sum of amounts over sum of counts, as a ratio estimator (Cochran, Sampling Techniques, 6.3)."""
+    counts = np.ones(len(amounts)) if counts is None else counts
+    total = float(amounts.sum())
+    if total <= 0:
+        return _Rate(math.nan, 0.0, len(amounts))
+    mean = total / float(counts.sum())
+    pieces = effective_size(amounts / counts)
+    if len(amounts) < 2:
+        return _Rate(mean, 0.0, 1)
+    residuals = amounts - mean * counts
+    variance = len(amounts) ** 2 / (len(amounts) - 1) * float(residuals @ residuals) / total**2 / pieces
+    return _Rate(mean, variance, pieces)
+
+
+def _window_rate(one: dict[str, Any], column: int) -> _Rate:
+    """Time or CPU time per step of a participant in a window."""
+    pieces = np.array(one["slices"], dtype=np.float64)
+    return _rate(pieces[:, column], pieces[:, 2])
+
+
+@dataclass(frozen=True)
+class _Law:
+    """A slowdown: its logarithm is `middle` ± Student's t with `freedom` degrees x `error`."""
+
+    middle: float
+    error: float
+    freedom: int
+
+    def value(self) -> Value:
+        if not math.isfinite(self.middle):
+            return Value(None, "1", "derived", reason="no time was spent in it")
+        if self.error <= 0:
+            return Value(math.exp(self.middle), "1", "derived", reason=ONE_PIECE)
+        reach = min(student((1 + CONFIDENCE) / 2, self.freedom) * self.error, LARGEST_REACH)
+        low, high = math.exp(self.middle - reach), math.exp(self.middle + reach)
+        return Value(math.exp(self.middle), "1", "derived", low, high)
+
+
+def _paired(rates: Sequence[tuple[_Rate, _Rate]]) -> _Law:
+    """The slowdown from before to after, of as many repetitions as there are pairs."""
+    logs = [math.log(after.mean / before.mean) for before, after in rates]
+    within = [before.variance + after.variance for before, after in rates]
+    if not logs or not all(math.isfinite(one) for one in logs):
+        return _Law(math.nan, 0.0, 1)
+    if len(logs) == 1:
+        freedom = min(rates[0][0].pieces, rates[0][1].pieces) - 1
+        return _Law(logs[0], math.sqrt(within[0]), max(1, freedom))
+    # Few repetitions may agree by chance: they cannot be more exact than what was measured within each.
+    between = float(np.var(logs, ddof=1))
+    return _Law(float(np.mean(logs)), math.sqrt(max(between, float(np.mean(within))) / len(logs)), len(logs) - 1)
+
+
+def _together(laws: Sequence[_Law], combine: Callable[[np.ndarray], np.ndarray]) -> Value:
+    """A figure of several slowdowns. Its interval: each slowdown drawn from its own law, independently."""
+    if not laws:
+        return Value(None, "1", "derived", reason="a program alone has no neighbour")
+    middles = np.exp([law.middle for law in laws])
+    value = float(combine(middles[:, None])[0])
+    if not all(law.error > 0 for law in laws):
+        return Value(value, "1", "derived", reason=ONE_PIECE)
+    generator = np.random.default_rng([SEED, len(laws)])
+    draws = np.empty((len(laws), RESAMPLES))
+    for place, law in enumerate(laws):
+        spread = law.error * generator.standard_t(law.freedom, RESAMPLES)
+        draws[place] = middles[place] * np.exp(np.clip(spread, -LARGEST_REACH, LARGEST_REACH))
+    tail = (1 - CONFIDENCE) / 2
+    low, high = np.quantile(combine(draws), [tail, 1 - tail])
+    # The smallest over the largest is biased once they are drawn apart: the figure itself is always inside.
+    return Value(value, "1", "derived", min(float(low), value), max(float(high), value))
+
+
+def _phase_tables(run: Run) -> dict[tuple[int, int], dict[str, np.ndarray]]:
+    """ns of every phase in every observed step, by window and participant."""
+    spans = run.spans
+    parent, rank, call = spans.number("parent"), spans.number("rank"), spans.number("call")
+    duration = spans.number("duration").astype(np.float64)
+    names = spans.words("name")
+    steps = np.flatnonzero(spans.where(kind="step"))
+    phases = np.flatnonzero(spans.where(kind="phase"))
+    place = np.full(len(spans), -1)
+    found: dict[tuple[int, int], dict[str, np.ndarray]] = {}
+    for epoch in np.flatnonzero(spans.where(kind="epoch")):
+        window, slot = int(call[epoch]), int(rank[epoch])
+        own = steps[(call[steps] == window) & (rank[steps] == slot)]
+        place[own] = np.arange(len(own))
+        inside = phases[(call[phases] == window) & (rank[phases] == slot)]
+        table: dict[str, np.ndarray] = {}
+        for code in np.unique(names.codes[inside]):
+            rows = inside[names.codes[inside] == code]
+            table[names.words[code]] = np.bincount(place[parent[rows]], duration[rows], len(own))
+        found[window, slot] = table
+    return found

@@ -1,0 +1,92 @@
+"""What the operating system counts for this process: always there, with or without a PMU.
+
+One group of the kernel's software events, inherited by every thread, where that is allowed; else `getrusage`, which
+counts the same things, except migrations between processors.
+"""
+
+from __future__ import annotations
+
+import os
+import resource
+from typing import Any
+
+from .counter_set import CounterSet
+from .perf_event import LINUX, SOFTWARE, TYPE_SOFTWARE, Event, Kernel
+from .recorder import Recorder, Stream
+from .run_queue import RunQueue
+
+PAGE = resource.getpagesize()
+EVENTS = tuple(Event(name.replace("-", "_"), TYPE_SOFTWARE, config, kernel=True) for name, config in SOFTWARE.items())
+"""The kernel's work counts: a switch and a migration happen nowhere else, and a fault is taken where memory is used."""
+WAIT_NS = 500_000
+"""ns for each thread. Asking a thread for its wait costs about 2 µs: shorter phases go without."""
+
+
+class OsCounters:
+    """Opened when made. What is no reading of perf is taken at both ends of a phase by `begin` and `end`."""
+
+    def __init__(self, time: int, children: bool = False, kernel: Kernel = LINUX) -> None:
+        self.set: CounterSet | None = None
+        self.source = "perf"
+        """Or `getrusage`."""
+        self.errno = 0
+        """Why it is not perf."""
+        self._values: dict = {}
+        self._queue = RunQueue()
+        self._queue.open(time)
+        try:
+            self.set = CounterSet(EVENTS, children, kernel)
+            self.set.enable()
+        except OSError as error:
+            self.set = None
+            self.errno = error.errno or 0
+            self.source = "getrusage"
+        try:
+            self._statm = os.open("/proc/self/statm", os.O_RDONLY | os.O_CLOEXEC)
+        except OSError:
+            self._statm = -1
+
+    def define(self, recorder: Recorder) -> None:
+        names = ("task_clock", "page_faults", "context_switches", "run_queue_wait")
+        define = recorder.define
+        self._values = {name: define(kind="value", quantity=name, source="counted", adds=True) for name in names}
+        self._values["resident_memory"] = define(kind="value", quantity="resident_memory", source="measured")
+
+    def begin(self, last: int, time: int) -> tuple:
+        """What `end` needs. `last` is how long this phase took the last time, ns."""
+        queue = self._queue
+        wait = queue.read(time) if queue.threads and last >= queue.threads * WAIT_NS else None
+        return None if self.set is not None else resource.getrusage(resource.RUSAGE_SELF), wait
+
+    def end(self, stream: Stream, before: tuple, time: int) -> None:
+        """Push what was counted into the phase that is still open."""
+        values = self._values
+        usage, wait = before
+        if usage is not None:
+            now = resource.getrusage(resource.RUSAGE_SELF)
+            stream.push((
+                values["page_faults"], now.ru_minflt + now.ru_majflt - usage.ru_minflt - usage.ru_majflt,
+                values["context_switches"], now.ru_nvcsw + now.ru_nivcsw - usage.ru_nvcsw - usage.ru_nivcsw,
+                values["task_clock"], round(1e9 * (now.ru_utime + now.ru_stime - usage.ru_utime - usage.ru_stime)),
+            ))  # fmt: skip
+        if wait is not None:
+            stream.push((values["run_queue_wait"], self._queue.read(time) - wait))
+        if self._statm >= 0:
+            try:
+                stream.push((values["resident_memory"], int(os.pread(self._statm, 64, 0).split()[1]) * PAGE))
+            except (OSError, IndexError, ValueError):
+                self._statm = -1  # the program closed descriptors that are not its own
+
+    def facts(self) -> dict[str, Any]:
+        return {"source": self.source, "errno": self.errno}
+
+    def close(self) -> None:
+        if self.set is not None:
+            self.set.close()
+        if self._statm >= 0:
+            try:
+                os.close(self._statm)
+            except OSError:
+                pass  # the program closed what is not its own
+            self._statm = -1
+        self._queue.close()

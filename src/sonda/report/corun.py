@@ -1,0 +1,281 @@
+"""Programs side by side: the slowdown matrix, how each fared, and what partitions changed; terminal, page, document."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from sonda.analysis.interference import Company, Interference, times
+from sonda.analysis.summary import Value
+from sonda.report import quantities
+from sonda.report.document import SCHEMA, value_document
+from sonda.report.figures import Figure
+from sonda.report.labels import markup, plain
+from sonda.report.markup import table_html
+from sonda.report.screen import Screen
+from sonda.report.sections import Section
+from sonda.report.table import Cell, Column, Table, build, numbers, percents, words
+
+ALL = "all others"
+LEAST, MOST = 0.1, 10
+"""Ends of an interval beyond these are not printed: nothing is known then."""
+SCALE = "#2166ac", "#f7f7f7", "#b2182b"
+"""Blue, white, red: faster than alone, as fast, slower."""
+
+
+def render_corun(found: Interference, width: int | None = None, *, short: str = "", color: bool | None = None) -> str:
+    """One screen; `short` is the id to type."""
+    screen = Screen(width, color)
+    screen.line(plain(found.title), "bold")
+    screen.line(plain(found.subtitle), "dim")
+    screen.line()
+    screen.line(plain(found.sentence), "bold", 2, 2)
+    screen.line()
+    screen.line("Time per step beside others over time per step alone; a row suffers from a column:", "dim", 2, 2)
+    screen.table(matrix_table(found))
+    screen.line()
+    screen.table(participants_table(found))
+    phases = phases_table(found)
+    if phases is not None:
+        screen.line()
+        screen.line("Slowdown by phase, all together:", "dim", 2)
+        screen.table(phases)
+    screen.line()
+    screen.table(companies_table(found))
+    if found.partition_reason:
+        screen.line(f"– partitions: {plain(found.partition_reason)}", "dim", 2, 2)
+    screen.line()
+    for warning in found.warnings:
+        screen.line(plain(warning), "yellow", 2, 2)
+    for note in found.notes:
+        screen.line(plain(note), "dim", 2, 2)
+    name = plain(short or found.run)
+    screen.line(f"Saved as run {name}. Page: sonda report {name}", "", 2)
+    return screen.text()
+
+
+def matrix_table(found: Interference, cpu: bool = False) -> Table:
+    """Who suffers from whom."""
+    names = found.participants
+    columns: list[tuple[Column, Sequence[Cell]]] = [
+        (Column("slowed", right=False), [Cell(plain(name), name, tone="name") for name in names])
+    ]
+    for other in names:
+        columns.append((Column(f"by {plain(other)}"), [_slowdown(found.slowdown(name, other, cpu)) for name in names]))
+    if len(names) > 2:
+        all_of_them = found.together.cpu_slowdowns if cpu else found.together.slowdowns
+        columns.append((Column(f"by {ALL}"), [_slowdown(all_of_them[name]) for name in names]))
+    return build(columns, "slowdown")
+
+
+def participants_table(found: Interference) -> Table:
+    """How each fared alone and with all others, and what the system counted."""
+    names = found.participants
+    whole = found.together
+    alone = [found.alone[name].steps[name] for name in names]
+    together = [whole.steps[name] for name in names]
+    unit, cells = numbers([*alone, *together])
+    cores = ["+".join(map(str, one["cores"])) for one in found.described]
+
+    def counted(name: str, company: Company | None = None) -> list[Value]:
+        return [(company or found.alone[one]).counters[one][name] for one in names]
+
+    columns: list[tuple[Column, Sequence[Cell]]] = [
+        (Column("program", right=False), [Cell(plain(name), name, tone="name") for name in names]),
+        (Column("cores", right=False, keep=4), words(cores)),
+        (Column(f"alone, {unit} a step"), cells[: len(names)]),
+        (Column(f"together, {unit}"), cells[len(names) :]),
+        (Column("slowdown"), [_slowdown(whole.slowdowns[name]) for name in names]),
+        (Column("of CPU time", keep=8, hint="CPU time per step together over alone: without waiting for a core"),
+         [_slowdown(whole.cpu_slowdowns[name]) for name in names]),
+        (Column("waiting alone", keep=6, hint="share of the time that its threads waited for a core"),
+         percents(counted("waiting"))),
+        (Column("together", keep=6), percents(counted("waiting", whole))),
+        (Column("switches a step", keep=3), _plain(counted("context_switches", whole))),
+        (Column("faults a step", keep=2), _plain(counted("page_faults", whole))),
+    ]  # fmt: skip
+    for title, name in (("cache held", "occupancy"), ("memory traffic", "memory_traffic")):
+        values = counted(name, whole)
+        scale, shown = numbers(values)
+        columns.append((Column(f"{title}, {scale}" if any(map(quantities.known, values)) else title, keep=5), shown))
+    return build(columns, "participants")
+
+
+def phases_table(found: Interference) -> Table | None:
+    """Slowdown of every phase with all together; None where no participant has phases."""
+    phases = list(dict.fromkeys(phase for by in found.together.phases.values() for phase in by))
+    if not phases:
+        return None
+    names = [name for name in found.participants if found.together.phases.get(name)]
+    columns: list[tuple[Column, Sequence[Cell]]] = [
+        (Column("program", right=False), [Cell(plain(name), name, tone="name") for name in names])
+    ]
+    for phase in phases:
+        cells = [
+            _slowdown(by[phase]) if phase in by else Cell("") for by in (found.together.phases[name] for name in names)
+        ]
+        columns.append((Column(plain(phase)), cells))
+    return build(columns, "phases")
+
+
+def companies_table(found: Interference) -> Table:
+    """Weighted speed-up, harmonic mean and fairness of every company, and of all together under every partition."""
+    rows = [*(one for one in found.pairs if one is not found.together), found.together, *found.partitions]
+    columns: list[tuple[Column, Sequence[Cell]]] = [
+        (Column("together", right=False), words([plain(one.label) for one in rows]))
+    ]
+    if found.partitions:
+        columns.append((Column("partition", right=False), words([plain(one.partition or "none") for one in rows])))
+        for name in found.participants:
+            cells = [_slowdown(one.slowdowns[name]) if name in one.slowdowns else Cell("") for one in rows]
+            columns.append((Column(plain(name), keep=7), cells))
+    columns += [
+        (Column("weighted speed-up", hint="sum of the speeds beside others over those alone"),
+         [_figure(one.weighted_speedup) for one in rows]),
+        (Column("harmonic mean", keep=5, hint="of the same speeds; 1 is as fast as alone"),
+         [_figure(one.harmonic_mean) for one in rows]),
+        (Column("fairness", hint="smallest slowdown over the largest; 1: all suffer alike"),
+         [_figure(one.fairness) for one in rows]),
+    ]  # fmt: skip
+    return build(columns, "companies")
+
+
+def corun_document(found: Interference) -> dict[str, Any]:
+    """As a JSON object."""
+    return {
+        "schema": SCHEMA,
+        "kind": "corun",
+        "run": found.run,
+        "title": found.title,
+        "sentence": found.sentence,
+        "participants": list(found.described),
+        "matrix": {
+            row: {column: value_document(found.slowdown(row, column)) for column in found.participants if column != row}
+            for row in found.participants
+        },
+        "cpu_matrix": {
+            row: {
+                column: value_document(found.slowdown(row, column, cpu=True))
+                for column in found.participants
+                if column != row
+            }
+            for row in found.participants
+        },
+        "alone": {name: _company(company) for name, company in found.alone.items()},
+        "pairs": [_company(one) for one in found.pairs],
+        "together": _company(found.together),
+        "partitions": [_company(one) for one in found.partitions],
+        "partition_reason": found.partition_reason or None,
+        "monitor_reason": found.monitor_reason or None,
+        "warnings": list(found.warnings),
+        "notes": list(found.notes),
+    }
+
+
+def corun_section(found: Interference, index: int, alone: bool) -> Section:
+    """The experiment on a page: the sentence, the matrix as a heat map and as a table, everything else as tables."""
+    place = f"run{index}"
+    level = "h1" if alone else "h2"
+    warnings = "".join(f'<p class="warning">{markup(one)}</p>' for one in found.warnings)
+    heat = _heat_map(found)
+    phases = phases_table(found)
+    reason = f'<p class="soft small">Partitions: {markup(found.partition_reason)}</p>' if found.partition_reason else ""
+    notes = "".join(f'<p class="soft small">{markup(one)}</p>' for one in found.notes)
+    pieces = [
+        f"<{level}>{markup(found.title)}</{level}>",
+        f'<p class="soft">{markup(found.subtitle)} · run {markup(found.run)}</p>',
+        f'<div class="panel verdict"><p class="first">{markup(found.sentence)}</p>{warnings}</div>',
+        _panel(
+            "Slowdown: a row suffers from a column",
+            f'<div class="figure" id="{place}heat" style="min-height:{heat["layout"]["height"]}px"></div>'
+            + table_html(matrix_table(found), "sortable"),
+        ),
+        _panel(
+            "The same of CPU time, without waiting for a core", table_html(matrix_table(found, cpu=True), "sortable")
+        ),
+        _panel("Programs", table_html(participants_table(found), "sortable")),
+        _panel("Slowdown by phase, all together", table_html(phases, "sortable")) if phases is not None else "",
+        _panel("Together", table_html(companies_table(found), "sortable") + reason),
+        _panel("Notes", notes) if notes else "",
+    ]
+    html = "\n".join(piece for piece in pieces if piece)
+    return Section(f"{found.title} ({found.run})", place, html, ({"place": f"{place}heat", **heat},))
+
+
+def _heat_map(found: Interference) -> Figure:
+    names = [plain(name) for name in found.participants]
+    values = [[found.slowdown(row, column).value for column in found.participants] for row in found.participants]
+    texts = [
+        ["" if row == column else times(found.slowdown(row, column)) for column in found.participants]
+        for row in found.participants
+    ]
+    largest = max([1.1, *(value for line in values for value in line if value is not None)])
+    trace = {
+        "type": "heatmap", "x": [f"by {markup(name)}" for name in names], "y": [markup(name) for name in names],
+        "z": values, "text": texts, "texttemplate": "%{text}", "hoverinfo": "x+y+text", "zmid": 1.0,
+        "zmin": 2 - largest, "zmax": largest,
+        "colorscale": [[at / 2, shade] for at, shade in enumerate(SCALE)], "colorbar": {"title": {"text": "slowdown"}},
+    }  # fmt: skip
+    layout = {
+        "height": 140 + 60 * len(names), "yaxis": {"autorange": "reversed", "automargin": True},
+        "xaxis": {"automargin": True}, "margin": {"l": 120, "r": 20, "t": 20, "b": 60},
+    }  # fmt: skip
+    return {"data": [trace], "layout": layout}
+
+
+def _company(company: Company) -> dict[str, Any]:
+    return {
+        "members": list(company.members),
+        "partition": company.partition or None,
+        "steps": {name: value_document(value) for name, value in company.steps.items()},
+        "slowdowns": {name: value_document(value) for name, value in company.slowdowns.items()},
+        "cpu_slowdowns": {name: value_document(value) for name, value in company.cpu_slowdowns.items()},
+        "phases": {
+            name: {phase: value_document(value) for phase, value in by.items()} for name, by in company.phases.items()
+        },
+        "counters": {
+            name: {counter: value_document(value) for counter, value in by.items()}
+            for name, by in company.counters.items()
+        },
+        "weighted_speedup": value_document(company.weighted_speedup),
+        "harmonic_mean": value_document(company.harmonic_mean),
+        "fairness": value_document(company.fairness),
+    }
+
+
+def _slowdown(value: Value) -> Cell:
+    """A slowdown; quiet where its interval holds 1, so that nothing can be said for sure."""
+    if value.value is None:
+        return Cell(quantities.MISSING, None, value.reason, tone="quiet")
+    tone = "quiet"
+    if value.low is not None and value.high is not None:
+        tone = "bad" if value.low > 1 else "good" if value.high < 1 else "quiet"
+    return Cell(_spread(value), value.value, quantities.provenance(value), tone=tone)
+
+
+def _figure(value: Value) -> Cell:
+    if value.value is None:
+        return Cell(quantities.MISSING, None, value.reason, tone="quiet")
+    return Cell(_spread(value), value.value, quantities.provenance(value))
+
+
+def _spread(value: Value) -> str:
+    """`1.42 (1.35–1.50)`."""
+    if value.low is None or value.high is None:
+        return f"{value.value:.2f}"
+    low = f"{value.low:.2f}" if value.low >= LEAST else f"<{LEAST}"
+    high = f"{value.high:.2f}" if value.high <= MOST else f">{MOST}"
+    return f"{value.value:.2f} ({low}–{high})"
+
+
+def _plain(values: Sequence[Value]) -> list[Cell]:
+    return [
+        Cell(quantities.MISSING, None, one.reason, one.reason, "quiet")
+        if one.value is None
+        else Cell(f"{one.value:,.3g}", one.value, quantities.provenance(one))
+        for one in values
+    ]
+
+
+def _panel(title: str, html: str) -> str:
+    return f'<div class="panel"><h3>{markup(title)}</h3>{html}</div>'

@@ -1,0 +1,73 @@
+"""Pictures of an exploration: every point as a dot, the Pareto front as larger ones."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sonda.analysis.exploration import Exploration, amount
+from sonda.analysis.summary import Value
+from sonda.report.figures import Figure
+from sonda.report.labels import markup
+
+MOST_DOTS = 4000
+"""Of points that are not on the front; more are drawn as an even sample of rows."""
+FRONT_COLOR, CLOUD_COLOR = "#c2554d", "#8d949c"
+
+
+def trade_figure(found: Exploration, points: Any, name: str, shade: str = "") -> Figure:
+    """Cycles to the right, energy or area upwards, both logarithmic; the shade of the front is a third objective."""
+    unit = found.front[0].values[name].unit if found.front else ""
+    cloud = _cloud(points, name)
+    data = [
+        {
+            "type": "scatter", "mode": "markers", "name": "other points", "x": cloud[0], "y": cloud[1],
+            "marker": {"size": 4, "color": CLOUD_COLOR, "opacity": 0.45}, "hoverinfo": "skip",
+        },
+        {
+            "type": "scatter", "mode": "markers", "name": "front",
+            "x": [point.values["cycles"].value for point in found.front],
+            "y": [point.values[name].value for point in found.front],
+            "marker": {"size": 10, "line": {"width": 1, "color": "rgba(255,255,255,.6)"}, **_shading(found, shade)},
+            "text": [_hover(point.words, point.values, found.objectives) for point in found.front],
+            "hovertemplate": "%{text}<extra></extra>",
+        },
+    ]  # fmt: skip
+    layout = {
+        "xaxis": {"type": "log", "title": {"text": "cycles (simulated)"}},
+        "yaxis": {"type": "log", "title": {"text": markup(f"{name}, {unit} (simulated)")}},
+        "legend": {"orientation": "h", "y": 1.02, "yanchor": "bottom"},
+        "height": 440,
+    }
+    return {"data": data, "layout": layout}
+
+
+def _cloud(points: Any, name: str) -> tuple[list[float], list[float]]:
+    """Cycles and figures of the points that are not on the front and have both."""
+    import numpy as np
+
+    front = points["front"].to_numpy()
+    figures = points[f"{name}:simulated"].to_numpy(zero_copy_only=False).astype(np.float64)
+    rows = np.flatnonzero(~front & ~np.isnan(figures))
+    rows = rows[:: max(1, -(-len(rows) // MOST_DOTS))]
+    cycles = points["cycles:simulated"].to_numpy(zero_copy_only=False).astype(np.float64)
+    return cycles[rows].tolist(), figures[rows].tolist()
+
+
+def _shading(found: Exploration, shade: str) -> dict[str, Any]:
+    if not shade:
+        return {"color": FRONT_COLOR}
+    values = [point.values[shade].value for point in found.front]
+    unit = found.front[0].values[shade].unit if found.front else ""
+    return {"color": values, "colorscale": "Viridis", "colorbar": {"title": {"text": markup(f"{shade}, {unit}")}}}
+
+
+def _hover(settings: str, values: dict[str, Value], objectives: tuple[str, ...]) -> str:
+    lines = [f"<b>{markup(settings)}</b>"]
+    for name in objectives:
+        value = values[name]
+        bounds = ""
+        if value.low is not None and value.high is not None:
+            low, high = (amount(Value(one, value.unit, value.source)) for one in (value.low, value.high))
+            bounds = f" ({low} to {high})"
+        lines.append(markup(f"{name} {amount(value)}{bounds}, {value.source}"))
+    return "<br>".join(lines)

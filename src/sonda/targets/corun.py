@@ -1,0 +1,277 @@
+"""Several programs at once: everybody alone, every two, all together, measured in turn in the same processes."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from time import perf_counter, perf_counter_ns
+from typing import Any
+
+from sonda.frameworks.assembly import assemble
+from sonda.probes import sensors
+from sonda.probes.availability import probe_states
+from sonda.probes.contamination import contamination, read_conditions
+from sonda.probes.environment import thread_variables, versions
+from sonda.probes.machine import machine_record
+from sonda.probes.resctrl import Capabilities, Resctrl, Usage, cache_domain
+from sonda.probes.resctrl_files import RealFiles, ResctrlFiles
+from sonda.probes.resctrl_partition import Partition, Shares, partitioned, restore_left
+from sonda.record.errors import SondaError
+from sonda.record.run import ProbeState, Run, RunInfo, new_id, now, write_run
+from sonda.record.store import Store
+from sonda.targets.corun_crew import Crew
+from sonda.targets.corun_plan import Cast, Setting, Window, cast_of, partitions_of, windows_of
+from sonda.targets.corun_spans import Measured, SpanGatherer
+from sonda.targets.keeping import Say
+from sonda.targets.participant import Ready, Report
+
+Facts = dict[str, Any]
+
+
+def corun(
+    participants: Sequence[str],
+    store: Store,
+    cores: str = "",
+    setting: Setting | None = None,
+    say: Say = lambda text: None,
+    files: ResctrlFiles | None = None,
+) -> Run:
+    """Carry out the experiment and keep it as one run, whose `target["corun"]` holds what was measured.
+
+    Participants and cores are as in `cast_of`. `files` is the resctrl to use, the machine's unless given. Raises
+    SondaError when it cannot be done, or when a participant dies or hangs; all of them are stopped then, and cache
+    partitions restored.
+    """
+    setting = setting or Setting()
+    setting.check()
+    cast = cast_of(participants, cores)
+    restored = restore_left(store.root, files)
+    cache = _Cache(files, setting, cast)
+    windows = windows_of(len(cast.participants), cache.partitions)
+    notes = [*([restored] if restored else []), *cast.notes, *cache.notes]
+    machine = machine_record()
+    before = read_conditions()
+    origin = perf_counter_ns()
+    with ExitStack() as stack:
+        stack.enter_context(_ended_in_order())
+        directory = stack.enter_context(store.scratch())
+        partition = cache.open(stack, store.root)
+        experiment = _Experiment(cast, setting, partition, SpanGatherer(origin), say)
+        for repetition in range(setting.repeat):
+            # Forth and back, so that a machine that drifts favours nobody.
+            order = windows if repetition % 2 == 0 else windows[::-1]
+            experiment.repeat(repetition, order, directory / str(repetition))
+    after = read_conditions()
+    used = len({core for one in cast.participants for core in one.cores})
+    info = RunInfo(
+        id=new_id(),
+        created=now(),
+        status="complete",
+        workload={"name": " + ".join(cast.names), "framework": "torch"},
+        target={
+            "spec": ",".join("+".join(map(str, one.cores)) for one in cast.participants),
+            "device": "corun",
+            "corun": {
+                "participants": experiment.described(),
+                "seconds": setting.seconds,
+                "repeat": setting.repeat,
+                "timeout": setting.timeout,
+                "windows": experiment.windows,
+                "cache": cache.facts(),
+            },
+        },
+        machine={**machine, "environment": thread_variables()},
+        versions={**versions(), **experiment.versions},
+        probes=[*probe_states(virtual=machine.get("virtual_machine")), *cache.states()],
+        notes=list(dict.fromkeys([*notes, *experiment.notes])),
+        # Waiting in turn is part of the experiment, so only what others used is told.
+        disturbed=[flag.sentence for flag in contamination(before, after, used, "passive") if flag.contaminated],
+    )
+    return write_run(store.root, info, experiment.spans.table())
+
+
+class _Cache:
+    """What resctrl can do for this experiment, and why it cannot do the rest."""
+
+    def __init__(self, files: ResctrlFiles | None, setting: Setting, cast: Cast) -> None:
+        self.setting = setting
+        self.cast = cast
+        self.files = files
+        self.capabilities: Capabilities | None = None
+        self.reason = ""
+        self.remedy = ""
+        self.partitions: list[tuple[str, Shares]] = []
+        self.notes: list[str] = []
+        if files is None:
+            state = sensors.resctrl()
+            self.reason, self.remedy = ("", "") if state.state == "ok" else (state.detail, state.remedy)
+            self.files = RealFiles() if state.state == "ok" else None
+        if self.files is not None:
+            self.capabilities = Resctrl(self.files).capabilities
+        lacks = self._lacks()
+        if setting.divides and lacks:
+            self.notes.append(f"no partition was measured: {lacks}")
+        elif setting.divides and self.capabilities is not None:
+            self.partitions = partitions_of(setting, cast.names, self.capabilities.cache)
+            for _, shares in self.partitions:
+                shares.check(self.capabilities)
+
+    def _lacks(self) -> str:
+        """Why what was asked for cannot be divided here."""
+        if self.capabilities is None:
+            return f"{self.reason}; {self.remedy}" if self.remedy else self.reason
+        if (self.setting.ways or self.setting.partition or self.setting.sweep) and self.capabilities.cache is None:
+            return "this processor cannot divide its last-level cache (no L3 in resctrl's schemata)"
+        if self.setting.bandwidth and self.capabilities.bandwidth is None:
+            return "this processor cannot throttle memory bandwidth (no MB in resctrl's schemata)"
+        return ""
+
+    def open(self, stack: ExitStack, root: Path) -> Partition | None:
+        """Groups until the stack ends; None where nothing is to be divided and nothing can be watched."""
+        if self.files is None or self.capabilities is None or not (self.partitions or self.capabilities.features):
+            return None
+        found = {cache_domain(core) for one in self.cast.participants for core in one.cores}
+        known = self.capabilities.cache.domains if self.capabilities.cache else ()
+        domains = sorted(domain for domain in found if domain in known) or list(known)
+        return stack.enter_context(partitioned(self.files, root, self.cast.names, domains, bool(self.partitions)))
+
+    def facts(self) -> Facts:
+        cache = self.capabilities.cache if self.capabilities else None
+        return {
+            "partitions": {label: shares.masks for label, shares in self.partitions},
+            "ways": cache.ways if cache else None,
+            "reason": self._lacks() if self.setting.divides else "",
+            "monitor_reason": self.reason if self.capabilities is None else "",
+        }
+
+    def states(self) -> list[ProbeState]:
+        if self.capabilities is None:
+            return [ProbeState("cache partitions", "missing", self.reason, self.remedy)]
+        return [ProbeState("cache partitions", "ok")]
+
+
+class _Experiment:
+    """Repetitions, one after the other, and what they gave."""
+
+    def __init__(
+        self, cast: Cast, setting: Setting, partition: Partition | None, spans: SpanGatherer, say: Say
+    ) -> None:
+        self.cast = cast
+        self.setting = setting
+        self.partition = partition
+        self.spans = spans
+        self.say = say
+        self.windows: list[Facts] = []
+        self.versions: dict[str, str] = {}
+        self.notes: list[str] = []
+        self._ready: list[Ready] = []
+
+    def described(self) -> list[Facts]:
+        return [
+            {
+                "name": one.name,
+                "workload": ready.workload,
+                "cores": list(one.cores),
+                "threads": one.job.threads,
+                "observed": ready.stride,
+                **one.job.how(),
+            }
+            for one, ready in zip(self.cast.participants, self._ready, strict=True)
+        ]
+
+    def repeat(self, repetition: int, windows: Sequence[Window], directory: Path) -> None:
+        """All windows once, with processes of their own."""
+        begin = perf_counter_ns()
+        measured: list[Measured] = []
+        turn = f"{repetition + 1} of {self.setting.repeat}"
+        self.say(f"starting {len(self.cast.participants)} programs, {turn}")
+        with Crew(self.cast.participants, directory, self.setting.seconds, self.setting.timeout, self._started) as crew:
+            self._ready = crew.warm()
+            for number, window in enumerate(windows, start=1):
+                label = " + ".join(self.cast.names[slot] for slot in window.members)
+                divided = f" ({window.partition})" if window.partition else ""
+                self.say(f"{label}{divided}, window {number} of {len(windows)}, {turn}")
+                measured += self._window(crew, number, label, window, repetition)
+            crew.finish()
+        end = perf_counter_ns()
+        for slot in range(len(self.cast.participants)):
+            assembly = assemble(directory / str(slot), begin, end)
+            self.versions.update(assembly.versions)
+            self.spans.add(assembly.spans, begin, [one for one in measured if one.slot == slot])
+
+    def _started(self, slot: int, process: int) -> None:
+        if self.partition is not None:
+            self.partition.resctrl.move(process, self.partition.groups[self.cast.names[slot]])
+
+    def _window(self, crew: Crew, number: int, label: str, window: Window, repetition: int) -> list[Measured]:
+        if self.partition is not None:
+            self.notes += self.partition.share(window.shares)
+        first, begin = self._usages(window), perf_counter()
+        reports = crew.measure(number, window.members)
+        last, seconds = self._usages(window), perf_counter() - begin
+        index = len(self.windows)
+        self.windows.append(
+            {
+                "members": list(window.members),
+                "partition": window.partition,
+                "repetition": repetition,
+                "measured": [
+                    {**_kept(slot, report, self.spans.origin), **_moved(first.get(slot), last.get(slot), seconds)}
+                    for slot, report in zip(window.members, reports, strict=True)
+                ],
+            }
+        )
+        found = []
+        for slot, report in zip(window.members, reports, strict=True):
+            counters = {name: value for name, value in report.counters.items() if name != "time"}
+            ends = report.slices[-1][0] + report.slices[-1][1]
+            found.append(Measured(index, label, slot, report.slices[0][0], ends, counters))
+        return found
+
+    def _usages(self, window: Window) -> dict[int, Usage]:
+        if self.partition is None:
+            return {}
+        return {slot: self.partition.resctrl.usage(self.partition.groups[self.cast.names[slot]])
+                for slot in window.members}  # fmt: skip
+
+
+def _kept(slot: int, report: Report, origin: int) -> Facts:
+    """A report for `run.json`, times since the run began."""
+    return {
+        "slot": slot,
+        "begin": report.begin - origin,
+        "end": report.end - origin,
+        "slices": [[start - origin, *rest] for start, *rest in report.slices],
+        "counters": report.counters,
+    }
+
+
+def _moved(first: Usage | None, last: Usage | None, seconds: float) -> Facts:
+    """What the group held at the end of the window, and what it moved from and to memory meanwhile."""
+    if first is None or last is None:
+        return {}
+    found: Facts = {"llc_occupancy_B": last.occupancy, "reasons": {**first.reasons, **last.reasons}}
+    if first.total is not None and last.total is not None:
+        found["memory_B_per_s"] = (last.total - first.total) / seconds
+    return found
+
+
+@contextmanager
+def _ended_in_order() -> Iterator[None]:
+    """Have SIGTERM and SIGHUP end the experiment as an exception, so that all is stopped and restored."""
+
+    def end(number: int, _frame: object) -> None:
+        raise SondaError(f"ended by {signal.Signals(number).name}: all programs were stopped", exit_code=128 + number)
+
+    try:
+        old = {number: signal.signal(number, end) for number in (signal.SIGTERM, signal.SIGHUP)}
+    except ValueError:  # not in the main thread: whoever called has the signals
+        yield
+        return
+    try:
+        yield
+    finally:
+        for number, handler in old.items():
+            signal.signal(number, handler)

@@ -1,0 +1,109 @@
+"""Counters of a run: what is asked of the observed program, what became of it, and what a second source says."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from sonda.frameworks.collector.counting import FILE
+from sonda.frameworks.collector.perf_event import Event
+from sonda.probes.counted_command import SYSTEM, CommandCounter
+from sonda.probes.papi import Papi
+from sonda.probes.perf_stat import PerfStat
+from sonda.probes.pmu import Plan, plan
+from sonda.record.errors import SondaError
+from sonda.record.run import ProbeState
+
+PMU = "pmu"
+SECOND: dict[str, Callable[[], CommandCounter]] = {"perf-stat": PerfStat, "papi": Papi}
+"""Sources that count a whole command, in a run of its own."""
+OTHERS = ("callgrind",)
+HARDWARE = ("cycles", "instructions")
+
+
+@dataclass(frozen=True)
+class Counters:
+    """What counters add to a run's record."""
+
+    target: dict[str, Any] = field(default_factory=dict)
+    """`topdown`: the definition that was counted; `second`: what second sources counted of the whole command."""
+    notes: list[str] = field(default_factory=list)
+    states: list[ProbeState] = field(default_factory=list)
+
+    def said(self, fields: dict[str, Any]) -> dict[str, Any]:
+        """The fields of a run's `info` with what is to be said of counters."""
+        known = {one.name for one in self.states}
+        probes = [one for one in fields["probes"] if one.name not in known]
+        return {**fields, "probes": [*probes, *self.states], "notes": [*fields["notes"], *self.notes]}
+
+
+def ask(probes: Sequence[str] | str, directory: Path, command: Sequence[str] = ()) -> Counters:
+    """Leave in `directory` what the collector is to count, where `pmu` is among `probes`; ask second sources.
+
+    `pmu:children+no-layers+branch-misses` counts child processes too, layers not, and an event more. A machine without
+    a PMU leaves nothing: the run goes on without, and its probes say why. Raises SondaError for a probe that is none.
+    """
+    target: dict[str, Any] = {}
+    notes: list[str] = []
+    states: list[ProbeState] = []
+    for word in probes.split(",") if isinstance(probes, str) else probes:
+        name, _, rest = word.strip().partition(":")
+        options = [one for one in rest.split("+") if one]
+        if name == PMU:
+            children, layers = "children" in options, "no-layers" not in options
+            extra = [one for one in options if one not in ("children", "no-layers")]
+            try:
+                found = plan(extra=extra)
+            except SondaError as error:
+                states.append(ProbeState(PMU, "missing", error.cause, error.remedy))
+                continue
+            write(found, directory, children, layers)
+            notes += found.notes
+            if found.table is not None:
+                target["topdown"] = found.topdown()
+        elif name in SECOND:
+            if not command:
+                raise SondaError(
+                    f"--probe {name} counts a whole command", "use it as: sonda run --probe ... -- command"
+                )
+            state, counted = _second(SECOND[name](), command)
+            states.append(ProbeState(name, state.state, state.reason, state.remedy))
+            if counted:
+                target.setdefault("second", {})[name] = counted
+        elif name and name not in OTHERS:
+            known = ", ".join((PMU, *OTHERS, *SECOND))
+            raise SondaError(f"there is no probe {name!r}", f"there are {known}; os, clock and memory are always on")
+    return Counters(target, notes, states)
+
+
+def _second(counter: CommandCounter, command: Sequence[str]) -> tuple[ProbeState, dict[str, Any]]:
+    """What a second source counted in a run of the command of its own, and whether it could."""
+    state = counter.state()
+    if state.state != "ok":
+        return state, {}
+    try:
+        counted = counter.count(command, (*SYSTEM, *HARDWARE))
+    except SondaError as error:
+        return ProbeState(counter.name, "dead", error.cause, error.remedy), {}
+    values = {name: {"value": one.value, "scaled": one.scaled} for name, one in counted.counts.items()}
+    return state, {**values, **({"missing": counted.missing} if counted.missing else {})}
+
+
+def write(found: Plan, directory: Path, children: bool = False, layers: bool = True) -> None:
+    """Write the file that the collector reads when it starts."""
+    asked = {
+        "groups": [[_plain(event) for event in group] for group in found.groups],
+        "beside": [[_plain(event) for event in group] for group in found.beside],
+        "children": children,
+        "layers": layers,
+    }
+    (directory / FILE).write_bytes(msgspec.json.encode(asked))
+
+
+def _plain(event: Event) -> dict[str, Any]:
+    needed = ("name", "type", "config")
+    return {key: value for key, value in event._asdict().items() if value or key in needed}

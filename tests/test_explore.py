@@ -1,0 +1,494 @@
+"""Exploring: every point of a grid is what a run of its own would give, and the front is what no point beats."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import random
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+
+import sonda
+from sonda.accelerators.bag_batch import place_bags
+from sonda.accelerators.behind import Movement, _Moved, stalls_of
+from sonda.accelerators.description import load_accelerator
+from sonda.accelerators.energy_table import load_energy_table
+from sonda.accelerators.engine_work import EngineWork
+from sonda.accelerators.memory import Memory
+from sonda.accelerators.operation import Bags, Call, Operation, Program
+from sonda.accelerators.placement import Placed, Placement
+from sonda.accelerators.result import Result
+from sonda.accelerators.row_stream import Fetches
+from sonda.accelerators.settings import with_settings
+from sonda.accelerators.waiting import stalls_of_many
+from sonda.analysis.exploration import explored, is_exploration
+from sonda.record.errors import SondaError
+from sonda.record.run import Run
+from sonda.record.store import Store
+from sonda.studies import pareto
+from sonda.studies.explore import explore
+from sonda.studies.pareto import knee, least, pareto_front
+from sonda.studies.space import MOST_POINTS, parse_space, points
+from sonda.targets.exploring import explore as explore_grid
+from sonda.targets.job import Job
+from sonda.targets.measure import measure
+from sonda.targets.program import program_of
+
+DLRM = {"arch-embedding-size": "1000-300", "batch": "8", "num-indices-per-lookup": "5"}
+MEMORY = "clock_GHz=1 memory.dram=ddr4-2400"
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Store:
+    return Store(tmp_path / "runs")
+
+
+def dlrm(**changes: Any) -> Job:
+    return Job(workload="dlrm", options=DLRM, **{"on": "", **changes})
+
+
+def rows(run: Run) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = run.points.to_pylist()
+    return found
+
+
+# ---- values ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "values"),
+    [
+        ("a=64,128", ("64", "128")),
+        ("a=64..1024*2", ("64", "128", "256", "512", "1024")),
+        ("a=64..1000*2", ("64", "128", "256", "512")),
+        ("a=0..10+5", ("0", "5", "10")),
+        ("a=0.5..1.2+0.25", ("0.5", "0.75", "1")),
+        ("a=0.1..0.3+0.1", ("0.1", "0.2", "0.3")),
+        ("a=1,16..64*2", ("1", "16", "32", "64")),
+        ("a=7..7*2", ("7",)),
+        ("a= 1 , 2 ", ("1", "2")),
+        ("on=sim:a,sim:./b/../c.toml", ("sim:a", "sim:./b/../c.toml")),
+    ],
+)
+def test_values_are_lists_multiples_or_steps(text: str, values: tuple[str, ...]) -> None:
+    assert list(parse_space([text]).values()) == [values]
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("", "has no field and values"),
+        ("a", "has no field and values"),
+        ("=1", "has no field and values"),
+        ("a=", "--vary a: a value is empty"),
+        ("a=1,,2", "--vary a: a value is empty"),
+        ("a=1,1", "--vary a: 1 is given twice"),
+        ("a=1..4*2,4", "--vary a: 4 is given twice"),
+        ("a=1..2", "--vary a: 1..2 has no step; write 1..2*2 or 1..2+1"),
+        ("a=8..2*2", "--vary a: 8..2*2 ends before it begins; write 2..8*2"),
+        ("a=1..8*1", "does not grow"),
+        ("a=1..8*0", "does not grow"),
+        ("a=0..8*2", "does not grow"),
+        ("a=-4..8*2", "does not grow"),
+        ("a=1..8+0", "does not grow"),
+        ("a=1..8+-1", "does not grow"),
+        ("a=..8*2", "is not a range of numbers"),
+        ("a=x..8*2", "is not a range of numbers"),
+        ("a=1..8*2*2", "is not a range of numbers"),
+        ("a=1..1e9*2", "is not a range of numbers"),
+        ("a=1.." + "9" * 99 + "*2", "is not a range of numbers"),
+        ("a=1..999999999999+1", "has more than 2,000,000 values"),
+        ("a=1..2*1.0000000001", "has more than 2,000,000 values"),
+    ],
+)
+def test_a_mistake_in_values_names_the_field(text: str, said: str) -> None:
+    with pytest.raises(SondaError) as caught:
+        parse_space([text])
+    assert said in str(caught.value)
+
+
+def test_a_field_is_given_once_and_points_are_not_too_many() -> None:
+    with pytest.raises(SondaError, match="--vary a is given twice"):
+        parse_space(["a=1", "a=2"])
+    assert points({"a": range(MOST_POINTS)}) == MOST_POINTS
+    with pytest.raises(SondaError, match="4,000,000 points are more than 2,000,000; vary fewer fields"):
+        parse_space(["a=1..2000+1", "b=1..2000+1"])
+
+
+@settings(deadline=None)
+@given(st.integers(1, 10**6), st.integers(1, 10**7), st.integers(2, 9))
+def test_multiples_are_those_that_counting_finds(first: int, last: int, factor: int) -> None:
+    expected = [str(first * factor**power) for power in range(30) if first * factor**power <= last]
+    if expected:
+        assert parse_space([f"a={first}..{last}*{factor}"]) == {"a": tuple(expected)}
+
+
+@settings(deadline=None)
+@given(st.text(max_size=40))
+def test_any_text_is_read_or_refused(text: str) -> None:
+    try:
+        space = parse_space([text])
+    except SondaError:
+        return
+    assert all(space.values())
+
+
+# ---- the front ---------------------------------------------------------------------------------------------------
+
+
+def brute_front(objectives: np.ndarray) -> list[bool]:
+    """By the definition: compared with every other row."""
+    found = []
+    for row in objectives:
+        known = not any(math.isnan(one) for one in row)
+        beaten = any(
+            all(a <= b for a, b in zip(other, row, strict=True)) and any(a < b for a, b in zip(other, row, strict=True))
+            for other in objectives
+            if not any(math.isnan(one) for one in other)
+        )
+        found.append(known and not beaten)
+    return found
+
+
+# Few distinct values make many equal coordinates and rows.
+FEW_VALUES = st.one_of(st.integers(0, 4).map(float), st.just(math.nan), st.just(math.inf))
+OBJECTIVES = st.tuples(st.integers(0, 40), st.integers(1, 3)).flatmap(
+    lambda shape: arrays(np.float64, shape, elements=FEW_VALUES)
+)
+
+
+@settings(deadline=None)
+@given(OBJECTIVES, st.sampled_from([0, 5, 10_000]))
+def test_the_front_is_what_the_definition_finds(objectives: np.ndarray, few: int) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(pareto, "FEW", few)
+        assert pareto_front(objectives).tolist() == brute_front(objectives)
+
+
+def test_the_front_of_many_points_is_found() -> None:
+    """On the plane x + y + z = 1 no point beats another; all others are beaten."""
+    generator = np.random.default_rng(3)
+    plane = generator.dirichlet((1, 1, 1), 3000)
+    beaten = plane + generator.random((3000, 1)) + 0.01
+    front = pareto_front(np.concatenate([beaten, plane]))
+    assert not front[:3000].any()
+    assert front[3000:].all()
+
+
+def test_the_best_in_one_objective_is_the_least_of_the_others_too() -> None:
+    objectives = np.array([[2.0, 1.0], [1.0, 9.0], [1.0, 5.0], [np.nan, 0.0]])
+    assert least(objectives, 0) == 2
+    assert least(objectives, 1) == 0
+    assert knee(objectives) == 0, "2 x 1 is less than 1 x 5"
+    assert least(np.full((2, 2), np.nan), 0) == -1
+    assert knee(np.full((2, 2), np.nan)) == -1
+
+
+# ---- waiting for memory ------------------------------------------------------------------------------------------
+
+SIZES = st.integers(0, 10**7)
+MOVEMENTS = st.builds(
+    lambda reads, writes, accesses, misses, first, last, starts: Movement(
+        _Moved(reads, writes, accesses, min(misses, accesses)), first, last, starts, Fetches(0, 0, 0, 0)
+    ),
+    SIZES, SIZES, SIZES, SIZES, SIZES, SIZES, st.integers(1, 9),
+)  # fmt: skip
+TIMES = st.tuples(
+    st.floats(1e-3, 1e4), st.integers(0, 10**4), st.integers(0, 10**4), st.integers(1, 64)
+)  # fmt: skip
+
+
+@settings(deadline=None)
+@given(
+    st.lists(st.tuples(MOVEMENTS, SIZES), min_size=1, max_size=5),
+    st.lists(TIMES, min_size=1, max_size=5),
+    st.integers(1, 1 << 24),
+    st.booleans(),
+)
+def test_many_memories_wait_as_one_by_one(
+    work: list[tuple[Movement, int]], times: list[tuple[float, int, int, int]], buffer: int, double: bool
+) -> None:
+    engine = load_accelerator("maeri-256").engines["maeri"]
+    memories = [Memory(buffer, speed, latency, 1024, miss, 4, double, "", 64, banks)
+                for speed, latency, miss, banks in times]  # fmt: skip
+    found = stalls_of_many(engine, [one for one, _ in work], np.array([cycles for _, cycles in work]), memories)
+    expected = [
+        [stalls_of(engine, movement, Result(cycles, 0, 0, 0, 0, 0), memory) for memory in memories]
+        for movement, cycles in work
+    ]
+    assert found.tolist() == expected
+
+
+# ---- many tables at once -----------------------------------------------------------------------------------------
+
+
+@settings(deadline=None)
+@given(
+    st.lists(
+        st.tuples(st.lists(st.integers(0, 40), min_size=1, max_size=6), st.integers(1, 70), st.integers(50, 9000)),
+        min_size=1, max_size=5,
+    ),
+    st.sampled_from(["", "multipliers=16 read_ports=4 write_ports=2", "read_ports=16", "tile.T_N=3 tile.T_K=5"]),
+    st.sampled_from(["", "stonne"]),
+)  # fmt: skip
+def test_many_tables_at_once_are_those_one_by_one(
+    tables: list[tuple[list[int], int, int]], changes: str, mapping: str
+) -> None:
+    hybrid = with_settings(load_accelerator("dlrm-hybrid"), " ".join(f"embeddings.{one}" for one in changes.split()))
+    bags = [Bags(np.array(sizes), np.arange(sum(sizes)) % rows_, rows_, columns) for sizes, columns, rows_ in tables]
+    operations = [Operation("embedding_bag", "bag", -1, one) for one in bags]
+    placed = place_bags(hybrid.engines["embeddings"], operations, mapping)
+    placement = Placement(hybrid, mapping)
+    expected = {id(one): placement.place_one(one) for one in operations}
+    assert len(placed) == len(operations)
+    for one in placed:
+        alone = expected[id(one.operation)]
+        assert isinstance(alone, Placed)
+        assert (one.mapping, one.result) == (alone.mapping, alone.result)
+
+
+def test_bags_that_cannot_be_are_told_one_by_one(store: Store) -> None:
+    """100 columns of two entries each are more than 128 multipliers; which table it was is said."""
+    engine = load_accelerator("dlrm-hybrid").engines["embeddings"]
+    small = replace(engine, tile={"T_N": 100, "T_K": 2})
+    operation = Operation("embedding_bag", "bag", -1, Bags(np.array([3]), np.arange(3), 50, 200))
+    with pytest.raises(SondaError, match="does not fit multipliers = 128"):
+        place_bags(small, [operation], "")
+    assert place_bags(small, [operation], "best") == []
+    work = EngineWork(
+        Program((Call("table", "EmbeddingBag", 0, -1, 0),), (replace(operation, caller=0),), ("forward",))
+    )
+    found = work.on(load_accelerator("dlrm-hybrid"), small, "", None)
+    assert isinstance(found, SondaError)
+    assert found.cause.startswith("table (bag) on embeddings: T_N x T_K = 100 x 2 does not fit")
+
+
+# ---- points ------------------------------------------------------------------------------------------------------
+
+
+def totals(run: Run) -> tuple[int, int, dict[str, float] | None]:
+    """Cycles, those spent waiting, and energy of a run of its own."""
+    spans = run.spans
+    steps = spans.where(kind="step")
+    cycles = spans.metric("cycles", "simulated")[steps].sum()
+    waiting = np.nansum(spans.metric("memory_cycles", "simulated")[steps])
+    return int(cycles), int(waiting), run.info.target["energy"]["total"]
+
+
+GRIDS: dict[str, tuple[Job, list[str]]] = {
+    "engines apart": (
+        dlrm(set="perceptrons.dn_bw=8"),
+        ["perceptrons.multipliers=8..64*2", "embeddings.dn_bw=4,16", "rn_bw=8,16"],
+    ),
+    "engines together": (dlrm(set="clock_GHz=0.5"), ["multipliers=64,128,256", "dn_bw=16,128", "rn_bw=64"]),
+    "memory": (
+        dlrm(set=MEMORY),
+        ["memory.buffer_KiB=1,16,1024", "memory.bytes_per_cycle=1,32", "dn_bw=16,128",
+         "memory.double_buffering=true,false"],
+    ),
+    "clock, table and routes": (
+        dlrm(set="memory.buffer_KiB=64 memory.dram=hbm2"),
+        ["clock_GHz=0.5,1", "energy_table=45nm,7nm", "route.gemm=host,perceptrons", "multipliers=128,256"],
+    ),
+    "mappings": (
+        dlrm(set=f"{MEMORY} memory.bytes_per_cycle=2"),
+        ["mapping=default,stonne,best", "memory.buffer_KiB=2,256", "perceptrons.dn_bw=16,64"],
+    ),
+    "tiles": (dlrm(), ["perceptrons.tile.T_N=1,4,64", "embeddings.tile.T_K=1,2,8,256", "perceptrons.tile.T_M=1,2"]),
+    "accelerators": (dlrm(), ["on=sim:dlrm-hybrid,sim:maeri-256,sim:tpu-16x16", "read_ports=32,16"]),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", GRIDS)
+def test_points_are_those_of_runs_of_their_own(name: str, store: Store) -> None:
+    job, vary = GRIDS[name]
+    space = parse_space(vary)
+    all_points = rows(explore(job, space, store))
+    assert len(all_points) == math.prod(map(len, space.values()))
+    sample = random.Random(7).sample(all_points, min(8, len(all_points)))
+    impossible = 0
+    for point in sample:
+        given_here = {key: str(point[key]) for key in space if key not in ("on", "mapping")}
+        varied = " ".join(f"{key}={value}" for key, value in given_here.items())
+        # What varies wins over what is fixed.
+        held = " ".join(one for one in job.set.split() if one.partition("=")[0] not in given_here)
+        mapping = str(point.get("mapping", "")).replace("default", "")
+        alone = Job(workload="dlrm", options=DLRM, on=point["on"], set=f"{held} {varied}", mapping=mapping)
+        try:
+            run = measure(alone, store)
+        except SondaError as error:
+            impossible += 1
+            assert point["impossible"] in str(error).replace("set: ", "")
+            assert point["cycles:simulated"] is None
+            continue
+        cycles, waiting, energy = totals(run)
+        assert point["impossible"] is None
+        assert (point["cycles:simulated"], point["memory_cycles:simulated"]) == (cycles, waiting)
+        assert energy is not None
+        for figure, column in (("value", "energy"), ("low", "energy_low"), ("high", "energy_high")):
+            assert point[f"{column}:simulated"] == pytest.approx(energy[figure], rel=1e-12)
+        areas = [one["value"] for one in run.info.target["area"].values() if one["value"] is not None]
+        if not areas:
+            assert point["area:simulated"] is None
+            continue
+        # Every engine of a run has a global buffer in its area; an exploration counts one for all of them.
+        memory = run.info.target["description"]["memory"]
+        table = load_energy_table(run.info.target["description"]["energy_table"])
+        entry = table.find("GLOBALBUFFER", "AREA", memory["buffer_bytes"] if memory else None)
+        buffers = (len(areas) - 1) * entry.value * 1e-6 if entry else 0.0
+        assert point["area:simulated"] == pytest.approx(sum(areas) - buffers, rel=1e-9)
+    assert impossible < len(sample)
+
+
+def test_rows_come_in_the_order_of_targets_and_axes(store: Store) -> None:
+    space = parse_space(["rn_bw=8,4", "on=sim:maeri-256,sim:dlrm-hybrid", "multipliers=16,8"])
+    found = rows(explore(Job(workload="dlrm", options=DLRM, on="", set="dn_bw=8"), space, store))
+    expected = list(itertools.product(["sim:maeri-256", "sim:dlrm-hybrid"], [8, 4], [16, 8]))
+    assert [(point["on"], point["rn_bw"], point["multipliers"]) for point in found] == expected
+
+
+def test_the_same_exploration_gives_the_same_rows(store: Store) -> None:
+    space = parse_space(["multipliers=64..512*2", "dn_bw=16,64", "mapping=stonne,best"])
+    first, second = (explore(dlrm(), space, store).points for _ in range(2))
+    assert first.equals(second)
+
+
+def test_impossible_points_are_counted_by_reason(store: Store) -> None:
+    """Ports beyond multipliers: (16, 32), (16, 64) and (32, 64) of reads; those of writes are all 16."""
+    space = parse_space(["multipliers=16,32,64", "read_ports=16,32,64"])
+    run = explore(dlrm(on="sim:maeri-256", set="write_ports=16"), space, store)
+    found = explored(run)
+    assert (found.points, found.possible) == (9, 6)
+    (group,) = found.impossible
+    assert (group["reason"], group["points"]) == ("maeri.read_ports = N is more than multipliers = N", 3)
+    why = [point["impossible"] for point in rows(run)]
+    assert [reason is not None for reason in why] == [False, True, True, False, False, True, False, False, False]
+    assert why[5] == "maeri.read_ports = 64 is more than multipliers = 32; give at most 32"
+
+
+def test_a_buffer_that_the_table_does_not_know_has_cycles_and_no_energy(store: Store) -> None:
+    run = explore(dlrm(set=MEMORY), parse_space(["memory.buffer_KiB=64,1048576"]), store)
+    known, unknown = rows(run)
+    assert known["energy:simulated"] is not None
+    assert unknown["cycles:simulated"] is not None
+    assert unknown["energy:simulated"] is None
+    assert unknown["area:simulated"] is None
+    assert "knows buffers of up to" in unknown["unpriced"]
+    assert (known["front"], unknown["front"]) == (True, False)
+
+
+def test_a_table_without_areas_is_not_compared_with_one_that_has_them(store: Store) -> None:
+    found = explored(explore(dlrm(), parse_space(["energy_table=45nm,7nm", "multipliers=128,256"]), store))
+    (group,) = found.unpriced
+    assert (group["points"], group["reason"]) == (2, "the energy table has no area for anything there")
+    assert {point.settings["energy_table"] for point in found.front} == {"45nm"}
+
+
+def test_a_field_that_a_target_does_not_have_is_taken_once(store: Store) -> None:
+    space = parse_space(["on=sim:maeri-256,sim:tpu-16x16", "multipliers=128,256,512"])
+    run = explore(Job(workload="dlrm", options=DLRM, on=""), space, store)
+    assert [point["multipliers"] for point in rows(run)] == [128, 256, 512, None]
+    assert any("sim:tpu-16x16 does not have multipliers" in note for note in run.info.notes)
+
+
+def test_points_that_leave_more_to_the_host_do_not_win(store: Store) -> None:
+    """maeri-256 has no engine for bags, so it does less; the hybrid leaves the interaction to the host."""
+    run = explore(dlrm(), parse_space(["on=sim:dlrm-hybrid,sim:maeri-256"]), store)
+    hybrid, maeri = rows(run)
+    assert (hybrid["on_host"], maeri["on_host"]) == ("gemm 1", "embedding_bag 2")
+    assert maeri["area:simulated"] < hybrid["area:simulated"]
+    assert hybrid["front"]
+    assert maeri["front"]
+    assert explored(run).best["area"].settings["on"] == "sim:dlrm-hybrid"
+
+
+def test_a_searched_mapping_is_never_slower(store: Store) -> None:
+    space = parse_space(["mapping=stonne,best", "perceptrons.multipliers=128,512", "memory.buffer_KiB=1,64"])
+    points = rows(explore(dlrm(set=MEMORY), space, store))
+    half = len(points) // 2
+    for ruled, searched in zip(points[:half], points[half:], strict=True):
+        assert searched["cycles:simulated"] <= ruled["cycles:simulated"]
+
+
+def test_designs_are_simulated_once_whatever_else_varies() -> None:
+    """Two designs of one engine with 5 layers, three of the other with 2 tables: 16, and memories add none."""
+    job = dlrm()
+    work = EngineWork(program_of(job, frozenset()))
+    layers = {one.shape for one in program_of(job, frozenset()).operations if one.kind == "linear"}
+    fixed = dict(one.split("=") for one in MEMORY.split())
+    axes = {"perceptrons.rn_bw": ("8", "16"), "embeddings.dn_bw": ("16", "32", "64"),
+            "memory.buffer_KiB": ("1", "2", "4"), "clock_GHz": ("1", "2")}  # fmt: skip
+    points = explore_grid(work, load_accelerator("dlrm-hybrid"), axes, fixed=fixed)
+    assert len(points.cycles) == 2 * 3 * 3 * 2
+    assert work.simulations == 2 * len(layers) + 3 * 2
+
+
+@pytest.mark.parametrize("name", ["maeri-256", "sigma-128"])
+def test_a_captured_model_is_explored_with_its_shapes_and_zeros(name: str, store: Store) -> None:
+    job = Job(workload="mlp", options={"layers": "64-32-16", "batch": "4"}, on=f"sim:{name}", threads=1)
+    found = rows(explore(job, parse_space(["multipliers=128,256"]), store))
+    for point, multipliers in zip(found, (128, 256), strict=True):
+        placement = Placement(with_settings(load_accelerator(name), f"multipliers={multipliers}"))
+        placed = placement.place(program_of(job, placement.patterns()))
+        assert point["cycles:simulated"] == sum(one.cycles for one in placed if isinstance(one, Placed))
+
+
+def refused(said: str, act: Callable[[], Any]) -> None:
+    with pytest.raises(SondaError) as caught:
+        act()
+    assert said in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("vary", "changes", "said"),
+    [
+        ([], {}, "nothing varies; give for example --vary"),
+        (["multiplers=64"], {}, "setting 'multiplers' is unknown; did you mean 'multipliers'?"),
+        (["multipliers=64"], {"set": "clock=1"}, "setting 'clock' is unknown"),
+        (["multipliers=64"], {"on": "cpu"}, "cpu is not a simulated accelerator"),
+        (["multipliers=64"], {"on": "sim:maerl-256"}, "accelerator 'maerl-256' is unknown; did you mean 'maeri-256'?"),
+        (["on=sim:maeri-256,cuda:0", "multipliers=64"], {}, "GPUs are not there yet"),
+        (["mapping=fastest"], {}, "mapping 'fastest' is unknown"),
+        (["multipliers=64"], {"mapping": "fastest"}, "mapping 'fastest' is unknown"),
+        (["multipliers=64,128", "ms_size=256"], {}, "'multipliers' and 'ms_size' vary the same field"),
+        (["multipliers=3,5"], {}, "no point is possible: perceptrons.multipliers = 3 is not a power of two"),
+        (["memory.buffer_KiB=64"], {}, "no point is possible: memory.bytes_per_cycle: missing"),
+        (["multipliers=64"], {"train": True}, "only inference in float32 can be explored"),
+        (["energy_table=45nm,stonne"], {}, "do not count in the same units"),
+        (["multipliers=64"], {"workload": "dlrn"}, "there is no workload 'dlrn'"),
+        (["multipliers=64"], {"options": {"bach": "3"}}, "bach"),
+    ],
+)
+def test_what_cannot_be_explored_is_said_in_one_line(
+    vary: list[str], changes: dict[str, Any], said: str, store: Store
+) -> None:
+    job = Job(**{"workload": "dlrm", "options": DLRM, "on": "", **changes})
+    refused(said, lambda: explore(job, parse_space(vary), store))
+    assert store.directories() == []
+
+
+def test_a_wrong_tag_is_refused_before_anything_is_simulated(store: Store) -> None:
+    refused("cannot be a tag", lambda: explore(dlrm(), parse_space(["multipliers=64"]), store, ["a b"]))
+
+
+def test_a_model_that_fails_is_one_line(tmp_path: Path, store: Store) -> None:
+    (tmp_path / "model.py").write_text("def broken():\n    raise ValueError('no weights here')\n")
+    job = Job(workload=f"{tmp_path / 'model.py'}:broken", options={"input": "1x4"}, on="sim:maeri-256")
+    refused("no weights here", lambda: explore(job, parse_space(["multipliers=64"]), store))
+
+
+def test_python_explores_as_the_command_line_does(store: Store) -> None:
+    run = sonda.explore("dlrm", {"multipliers": "128..256*2", "dn_bw": [16, 128]}, store=store, batch=8)
+    assert is_exploration(run)
+    assert run.info.target["spec"] == "sim:dlrm-hybrid"
+    assert [(point["multipliers"], point["dn_bw"]) for point in rows(run)] == [(128, 16), (128, 128), (256, 16),
+                                                                               (256, 128)]  # fmt: skip
+    assert run.points.num_rows == explored(run).points == 4
