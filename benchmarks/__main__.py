@@ -4,10 +4,23 @@ from __future__ import annotations
 
 import sys
 
-from benchmarks import dlrm_study, explore, growth, mapping, overhead, resnet50, scalesim_peer, spans, startup, stonne
+from benchmarks import (
+    counters,
+    dlrm_study,
+    explore,
+    growth,
+    mapping,
+    overhead,
+    resnet50,
+    scalesim_peer,
+    spans,
+    startup,
+    stonne,
+)
 from benchmarks.bar import Bar, machine_line
 
 ALL = {
+    "counters": counters.run,
     "dlrm_study": dlrm_study.run,
     "explore": explore.run,
     "growth": growth.run,

@@ -18,7 +18,7 @@ from sonda.frameworks.collector.benchcast import DO_WAIT, SIZE, Barrier, Barrier
 from sonda.record.errors import SondaError
 from sonda.targets.barrier import Board, Watchdog
 
-DEADLINE_S = 120
+DEADLINE_S = 600
 """Only a defect takes this long."""
 
 

@@ -293,18 +293,24 @@ def test_short_phases_go_without_the_system_but_not_without_what_was_asked_for(
     jump = [0]
     monkeypatch.setattr("sonda.frameworks.collector.phases.now", lambda: next(time) + jump[0])
     program = Program(tmp_path, groups=[[CYCLES, INSTRUCTIONS]])
+
+    def phase(lasting: int) -> None:
+        program.stream.begin(program.recorder.define(kind="phase", name="optimizer"))
+        program.kernel.happen({2: 5, 100: 1})
+        jump[0] += lasting
+        program.stream.end()
+
     for _ in range(3):
-        program.phase("optimizer", {2: 5, 100: 1})
-    program.stream.begin(program.recorder.define(kind="phase", name="optimizer"))
-    program.kernel.happen({2: 5, 100: 1})
-    jump[0] += 2 * WORTH_COUNTING
-    program.stream.end()
-    program.phase("optimizer", {2: 5, 100: 1})
-    program.phase("optimizer", {2: 5, 100: 1})
+        phase(0)
+    program.recorder.due = 0  # what was gathered is written, and phases are looked at again
+    for _ in range(3):
+        phase(2 * WORTH_COUNTING)
+    phase(0)
+    phase(0)
     spans = program.read()
-    # Unknown at first; short; short; grown long unexpectedly; counted again, and short once more.
-    assert column(spans, "page_faults", kind="phase") == [5, None, None, None, 5, None]
-    assert column(spans, "cycles", kind="phase") == [1] * 6
+    # Unknown at first, then short; grown long, which is noticed when it is looked at again; short once more.
+    assert column(spans, "page_faults", kind="phase") == [5, None, None, None, None, 5, 5, None]
+    assert column(spans, "cycles", kind="phase") == [1] * 8
 
 
 # ---- what the operating system counts, for real -------------------------------------------------------------------
@@ -344,8 +350,9 @@ def test_phases_and_the_unattributed_equal_a_counter_opened_around_the_whole(tmp
     around.close()
     spans = program.read()
     phases = sum(column(spans, "page_faults_again", kind="phase"))
-    # What is kept of the events is the only other memory that this program may touch for the first time.
-    assert own == whole
+    # What is kept of the events is the only other memory that this program may touch for the first time; a page of it
+    # may come between the readings of the two counters.
+    assert 0 <= whole - own <= 2
     assert 4 * (300 + 70) <= phases <= 4 * (300 + 70) + 8
     assert 8 * 25 <= whole - phases <= 8 * 25 + 8
 

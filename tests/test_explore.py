@@ -18,17 +18,14 @@ from hypothesis.extra.numpy import arrays
 
 import sonda
 from sonda.accelerators.bag_batch import place_bags
-from sonda.accelerators.behind import Movement, _Moved, stalls_of
+from sonda.accelerators.behind import Movement, stalls_of
 from sonda.accelerators.description import load_accelerator
-from sonda.accelerators.energy_table import load_energy_table
 from sonda.accelerators.engine_work import EngineWork
 from sonda.accelerators.memory import Memory
 from sonda.accelerators.operation import Bags, Call, Operation, Program
 from sonda.accelerators.placement import Placed, Placement
-from sonda.accelerators.result import Result
-from sonda.accelerators.row_stream import Fetches
 from sonda.accelerators.settings import with_settings
-from sonda.accelerators.waiting import stalls_of_many
+from sonda.accelerators.waiting import Memories
 from sonda.analysis.exploration import explored, is_exploration
 from sonda.record.errors import SondaError
 from sonda.record.run import Run
@@ -197,13 +194,31 @@ def test_the_best_in_one_objective_is_the_least_of_the_others_too() -> None:
 SIZES = st.integers(0, 10**7)
 MOVEMENTS = st.builds(
     lambda reads, writes, accesses, misses, first, last, starts: Movement(
-        _Moved(reads, writes, accesses, min(misses, accesses)), first, last, starts, Fetches(0, 0, 0, 0)
+        reads, writes, accesses, min(misses, accesses), first, last, starts, 0, 0
     ),
     SIZES, SIZES, SIZES, SIZES, SIZES, SIZES, st.integers(1, 9),
 )  # fmt: skip
 TIMES = st.tuples(
     st.floats(1e-3, 1e4), st.integers(0, 10**4), st.integers(0, 10**4), st.integers(1, 64)
 )  # fmt: skip
+
+
+def waited(moved: Movement, cycles: int, memory: Memory) -> int:
+    """One memory and one operation, in plain numbers."""
+
+    def alone(size: int, ports: int) -> float:
+        moving = max(0.0, size / memory.bytes_per_cycle - size / (memory.element_bytes * ports))
+        return moving + -(-size // memory.row_bytes) * memory.row_miss_cycles / memory.banks
+
+    fillings = -(-moved.reads // memory.resident_bytes)
+    moving = moved.accesses * memory.burst_bytes / memory.bytes_per_cycle
+    busy = fillings * memory.latency_cycles + (moving + moved.row_misses * memory.row_miss_cycles / memory.banks)
+    if not memory.double_buffering:
+        return math.ceil(busy)
+    around = min(fillings, 1) * memory.latency_cycles + alone(moved.first, 128) + alone(moved.last, 128)
+    if moved.starts > 1 and moved.first > memory.resident_bytes:
+        around += (moved.starts - 1) * alone(moved.first - memory.resident_bytes, 128)
+    return math.ceil(max(min(around, busy), busy - cycles))
 
 
 @settings(deadline=None)
@@ -219,11 +234,11 @@ def test_many_memories_wait_as_one_by_one(
     engine = load_accelerator("maeri-256").engines["maeri"]
     memories = [Memory(buffer, speed, latency, 1024, miss, 4, double, "", 64, banks)
                 for speed, latency, miss, banks in times]  # fmt: skip
-    found = stalls_of_many(engine, [one for one, _ in work], np.array([cycles for _, cycles in work]), memories)
-    expected = [
-        [stalls_of(engine, movement, Result(cycles, 0, 0, 0, 0, 0), memory) for memory in memories]
-        for movement, cycles in work
-    ]
+    together = Movement(
+        *(np.array(column)[:, None] for column in zip(*(movement for movement, _ in work), strict=True))
+    )
+    found = stalls_of(engine, together, np.array([[cycles] for _, cycles in work]), Memories(memories))
+    expected = [[waited(movement, cycles, memory) for memory in memories] for movement, cycles in work]
     assert found.tolist() == expected
 
 
@@ -335,16 +350,8 @@ def test_points_are_those_of_runs_of_their_own(name: str, store: Store) -> None:
         assert energy is not None
         for figure, column in (("value", "energy"), ("low", "energy_low"), ("high", "energy_high")):
             assert point[f"{column}:simulated"] == pytest.approx(energy[figure], rel=1e-12)
-        areas = [one["value"] for one in run.info.target["area"].values() if one["value"] is not None]
-        if not areas:
-            assert point["area:simulated"] is None
-            continue
-        # Every engine of a run has a global buffer in its area; an exploration counts one for all of them.
-        memory = run.info.target["description"]["memory"]
-        table = load_energy_table(run.info.target["description"]["energy_table"])
-        entry = table.find("GLOBALBUFFER", "AREA", memory["buffer_bytes"] if memory else None)
-        buffers = (len(areas) - 1) * entry.value * 1e-6 if entry else 0.0
-        assert point["area:simulated"] == pytest.approx(sum(areas) - buffers, rel=1e-9)
+        together = run.info.target["area"]["together"]["value"]
+        assert point["area:simulated"] == (None if together is None else pytest.approx(together, rel=1e-12))
     assert impossible < len(sample)
 
 

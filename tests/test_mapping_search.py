@@ -13,17 +13,19 @@ from hypothesis import strategies as st
 
 from mapping_examples import machines, simulated
 from oracle.golden import runs as reference_runs
-from sonda.accelerators.behind import traffic_of
+from sonda.accelerators import dense_operation, sparse_operation
+from sonda.accelerators.behind import traffic_of, with_memory
 from sonda.accelerators.candidate_tiles import LETTERS, sums_rightly
 from sonda.accelerators.description import Accelerator, load_accelerator, of_hardware
+from sonda.accelerators.engine_description import EngineDescription
 from sonda.accelerators.engines import compressed_row, mesh
 from sonda.accelerators.hardware import Hardware
 from sonda.accelerators.layer import Layer, Tile
 from sonda.accelerators.memory import Memory
 from sonda.accelerators.operation import Bags, Convolution, MatrixProduct, Operation, ZeroPattern
-from sonda.accelerators.placement import Placed, Placement
+from sonda.accelerators.placement import Learnt, Placed, Placement
 from sonda.accelerators.result import Result
-from sonda.accelerators.search import Choice, Cost, Options, search
+from sonda.accelerators.search import Choice, Cost, Listed, Options, search
 from sonda.record.errors import SondaError
 
 MEMORY = Memory(buffer_bytes=2048, bytes_per_cycle=4, latency_cycles=20, row_bytes=512, row_miss_cycles=10)
@@ -195,7 +197,8 @@ def made(cycles: int) -> Choice:
     return Choice({"cycles": cycles}, Result(cycles, 0, 0, 0, 0, 0))
 
 
-PLAIN = Cost(lambda mapping, result: result.cycles)
+MAERI = load_accelerator("maeri-256").engines["maeri"]
+PLAIN = Cost(MAERI, product(1, 1, 1), None)
 
 
 def test_what_cannot_be_better_is_not_tried() -> None:
@@ -205,32 +208,141 @@ def test_what_cannot_be_better_is_not_tried() -> None:
         seen.append(number)
         return made(cycles[number])
 
-    options = Options(np.array([40, 20, 30, 10]), np.zeros(4, np.int64), simulate)
-    found = search([made(60)], [options], PLAIN)
+    options = Options(np.array([40, 20, 30, 10]), simulate)
+    found = search(Listed([made(60)], [options]), PLAIN)
     assert seen == [3, 1]  # then the next needs 30 at least, which is reached
     assert (found.mapping, found.tried, found.proved) == ({"cycles": 30}, 3, True)
+    search(Listed([made(60)], [options]), PLAIN)
+    assert seen == [3, 1], "what was simulated once is known"
 
 
 def test_a_limit_is_said() -> None:
-    options = Options(np.arange(10), np.zeros(10, np.int64), lambda number: made(50 - number))
-    found = search([made(60)], [options], PLAIN, most=4)
+    options = Options(np.arange(10), lambda number: made(50 - number))
+    found = search(Listed([made(60)], [options]), PLAIN, most=4)
     assert (found.result.cycles, found.tried, found.proved) == (47, 5, False)
 
 
 def test_the_start_is_kept_where_nothing_is_better() -> None:
     start = Choice({"start": 1}, made(7).result)
-    options = Options(np.array([1, 1]), np.zeros(2, np.int64), lambda number: made(7))
-    assert search([start, made(7)], [options], PLAIN).mapping == {"start": 1}
+    options = Options(np.array([1, 1]), lambda number: made(7))
+    assert search(Listed([start, made(7)], [options]), PLAIN).mapping == {"start": 1}
 
 
-def test_half_of_the_trials_go_by_what_is_read_where_memory_is_slow() -> None:
-    """Ten mappings cost what they read; the one that reads least is the last by its bound."""
-    reads = np.array([100] * 9 + [1])
-    cost = Cost(lambda mapping, result: int(reads[result.cycles]), per_element=1.0)
-    options = Options(np.arange(10) // 9, reads, made)
-    assert search([], [options], cost, most=4).result.cycles == 9
+def test_what_an_engine_cannot_follow_is_passed_over() -> None:
+    def simulate(number: int) -> Choice:
+        if number == 0:
+            raise SondaError("too many blocks overlap", "")
+        return made(9)
+
+    found = search(Listed([], [Options(np.array([1, 2]), simulate)]), PLAIN)
+    assert (found.result.cycles, found.tried, found.proved) == (9, 1, True)
 
 
 def test_nothing_to_choose_from() -> None:
-    with pytest.raises(SondaError, match="no mapping"):
-        search([], [Options(np.zeros(0, np.int64), np.zeros(0, np.int64), made)], PLAIN)
+    for listed in (Listed([], []), Listed([], [Options(np.zeros(0, np.int64), made)])):
+        with pytest.raises(SondaError, match="no mapping"):
+            search(listed, PLAIN)
+
+
+# ---- with memory behind the buffer --------------------------------------------------------------------------------
+
+MEMORIES = st.builds(
+    Memory,
+    buffer_bytes=st.integers(0, 4096),
+    bytes_per_cycle=st.floats(0.5, 64),
+    latency_cycles=st.integers(0, 100),
+    row_bytes=st.sampled_from((64, 512)),
+    row_miss_cycles=st.integers(0, 40),
+    double_buffering=st.booleans(),
+    burst_bytes=st.sampled_from((4, 64)),
+    banks=st.integers(1, 4),
+)
+DENSE_SHAPES = st.one_of(
+    st.builds(MatrixProduct, *[st.integers(1, 30)] * 3, st.integers(1, 2)),
+    st.builds(
+        lambda sides, image, channels, filters, batch, stride: Convolution(
+            *sides, channels, filters, 1, batch, *image, (stride, stride)
+        ),
+        st.tuples(*[st.integers(1, 3)] * 2), st.tuples(*[st.integers(3, 7)] * 2), st.integers(1, 4), st.integers(1, 4),
+        st.integers(1, 2), st.integers(1, 2),
+    ),
+)  # fmt: skip
+
+
+def check_options(
+    engine: EngineDescription, operation: Operation, listed: Listed, memory: Memory, data: st.DataObject
+) -> None:
+    """What an option costs is exactly what its simulation moves and takes; its bound is never more than that."""
+    cost = Cost(engine, operation, memory)
+    for options in listed.options:
+        if not len(options.least):
+            continue
+        least = cost.least(options)
+        for number in data.draw(st.lists(st.integers(0, len(least) - 1), min_size=1, max_size=6)):
+            found = options.choice(number)
+            traffic = traffic_of(engine, operation.shape, found.mapping, found.result, memory, operation)
+            assert cost.option(options, number) == found.result.cycles + traffic.stall_cycles
+            assert least[number] <= found.result.cycles + traffic.stall_cycles
+            moved = options.movement(engine, operation, memory.sizes)
+            assert moved is not None
+            assert moved.at(number).reads == traffic.read_bytes
+            # All operands that there are must cross: not less than that is ever waited for.
+            assert found.result.cycles + traffic.stall_cycles >= traffic.read_bytes / memory.bytes_per_cycle
+
+
+@settings(max_examples=100, deadline=None)
+@given(machines(), DENSE_SHAPES, MEMORIES, st.data())
+def test_bounds_with_memory_behind_the_dense_engine(
+    hardware: Hardware, shape: MatrixProduct | Convolution, memory: Memory, data: st.DataObject
+) -> None:
+    engine = of_hardware("one", "flexible_dense", hardware).engines["one"]
+    operation = Operation("convolution" if isinstance(shape, Convolution) else "linear", "", -1, shape)
+    check_options(engine, operation, dense_operation.listed(engine, shape), memory, data)
+
+
+@settings(max_examples=60, deadline=None)
+@given(DENSE_SHAPES, st.integers(0, 3), st.integers(0, 4), MEMORIES, st.data())
+def test_bounds_with_memory_behind_the_mesh(
+    shape: MatrixProduct | Convolution, shared: int, lines: int, memory: Memory, data: st.DataObject
+) -> None:
+    hardware = Hardware(16, 4, 4, 8 >> shared, 1 << lines, "TEMPORALRN", True, "TPU_OS_DENSE")
+    engine = of_hardware("one", "mesh", hardware).engines["one"]
+    operation = Operation("linear", "", -1, shape)
+    check_options(engine, operation, dense_operation.listed(engine, shape), memory, data)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.integers(0, 40), min_size=1, max_size=6), st.integers(1, 20), MEMORIES, st.data())
+def test_bounds_with_memory_behind_bags(sizes: list[int], columns: int, memory: Memory, data: st.DataObject) -> None:
+    rows = data.draw(st.integers(1, 50))
+    indices = data.draw(st.lists(st.integers(0, rows - 1), min_size=sum(sizes), max_size=sum(sizes)))
+    bags = Bags(np.array(sizes, np.int64), np.array(indices, np.int64), rows, columns)
+    engine = load_accelerator("dlrm-hybrid").engines["embeddings"]
+    operation = Operation("embedding_bag", "", -1, bags)
+    listed = sparse_operation.listed(engine, operation, Learnt().row_times)
+    check_options(engine, operation, listed, memory, data)
+
+
+@settings(max_examples=25, deadline=None)
+@given(machines(largest=3), st.tuples(*[st.integers(1, 10)] * 3), MEMORIES)
+def test_no_tile_is_better_with_memory(hardware: Hardware, sizes: tuple[int, int, int], memory: Memory) -> None:
+    accelerator = replace(of_hardware("one", "flexible_dense", hardware), memory=memory)
+    engine, operation = accelerator.engines["one"], product(*sizes)
+    costs = []
+    for tile in itertools.product(*(range(1, min(size, hardware.multipliers) + 1) for size in sizes)):
+        result = simulated(hardware, Layer.product(*sizes), Tile.product(*tile))
+        if result is not None:
+            mapping = dict(zip(("T_M", "T_N", "T_K"), tile, strict=True))
+            traffic = traffic_of(engine, operation.shape, mapping, result, memory, operation)
+            costs.append(result.cycles + traffic.stall_cycles)
+    (found,) = with_memory([placed(accelerator, operation, "best")], accelerator)
+    assert isinstance(found, Placed)
+    assert found.cycles == min(costs)
+    assert found.proved
+
+
+def test_what_is_learnt_with_one_memory_holds_for_another() -> None:
+    shared, operation = Learnt(), product(20, 64, 128)
+    for size in (512, 4096, 65536):
+        accelerator = replace(load_accelerator("dlrm-hybrid"), memory=replace(MEMORY, buffer_bytes=size))
+        assert Placement(accelerator, "best", shared).place_one(operation) == placed(accelerator, operation, "best")

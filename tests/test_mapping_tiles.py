@@ -56,10 +56,12 @@ def test_the_bound_is_near_where_ports_never_rest() -> None:
 def test_reads_are_those_that_the_engine_counts(hardware: Hardware, layer: Layer, data: st.DataObject) -> None:
     tiles = candidates(hardware, layer)
     assume(len(tiles))
-    reads = buffer_reads.of_tiles(layer, tiles)
+    accesses = buffer_reads.of_tiles(hardware, layer, tiles)
     for number in some_tiles(data, tiles):
         result = flexible_dense.simulate(hardware, layer, tile_at(tiles, number))
-        assert reads[number] == result.weight_reads + result.input_reads
+        expected = (result.weight_reads, result.input_reads, result.psum_reads, result.writes)
+        assert tuple(int(one[number]) for one in accesses) == expected
+        assert flexible_dense.cycles(hardware, layer, tile_at(tiles, number)) == result.cycles
 
 
 @settings(max_examples=200, deadline=None)
@@ -80,7 +82,9 @@ def test_bounds_and_reads_of_the_mesh(
     rows, columns = (np.array([data.draw(st.integers(1, side))]) for _ in range(2))
     result = mesh.simulate(hardware, product, mesh.MeshTile(int(rows[0]), int(columns[0])))
     assert least_cycles.of_mesh_tiles(hardware, product, rows, columns)[0] <= result.cycles
-    assert buffer_reads.of_mesh_tiles(product, rows, columns)[0] == result.reads
+    accesses = buffer_reads.of_mesh_tiles(product, rows, columns)
+    expected = (result.weight_reads, result.input_reads, result.psum_reads, result.writes)
+    assert tuple(int(one[0]) for one in accesses) == expected
 
 
 @settings(max_examples=200, deadline=None)

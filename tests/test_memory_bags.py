@@ -122,7 +122,7 @@ def test_accesses_and_open_rows_burst_by_burst(
 ) -> None:
     drawn = lookups(np.random.RandomState(seed), count, rows, skewed)
     behind = memory(0, burst_bytes=sizes[0], row_bytes=sizes[1], element_bytes=element)
-    found = RowStream(drawn, np.full(count, count)).fetches(behind, room, columns, columns)
+    found = RowStream(drawn, np.full(count, count)).fetches(behind.sizes, room, columns, columns)
     missed = walked(drawn.tolist(), room // (columns * element))
     fetched = [row for row, miss in zip(drawn.tolist(), missed, strict=True) if miss]
     assert (found.cold, found.again) == (len(set(fetched)), len(fetched) - len(set(fetched)))
@@ -205,7 +205,7 @@ def test_dlrms_largest_stream_hardly_comes_back_to_a_row() -> None:
     lookups = cold = least = 0
     for sizes, indices in zip(batch.sizes, batch.indices, strict=True):
         stream = row_stream(engine, Bags(sizes, indices, 10_000_000, 32))
-        whole = stream.fetches(Memory(1 << 30, 16, 50, 8192, 27), 1 << 30, 32, 32)
+        whole = stream.fetches(Memory(1 << 30, 16, 50, 8192, 27).sizes, 1 << 30, 32, 32)
         lookups += len(indices)
         cold += whole.cold
         least += whole.cold + whole.again

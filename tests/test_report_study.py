@@ -50,8 +50,9 @@ def test_our_figures_come_first_and_published_ones_stand_beside_ours():
     assert lines[beside + 2].split() == ["cpu", "1", "2.50", "40"]
 
 
-def test_a_figure_that_nobody_measured_has_no_column():
-    assert "energy" not in render_study(STUDY, 100, color=False)
+def test_a_figure_that_nobody_measured_has_no_column_but_its_reason():
+    lines = [line.strip() for line in render_study(STUDY, 100, color=False).splitlines() if "energy" in line]
+    assert lines == ["– energy J: no sensor"]
 
 
 def test_failures_deviations_and_notes_are_said_literally():

@@ -26,7 +26,15 @@ from sonda.probes.resctrl import (
     schemata_line,
 )
 from sonda.probes.resctrl_files import MOUNTED, RealFiles
-from sonda.probes.resctrl_partition import JOURNAL, Shares, masks_of_ways, partitioned, rest_of, restore_left
+from sonda.probes.resctrl_partition import (
+    JOURNAL,
+    Shares,
+    left_checks,
+    masks_of_ways,
+    partitioned,
+    rest_of,
+    restore_left,
+)
 from sonda.record.errors import SondaError
 
 REAL = os.geteuid() == 0 and os.access(MOUNTED / "schemata", os.W_OK)
@@ -365,6 +373,16 @@ def test_bandwidth_is_given_and_checked(tmp_path):
     assert list(files.groups) == [""]
 
 
+def test_bandwidth_alone_can_be_given(tmp_path):
+    files = FakeResctrl("no-l3")
+    with partitioned(files, tmp_path, ["a"], [1], control=True) as partition:
+        partition.share(Shares({}, {"a": 30}))
+        assert files.groups[partition.groups["a"]].lines["MB"] == {0: "100", 1: "30"}
+        partition.share(None)
+        assert files.groups[partition.groups["a"]].lines["MB"] == {0: "100", 1: "100"}
+    assert list(files.groups) == [""]
+
+
 def test_where_nothing_can_be_divided_groups_only_watch(tmp_path):
     files = FakeResctrl("monitor-only")
     with partitioned(files, tmp_path, ["a"], [], control=False) as partition:
@@ -502,3 +520,13 @@ def test_the_lock_of_another_tool_is_waited_for_and_named(tmp_path, monkeypatch)
         os.close(descriptor)
     with RealFiles(tmp_path).lock():
         pass
+
+
+def test_an_examination_restores_and_says_so(tmp_path):
+    assert left_checks(tmp_path, intel()) == []
+    journal(tmp_path)
+    ((_, state, detail, _),) = left_checks(tmp_path, intel())
+    assert state == "ok" and "restored" in detail
+    (tmp_path / JOURNAL).write_text("{")
+    ((_, state, _, remedy),) = left_checks(tmp_path, intel())
+    assert state == "warning" and remedy

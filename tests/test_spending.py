@@ -11,8 +11,9 @@ import pytest
 
 from simulated_examples import CLOCKED, LAYER, nested, nested_run
 from sonda.accelerators.description import Accelerator, load_accelerator
+from sonda.accelerators.energy_table import load_energy_table
 from sonda.accelerators.memory import Memory, Traffic
-from sonda.accelerators.operation import MatrixProduct, Operation
+from sonda.accelerators.operation import Bags, MatrixProduct, Operation
 from sonda.accelerators.placement import Placed, Placement
 from sonda.accelerators.spending import Spending
 from sonda.analysis.simulated_energy import bounded
@@ -122,28 +123,62 @@ def test_what_the_table_lacks_and_what_was_recalled_is_said(two: Accelerator, tm
     text = " ".join(summarise(run).notes)
     assert "energy table two (3 nm)" in text
     assert "recalled, not verified: GLOBALBUFFER WRITE" in text
-    assert "no area of maeri: the energy table two has no area for it" in text
+    assert "no area of maeri, global buffer: the energy table two has no area for it" in text
 
 
 def test_area_by_hand() -> None:
     spending = Spending(CLOCKED)
     spending.charge(product(CLOCKED))
-    area = spending.areas()["maeri"]
-    # 256 multipliers, 255 adders, 255 accumulators, 128 KiB; the first three recalled, hence four times either way.
+    areas = spending.areas()
+    # 256 multipliers, 255 adders, 255 accumulators, recalled, hence four times either way; 128 KiB, twice.
     logic, buffer = 256 * 7700 + 255 * 4184 + 255 * 4184, 461614.0
-    assert area["value"] == pytest.approx((logic + buffer) * 1e-6)
-    assert area["low"] == pytest.approx((logic / 4 + buffer / 2) * 1e-6)
-    assert area["high"] == pytest.approx((logic * 4 + buffer * 2) * 1e-6)
-    assert area["recalled"] == ["MULTIPLIER", "ADDER", "ACCUMULATOR"]
-    assert "SWITCH" in area["missing"]
+    expected = {
+        "maeri": (logic, logic / 4, logic * 4),
+        "buffer": (buffer, buffer / 2, buffer * 2),
+        "together": (logic + buffer, logic / 4 + buffer / 2, logic * 4 + buffer * 2),
+    }
+    found = {"maeri": areas["engines"]["maeri"], "buffer": areas["global_buffer"], "together": areas["together"]}
+    for name, figures in expected.items():
+        assert [found[name][key] for key in ("value", "low", "high")] == pytest.approx([1e-6 * one for one in figures])
+    assert found["maeri"]["recalled"] == ["MULTIPLIER", "ADDER", "ACCUMULATOR"]
+    assert "SWITCH" in found["maeri"]["missing"]
+    assert found["buffer"]["missing"] == []
+
+
+def test_engines_share_one_global_buffer() -> None:
+    hybrid = replace(load_accelerator("dlrm-hybrid"), energy_table="45nm")
+    alone, both = Spending(hybrid), Spending(hybrid)
+    bags = Bags(np.array([2]), np.array([0, 1]), rows=10, columns=4)
+    looked_up = Placement(hybrid).place_one(Operation("embedding_bag", "_embedding_bag", -1, bags))
+    assert isinstance(looked_up, Placed)
+    alone.charge(product(hybrid))
+    both.charge(product(hybrid))
+    both.charge(looked_up)
+    one, two = alone.areas(), both.areas()
+    engine = two["engines"]["embeddings"]["value"]
+    assert engine == pytest.approx((128 * 7700 + 127 * 4184 + 127 * 4184) * 1e-6)
+    assert one["global_buffer"] == two["global_buffer"]
+    assert two["together"]["value"] == pytest.approx(one["together"]["value"] + engine)
+
+
+def test_the_finite_buffer_counts_with_its_own_size() -> None:
+    finite = replace(CLOCKED, memory=MEMORY)
+    spending = Spending(finite)
+    spending.charge(product(finite))
+    entry = load_energy_table("45nm").find("GLOBALBUFFER", "AREA", MEMORY.buffer_bytes)
+    assert entry is not None
+    assert spending.areas()["global_buffer"]["value"] == pytest.approx(entry.value * 1e-6)
 
 
 def test_an_engine_that_did_nothing_has_no_area() -> None:
     hybrid = load_accelerator("dlrm-hybrid")
     spending = Spending(hybrid)
+    nothing = {"value": None, "unit": "mm2", "reason": "nothing ran on it"}
+    assert spending.areas()["together"] == spending.areas()["global_buffer"] == nothing
     spending.charge(product(hybrid))
-    assert spending.areas()["embeddings"] == {"value": None, "unit": "mm2", "reason": "nothing ran on it"}
-    assert spending.areas()["perceptrons"]["value"] > 0
+    areas = spending.areas()
+    assert areas["engines"]["embeddings"] == nothing
+    assert areas["engines"]["perceptrons"]["value"] > 0
 
 
 def test_memory_is_charged_by_bursts_and_rows() -> None:
@@ -222,7 +257,7 @@ def test_every_screen_has_the_energy_with_its_bounds(two: Accelerator, tmp_path:
     layer = next(row for row in document["parts"][0]["layers"] if row["path"] == "block.layer")
     assert layer["metrics"]["energy:simulated"]["value"] == pytest.approx(2 * (163840 + 12800) * 1e-12)
     assert document["simulation"]["energy"]["table"] == "two"
-    assert document["simulation"]["area"]["maeri"]["value"] is None
+    assert document["simulation"]["area"]["engines"]["maeri"]["value"] is None
 
 
 @pytest.mark.parametrize(

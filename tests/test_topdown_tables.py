@@ -248,7 +248,8 @@ def test_mistakes_in_a_table_are_found(tmp_path: Path) -> None:
             read_table(path)
         return caught.value.cause
 
-    assert "no event and no formula" in mistake('"de_dis_uop_queue_empty / cycles"', '"queue_empty / cycles"')
+    assert "no event and no formula" in mistake("queue_empty / cycles", "queue_empty / cycle")
+    assert "'de_dis_uop_queue_empty' is in no formula" in mistake('"de_dis_uop_queue_empty / cycles"', '"1 / cycles"')
     assert "config 0x3ab is not what" in mistake("config = 0x3aa", "config = 0x3ab")
     assert "in no group" in mistake(', "de_dis_uop_queue_empty"]', "]")
     assert "lacks cycles" in mistake('["cycles", "instructions", ', '["cycles", ')

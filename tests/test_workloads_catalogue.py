@@ -16,6 +16,7 @@ from sonda.workloads.catalogue import describe, names
 from sonda.workloads.description import IMAGE, SIZE, widths
 
 BUILT_IN = ["ops", "mlp", "cnn", "resnet18", "resnet34", "resnet50", "lstm", "transformer", "dlrm"]
+STRESS = ["stress-cache", "stress-bandwidth", "stress-compute"]
 
 
 def error(name: str, **options: str) -> str:
@@ -130,7 +131,7 @@ def add_entry_point(monkeypatch: pytest.MonkeyPatch, directory: Path, text: str)
 
 def test_other_packages_add_workloads(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     add_entry_point(monkeypatch, tmp_path, "def make(options):\n    return dict(options)\n")
-    assert names() == [*BUILT_IN, "added"]
+    assert names() == [*BUILT_IN, *STRESS, "added"]
     assert describe("added", {"a": "b"}) == {"a": "b"}
     assert "did you mean added?" in error("aded")
 

@@ -641,17 +641,40 @@ def verify(
 
 
 @app.command()
-def doctor(json: Json = False) -> None:
+def doctor(
+    validate: Annotated[
+        bool, typer.Option("--validate", help="Count known work with every probe; exit code 1 when one counts wrong.")
+    ] = False,
+    json: Json = False,
+) -> None:
     """Say what this machine can measure, what it cannot, and what would change that."""
+    if validate:
+        _validate(json)
+        return
     from sonda.probes.doctor import examine
+    from sonda.probes.resctrl_partition import left_checks
     from sonda.report.document import checks_document
     from sonda.report.terminal import render_doctor
 
-    checks = [(check.name, check.state, check.detail, check.remedy) for check in examine(store=open_store().root)]
+    root = open_store().root
+    left = left_checks(root)
+    checks = [(check.name, check.state, check.detail, check.remedy) for check in examine(store=root)] + left
     if json:
         write_json(checks_document(checks))
     else:
         print(render_doctor(checks))
+
+
+def _validate(json: bool) -> None:
+    from sonda.probes.validation import validate
+    from sonda.report.validation import render_validation
+
+    found = validate(say)
+    hush()
+    document = found.to_document()
+    write_json(document) if json else print(render_validation(document))
+    if found.exit_status:
+        raise SystemExit(found.exit_status)
 
 
 if __name__ == "__main__":

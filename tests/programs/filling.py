@@ -33,7 +33,8 @@ empty = recorder.define(kind="phase", name="empty")
 
 def fill() -> None:
     stream = recorder.stream()
-    torch.empty(1 << 20, dtype=torch.uint8).fill_(1)  # brings the code itself into memory, which faults too
+    # The first time, the code itself comes into memory and this thread's pool is made: they fault too.
+    torch.empty(64 << 20, dtype=torch.uint8).fill_(1)
     stream.begin(empty)
     stream.end()
     for _ in range(int(repetitions)):

@@ -19,20 +19,25 @@ double buffering the engine stands still all that time. With it, the longer of t
 engine's with the latency, its first operands before it and its last results after it, as far as the memory needs longer
 for them than the engine itself. Where an engine starts anew with other weights, these have come meanwhile, but for
 what the resident part cannot hold. A stall is what all this takes beyond the engine's own cycles.
+
+All of this is computed for many mappings of an operation, or for many memories, at once: counts may be arrays.
 """
 
 from __future__ import annotations
 
-import math
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+
+import numpy as np
 
 from sonda.accelerators.engine_description import EngineDescription
-from sonda.accelerators.memory import Memory, Traffic
+from sonda.accelerators.memory import Memory, Sizes, Traffic
 from sonda.accelerators.operation import Bags, Convolution, MatrixProduct, Operation
 from sonda.accelerators.result import Result
 from sonda.accelerators.reuse import (
     STATIONARY_ROWS,
+    Accesses,
+    Count,
     Crossing,
     Operand,
     Reuse,
@@ -52,25 +57,43 @@ if TYPE_CHECKING:
 NOTHING = Fetches(0, 0, 0, 0)
 
 
-class _Moved(NamedTuple):
-    """Bytes that cross, and the accesses that they take."""
-
-    reads: int
-    writes: int
-    accesses: int
-    row_misses: int
-
-
 class Movement(NamedTuple):
     """What an operation moves. Of a memory it depends on the sizes only (buffer, element, burst, row), not on times."""
 
-    moved: _Moved
-    first: int
+    reads: Count
+    writes: Count
+    """Bytes that cross."""
+    accesses: Count
+    row_misses: Count
+    first: Count
     """Bytes that an engine needs before it can begin."""
-    last: int
+    last: Count
     """Bytes that it leaves at its end."""
-    starts: int
-    fetches: Fetches
+    starts: Count
+    cold: Count
+    again: Count
+    """Rows of a table that come for the first time, and that had left the buffer."""
+
+    def at(self, place: Any) -> Movement:
+        """Of one or some of many."""
+        return Movement(*(count if np.ndim(count) == 0 else count[place] for count in self))
+
+
+class Times(Protocol):
+    """What of memories decides how long a movement takes: of one, or arrays of many."""
+
+    @property
+    def sizes(self) -> Sizes: ...
+    @property
+    def double_buffering(self) -> Any: ...
+    @property
+    def bytes_per_cycle(self) -> Any: ...
+    @property
+    def latency_cycles(self) -> Any: ...
+    @property
+    def row_miss_cycles(self) -> Any: ...
+    @property
+    def banks(self) -> Any: ...
 
 
 def traffic_of(
@@ -85,16 +108,15 @@ def traffic_of(
 
     `operation`, where it is given, tells how many elements of a sparse engine's operands are not zero.
     """
-    movement = movement_of(engine, shape, mapping, result, memory, operation)
-    moved = movement.moved
+    moved = movement_of(engine, shape, mapping, result, memory.sizes, operation)
     return Traffic(
-        read_bytes=moved.reads,
-        write_bytes=moved.writes,
-        row_hits=moved.accesses - moved.row_misses,
-        row_misses=moved.row_misses,
-        stall_cycles=stalls_of(engine, movement, result, memory),
-        cold_misses=movement.fetches.cold,
-        capacity_misses=movement.fetches.again,
+        read_bytes=int(moved.reads),
+        write_bytes=int(moved.writes),
+        row_hits=int(moved.accesses - moved.row_misses),
+        row_misses=int(moved.row_misses),
+        stall_cycles=int(stalls_of(engine, moved, result.cycles, memory)),
+        cold_misses=int(moved.cold),
+        capacity_misses=int(moved.again),
     )
 
 
@@ -102,16 +124,19 @@ def movement_of(
     engine: EngineDescription,
     shape: MatrixProduct | Convolution | Bags,
     mapping: dict[str, Any],
-    result: Result,
-    memory: Memory,
+    result: Result | Accesses,
+    sizes: Sizes,
     operation: Operation | None = None,
 ) -> Movement:
-    """What an operation moves, as `traffic_of`; the same for memories that differ in their times only."""
+    """What an operation moves, as `traffic_of`; the same for memories that differ in their times only.
+
+    Sizes of the mapping and what the engine counts may be arrays, or sizes of memories.
+    """
     if isinstance(shape, Bags):
-        return _movement_of_bags(engine, shape, mapping, result, memory)
+        return _movement_of_bags(engine, shape, mapping, result, sizes)
     reuse = reuse_of(engine, shape, mapping, result, operation)
-    crossing, _ = crossings(reuse.operands, memory.resident_bytes // memory.element_bytes)
-    return _movement(reuse, _streamed(crossing, reuse.outputs, memory), NOTHING, memory)
+    crossing, _ = crossings(reuse.operands, sizes.resident_bytes // sizes.element_bytes)
+    return _movement(reuse, crossing, NOTHING, 0, sizes)
 
 
 def with_memory(placed: list[Placed | OnHost], accelerator: Accelerator) -> list[Placed | OnHost]:
@@ -133,27 +158,28 @@ def with_memory(placed: list[Placed | OnHost], accelerator: Accelerator) -> list
 
 
 def _movement_of_bags(
-    engine: EngineDescription, bags: Bags, mapping: dict[str, Any], result: Result, memory: Memory
+    engine: EngineDescription, bags: Bags, mapping: dict[str, Any], result: Result | Accesses, sizes: Sizes
 ) -> Movement:
     reuse, at_once = _reuse_of_bags(engine, bags, mapping, result)
-    crossing, left = crossings(reuse.operands, memory.resident_bytes // memory.element_bytes)
-    moved = _streamed(crossing, reuse.outputs, memory)
-    if not at_once:
-        return _movement(reuse, moved, NOTHING, memory)
+    crossing, left = crossings(reuse.operands, sizes.resident_bytes // sizes.element_bytes)
+    if np.ndim(at_once) == 0 and at_once == 0:
+        return _movement(reuse, crossing, NOTHING, 0, sizes)
     # Rows of the table have the room that indices and partial sums leave.
-    fetches = row_stream(engine, bags).fetches(memory, left * memory.element_bytes, bags.columns, at_once)
-    # Bags that a bitmap engine takes together share the rows that they share.
-    rows = min((fetches.cold + fetches.again) * bags.columns, result.input_reads)
-    moved = _Moved(
-        moved.reads + rows * memory.element_bytes,
-        moved.writes,
-        moved.accesses + fetches.accesses,
-        moved.row_misses + fetches.row_misses,
+    stream = row_stream(engine, bags)
+    parts = np.broadcast_arrays(left * sizes.element_bytes, at_once, *sizes)
+    cases, which = np.unique(np.stack([part.ravel() for part in parts]), axis=1, return_inverse=True)
+    found = np.array(
+        [stream.fetches(Sizes(*of), room, bags.columns, columns) for room, columns, *of in cases.T.tolist()]
     )
-    return _movement(reuse, moved, fetches, memory)
+    fetches = Fetches(*(one.reshape(parts[0].shape) for one in found[which.ravel()].T))
+    # Bags that a bitmap engine takes together share the rows that they share.
+    rows = np.minimum((fetches.cold + fetches.again) * bags.columns, result.input_reads)
+    return _movement(reuse, crossing, fetches, rows, sizes)
 
 
-def _reuse_of_bags(engine: EngineDescription, bags: Bags, mapping: dict[str, Any], result: Result) -> tuple[Reuse, int]:
+def _reuse_of_bags(
+    engine: EngineDescription, bags: Bags, mapping: dict[str, Any], result: Result | Accesses
+) -> tuple[Reuse, Count]:
     """All but the table, and the columns of it that are taken at a time; 0 where the whole table is an operand."""
     multipliers = engine.hardware.multipliers
     outputs = len(bags.sizes) * bags.columns
@@ -162,15 +188,16 @@ def _reuse_of_bags(engine: EngineDescription, bags: Bags, mapping: dict[str, Any
     if engine.kind == "compressed_row":
         return Reuse((indices,), outputs, first, mapping["T_N"]), mapping["T_N"]
     if engine.kind == "bitmap_sparse":
-        more = max(0, result.writes - outputs)
-        outputs = min(outputs, result.writes)
+        more = np.maximum(0, result.writes - outputs)
+        finite = np.minimum(outputs, result.writes)
         if mapping["dataflow"] == STATIONARY_ROWS:
             sums = partial_sums(result.psum_reads, more, bags.columns)
-            return Reuse((indices, sums), outputs, first, multipliers), 1
-        entries = min(result.input_reads, bags.distinct.nonzeros)
+            return Reuse((indices, sums), finite, first, multipliers), 1
+        entries = min(int(result.input_reads), bags.distinct.nonzeros)
         streams = rereading(result.input_reads, (max(1, entries), entries))
         sums = partial_sums(result.psum_reads, more, len(bags.sizes))
-        return Reuse((indices, streams, sums), outputs, 2 * multipliers, multipliers), 0
+        return Reuse((indices, streams, sums), finite, 2 * multipliers, multipliers), 0
+    assert isinstance(result, Result), "engines that merge have no mappings to choose from"
     waiting = result.writes
     if engine.kind == "gustavson":
         waiting = -(-int(bags.sizes.max()) // multipliers) * bags.columns
@@ -178,45 +205,47 @@ def _reuse_of_bags(engine: EngineDescription, bags: Bags, mapping: dict[str, Any
     return Reuse((indices, sums), finished(engine, result), first, multipliers), bags.columns
 
 
-def _streamed(crossing: list[Crossing], outputs: int, memory: Memory) -> _Moved:
-    """Operands that lie in memory in the order in which they are read or written."""
-    reads = writes = accesses = row_misses = 0
-    for one in (*crossing, Crossing(0, outputs)):
+def _movement(reuse: Reuse, crossing: list[Crossing], fetches: Fetches, rows: Count, sizes: Sizes) -> Movement:
+    """Operands that lie in memory in the order in which they are read or written, and so many elements of a table."""
+    reads, writes, accesses, row_misses = rows, 0, fetches.accesses, fetches.row_misses
+    for one in (*crossing, Crossing(0, reuse.outputs)):
         for elements in one:
-            size = elements * memory.element_bytes
-            accesses += -(-size // memory.burst_bytes)
-            row_misses += -(-size // memory.row_bytes)
-        reads += one.reads
-        writes += one.writes
-    return _Moved(reads * memory.element_bytes, writes * memory.element_bytes, accesses, row_misses)
+            size = elements * sizes.element_bytes
+            accesses = accesses + -(-size // sizes.burst_bytes)
+            row_misses = row_misses + -(-size // sizes.row_bytes)
+        reads = reads + one.reads
+        writes = writes + one.writes
+    reads, writes = reads * sizes.element_bytes, writes * sizes.element_bytes
+    first = np.minimum(reuse.first * sizes.element_bytes, reads)
+    last = np.minimum(reuse.last * sizes.element_bytes, writes)
+    return Movement(reads, writes, accesses, row_misses, first, last, reuse.starts, fetches.cold, fetches.again)
 
 
-def _movement(reuse: Reuse, moved: _Moved, fetches: Fetches, memory: Memory) -> Movement:
-    first = min(reuse.first * memory.element_bytes, moved.reads)
-    last = min(reuse.last * memory.element_bytes, moved.writes)
-    return Movement(moved, first, last, reuse.starts, fetches)
+def stalls_of(engine: EngineDescription, moved: Movement, cycles: Count, memory: Times) -> Count:
+    """Cycles that the engine waits for this movement, beyond the `cycles` of its own.
+
+    With more cycles of its own an engine never waits so much less that all of it takes less. So with a lower bound of
+    its cycles, cycles and stalls together are one of both.
+    """
+    sizes = memory.sizes
+    fillings = -(-moved.reads // sizes.resident_bytes)
+    moving = moved.accesses * sizes.burst_bytes / memory.bytes_per_cycle
+    moving = moving + moved.row_misses * memory.row_miss_cycles / memory.banks
+    busy = fillings * memory.latency_cycles + moving
+    ports = engine.hardware.read_ports
+    around = np.minimum(fillings, 1) * memory.latency_cycles + _waited(moved.first, ports, memory)
+    around = around + _waited(moved.last, engine.hardware.write_ports, memory)
+    beyond = np.maximum(moved.first - sizes.resident_bytes, 0)
+    again = (moved.starts - 1) * (beyond > 0) * _waited(beyond, ports, memory)
+    overlapped = np.maximum(np.minimum(around + again, busy), busy - cycles)
+    return np.ceil(np.where(memory.double_buffering, overlapped, busy)).astype(np.int64)
 
 
-def stalls_of(engine: EngineDescription, movement: Movement, result: Result, memory: Memory) -> int:
-    """Cycles that the engine waits for this movement, beyond those of its `result`."""
-    moved, first = movement.moved, movement.first
-    fillings = -(-moved.reads // memory.resident_bytes)
-    busy = fillings * memory.latency_cycles + memory.transfer_cycles(moved.accesses, moved.row_misses)
-    stalls = busy
-    if memory.double_buffering:
-        reads, writes = engine.hardware.read_ports, engine.hardware.write_ports
-        around = min(fillings, 1) * memory.latency_cycles + _waited(first, reads, memory)
-        around += _waited(movement.last, writes, memory)
-        if movement.starts > 1 and first > memory.resident_bytes:
-            around += (movement.starts - 1) * _waited(first - memory.resident_bytes, reads, memory)
-        stalls = max(min(around, busy), busy - result.cycles)
-    return math.ceil(stalls)
-
-
-def _waited(size: int, ports: int, memory: Memory) -> float:
+def _waited(size: Count, ports: int, memory: Times) -> Any:
     """Cycles for so many bytes that lie together, beyond those in which the engine itself takes or gives them.
 
     Bytes and rows apart, so that fewer bytes are never waited for longer.
     """
-    moving = max(0.0, size / memory.bytes_per_cycle - size / (memory.element_bytes * ports))
-    return moving + -(-size // memory.row_bytes) * memory.row_miss_cycles / memory.banks
+    sizes = memory.sizes
+    moving = np.maximum(0.0, size / memory.bytes_per_cycle - size / (sizes.element_bytes * ports))
+    return moving + -(-size // sizes.row_bytes) * memory.row_miss_cycles / memory.banks

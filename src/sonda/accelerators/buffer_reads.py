@@ -1,19 +1,21 @@
-"""Elements that an engine reads from the global buffer, for many tiles at once; as the engine counts them itself."""
+"""Elements that an engine reads and writes in the global buffer, for many tiles at once; as the engine counts them."""
 
 from __future__ import annotations
 
 import numpy as np
 from numpy.typing import NDArray
 
-from sonda.accelerators.candidate_tiles import G, K, N, R, S, X, Y, extents, hands_on
+from sonda.accelerators.candidate_tiles import C, G, K, N, R, S, X, Y, extents, hands_on
 from sonda.accelerators.engines.mesh import Product
+from sonda.accelerators.hardware import Hardware
 from sonda.accelerators.layer import Layer
+from sonda.accelerators.reuse import Accesses
 
 Whole = NDArray[np.int64]
 
 
-def of_tiles(layer: Layer, tiles: Whole) -> Whole:
-    """Weights and inputs, without partial sums, under tiles (rows of an array) on the flexible dense engine."""
+def of_tiles(hardware: Hardware, layer: Layer, tiles: Whole) -> Accesses:
+    """Under tiles (rows of an array) on the flexible dense engine."""
     parts = -(-extents(layer) // tiles)
     channels, filters = layer.C // layer.G, layer.K // layer.G
     weights = parts[:, N] * parts[:, G] * tiles[:, G] * filters * channels * layer.R * layer.S
@@ -30,10 +32,22 @@ def of_tiles(layer: Layer, tiles: Whole) -> Whole:
     columns = parts[:, Y]
     rows_of_windows = np.where(hands_on(layer, tiles), across + (columns - 1) * handed, columns * across)
     blocks = parts[:, K : N + 1].prod(axis=1)
-    reads: Whole = weights + blocks * parts[:, X] * tiles[:, N] * tiles[:, G] * high * rows_of_windows * channels
-    return reads
+    inputs = blocks * parts[:, X] * tiles[:, N] * tiles[:, G] * high * rows_of_windows * channels
+    folds = parts[:, : C + 1].prod(axis=1)
+    # Without accumulators every sum goes back to the buffer after each fold but the last.
+    back = folds - 1 if not hardware.accumulators and hardware.reduction == "ASNETWORK" else np.zeros_like(folds)
+    sums = blocks * parts[:, X] * parts[:, Y] * tiles[:, K:].prod(axis=1) * back
+    writes = layer.N * layer.K * layer.rows * layer.columns * (1 + back)
+    return Accesses(weights, inputs, sums, writes)
 
 
-def of_mesh_tiles(product: Product, rows: Whole, columns: Whole) -> Whole:
-    """Both operands under tiles of so many rows and columns of outputs."""
-    return product.k * (product.m * -(-product.n // columns) + product.n * -(-product.m // rows))
+def of_mesh_tiles(product: Product, rows: Whole, columns: Whole) -> Accesses:
+    """Under tiles of so many rows and columns of outputs."""
+    weights = product.k * product.n * -(-product.m // rows)
+    inputs = product.k * product.m * -(-product.n // columns)
+    return Accesses(weights, inputs, np.zeros_like(rows), np.full_like(rows, product.m * product.n))
+
+
+def times(accesses: Accesses, count: int) -> Accesses:
+    """So many operations like it, one after the other."""
+    return Accesses(*(count * one for one in accesses))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -13,7 +14,7 @@ from sonda.accelerators.engines import flexible_dense, mesh
 from sonda.accelerators.layer import Layer, Tile
 from sonda.accelerators.operation import Bags, Convolution, MatrixProduct
 from sonda.accelerators.repeated import times
-from sonda.accelerators.search import Choice, Cost, Options, search
+from sonda.accelerators.search import Choice, Listed, Options
 from sonda.record.errors import SondaError
 
 APART = {"samples": "sample by sample"}
@@ -37,22 +38,36 @@ class Form:
 
     def options(self, engine: EngineDescription) -> Options:
         """All tiles of this form that a search looks at."""
-        tiles = candidate_tiles.candidates(engine.hardware, self.layer.check())
-        least = self.count * least_cycles.of_tiles(engine.hardware, self.layer, tiles)
-        reads = self.count * buffer_reads.of_tiles(self.layer, tiles)
-        return Options(least, reads, lambda number: self.under(engine, Tile(*tiles[number].tolist())))
+        hardware, layer = engine.hardware, self.layer.check()
+        tiles = candidate_tiles.candidates(hardware, layer)
+        letters = maps.PRODUCT_LETTERS if self.product else maps.CONVOLUTION_LETTERS
+        sizes = {name: tiles[:, candidate_tiles.LETTERS.index(letter)] for name, letter in letters.items()}
+
+        def tile(number: int) -> Tile:
+            return Tile(*tiles[number].tolist())
+
+        return Options(
+            least=self.count * least_cycles.of_tiles(hardware, layer, tiles),
+            simulate=lambda number: self.under(engine, tile(number)),
+            mapping=sizes | (APART if self.apart else {}),
+            accesses=buffer_reads.times(buffer_reads.of_tiles(hardware, layer, tiles), self.count),
+            cycles=lambda number: self.count * flexible_dense.cycles(hardware, layer, tile(number)),
+        )
 
 
-def choose(engine: EngineDescription, shape: MatrixProduct | Convolution | Bags, how: str, cost: Cost) -> Choice:
-    """The operation under the tile that the description gives or a rule chooses (''), a rule ('stonne'), or the search
-    ('best'); see `Placement`."""
-    if isinstance(shape, Bags):
-        raise SondaError(f"{engine.kind} cannot sum the rows of a bag", "route embedding_bag to a sparse engine")
+def choose(engine: EngineDescription, shape: MatrixProduct | Convolution | Bags, given: bool) -> Choice:
+    """The operation under the tile that the description gives, where that is wanted and there is one, else a rule's."""
     if engine.kind == "mesh":
-        return _on_mesh(engine, shape.product() if isinstance(shape, Convolution) else shape, how, cost)
-    forms = list(_forms(shape))
-    if how != "best":
-        return _by_rule(engine, forms, how == "")
+        mesh_forms = _OnMesh(engine, _as_product(engine, shape))
+        return mesh_forms.under(mesh_forms.given if given else mesh_forms.whole)
+    return _by_rule(engine, _forms_of(engine, shape), given)
+
+
+def listed(engine: EngineDescription, shape: MatrixProduct | Convolution | Bags) -> Listed:
+    """All mappings of the operation, a rule's and the description's first."""
+    if engine.kind == "mesh":
+        return _OnMesh(engine, _as_product(engine, shape)).listed()
+    forms = _forms_of(engine, shape)
     starts = []
     for given in (False, True):
         # A tile that cannot run, or sums wrongly, is nothing to be measured against.
@@ -60,7 +75,19 @@ def choose(engine: EngineDescription, shape: MatrixProduct | Convolution | Bags,
             start = _by_rule(engine, forms, given)
             if _rightly(forms, start) and start not in starts:
                 starts.append(start)
-    return search(starts, [form.options(engine) for form in forms], cost)
+    return Listed(starts, [form.options(engine) for form in forms])
+
+
+def _forms_of(engine: EngineDescription, shape: MatrixProduct | Convolution | Bags) -> list[Form]:
+    if isinstance(shape, Bags):
+        raise SondaError(f"{engine.kind} cannot sum the rows of a bag", "route embedding_bag to a sparse engine")
+    return list(_forms(shape))
+
+
+def _as_product(engine: EngineDescription, shape: MatrixProduct | Convolution | Bags) -> MatrixProduct:
+    if isinstance(shape, Bags):
+        raise SondaError(f"{engine.kind} cannot sum the rows of a bag", "route embedding_bag to a sparse engine")
+    return shape.product() if isinstance(shape, Convolution) else shape
 
 
 def _forms(shape: MatrixProduct | Convolution) -> Iterator[Form]:
@@ -97,21 +124,30 @@ def _rightly(forms: list[Form], choice: Choice) -> bool:
     return candidate_tiles.sums_rightly(form.layer, maps.tile_of(sizes, form.layer))
 
 
-def _on_mesh(engine: EngineDescription, shape: MatrixProduct, how: str, cost: Cost) -> Choice:
-    hardware = engine.hardware
-    product = mesh.Product(shape.m, shape.n, shape.k)
+class _OnMesh:
+    """A product on the mesh: `whole` is as much of it as the product fills, `given` the description's tile."""
 
-    def under(tile: mesh.MeshTile) -> Choice:
-        result = mesh.simulate(hardware, product, tile)
-        return Choice({"T_M": tile.rows, "T_N": tile.columns}, times(result, shape.count))
+    def __init__(self, engine: EngineDescription, shape: MatrixProduct) -> None:
+        self._hardware = engine.hardware
+        self._shape = shape
+        self._product = mesh.Product(shape.m, shape.n, shape.k)
+        self.whole = self.given = maps.mesh_tile(engine.hardware, shape.m, shape.n)
+        if engine.tile:
+            self.given = mesh.MeshTile(min(engine.tile["T_M"], shape.m), min(engine.tile["T_N"], shape.n))
 
-    whole = maps.mesh_tile(hardware, shape.m, shape.n)
-    given = mesh.MeshTile(min(engine.tile["T_M"], shape.m), min(engine.tile["T_N"], shape.n)) if engine.tile else whole
-    if how != "best":
-        return under(given if how == "" else whole)
-    largest = (whole.rows, whole.columns)
-    tiles = candidate_tiles.combinations(whole.rows * whole.columns, (shape.m, shape.n), largest)
-    least = shape.count * least_cycles.of_mesh_tiles(hardware, product, tiles[:, 0], tiles[:, 1])
-    reads = shape.count * buffer_reads.of_mesh_tiles(product, tiles[:, 0], tiles[:, 1])
-    options = Options(least, reads, lambda number: under(mesh.MeshTile(*tiles[number].tolist())))
-    return search([under(one) for one in dict.fromkeys((whole, given))], [options], cost)
+    def under(self, tile: mesh.MeshTile) -> Choice:
+        result = mesh.simulate(self._hardware, self._product, tile)
+        return Choice({"T_M": tile.rows, "T_N": tile.columns}, times(result, self._shape.count))
+
+    def listed(self) -> Listed:
+        """The whole mesh, the given tile, and all others."""
+        shape, largest = self._shape, (self.whole.rows, self.whole.columns)
+        tiles = candidate_tiles.combinations(math.prod(largest), (shape.m, shape.n), largest)
+        rows, columns = tiles.T
+        options = Options(
+            least=shape.count * least_cycles.of_mesh_tiles(self._hardware, self._product, rows, columns),
+            simulate=lambda number: self.under(mesh.MeshTile(*tiles[number].tolist())),
+            mapping={"T_M": rows, "T_N": columns},
+            accesses=buffer_reads.times(buffer_reads.of_mesh_tiles(self._product, rows, columns), shape.count),
+        )
+        return Listed([self.under(one) for one in dict.fromkeys((self.whole, self.given))], [options])

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from sonda.accelerators.area import engine_areas
 from sonda.accelerators.charges import FIGURES, Charges, added, charged
 from sonda.accelerators.description import Accelerator
 from sonda.accelerators.engine_description import EngineDescription
@@ -18,8 +19,6 @@ from sonda.record.errors import SondaError
 
 Numbers = NDArray[np.float64]
 Whole = NDArray[np.int64]
-BUFFER = "GLOBALBUFFER"
-"""The component that all engines of an accelerator share."""
 NOTHING = Work((), 0, {}, {})
 
 
@@ -59,8 +58,9 @@ def costs_of(
     works = [[NOTHING if isinstance(one, SondaError) else one for one in row] for row in found]
     cycles = np.array([[one.cycles for one in row] for row in works], np.int64)
     moved = _moved(work, works, buffers)
+    area = engine_areas([row[0].instances for row in works], charges)
     energy = _energy(works, buffers, cycles + moved.stall_cycles, charges) + _memory_energy(buffers, moved, charges)
-    return Costs(cycles, moved.stall_cycles, moved.bytes, energy, _area(works, charges), errors)
+    return Costs(cycles, moved.stall_cycles, moved.bytes, energy, area.T[:, :, None], errors)
 
 
 def _moved(work: EngineWork, works: list[list[Work]], memories: Sequence[Memory | None]) -> Moved:
@@ -91,12 +91,6 @@ def _memory_energy(memories: Sequence[Memory | None], moved: Moved, charges: Cha
     return spent
 
 
-def buffer_area(memory: Memory | None, charges: Charges) -> Numbers:
-    """Figures of the area of the global buffer; the table's own size where it is unlimited."""
-    area: Numbers = charges.area([BUFFER], memory.buffer_bytes if memory else None)[0]
-    return area
-
-
 def _energy(works: list[list[Work]], memories: Sequence[Memory | None], cycles: Whole, charges: Charges) -> Numbers:
     """Figures x designs x memories, without the memory. NaN for a buffer that the table does not know."""
     energy = np.full((FIGURES, *cycles.shape), np.nan)
@@ -122,12 +116,6 @@ def _energy(works: list[list[Work]], memories: Sequence[Memory | None], cycles: 
         dynamic, static = priced
         energy[:, :, place] = added(dynamic, static * cycles[:, place, None]).T
     return energy
-
-
-def _area(works: list[list[Work]], charges: Charges) -> Numbers:
-    components = list(dict.fromkeys(key for row in works for one in row for key in one.instances if key != BUFFER))
-    instances = _table([[row[0].instances] for row in works], components)
-    return charged(instances[:, 0], charges.area(components, None)).T[:, :, None]
 
 
 def _table(rows: list[list[dict[Any, int]]], keys: list[Any]) -> Numbers:

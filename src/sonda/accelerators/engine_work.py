@@ -11,18 +11,18 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from sonda.accelerators.area import INSTANCES, instances_of
 from sonda.accelerators.bag_batch import place_bags
-from sonda.accelerators.behind import Movement, movement_of
+from sonda.accelerators.behind import movement_of, stalls_of
 from sonda.accelerators.description import Accelerator
 from sonda.accelerators.engine_description import EngineDescription
 from sonda.accelerators.memory import Memory
 from sonda.accelerators.operation import Operation, Program
-from sonda.accelerators.placement import SPARSE, Placed, Placement
-from sonda.accelerators.waiting import stalls_of_many
+from sonda.accelerators.placement import SPARSE, Learnt, Placed, Placement
+from sonda.accelerators.waiting import Memories
 from sonda.record.errors import SondaError
 
 Whole = NDArray[np.int64]
-INSTANCES = "entries"
 SEARCHED = "best"
 """The mapping that depends on the memory behind the buffer too."""
 
@@ -58,7 +58,7 @@ class EngineWork:
         self._alike: dict[tuple[tuple[str, ...], bool], list[tuple[Operation, int]]] = {}
         self._placed: dict[Any, Placed | SondaError] = {}
         self._work: dict[Any, Work | SondaError] = {}
-        self._sized: dict[tuple[int, ...], list[Movement]] = {}
+        self._learnt: dict[Any, Learnt] = {}
 
     @property
     def simulations(self) -> int:
@@ -90,42 +90,27 @@ class EngineWork:
                 route=dict.fromkeys(kinds, engine.name),
                 memory=design[2],
             )
-            found = self._work[design, kinds] = self._take(Placement(alone, mapping), engine, kinds, design)
+            learnt = self._learnt.setdefault(design[0], Learnt())
+            found = self._work[design, kinds] = self._take(Placement(alone, mapping, learnt), engine, kinds, design)
         return found
 
     def moved(self, work: Work, memories: Sequence[Memory]) -> Moved:
         """What this work moves through each of these finite buffers, and how long its engine waits."""
         found = Moved(*np.zeros((4, len(memories)), np.int64))
-        groups: dict[tuple[int, ...], list[int]] = {}
-        for place, memory in enumerate(memories):
-            groups.setdefault(_sizes(memory), []).append(place)
-        counts = np.array([count for _, count in work.placed], np.int64)
-        cycles = np.array([one.result.cycles for one, _ in work.placed], np.int64)
-        for sizes, places in groups.items():
-            movements = self._movements(work, memories[places[0]], sizes)
-            if not movements:
-                continue
-            moved = [one.moved for one in movements]
-            found.bytes[places] = sum(
-                count * (one.reads + one.writes) for count, one in zip(counts, moved, strict=True)
-            )
-            found.row_misses[places] = sum(count * one.row_misses for count, one in zip(counts, moved, strict=True))
-            found.row_hits[places] = sum(
-                count * (one.accesses - one.row_misses) for count, one in zip(counts, moved, strict=True)
-            )
-            alike = [memories[place] for place in places]
-            found.stall_cycles[places] = counts @ stalls_of_many(work.placed[0][0].engine, movements, cycles, alike)
+        # Memories that differ in their times only share what moves.
+        sizes = {memory.sizes: place for place, memory in enumerate(memories)}
+        order = {one: place for place, one in enumerate(sizes)}
+        which = np.array([order[memory.sizes] for memory in memories])
+        distinct, times = Memories([memories[place] for place in sizes.values()]), Memories(memories)
+        for one, count in work.placed:
+            operation = one.operation
+            moved = movement_of(one.engine, operation.shape, one.mapping, one.result, distinct.sizes, operation)
+            moved = moved.at(which)
+            found.bytes[:] += count * (moved.reads + moved.writes)
+            found.row_misses[:] += count * moved.row_misses
+            found.row_hits[:] += count * (moved.accesses - moved.row_misses)
+            found.stall_cycles[:] += count * stalls_of(one.engine, moved, one.result.cycles, times)
         return found
-
-    def _movements(self, work: Work, memory: Memory, sizes: tuple[int, ...]) -> list[Movement]:
-        """Of every operation; memories that differ in their times only share them."""
-        key = (id(work), *sizes)
-        if key not in self._sized:
-            self._sized[key] = [
-                movement_of(one.engine, one.operation.shape, one.mapping, one.result, memory, one.operation)
-                for one, _ in work.placed
-            ]
-        return self._sized[key]
 
     def _take(
         self, placement: Placement, engine: EngineDescription, kinds: tuple[str, ...], design: Any
@@ -140,13 +125,11 @@ class EngineWork:
             if isinstance(one, SondaError):
                 return one
             placed.append((one, count))
-            instances = {}
+            instances = instances_of(one.result.counters)
             for components in one.result.counters.values():
                 for component, activity in components.items():
                     for name, value in activity.items():
-                        if name == INSTANCES:
-                            instances[component] = instances.get(component, 0) + value
-                        elif value:
+                        if value and name != INSTANCES:
                             counts[component, name] += count * value
         cycles = sum(count * one.result.cycles for one, count in placed)
         return Work(tuple(placed), cycles, dict(counts), instances)
@@ -194,14 +177,3 @@ def _key(engine: EngineDescription) -> tuple[Any, ...]:
     """The engine as something to look up by: its dictionaries as pairs."""
     given = (engine.dataflow, engine.tile, engine.convolution_tile)
     return engine.name, engine.kind, engine.hardware, *(tuple(one.items()) for one in given)
-
-
-def _sizes(memory: Memory) -> tuple[int, ...]:
-    """All of a memory that decides what moves."""
-    return (
-        memory.buffer_bytes,
-        memory.double_buffering,
-        memory.element_bytes,
-        memory.burst_bytes,
-        memory.row_bytes,
-    )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 
 @dataclass(frozen=True)
@@ -30,10 +31,19 @@ class Memory:
         """Room for what stays; with double buffering the other half is being filled meanwhile."""
         return max(1, self.buffer_bytes // 2 if self.double_buffering else self.buffer_bytes)
 
-    def transfer_cycles(self, accesses: int, row_misses: int) -> float:
-        """Cycles in which the memory is busy with so many accesses, without the latency of the first."""
-        moving = accesses * self.burst_bytes / self.bytes_per_cycle
-        return moving + row_misses * self.row_miss_cycles / self.banks
+    @property
+    def sizes(self) -> Sizes:
+        """All of it that decides what moves."""
+        return Sizes(self.resident_bytes, self.element_bytes, self.burst_bytes, self.row_bytes)
+
+
+class Sizes(NamedTuple):
+    """Of memories, in bytes: one number each, or an array with one for each memory."""
+
+    resident_bytes: Any
+    element_bytes: Any
+    burst_bytes: Any
+    row_bytes: Any
 
 
 @dataclass(frozen=True)

@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any
 
 from sonda.accelerators import dense_operation, sparse_operation
 from sonda.accelerators import mapping as maps
-from sonda.accelerators.behind import traffic_of
 from sonda.accelerators.description import Accelerator
 from sonda.accelerators.engine_description import EngineDescription
+from sonda.accelerators.engines.compressed_row import RowTile, RowTimes
 from sonda.accelerators.memory import Traffic
 from sonda.accelerators.mistake import nearest
 from sonda.accelerators.operation import Operation, Program
 from sonda.accelerators.repeated import times, total
 from sonda.accelerators.result import Result
-from sonda.accelerators.search import Choice, Cost
+from sonda.accelerators.search import Choice, Cost, Listed, search
 from sonda.record.errors import SondaError
 
 __all__ = ["MAPPINGS", "OnHost", "Placed", "Placement", "times", "total"]
@@ -66,6 +65,21 @@ class OnHost:
 
 
 @dataclass
+class Learnt:
+    """What searches learn of engines; it holds whatever memory is behind them."""
+
+    listed: dict[Any, Listed] = field(default_factory=dict)
+    _row_times: dict[tuple[str, RowTile], RowTimes] = field(default_factory=dict)
+
+    def row_times(self, engine: EngineDescription, tile: RowTile) -> RowTimes:
+        """What rows take on an engine of compressed rows under a tile."""
+        key = (engine.name, tile)
+        if key not in self._row_times:
+            self._row_times[key] = RowTimes(engine.hardware, tile)
+        return self._row_times[key]
+
+
+@dataclass
 class Placement:
     """Engines for the operations of programs; what only shapes decide is computed once.
 
@@ -79,6 +93,8 @@ class Placement:
 
     accelerator: Accelerator
     mapping: str = ""
+    learnt: Learnt = field(default_factory=Learnt)
+    """May be shared by placements on the same engines."""
     _known: dict[Any, Choice] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -109,19 +125,24 @@ class Placement:
         return Placed(operation, engine, chosen.mapping, chosen.result, None, chosen.tried, chosen.proved)
 
     def _choose(self, operation: Operation, engine: EngineDescription) -> Choice:
-        memory = self.accelerator.memory
-        per_element = memory.element_bytes / memory.bytes_per_cycle if memory else 0.0
-        cost = Cost(partial(self._cost, operation, engine), per_element)
-        if engine.kind in SPARSE:
-            return sparse_operation.choose(engine, operation, self.mapping, cost)
-        key = (engine.name, operation.shape)
-        if key not in self._known:
-            self._known[key] = dense_operation.choose(engine, operation.shape, self.mapping, cost)
-        return self._known[key]
+        key = (engine.name, operation if engine.kind in SPARSE else operation.shape)
+        if key in self._known:
+            return self._known[key]
+        if self.mapping != "best":
+            given = self.mapping == ""
+            if engine.kind in SPARSE:
+                return sparse_operation.choose(engine, operation, given)
+            chosen = dense_operation.choose(engine, operation.shape, given)
+        else:
+            chosen = search(self._listed(key, operation, engine), Cost(engine, operation, self.accelerator.memory))
+        self._known[key] = chosen
+        return chosen
 
-    def _cost(self, operation: Operation, engine: EngineDescription, mapping: dict[str, Any], result: Result) -> int:
-        """Cycles with those in which the engine waits for memory."""
-        memory = self.accelerator.memory
-        if memory is None:
-            return result.cycles
-        return result.cycles + traffic_of(engine, operation.shape, mapping, result, memory, operation).stall_cycles
+    def _listed(self, key: Any, operation: Operation, engine: EngineDescription) -> Listed:
+        known = self.learnt.listed
+        if key not in known:
+            if engine.kind in SPARSE:
+                known[key] = sparse_operation.listed(engine, operation, self.learnt.row_times)
+            else:
+                known[key] = dense_operation.listed(engine, operation.shape)
+        return known[key]

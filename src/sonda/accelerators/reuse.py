@@ -4,6 +4,8 @@ An engine's own counts say how often it takes every operand from the global buff
 that crosses from the memory behind it. Each kind of engine has a fixed order of loops, and from it follows what must
 stay so that an operand crosses less often: the inputs of a tile, the rows of an image under a window, a whole matrix.
 Keeping a part of that saves the same part of the crossings, as when this part never leaves and the rest passes by.
+
+Every count may be an array: many mappings of an operation at once, or many buffers behind one mapping.
 """
 
 from __future__ import annotations
@@ -14,6 +16,7 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from sonda.accelerators.engine_description import DATAFLOWS, EngineDescription
 from sonda.accelerators.operation import Convolution, MatrixProduct, Operation
@@ -22,33 +25,42 @@ from sonda.accelerators.result import Result
 STATIONARY_ROWS = DATAFLOWS[0]
 DENSE = ("flexible_dense", "mesh")
 """Kinds of engine that fetch zeros like any other element."""
+Count = Any
+"""A whole number, or an array of them."""
+LARGEST = 1 << 62
+"""Products of counts below it are safe in 64 bits."""
+
+
+class Accesses(NamedTuple):
+    """What an engine reads and writes, as its `Result` counts it; arrays where it is of many mappings."""
+
+    weight_reads: Count
+    input_reads: Count
+    psum_reads: Count
+    writes: Count
 
 
 class Saving(NamedTuple):
     """So many elements that stay, and what no longer crosses then."""
 
-    kept: int
-    reads: int
-    writes: int
-
-    @property
-    def worth(self) -> float:
-        return (self.reads + self.writes) / self.kept
+    kept: Count
+    reads: Count
+    writes: Count
 
 
 class Operand(NamedTuple):
     """Elements that cross with nothing kept, and what can be saved, the best first, each beyond those before it."""
 
-    reads: int
-    writes: int = 0
+    reads: Count
+    writes: Count = 0
     savings: tuple[Saving, ...] = ()
 
 
 class Crossing(NamedTuple):
     """Elements of an operand that cross."""
 
-    reads: int
-    writes: int
+    reads: Count
+    writes: Count
 
 
 @dataclass(frozen=True)
@@ -56,64 +68,80 @@ class Reuse:
     """One operation on one engine, in elements."""
 
     operands: tuple[Operand, ...]
-    outputs: int
+    outputs: Count
     """Results that are written once, when they are finished."""
-    first: int
+    first: Count
     """Operands without which the engine does not start: those of its first step, and the weights that go before."""
-    last: int
+    last: Count
     """Results of its last step, which leave after it."""
-    starts: int = 1
+    starts: Count = 1
     """How often it starts so, with other weights."""
 
 
-def rereading(reads: int, *points: tuple[int, int]) -> Operand:
+def rereading(reads: Count, *points: tuple[Count, Count]) -> Operand:
     """An operand that is read so often, by what would be read with so many elements kept: (kept, reads).
 
-    Between two points a part of the way is kept, so only those count that no such mixture beats.
+    Between two points a part of the way is kept, so only those count that no such mixture beats. Savings that are
+    worth nothing keep nothing.
     """
     savings: list[Saving] = []
-    at, now = 0, reads
-    while True:
-        best: tuple[float, int, int] | None = None
-        for kept, left in points:
-            if kept > at and left < now:
-                worth = (now - left) / (kept - at)
-                if best is None or (worth, kept) > best[:2]:
-                    best = (worth, kept, left)
-        if best is None:
-            return Operand(reads, 0, tuple(savings))
-        savings.append(Saving(best[1] - at, now - best[2], 0))
-        at, now = best[1:]
+    at: Count = 0
+    now = reads
+    for _ in points:
+        worth: Any = 0.0
+        kept, left = at, now
+        for more, rest in points:
+            worthy = (now - rest) / np.maximum(more - at, 1)
+            better = (more > at) & (rest < now) & ((worthy > worth) | ((worthy == worth) & (more > kept)))
+            worth, kept, left = (np.where(better, *pair) for pair in ((worthy, worth), (more, kept), (rest, left)))
+        savings.append(Saving(kept - at, now - left, 0))
+        at, now = kept, left
+    return Operand(reads, 0, tuple(savings))
 
 
-def crossings(operands: Sequence[Operand], room: int) -> tuple[list[Crossing], int]:
+def crossings(operands: Sequence[Operand], room: Count) -> tuple[list[Crossing], Count]:
     """What crosses with room for so many elements, given first to what saves most for it; and the room left over."""
-    order = sorted(
-        ((saving, place) for place, operand in enumerate(operands) for saving in operand.savings),
-        key=lambda one: -one[0].worth,
-    )
-    reads = [operand.reads for operand in operands]
-    writes = [operand.writes for operand in operands]
-    for saving, place in order:
-        if not room:
-            break
-        kept = min(room, saving.kept)
-        reads[place] -= saving.reads * kept // saving.kept
-        writes[place] -= saving.writes * kept // saving.kept
-        room -= kept
-    return [Crossing(*one) for one in zip(reads, writes, strict=True)], room
+    savings = [(place, saving) for place, operand in enumerate(operands) for saving in operand.savings]
+    if not savings:
+        return [Crossing(one.reads, one.writes) for one in operands], room
+    shape = np.broadcast_shapes(np.shape(room), *(np.shape(count) for _, saving in savings for count in saving))
+    kept, *saved = np.stack(
+        [np.broadcast_to(np.array(count, np.int64), shape) for which in zip(*(one for _, one in savings), strict=True)
+         for count in which]
+    ).reshape(3, len(savings), *shape)  # fmt: skip
+    order = np.argsort(-(saved[0] + saved[1]) / np.maximum(kept, 1), axis=0, kind="stable")
+    ordered = np.take_along_axis(kept, order, axis=0)
+    before = np.cumsum(ordered, axis=0) - ordered
+    taken = np.empty_like(kept)
+    np.put_along_axis(taken, order, np.clip(room - before, 0, ordered), axis=0)
+    reads, writes = ([getattr(one, name) for one in operands] for name in ("reads", "writes"))
+    for crossing, counts in ((reads, saved[0]), (writes, saved[1])):
+        for (place, _), share in zip(savings, _part(counts, taken, kept), strict=True):
+            crossing[place] = crossing[place] - share
+    return [Crossing(*one) for one in zip(reads, writes, strict=True)], np.maximum(room - kept.sum(axis=0), 0)
+
+
+def _part(whole: NDArray[np.int64], taken: NDArray[np.int64], kept: NDArray[np.int64]) -> NDArray[np.int64]:
+    """The part of the whole that belongs to what is taken of what would be kept, rounded down; never beyond 64 bits."""
+    some = taken < kept
+    of, part = np.where(some, kept, 1), np.where(some, taken, 0)
+    if int(of.max()) * int(part.max()) >= LARGEST:
+        of, part, whole = (one.astype(object) for one in (of, part, whole))
+    found = whole // of * part + whole % of * part // of
+    return np.where(some, found, whole).astype(np.int64)
 
 
 def reuse_of(
     engine: EngineDescription,
     shape: MatrixProduct | Convolution,
     mapping: dict[str, Any],
-    result: Result,
+    result: Result | Accesses,
     operation: Operation | None = None,
 ) -> Reuse:
     """How this engine goes over the operands of a product or a convolution under this mapping.
 
-    `operation` tells sparse engines how many elements are not zero; without it operands count as full.
+    `operation` tells sparse engines how many elements are not zero; without it operands count as full. The sizes of
+    the mapping and what is counted may be arrays; engines that merge need the whole result.
     """
     if engine.kind == "flexible_dense" and isinstance(shape, Convolution) and "T_R" in mapping:
         return _direct(shape, mapping, result)
@@ -128,14 +156,14 @@ def reuse_of(
         return _bitmap(engine, sizes, mapping, result, filters_first)
     if engine.kind == "compressed_row":
         return _rows(sizes, mapping, result)
+    assert isinstance(result, Result), "engines that merge have no mappings to choose from"
     return _merging(engine, sizes, result)
 
 
-def partial_sums(reads: int, writes: int, kept: int) -> Operand:
+def partial_sums(reads: Count, writes: Count, kept: Count) -> Operand:
     """Sums that are written and read again; while they wait, so many elements of them."""
-    if not reads and not writes:
-        return Operand(0)
-    return Operand(reads, writes, (Saving(max(1, kept), reads, writes),))
+    some = (reads > 0) | (writes > 0)
+    return Operand(reads, writes, (Saving(some * np.maximum(1, kept), reads, writes),))
 
 
 @lru_cache(maxsize=1 << 14)
@@ -194,25 +222,25 @@ class _Sizes(NamedTuple):
         """The share of one of the products, which follow each other."""
         return -(-elements // self.products)
 
-    def lines(self, windows: int) -> int:
+    def lines(self, windows: Count) -> Count:
         """Elements of the image under so many windows that follow each other, whole rows."""
         image = self.image
         if image is None:
             return windows * self.k
         rows, columns = image.outputs
-        spanned = min(rows, -(-(windows - 1) // columns) + 1)
-        high = min(image.X, (spanned - 1) * image.stride[0] + image.dilation[0] * (image.R - 1) + 1)
+        spanned = np.minimum(rows, -(-(windows - 1) // columns) + 1)
+        high = np.minimum(image.X, (spanned - 1) * image.stride[0] + image.dilation[0] * (image.R - 1) + 1)
         return high * image.Y * (image.C // image.G)
 
 
-def _direct(shape: Convolution, tile: dict[str, int], result: Result) -> Reuse:
+def _direct(shape: Convolution, tile: dict[str, Any], result: Result | Accesses) -> Reuse:
     """Flexible dense, a convolution itself. Batches outside, then groups, filters, windows: weights come again for
     every batch, inputs for every block of filters, and where windows overlap."""
     images, groups = -(-shape.N // tile["T_N"]), -(-shape.G // tile["T_G"])
     blocks = -(-(shape.K // shape.G) // tile["T_K"])
     channels, taps = shape.C // shape.G, shape.R * shape.S
     weights, inputs = shape.K * channels * taps, distinct_inputs(shape)
-    high = min(shape.X, (tile["T_X_"] - 1) * shape.stride[0] + shape.R)
+    high = np.minimum(shape.X, (tile["T_X_"] - 1) * shape.stride[0] + shape.R)
     lines = high * shape.Y * channels * tile["T_G"] * tile["T_N"]
     rows, columns = shape.outputs
     outputs = shape.N * shape.K * rows * columns
@@ -227,7 +255,7 @@ def _direct(shape: Convolution, tile: dict[str, int], result: Result) -> Reuse:
     return Reuse(operands, outputs, filled, neurons, images * groups * blocks)
 
 
-def _blocks(sizes: _Sizes, tile: dict[str, int], result: Result) -> Reuse:
+def _blocks(sizes: _Sizes, tile: dict[str, Any], result: Result | Accesses) -> Reuse:
     """Flexible dense, a product. Blocks of T_N columns outside, all rows for each: inputs come again for every block,
     weights once."""
     blocks = -(-sizes.n // tile["T_N"])
@@ -247,7 +275,7 @@ def _blocks(sizes: _Sizes, tile: dict[str, int], result: Result) -> Reuse:
     return Reuse(operands, sizes.outputs, filled, neurons, blocks * sizes.products)
 
 
-def _mesh(sizes: _Sizes, tile: dict[str, int], result: Result) -> Reuse:
+def _mesh(sizes: _Sizes, tile: dict[str, Any], result: Result | Accesses) -> Reuse:
     """Mesh. Tiles of T_M rows outside, all columns for each: weights come again for every T_M rows, and the inputs of
     these rows for every T_N columns."""
     operands = (
@@ -263,7 +291,7 @@ def _mesh(sizes: _Sizes, tile: dict[str, int], result: Result) -> Reuse:
 
 
 def _bitmap(
-    engine: EngineDescription, sizes: _Sizes, mapping: dict[str, Any], result: Result, filters_first: bool
+    engine: EngineDescription, sizes: _Sizes, mapping: dict[str, Any], result: Result | Accesses, filters_first: bool
 ) -> Reuse:
     """Bitmap sparse. What stays in the multipliers is read once, the other matrix again for every filling of them.
     Sums of a vector that is too long for them wait for its next piece, one for each vector that streams."""
@@ -273,13 +301,13 @@ def _bitmap(
     operands = (
         _operand(result.weight_reads, stays, (sizes.one(stays), stays)),
         _operand(result.input_reads, streams, (sizes.one(streams), streams)),
-        partial_sums(result.psum_reads, max(0, result.writes - sizes.outputs), vectors),
+        partial_sums(result.psum_reads, np.maximum(0, result.writes - sizes.outputs), vectors),
     )
     multipliers = engine.hardware.multipliers
-    return Reuse(operands, min(sizes.outputs, result.writes), multipliers + sizes.k, multipliers)
+    return Reuse(operands, np.minimum(sizes.outputs, result.writes), multipliers + sizes.k, multipliers)
 
 
-def _rows(sizes: _Sizes, mapping: dict[str, Any], result: Result) -> Reuse:
+def _rows(sizes: _Sizes, mapping: dict[str, Any], result: Result | Accesses) -> Reuse:
     """Compressed rows by a dense matrix. The compressed one is read once; every row takes what it names of the other,
     which is whole, zeros and all."""
     by_weights = mapping["rows"] == "weights by rows"
@@ -322,7 +350,9 @@ def finished(engine: EngineDescription, result: Result) -> int:
     return result.counters["CollectionBus"]["FIFO"]["PUSH"] - again
 
 
-def _operand(reads: int, least: int, *points: tuple[int, int]) -> Operand:
+def _operand(reads: Count, least: int, *points: tuple[Count, Count]) -> Operand:
     """Never less than what must cross, never more than the engine reads."""
-    least = min(least, reads)
-    return rereading(reads, *((max(1, kept), min(reads, max(least, left))) for kept, left in points))
+    fewest = np.minimum(least, reads)
+    return rereading(
+        reads, *((np.maximum(1, kept), np.minimum(reads, np.maximum(fewest, left))) for kept, left in points)
+    )

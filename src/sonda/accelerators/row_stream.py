@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from sonda.accelerators.compiled import compiled
 from sonda.accelerators.engine_description import EngineDescription
-from sonda.accelerators.memory import Memory
+from sonda.accelerators.memory import Sizes
 from sonda.accelerators.operation import Bags
 from sonda.accelerators.row_stream_kernel import reuse_distances
 
@@ -46,26 +46,30 @@ class RowStream:
         self.distances = np.empty(len(rows), np.int64)
         compiled(reuse_distances)(place.astype(np.int64), len(used), self.distances)
         self.distinct = len(used)
+        self._most_together = int(together.max(initial=0))
         self._known: dict[tuple[int, ...], Fetches] = {}
 
     def misses(self, held: int) -> int:
         """Lookups that a buffer of so many rows cannot serve."""
         return int(np.count_nonzero((self.distances < 0) | (self.distances >= held)))
 
-    def fetches(self, memory: Memory, room: int, columns: int, at_once: int) -> Fetches:
+    def fetches(self, sizes: Sizes, room: int, columns: int, at_once: int) -> Fetches:
         """With room for so many bytes of rows of so many columns.
 
         An engine that takes `at_once` columns of all rows of a bag before the next columns needs these rows to stay
         meanwhile. Where they do not fit, each row comes in pieces, every piece an access of its own.
         """
-        key = (room, columns, at_once, memory.element_bytes, memory.row_bytes, memory.burst_bytes)
+        size = columns * sizes.element_bytes
+        held = min(room // size, len(self.rows))
+        if self._most_together <= held:
+            at_once = columns  # all stay, so that nothing comes in pieces
+        key = (held, columns, at_once, *sizes[1:])
         if key not in self._known:
-            self._known[key] = self._fetches(memory, room, columns, at_once)
+            self._known[key] = self._fetches(sizes, held, columns, at_once)
         return self._known[key]
 
-    def _fetches(self, memory: Memory, room: int, columns: int, at_once: int) -> Fetches:
+    def _fetches(self, memory: Sizes, held: int, columns: int, at_once: int) -> Fetches:
         size = columns * memory.element_bytes
-        held = room // size
         missed = (self.distances < 0) | (self.distances >= held)
         pieces = -(-columns // at_once)
         split = self.together > held if pieces > 1 else np.zeros(len(self.rows), bool)

@@ -1,34 +1,31 @@
 """The search for the mapping that costs least, with the simulator as its judge.
 
-Mappings are tried in the order of what each takes at least (`least_cycles`), and only while that is below the best cost
-so far: what is left out cannot be better. With a finite buffer, half of the trials go by what each reads from it. Where
-more would have to be tried than a limit, the search ends there and says so.
+What a mapping reads, and so what it moves to and from memory, is known without simulating; what an engine takes for it,
+at least (`least_cycles`). Both together are what it costs at least. Mappings are tried in this order, and only while
+that is below the best cost so far: what is left out cannot be better. Where more would have to be tried than a limit,
+the search ends there and says so.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from sonda.accelerators.behind import Movement, movement_of, stalls_of
+from sonda.accelerators.engine_description import EngineDescription
+from sonda.accelerators.memory import Memory, Sizes
+from sonda.accelerators.operation import Operation
 from sonda.accelerators.result import Result
+from sonda.accelerators.reuse import Accesses
 from sonda.record.errors import SondaError
 
 Whole = NDArray[np.int64]
 MOST_TRIED = 400
 """Mappings that are simulated for one operation, beside those given."""
-
-
-@dataclass(frozen=True)
-class Cost:
-    """What a mapping costs, in cycles: the engine's own, and those in which it waits for memory."""
-
-    of: Callable[[dict[str, Any], Result], int]
-    per_element: float = 0.0
-    """Cycles that the memory takes to bring an element; 0 where the buffer is unlimited."""
 
 
 @dataclass(frozen=True)
@@ -43,52 +40,133 @@ class Choice:
     """Whether nothing that was listed can cost less."""
 
 
-@dataclass(frozen=True)
+@dataclass
 class Options:
-    """Mappings of one form, by number: what each takes at least, what it reads from the buffer, how to simulate it."""
+    """Mappings of one form, by number. What is learnt of them holds for every memory behind the buffer."""
 
     least: Whole
-    reads: Whole
+    """Cycles that the engine takes at least."""
     simulate: Callable[[int], Choice]
+    mapping: dict[str, Any] = field(default_factory=dict)
+    """As a `Choice` has it, its sizes as arrays."""
+    accesses: Accesses | None = None
+    """What the engine reads and writes; nothing where only a simulation can tell."""
+    cycles: Callable[[int], int] | None = None
+    """The engine's cycles without all else that `simulate` counts."""
+    _cycles: dict[int, int | SondaError] = field(default_factory=dict)
+    _choices: dict[int, Choice] = field(default_factory=dict)
+    _movements: dict[Sizes, Movement] = field(default_factory=dict)
+
+    def choice(self, number: int) -> Choice:
+        """The mapping of this number, simulated."""
+        if number not in self._choices:
+            self._choices[number] = self.simulate(number)
+        return self._choices[number]
+
+    def took(self, number: int) -> int | None:
+        """Cycles of the engine; nothing where it cannot follow the mapping: too many blocks of filters overlap."""
+        if number not in self._cycles:
+            try:
+                exactly = self.choice(number).result.cycles if self.cycles is None else self.cycles(number)
+            except SondaError as error:
+                self._cycles[number] = error
+            else:
+                self._cycles[number] = exactly
+        found = self._cycles[number]
+        return None if isinstance(found, SondaError) else found
+
+    def movement(self, engine: EngineDescription, operation: Operation, sizes: Sizes) -> Movement | None:
+        """What all of them move; nothing where only a simulation can tell."""
+        if self.accesses is None:
+            return None
+        if sizes not in self._movements:
+            found = movement_of(engine, operation.shape, self.mapping, self.accesses, sizes, operation)
+            self._movements[sizes] = Movement(*(np.broadcast_to(one, len(self.least)) for one in found))
+        return self._movements[sizes]
 
 
-def search(starts: Iterable[Choice], options: list[Options], cost: Cost, most: int = MOST_TRIED) -> Choice:
-    """The cheapest of the starts and of all options; the first of equals, so that a start is kept where none is better.
+@dataclass
+class Listed:
+    """All mappings of an operation: some that a search begins with, and the others."""
+
+    starts: Sequence[Choice]
+    options: Sequence[Options]
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What mappings of an operation cost, in cycles: the engine's own, and those in which it waits for memory."""
+
+    engine: EngineDescription
+    operation: Operation
+    memory: Memory | None
+
+    def of(self, choice: Choice) -> int:
+        """Of one that was simulated."""
+        if self.memory is None:
+            return choice.result.cycles
+        shape, sizes = self.operation.shape, self.memory.sizes
+        moved = movement_of(self.engine, shape, choice.mapping, choice.result, sizes, self.operation)
+        return choice.result.cycles + int(stalls_of(self.engine, moved, choice.result.cycles, self.memory))
+
+    def least(self, options: Options) -> Whole:
+        """Of all options at least."""
+        moved = self._movement(options)
+        if moved is None or self.memory is None:
+            return options.least
+        least: Whole = options.least + stalls_of(self.engine, moved, options.least, self.memory)
+        return least
+
+    def option(self, options: Options, number: int) -> int | None:
+        """Of one option; nothing where the engine cannot follow it."""
+        cycles = options.took(number)
+        if cycles is None or self.memory is None:
+            return cycles
+        moved = self._movement(options)
+        if moved is None:
+            return self.of(options.choice(number))
+        return cycles + int(stalls_of(self.engine, moved.at(number), cycles, self.memory))
+
+    def _movement(self, options: Options) -> Movement | None:
+        return None if self.memory is None else options.movement(self.engine, self.operation, self.memory.sizes)
+
+
+def search(listed: Listed, cost: Cost, most: int = MOST_TRIED) -> Choice:
+    """The cheapest of all that is listed; the first of equals, so that a start is kept where none is better.
 
     Raises SondaError where there is nothing to choose from.
     """
-    best: Choice | None = None
+    best: Choice | tuple[Options, int] | None = None
     lowest = np.iinfo(np.int64).max
     tried = 0
-    for start in starts:
+    for start in listed.starts:
         tried += 1
-        costs = cost.of(start.mapping, start.result)
+        costs = cost.of(start)
         if costs < lowest:
             best, lowest = start, costs
+    options = listed.options
+    none = np.zeros(0, np.int64)
     form = np.repeat(np.arange(len(options)), [len(one.least) for one in options])
-    number = np.concatenate([np.arange(len(one.least)) for one in options])
-    least = np.concatenate([one.least for one in options])
-    orders = [least]
-    if cost.per_element:
-        orders.append(np.maximum(least, np.concatenate([one.reads for one in options]) * cost.per_element))
-    untried = np.ones(len(least), np.bool_)
-    for order in orders:
-        left = most // len(orders)
-        for place in np.argsort(order, kind="stable").tolist():
-            if not left or (order is least and least[place] >= lowest):
-                break
-            if not untried[place] or least[place] >= lowest:
-                continue
-            untried[place] = False
-            try:
-                found = options[form[place]].simulate(int(number[place]))
-            except SondaError:
-                continue  # more blocks of filters overlap than an engine follows
-            left -= 1
-            tried += 1
-            costs = cost.of(found.mapping, found.result)
-            if costs < lowest:
-                best, lowest = found, costs
+    number = np.concatenate([none, *(np.arange(len(one.least)) for one in options)])
+    least = np.concatenate([none, *(cost.least(one) for one in options)])
+    worthy = np.flatnonzero(least < lowest)
+    # Of those that memory alone makes cost as much, the one first whose engine takes least.
+    engines = np.concatenate([none, *(one.least for one in options)])[worthy]
+    order = worthy[np.lexsort((engines, least[worthy]))]
+    left = most
+    for place in order.tolist():
+        if not left or least[place] >= lowest:
+            break
+        least[place] = np.iinfo(np.int64).max
+        one, which = options[form[place]], int(number[place])
+        found = cost.option(one, which)
+        if found is None:
+            continue
+        left -= 1
+        tried += 1
+        if found < lowest:
+            best, lowest = (one, which), found
     if best is None:
         raise SondaError("no mapping of this layer fits the engine", "give more multipliers, or accumulators")
-    return Choice(best.mapping, best.result, tried, proved=not bool((untried & (least < lowest)).any()))
+    chosen = best if isinstance(best, Choice) else best[0].choice(best[1])
+    return Choice(chosen.mapping, chosen.result, tried, proved=not bool((least < lowest).any()))

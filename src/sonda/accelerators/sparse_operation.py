@@ -13,26 +13,52 @@ from sonda.accelerators.candidate_tiles import combinations
 from sonda.accelerators.engine_description import EngineDescription
 from sonda.accelerators.engines import bitmap_sparse, compressed_row, gustavson, outer_product
 from sonda.accelerators.engines.bitmap_sparse import BitmapProduct, DenseRows
-from sonda.accelerators.engines.compressed_row import RowsByDense, RowTile
+from sonda.accelerators.engines.compressed_row import RowsByDense, RowTile, RowTimes
 from sonda.accelerators.engines.sparse_product import SparseProduct
+from sonda.accelerators.hardware import Hardware
 from sonda.accelerators.operands import CompressedRows, compressed_rows
 from sonda.accelerators.operation import Bags, Convolution, Operation
 from sonda.accelerators.repeated import times, total
-from sonda.accelerators.search import Choice, Cost, Options, search
+from sonda.accelerators.reuse import Accesses
+from sonda.accelerators.search import Choice, Listed, Options
 from sonda.record.errors import SondaError
 
 STATIONARY_ROWS, STATIONARY_COLUMNS = bitmap_sparse.DATAFLOWS
+TimesOf = Callable[[EngineDescription, RowTile], RowTimes]
 MOST_PATTERN = 1 << 31
 """Elements of an operand that is unpacked to be looked at."""
 
 
-def choose(engine: EngineDescription, operation: Operation, how: str, cost: Cost) -> Choice:
-    """The operation under one mapping for all its products: the description's or a rule's (''), a rule's ('stonne'),
-    or the cheapest ('best'); see `Placement`."""
+def choose(engine: EngineDescription, operation: Operation, given: bool) -> Choice:
+    """The operation under one mapping for all its products: the description's where that is wanted and there is one,
+    else a rule's."""
     if engine.kind == "bitmap_sparse":
-        return _on_bitmaps(engine, operation, how, cost)
+        return _on_bitmaps(engine, operation, given).under(0)
     if engine.kind == "compressed_row":
-        return _on_rows(engine, operation, how, cost)
+        way = _compressing(operation)[0]
+        return _under(engine, way, _row_tile(engine, way, given))
+    return _merged(engine, operation)
+
+
+def listed(engine: EngineDescription, operation: Operation, times_of: TimesOf) -> Listed:
+    """All mappings of the operation, a rule's and the description's first; merging engines have one.
+
+    `times_of` gives what rows take under a tile, so that operations share it.
+    """
+    if engine.kind == "bitmap_sparse":
+        ways = _on_bitmaps(engine, operation, True)
+        # What is read and written depends on the zeros of both operands.
+        return Listed([ways.under(0)], [Options(np.array([ways.least], np.int64), lambda number: ways.under(1))])
+    if engine.kind == "compressed_row":
+        rows = _compressing(operation)
+        tiles = dict.fromkeys(_row_tile(engine, rows[0], given) for given in (False, True))
+        return Listed(
+            [_under(engine, rows[0], tile) for tile in tiles], [_row_options(engine, way, times_of) for way in rows]
+        )
+    return Listed([_merged(engine, operation)], [])
+
+
+def _merged(engine: EngineDescription, operation: Operation) -> Choice:
     merging = outer_product if engine.kind == "outer_product" else gustavson
     return Choice({}, total([merging.simulate(engine.hardware, one) for one in _both_compressed(operation)]))
 
@@ -48,26 +74,32 @@ class _Staying(NamedTuple):
     products: Callable[[], list[BitmapProduct]]
 
 
-def _on_bitmaps(engine: EngineDescription, operation: Operation, how: str, cost: Cost) -> Choice:
+class _Bitmaps(NamedTuple):
+    """Both dataflows, the chosen one first."""
+
+    hardware: Hardware
+    ways: tuple[tuple[str, _Staying], tuple[str, _Staying]]
+
+    def under(self, number: int) -> Choice:
+        dataflow, way = self.ways[number]
+        results = [bitmap_sparse.simulate(self.hardware, one) for one in way.products()]
+        return Choice({"dataflow": dataflow}, total(results))
+
+    @property
+    def least(self) -> int:
+        """Cycles of the other one."""
+        return sum(least_cycles.of_bitmaps(self.hardware, *one) for one in self.ways[1][1].held)
+
+
+def _on_bitmaps(engine: EngineDescription, operation: Operation, given: bool) -> _Bitmaps:
     # As STONNE's front end: a convolution's filters are the first matrix, other weights the second; both stay. Of bags
     # the indices stay, so that cycles do not grow with the rows of the table.
     bags = isinstance(operation.shape, Bags)
     usual = STATIONARY_ROWS if bags or operation.kind == "convolution" else STATIONARY_COLUMNS
-    chosen = usual if how == "stonne" else engine.dataflow.get(operation.kind, usual)
+    chosen = engine.dataflow.get(operation.kind, usual) if given else usual
     ways = _ways_of_bags(operation.shape) if isinstance(operation.shape, Bags) else _ways_of_products(operation)
-
-    def under(dataflow: str) -> Choice:
-        results = [bitmap_sparse.simulate(engine.hardware, one) for one in ways[dataflow].products()]
-        return Choice({"dataflow": dataflow}, total(results))
-
-    start = under(chosen)
-    if how != "best":
-        return start
     (other,) = (dataflow for dataflow in ways if dataflow != chosen)
-    least = sum(least_cycles.of_bitmaps(engine.hardware, *one) for one in ways[other].held)
-    # One is left, so that the order does not matter.
-    options = Options(np.array([least], np.int64), np.zeros(1, np.int64), lambda number: under(other))
-    return search([start], [options], cost)
+    return _Bitmaps(engine.hardware, ((chosen, ways[chosen]), (other, ways[other])))
 
 
 def _ways_of_products(operation: Operation) -> dict[str, _Staying]:
@@ -112,21 +144,24 @@ class _Compressing(NamedTuple):
     """Columns of the compressed matrix."""
     words: dict[str, str]
 
+    def alike(self) -> list[tuple[RowsByDense, int]]:
+        """Products and how often each is there: only the entries per row count."""
+        groups: dict[bytes, list[RowsByDense]] = {}
+        for one in self.products:
+            groups.setdefault(one.entries.tobytes(), []).append(one)
+        return [(ones[0], len(ones)) for ones in groups.values()]
+
     @property
     def sparsity(self) -> float:
         held = sum(int(one.entries.sum()) for one in self.products)
         return min(1.0, max(0.0, 1 - held / (sum(len(one.entries) for one in self.products) * self.length)))
 
 
-def _on_rows(engine: EngineDescription, operation: Operation, how: str, cost: Cost) -> Choice:
-    ways = _compressing(operation)
-    usual, dense = ways[0], ways[0].products[0].columns
-    ruled = maps.rows_tile(engine.hardware, dense, usual.length, usual.sparsity)
-    given = RowTile(min(engine.tile["T_N"], dense), engine.tile["T_K"]) if engine.tile else ruled
-    if how != "best":
-        return _under(engine, usual, given if how == "" else ruled)
-    starts = [_under(engine, usual, tile) for tile in dict.fromkeys((ruled, given))]
-    return search(starts, [_row_options(engine, way) for way in ways], cost)
+def _row_tile(engine: EngineDescription, way: _Compressing, given: bool) -> RowTile:
+    dense = way.products[0].columns
+    if given and engine.tile:
+        return RowTile(min(engine.tile["T_N"], dense), engine.tile["T_K"])
+    return maps.rows_tile(engine.hardware, dense, way.length, way.sparsity)
 
 
 def _compressing(operation: Operation) -> list[_Compressing]:
@@ -150,15 +185,11 @@ def _compressing(operation: Operation) -> list[_Compressing]:
 
 def _under(engine: EngineDescription, way: _Compressing, tile: RowTile) -> Choice:
     words = {"T_N": tile.columns, "T_K": tile.entries} | way.words
-    # Only the entries per row count, so that products with the same ones take the same.
-    alike: dict[bytes, list[RowsByDense]] = {}
-    for one in way.products:
-        alike.setdefault(one.entries.tobytes(), []).append(one)
-    results = [times(compressed_row.simulate(engine.hardware, ones[0], tile), len(ones)) for ones in alike.values()]
-    return Choice(words, total(results))
+    results = compressed_row.simulate_all(engine.hardware, [one for one, _ in way.alike()], tile)
+    return Choice(words, total([times(one, count) for one, (_, count) in zip(results, way.alike(), strict=True)]))
 
 
-def _row_options(engine: EngineDescription, way: _Compressing) -> Options:
+def _row_options(engine: EngineDescription, way: _Compressing, times_of: TimesOf) -> Options:
     hardware, dense = engine.hardware, way.products[0].columns
     largest = (min(dense, hardware.multipliers // 2), hardware.multipliers)
     tiles = combinations(hardware.multipliers, (dense, way.length), largest)
@@ -166,10 +197,23 @@ def _row_options(engine: EngineDescription, way: _Compressing) -> Options:
     columns, summed = tiles[:, 0], tiles[:, 1]
     # Products follow each other, and rows too: all rows of all products are like those of one.
     entries = np.concatenate([one.entries for one in way.products])
-    least = least_cycles.of_row_tiles(hardware, entries, dense, columns, summed)
-    # What is read does not depend on the tile.
-    reads = np.full_like(least, int(np.maximum(entries, 1).sum()) * (1 + dense))
-    return Options(least, reads, lambda number: _under(engine, way, RowTile(*tiles[number].tolist())))
+    stored = int(np.maximum(entries, 1).sum())
+
+    def tile(number: int) -> RowTile:
+        return RowTile(*tiles[number].tolist())
+
+    def cycles(number: int) -> int:
+        rows = times_of(engine, tile(number))
+        return sum(count * rows.cycles(one) for one, count in way.alike())
+
+    return Options(
+        least=least_cycles.of_row_tiles(hardware, entries, dense, columns, summed),
+        simulate=lambda number: _under(engine, way, tile(number)),
+        mapping={"T_N": columns, "T_K": summed} | way.words,
+        # What is read does not depend on the tile.
+        accesses=Accesses(stored, stored * dense, 0, len(entries) * dense),
+        cycles=cycles,
+    )
 
 
 # ---- merging engines: both operands are compressed -----------------------------------------------------------------

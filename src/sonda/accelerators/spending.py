@@ -1,4 +1,4 @@
-"""What the operations of a program spend: energy in joules, and the area of the engines they ran on.
+"""What the operations of a program spend: energy in joules, and the area of the machine they ran on.
 
 Everything keeps the bounds of the table that it comes from, and what the table has no entry for is said.
 """
@@ -6,8 +6,14 @@ Everything keeps the bounds of the table that it comes from, and what the table 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
+from sonda.accelerators.area import buffer_area, engine_areas, instances_of
+from sonda.accelerators.charges import Charges
 from sonda.accelerators.description import Accelerator
 from sonda.accelerators.energy import JOULES, SQUARE_MILLIMETRES, Energy, Figure, dram_energy, dram_entries, energy_of
 from sonda.accelerators.energy_table import AREA, load_energy_table
@@ -20,6 +26,7 @@ DRAM = "DRAM"
 BYTE = 8
 """Bits."""
 PICOJOULE = JOULES["pJ"]
+MM2 = "mm2"
 
 
 class Spending:
@@ -37,7 +44,8 @@ class Spending:
         self._parts: dict[str, list[Figure]] = {}
         self._missing: dict[str, None] = {}
         self._recalled: dict[str, None] = {}
-        self._engines: dict[str, Energy] = {}
+        self._engines: dict[str, dict[str, int]] = {}
+        """Instances of components of the engines that worked."""
 
     def charge(self, placed: Placed) -> Figure | None:
         """The energy of this operation in J, stalls and memory included; nothing where `reason` says why."""
@@ -49,7 +57,8 @@ class Spending:
             # The result is kept too, so that its identity is not given to another.
             self._known[key] = (placed.result, energy, self._memory(placed.traffic))
         _, energy, memory = self._known[key]
-        self._engines.setdefault(placed.engine.name, energy)
+        if placed.engine.name not in self._engines:
+            self._engines[placed.engine.name] = instances_of(placed.result.counters)
         self._missing |= dict.fromkeys(energy.missing)
         self._recalled |= dict.fromkeys(energy.recalled)
         for section, part in energy.sections.items():
@@ -84,26 +93,39 @@ class Spending:
         }
 
     def areas(self) -> dict[str, Any]:
-        """Of every engine in mm2, for `run.json`; a missing one with its reason."""
-        found: dict[str, Any] = {}
-        scale = SQUARE_MILLIMETRES.get(self._table.area_unit)
-        for name in self._accelerator.engines:
-            energy = self._engines.get(name)
-            area = energy.area if energy else None
-            if area is None or scale is None or energy is None:
-                found[name] = {"value": None, "unit": "mm2", "reason": self._no_area(energy, scale)}
-                continue
-            lacking = [one.removesuffix(f" {AREA}") for one in energy.missing if one.endswith(AREA)]
-            recalled = [one.removesuffix(f" {AREA}") for one in energy.recalled if one.endswith(AREA)]
-            found[name] = {**_times(area, scale)._asdict(), "unit": "mm2", "missing": lacking, "recalled": recalled}
-        return found
+        """In mm2, for `run.json`: of every engine without a buffer, of the global buffer, which they share, and of all
+        of it together; what is missing has its reason."""
+        memory = self._accelerator.memory
+        size = memory.buffer_bytes if memory else None
+        engines = {name: self._engine_area(name) for name in self._accelerator.engines}
+        buffer = self._area(lambda charges: buffer_area(size, charges)) if self._engines else self._no_area("")
+        known = [one for one in (*engines.values(), buffer) if one["value"] is not None]
+        together = self._no_area("")
+        if known and self._engines:
+            total = _added([Figure(one["value"], one["low"], one["high"]) for one in known])
+            together = {**total._asdict(), "unit": MM2}
+        return {"engines": engines, "global_buffer": buffer, "together": together}
 
-    def _no_area(self, energy: Energy | None, scale: float | None) -> str:
-        if scale is None:
-            return f"the energy table {self._table.name} has no unit of area ({self._table.area_unit})"
-        if energy is None:
-            return self.reason or "nothing ran on it"
-        return f"the energy table {self._table.name} has no area for it"
+    def _engine_area(self, name: str) -> dict[str, Any]:
+        instances = self._engines.get(name)
+        if instances is None:
+            return self._no_area("")
+        return self._area(lambda charges: engine_areas([instances], charges)[0])
+
+    def _area(self, of: Callable[[Charges], NDArray[np.float64]]) -> dict[str, Any]:
+        charges = Charges(self._table, self._accelerator.clock_hz)
+        figure = Figure(*of(charges).tolist())
+        if charges.area_unit != MM2 or math.isnan(figure.value):
+            return self._no_area(f"the energy table {self._table.name} has no area for it")
+        lacking, recalled = (
+            [one.removesuffix(f" {AREA}") for one in names] for names in (charges.missing, charges.recalled)
+        )
+        return {**figure._asdict(), "unit": MM2, "missing": lacking, "recalled": recalled}
+
+    def _no_area(self, reason: str) -> dict[str, Any]:
+        if self._table.area_unit not in SQUARE_MILLIMETRES:
+            reason = f"the energy table {self._table.name} has no unit of area ({self._table.area_unit})"
+        return {"value": None, "unit": MM2, "reason": reason or self.reason or "nothing ran on it"}
 
     def _energy(self, placed: Placed) -> Energy | None:
         memory = self._accelerator.memory

@@ -31,8 +31,10 @@ MOST = 256
 """Longer series are taken as medians of so many stretches; places are then found again among all values."""
 LEAST_CHANGE = 0.05
 """Below 5 % a change is not worth a sentence."""
-CHANCE = 1.5
+CHANCE = 1.0
 """Correlations of neighbours below this many times 1/sqrt(n) are taken for chance."""
+FAR = 6.0
+"""Levels this many standard deviations of the values around them apart do not come about by correlation."""
 CRITICAL_ORDER = 3.29
 """Exceeded by a standard normal variable, either way, once in 1,000 times."""
 REACH = 3
@@ -145,6 +147,8 @@ def _lowering(values: np.ndarray, places: tuple[int, ...] = ()) -> float:
     level = np.zeros(len(values), dtype=np.int64)
     for place in places:
         level[place:] += 1
+    if places and _far_apart(values, level % 2 == 1):
+        return 1.0
     varied = []
     for lag in (1, 2):
         same = level[lag:] == level[:-lag]
@@ -153,6 +157,13 @@ def _lowering(values: np.ndarray, places: tuple[int, ...] = ()) -> float:
     if correlation <= CHANCE / math.sqrt(len(values)):
         return 1.0
     return math.sqrt((1 - correlation) / (1 + correlation))
+
+
+def _far_apart(values: np.ndarray, inside: np.ndarray) -> bool:
+    """Whether two levels are so far apart that no correlation explains it."""
+    levels = float(np.median(values[inside])), float(np.median(values[~inside]))
+    spread = 1.4826 * float(np.median(np.abs(values - np.where(inside, *levels))))
+    return abs(levels[0] - levels[1]) > FAR * spread
 
 
 def _variation(differences: np.ndarray) -> float:

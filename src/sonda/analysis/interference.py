@@ -12,14 +12,14 @@ narrower than what the pieces within windows allow; with one repetition it rests
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from sonda.analysis.statistics import CONFIDENCE, RESAMPLES, SEED, effective_size, median, student
+from sonda.analysis.slowdown import Law, Rate, paired, rate, together
+from sonda.analysis.statistics import median
 from sonda.analysis.summary import Summary, Value, Verdict
 from sonda.record.errors import SondaError
 from sonda.record.run import Run
@@ -27,10 +27,7 @@ from sonda.record.span import PHASES
 
 STEP, CPU = 1, 3
 """Places of the duration and the CPU time in a piece; 2 is its steps."""
-LARGEST_REACH = 20.0
-"""Of an interval, as a logarithm: beyond it nothing is known anyway."""
 NOT_MEASURED = "not measured in this experiment"
-ONE_PIECE = "too few pieces were measured for an interval"
 
 
 @dataclass(frozen=True)
@@ -96,7 +93,8 @@ class Interference:
         ]
         if seen:
             _, row, column, value = max(seen)
-            first = f"{column} slows {row} most: {times(value)}"
+            cpu = times(self.slowdown(row, column, cpu=True))
+            first = f"{column} slows {row} most: {times(value)}, of CPU time {cpu}"
         else:
             values = [(value.value or 0.0, name, pair, value) for pair in self.pairs
                       for name, value in pair.slowdowns.items()]  # fmt: skip
@@ -155,6 +153,7 @@ def summarise_corun(run: Run, title: str) -> Summary:
         workload=dict(run.info.workload),
         target=dict(run.info.target),
         machine=dict(run.info.machine),
+        corun=found,
     )
 
 
@@ -204,7 +203,7 @@ class _Reader:
 
     def _company(self, members: tuple[int, ...], partition: str) -> Company:
         slowdowns, cpu, phases, steps, counters = {}, {}, {}, {}, {}
-        laws: list[_Law] = []
+        laws: list[Law] = []
         for slot in members:
             name = self.names[slot]
             steps[name] = self._step(members, partition, slot)
@@ -224,9 +223,9 @@ class _Reader:
             phases=phases,
             steps=steps,
             counters=counters,
-            weighted_speedup=_together(laws, lambda slow: (1 / slow).sum(axis=0)),
-            harmonic_mean=_together(laws, lambda slow: len(slow) / slow.sum(axis=0)),
-            fairness=_together(laws, lambda slow: slow.min(axis=0) / slow.max(axis=0)),
+            weighted_speedup=together(laws, lambda slow: (1 / slow).sum(axis=0)),
+            harmonic_mean=together(laws, lambda slow: len(slow) / slow.sum(axis=0)),
+            fairness=together(laws, lambda slow: slow.min(axis=0) / slow.max(axis=0)),
         )
 
     def _measured(self, members: tuple[int, ...], partition: str, slot: int) -> dict[int, tuple[int, dict[str, Any]]]:
@@ -238,9 +237,9 @@ class _Reader:
             if one["slot"] == slot
         }
 
-    def _law(self, members: tuple[int, ...], partition: str, slot: int, column: int) -> _Law:
+    def _law(self, members: tuple[int, ...], partition: str, slot: int, column: int) -> Law:
         before, after = self._measured((slot,), "", slot), self._measured(members, partition, slot)
-        return _paired([(_window_rate(before[turn][1], column), _window_rate(one, column))
+        return paired([(_window_rate(before[turn][1], column), _window_rate(one, column))
                         for turn, (_, one) in after.items() if turn in before])  # fmt: skip
 
     def _step(self, members: tuple[int, ...], partition: str, slot: int) -> Value:
@@ -259,7 +258,7 @@ class _Reader:
         if len(names) < 2:
             return {}  # one phase is the step itself
         return {
-            name: _paired([(_rate(before[name]), _rate(after[name])) for before, after in tables]).value()
+            name: paired([(rate(before[name]), rate(after[name])) for before, after in tables]).value()
             for name in names
         }
 
@@ -293,85 +292,10 @@ class _Reader:
         }  # fmt: skip
 
 
-@dataclass(frozen=True)
-class _Rate:
-    """A mean, the square of its standard error over it, and how many independent pieces that rests on."""
-
-    mean: float
-    variance: float
-    pieces: int
-
-
-def _rate(amounts: np.ndarray, counts: np.ndarray | None = None) -> _Rate:
-    """Sum of amounts over sum of counts, as a ratio estimator (Cochran, Sampling Techniques, 6.3)."""
-    counts = np.ones(len(amounts)) if counts is None else counts
-    total = float(amounts.sum())
-    if total <= 0:
-        return _Rate(math.nan, 0.0, len(amounts))
-    mean = total / float(counts.sum())
-    pieces = effective_size(amounts / counts)
-    if len(amounts) < 2:
-        return _Rate(mean, 0.0, 1)
-    residuals = amounts - mean * counts
-    variance = len(amounts) ** 2 / (len(amounts) - 1) * float(residuals @ residuals) / total**2 / pieces
-    return _Rate(mean, variance, pieces)
-
-
-def _window_rate(one: dict[str, Any], column: int) -> _Rate:
+def _window_rate(one: dict[str, Any], column: int) -> Rate:
     """Time or CPU time per step of a participant in a window."""
     pieces = np.array(one["slices"], dtype=np.float64)
-    return _rate(pieces[:, column], pieces[:, 2])
-
-
-@dataclass(frozen=True)
-class _Law:
-    """A slowdown: its logarithm is `middle` ± Student's t with `freedom` degrees x `error`."""
-
-    middle: float
-    error: float
-    freedom: int
-
-    def value(self) -> Value:
-        if not math.isfinite(self.middle):
-            return Value(None, "1", "derived", reason="no time was spent in it")
-        if self.error <= 0:
-            return Value(math.exp(self.middle), "1", "derived", reason=ONE_PIECE)
-        reach = min(student((1 + CONFIDENCE) / 2, self.freedom) * self.error, LARGEST_REACH)
-        low, high = math.exp(self.middle - reach), math.exp(self.middle + reach)
-        return Value(math.exp(self.middle), "1", "derived", low, high)
-
-
-def _paired(rates: Sequence[tuple[_Rate, _Rate]]) -> _Law:
-    """The slowdown from before to after, of as many repetitions as there are pairs."""
-    logs = [math.log(after.mean / before.mean) for before, after in rates]
-    within = [before.variance + after.variance for before, after in rates]
-    if not logs or not all(math.isfinite(one) for one in logs):
-        return _Law(math.nan, 0.0, 1)
-    if len(logs) == 1:
-        freedom = min(rates[0][0].pieces, rates[0][1].pieces) - 1
-        return _Law(logs[0], math.sqrt(within[0]), max(1, freedom))
-    # Few repetitions may agree by chance: they cannot be more exact than what was measured within each.
-    between = float(np.var(logs, ddof=1))
-    return _Law(float(np.mean(logs)), math.sqrt(max(between, float(np.mean(within))) / len(logs)), len(logs) - 1)
-
-
-def _together(laws: Sequence[_Law], combine: Callable[[np.ndarray], np.ndarray]) -> Value:
-    """A figure of several slowdowns. Its interval: each slowdown drawn from its own law, independently."""
-    if not laws:
-        return Value(None, "1", "derived", reason="a program alone has no neighbour")
-    middles = np.exp([law.middle for law in laws])
-    value = float(combine(middles[:, None])[0])
-    if not all(law.error > 0 for law in laws):
-        return Value(value, "1", "derived", reason=ONE_PIECE)
-    generator = np.random.default_rng([SEED, len(laws)])
-    draws = np.empty((len(laws), RESAMPLES))
-    for place, law in enumerate(laws):
-        spread = law.error * generator.standard_t(law.freedom, RESAMPLES)
-        draws[place] = middles[place] * np.exp(np.clip(spread, -LARGEST_REACH, LARGEST_REACH))
-    tail = (1 - CONFIDENCE) / 2
-    low, high = np.quantile(combine(draws), [tail, 1 - tail])
-    # The smallest over the largest is biased once they are drawn apart: the figure itself is always inside.
-    return Value(value, "1", "derived", min(float(low), value), max(float(high), value))
+    return rate(pieces[:, column], pieces[:, 2])
 
 
 def _phase_tables(run: Run) -> dict[tuple[int, int], dict[str, np.ndarray]]:

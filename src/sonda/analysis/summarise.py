@@ -8,9 +8,11 @@ from pathlib import PurePath
 from typing import Any
 
 from sonda.analysis import wording
+from sonda.analysis.counters import read_places, summarise_counters
 from sonda.analysis.exploration import is_exploration, summarise_exploration
 from sonda.analysis.interference import is_corun, summarise_corun
 from sonda.analysis.modelled import summarise_modelled
+from sonda.analysis.over_time import summarise_over_time
 from sonda.analysis.part_summary import Rates, summarise_part
 from sonda.analysis.parts import Part, parts
 from sonda.analysis.roofline import EXCEEDED, ceilings, full_precision
@@ -18,7 +20,10 @@ from sonda.analysis.rules import verdicts
 from sonda.analysis.simulated import summarise_simulated
 from sonda.analysis.statistics import judge_noise
 from sonda.analysis.summary import PartSummary, Summary, Value
+from sonda.analysis.topdown import summarise_topdown
+from sonda.record.errors import SondaError
 from sonda.record.run import Run, RunInfo
+from sonda.record.topdown import TopDownDefinition, read_definition
 
 LONGEST_COMMAND = 60
 """Characters of a command that a title shows."""
@@ -50,8 +55,12 @@ def summarise(run: Run) -> Summary:
         dict(info.workload.get("phase_tokens") or {}),
     )
     summaries = []
+    definition, damaged = _definition(info)
+    warnings += damaged
     for part in found:
         summary, remarks = summarise_part(part, roofs, no_roofs, rates)
+        summary, doubts = _with_counters(part, summary, definition)
+        warnings += doubts
         summaries.append(summary)
         notes += remarks
         warnings += _doubts(part, summary, bool(info.target.get("spec")))
@@ -82,6 +91,29 @@ def summarise(run: Run) -> Summary:
     )
     said, failures = verdicts(bare)
     return replace(bare, verdicts=said, warnings=bare.warnings + failures)
+
+
+def _definition(info: RunInfo) -> tuple[TopDownDefinition | None, list[str]]:
+    """The Top-Down definition that the run was counted with, or a warning about one that cannot be read."""
+    table = info.target.get("topdown")
+    if not table:
+        return None, []
+    try:
+        return read_definition(table), []
+    except SondaError as error:
+        return None, [f"Top-Down is missing: {error.cause}; {error.remedy}"]
+
+
+def _with_counters(
+    part: Part, summary: PartSummary, definition: TopDownDefinition | None
+) -> tuple[PartSummary, list[str]]:
+    """The same with what counters say of it, and warnings about them."""
+    places = read_places(part)
+    counted = summarise_counters(part, places)
+    topdown = summarise_topdown(definition, part, places) if definition is not None else None
+    over_time = summarise_over_time(part, places, topdown)
+    summary = replace(summary, counted=counted, topdown=topdown, over_time=over_time)
+    return summary, list(counted.warnings) if counted is not None else []
 
 
 def _number(value: Any) -> float | None:

@@ -6,6 +6,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from sonda.analysis.counted_summary import CounterSummary, OverTime, TopDown
+    from sonda.analysis.interference import Interference
     from sonda.analysis.modelled_summary import ModelledSummary
 
 
@@ -176,6 +178,12 @@ class PartSummary:
     """Metrics of the whole step by column name: sums over its phases, or the highest for a level such as memory."""
     simulated: Simulated | None = None
     """Of the whole step on a simulated accelerator."""
+    counted: CounterSummary | None = None
+    """Hardware counters, where they were read."""
+    topdown: TopDown | None = None
+    """Where the slots of the pipeline went, where the counters for it were read."""
+    over_time: OverTime | None = None
+    """Quantities step by step, and where they change."""
 
 
 @dataclass(frozen=True)
@@ -200,3 +208,5 @@ class Summary:
     """The machine record without its ceilings."""
     modelled: ModelledSummary | None = None
     """Counters of one step under callgrind, where they were asked for."""
+    corun: Interference | None = None
+    """How programs slowed each other, where several ran at once."""

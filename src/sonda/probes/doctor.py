@@ -18,6 +18,7 @@ from typing import Any
 from sonda.probes.contamination import read_conditions
 from sonda.probes.environment import package_version, thread_variables, wait_policy
 from sonda.probes.machine import machine_record
+from sonda.probes.papi import Papi
 from sonda.probes.perf_events import (
     HARDWARE,
     SOFTWARE,
@@ -28,6 +29,8 @@ from sonda.probes.perf_events import (
     explain,
     paranoid_level,
 )
+from sonda.probes.perf_stat import PerfStat
+from sonda.probes.resctrl_partition import left_checks
 from sonda.probes.sensors import State, graphics, rapl_perf, rapl_powercap, resctrl
 from sonda.record.store import default_root
 
@@ -56,7 +59,9 @@ class Check:
 def examine(
     root: Path = Path("/"), store: Path | None = None, load: Callable[[str], Any] = importlib.import_module
 ) -> list[Check]:
-    """Look at everything; takes under two seconds, changes nothing and never raises.
+    """Look at everything; takes under two seconds and never raises.
+
+    It changes nothing, but for a cache partition that an experiment left when it was killed: that is restored.
 
     `root` stands in for `/`, `store` for the store's directory, `load` imports the NVML binding.
     """
@@ -71,6 +76,7 @@ def examine(
         lambda: [_check("probes", "RAPL (powercap)", rapl_powercap(root)),
                  _check("probes", "RAPL (perf)", rapl_perf(root, virtual)),
                  _check("probes", "cache partitions (resctrl)", resctrl(root))],
+        lambda: [Check("probes", *left) for left in left_checks(store or default_root())],
         _tools,
         lambda: _store(store or default_root()),
     )  # fmt: skip
@@ -249,15 +255,13 @@ def _tools() -> Iterable[Check]:
         )
     else:
         yield Check("tools", "valgrind", "ok", _dotted(version))
-    for name, purpose, how in (
-        ("perf", "a second source for CPU counters", "apt install linux-perf"),
-        ("ncu", "GPU counters", "install NVIDIA Nsight Compute"),
-    ):
-        path = shutil.which(name)
-        if path:
-            yield Check("tools", name, "ok", f"found: {purpose}")
-        else:
-            yield Check("tools", name, "missing", f"not found: {purpose}", how)
+    purpose = "a second source for CPU counters"
+    for name, found in (("perf", PerfStat().state()), ("libpapi", Papi().state())):
+        yield Check("tools", name, found.state, f"{found.reason}: {purpose}", found.remedy)
+    if shutil.which("ncu"):
+        yield Check("tools", "ncu", "ok", "found: GPU counters")
+    else:
+        yield Check("tools", "ncu", "missing", "not found: GPU counters", "install NVIDIA Nsight Compute")
 
 
 def _tool_version(name: str) -> tuple[int, ...] | None:

@@ -200,6 +200,16 @@ def restore_left(root: Path, files: ResctrlFiles | None = None) -> str:
     return f"restored the cache partition that process {journal.process} left when it was killed"
 
 
+def left_checks(root: Path, files: ResctrlFiles | None = None) -> list[tuple[str, str, str, str]]:
+    """The same for an examination of the machine, as (name, state, detail, remedy); never raises."""
+    name = "cache partition left behind"
+    try:
+        restored = restore_left(root, files)
+    except SondaError as error:
+        return [(name, "warning", error.cause, error.remedy)]
+    return [(name, "ok", restored, "")] if restored else []
+
+
 def _undo(resctrl: Resctrl, journal: Journal, path: Path) -> None:
     """Put everything back; the journal goes last, so that an undoing that is killed is undone again."""
     with resctrl.files.lock():

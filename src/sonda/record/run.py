@@ -6,6 +6,7 @@ import math
 import os
 import re
 import secrets
+from collections.abc import Callable
 from datetime import UTC, datetime
 from functools import cached_property
 from pathlib import Path
@@ -23,6 +24,7 @@ SCHEMA = 1
 """Version of the files of a run. Readers accept this and every older version."""
 
 IDENTITY = re.compile(r"[0-9a-f]{4,32}")
+SPANS = "spans.parquet"
 POINTS = "points.parquet"
 
 
@@ -80,7 +82,7 @@ class Run:
     @cached_property
     def spans(self) -> Spans:
         """Raises SondaError when they cannot be read."""
-        path = self.directory / "spans.parquet"
+        path = self.directory / SPANS
         try:
             return Spans.from_arrow(_read_table(path))
         except (SondaError, ValueError) as error:
@@ -155,19 +157,32 @@ def write_run(root: Path, info: RunInfo, spans: Spans, samples: list[Sample] | N
 
     Raises SondaError when the disk is full or `root` cannot be written; nothing is left behind then.
     """
+
+    def fill(partial: Path) -> RunInfo:
+        _write_table(spans.to_arrow(), partial / SPANS)
+        if samples:
+            write_samples(samples, partial)
+        if points is not None:
+            _write_table(points, partial / POINTS)
+        return info
+
+    return keep_run(root, fill)
+
+
+def keep_run(root: Path, fill: Callable[[Path], RunInfo]) -> Run:
+    """A run under `root` whose files `fill` writes into the directory it is given; it then says what the run is.
+
+    The run appears whole or not at all. Raises SondaError when the disk is full or `root` cannot be written; nothing
+    is left behind then, as when `fill` raises.
+    """
     import pyarrow as pa
 
-    document, info = _document(info)
-    final = root / directory_name(info.created, info.id)
     partial = partial_path(root)
     try:
         root.mkdir(parents=True, exist_ok=True)
         partial.mkdir()
-        _write_table(spans.to_arrow(), partial / "spans.parquet")
-        if samples:
-            _write_table(samples_to_arrow(samples), partial / "samples.parquet")
-        if points is not None:
-            _write_table(points, partial / POINTS)
+        document, info = _document(fill(partial))
+        final = root / directory_name(info.created, info.id)
         (partial / "run.json").write_bytes(document)
         for path in partial.iterdir():
             _sync(path)
@@ -186,6 +201,11 @@ def write_run(root: Path, info: RunInfo, spans: Spans, samples: list[Sample] | N
         ) from None
     _sync_directory(root)
     return Run(final, info)
+
+
+def write_samples(samples: list[Sample], directory: Path) -> None:
+    """The samples of a run that is being written."""
+    _write_table(samples_to_arrow(samples), directory / "samples.parquet")
 
 
 def _document(info: RunInfo) -> tuple[bytes, RunInfo]:

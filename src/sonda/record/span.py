@@ -156,8 +156,11 @@ class Spans:
         return pa.Table.from_arrays(list(columns.values()), schema=pa.schema(fields))
 
     @classmethod
-    def from_arrow(cls, table: pa.Table) -> Spans:
-        """Columns that are not known are left alone; raises SondaError when the table does not hold spans."""
+    def from_arrow(cls, table: pa.Table, part: bool = False) -> Spans:
+        """Columns that are not known are left alone; raises SondaError when the table does not hold spans.
+
+        The parents of a `part` of a table may be in other parts.
+        """
         import pyarrow as pa
 
         strange = "the file was not written by Sonda"
@@ -185,7 +188,7 @@ class Spans:
         except (pa.ArrowException, ValueError, TypeError) as error:
             raise SondaError(f"not spans: {error}", strange) from None
         parent = spans.number("parent")
-        if len(parent) and not (parent.min() >= -1 and parent.max() < len(parent)):
+        if not part and len(parent) and not (parent.min() >= -1 and parent.max() < len(parent)):
             raise SondaError("a span's parent is not in the file", strange)
         return spans
 

@@ -54,13 +54,22 @@ def render_study(study: Document, width: int | None = None, *, color: bool | Non
         screen.line(plain(study["question"]), "", 2, 2)
     variants = _variants(study)
     whole = _of_variant(study, variants[0]) if variants else study
-    for number, (title, columns) in enumerate(_families(whole)):
+    for number, (title, columns) in enumerate(_families(_known(whole))):
         screen.line()
         words_of = [plain(word) for word in (variants[0] if variants and not number else "", title) if word]
         if words_of:
             screen.line(": ".join(words_of), "bold", 2)
         screen.table(_ours(whole, columns, title))
+    for variant in variants[1:]:
+        for title, columns in _families({**study, "columns": _only_here(study, variants[0], variant)}):
+            screen.line()
+            screen.line(plain(f"{variant}: {title}" if title else variant), "bold", 2)
+            screen.table(_ours(_of_variant(study, variant), columns, title))
     for column in study["columns"]:
+        if column["figure"] == SLOWDOWN and {"workload", WITH} <= set(study["axes"]):
+            screen.line()
+            screen.line("Slowdown: a row suffers from a column", "bold", 2)
+            screen.table(_matrix(whole, column), reasons=False)
         beside = _beside(study, column)
         if beside is not None:
             screen.line()
@@ -72,6 +81,9 @@ def render_study(study: Document, width: int | None = None, *, color: bool | Non
                 screen.line()
                 screen.line("(continued)" if number else f"{_name(column)}, variants side by side", "bold", 2)
                 screen.table(table, reasons=False)
+    for reason, names in _unmeasured(study).items():
+        screen.line()
+        screen.line(plain(f"– {', '.join(names)}: {reason}"), "dim", 2, 2)
     failures = [failure for row in study["rows"] for failure in row["failures"]]
     for title, lines in (("Failed", failures), ("Deviations", study["deviations"]), ("Notes", study["notes"])):
         if lines:
@@ -89,6 +101,7 @@ def _at_scale(document: Document) -> str:
 Columns = list[tuple[Column, Sequence[Cell]]]
 Rows = Sequence[Document]
 VARIANT = "variant"
+WITH, SLOWDOWN = "with", "slowdown"
 RELATIVE = "geometric mean"
 """Names the row of ratios to the first variant."""
 NUMBER = 11
@@ -104,6 +117,66 @@ def _of_variant(study: Document, variant: str) -> Document:
     """The same study with one variant only, which its title names."""
     rows = [row for row in study["rows"] if row["configuration"][VARIANT] == variant]
     return {**study, "rows": rows, "axes": [axis for axis in study["axes"] if axis != VARIANT]}
+
+
+def _only_here(study: Document, first: str, variant: str) -> list[Document]:
+    """Columns that this variant has and the first has not, and that are not shown side by side."""
+
+    def has(name: str, column: Document) -> bool:
+        rows = _of_variant(study, name)["rows"]
+        return any(row["figures"][column["figure"]]["value"] is not None for row in rows)
+
+    return [column for column in study["columns"] if column["figure"] not in study.get("compare", ())
+            and has(variant, column) and not has(first, column)]  # fmt: skip
+
+
+def _unmeasured(study: Document) -> dict[str, list[str]]:
+    """Figures that no row has, neither measured nor published, by reason."""
+    found: dict[str, list[Document]] = {}
+    for column in study["columns"]:
+        cells = [row["figures"][column["figure"]] for row in study["rows"]]
+        if cells and all(cell["value"] is None and not cell.get("published") for cell in cells):
+            places = [
+                f" ({row['configuration'][VARIANT]})" if VARIANT in study["axes"] else "" for row in study["rows"]
+            ]
+            said = dict.fromkeys(f"{_bare_reason(cell)}{of}" for cell, of in zip(cells, places, strict=True))
+            found.setdefault("; ".join(said), []).append(column)
+    return {reason: _joined(columns) for reason, columns in found.items()}
+
+
+def _joined(columns: Sequence[Document]) -> list[str]:
+    """Names of figures, one that is missing at several places once: `ipc (whole, forward, backward)`."""
+    stems: dict[str, list[Document]] = {}
+    for column in columns:
+        stems.setdefault(_name({**column, "of": ""}), []).append(column)
+    return [_name(of[0]) if len(of) == 1 else f"{name} ({', '.join(str(one['of']) or 'whole' for one in of)})"
+            for name, of in stems.items()]  # fmt: skip
+
+
+def _known(study: Document) -> Document:
+    """The same study with the figures that some row has."""
+    columns = [column for column in study["columns"]
+               if any(row["figures"][column["figure"]]["value"] is not None for row in study["rows"])]  # fmt: skip
+    return {**study, "columns": columns or study["columns"][:1]}
+
+
+def _bare_reason(cell: Document) -> str:
+    return str(cell["reason"]).removeprefix("not measured: ")
+
+
+def _matrix(study: Document, column: Document) -> Table:
+    """A figure with a row for each workload and a column for each neighbour, where nothing else varies."""
+    found: dict[str, dict[str, Document]] = {}
+    for row in study["rows"]:
+        others = [str(value) for key, value in row["configuration"].items() if key not in ("workload", WITH, VARIANT)]
+        name = " ".join([str(row["configuration"]["workload"]), *others])
+        found.setdefault(name, {})[str(row["configuration"][WITH])] = row["figures"][column["figure"]]
+    neighbours = dict.fromkeys(name for by in found.values() for name in by)
+    columns: Columns = [(Column("slowed", right=False), words(list(found)))]
+    for name in neighbours:
+        cells = [_cell(by[name]) if name in by else Cell(quantities.MISSING) for by in found.values()]
+        columns.append((Column(f"by {name}"), cells))
+    return build(columns)
 
 
 def _families(study: Document) -> list[tuple[str, list[Document]]]:

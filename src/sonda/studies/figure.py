@@ -1,6 +1,6 @@
 """Figures: what a study's table shows, named with their unit, as `step_ms`, `mflops` or `energy_J`.
 
-A figure of a simulated run may be that of one module: `cycles@embeddings`, `share_percent@layer1.0`.
+A figure may be that of one phase or module: `ipc@forward`, `cycles@embeddings`, `modelled_share_percent@layer1.0`.
 """
 
 from __future__ import annotations
@@ -10,7 +10,11 @@ from dataclasses import dataclass
 
 from sonda.analysis.summary import Summary, Value
 from sonda.record.span import PHASES
-from sonda.studies.simulated_figure import SIMULATED, simulated_value
+from sonda.studies.corun_figure import CORUN, corun_value
+from sonda.studies.counted_figure import COUNTED, counted_value
+from sonda.studies.modelled_figure import MODELLED, modelled_value
+from sonda.studies.simulated_figure import NOT_SIMULATED, SIMULATED, simulated_value
+from sonda.studies.topdown_figure import TOPDOWN, topdown_value
 
 UNITS = {
     "ns": ("ns", "ns", 1.0),
@@ -35,6 +39,7 @@ UNITS = {
     "GFLOP": ("GFLOP", "FLOP", 1e9),
     "percent": ("%", "1", 0.01),
     "cycles": ("cycles", "cycle", 1.0),
+    "mm2": ("mm²", "mm2", 1.0),
 }
 """Last word of a figure's name: its unit as shown, the unit in which Sonda keeps the quantity, how many it is."""
 
@@ -67,24 +72,27 @@ class Figure:
 
     @property
     def measurable(self) -> bool:
-        return self.metric in SIMULATED or (self.metric in METRICS and not self.path)
+        return self.metric in PLACED or (self.metric in METRICS and not self.path)
 
     @property
     def mistake(self) -> str:
         """Why the figure cannot mean what it says; empty where it can."""
         if self.path and self.metric in METRICS and not self.measurable:
             return f"{self.metric} is kept of a whole step only; leave out @{self.path}"
-        kept = (METRICS | SIMULATED)[self.metric][0] if self.measurable else self.base
+        kept = _unit(self.metric) if self.measurable else self.base
         return "" if kept == self.base else f"{self.metric} is kept in {kept}, which {self.unit or '1'} is not"
 
     def of(self, summary: Summary) -> Value:
         """Its value in a run, in the figure's unit; missing with a reason where the run does not have it."""
         if not self.measurable:
             return Value(None, self.unit, "measured", reason=f"Sonda has no metric {self.metric!r} of a run")
-        if not summary.parts:
-            return Value(None, self.unit, "measured", reason="the run has no steps")
-        simulated = self.metric in SIMULATED
-        raw = simulated_value(summary, self.metric, self.path) if simulated else METRICS[self.metric][1](summary)
+        if not summary.parts and self.metric not in CORUN:
+            reason = "the run has no steps" if summary.corun is None else "it is not kept of programs side by side"
+            return Value(None, self.unit, "measured", reason=reason)
+        if self.metric in PLACED:
+            raw = PLACED[self.metric][1](summary, self.metric, self.path)
+        else:
+            raw = METRICS[self.metric][1](summary)
         if raw.value is None:
             return Value(None, self.unit, raw.source, reason=raw.reason or f"the run has no {self.metric}")
         low, high = (None if end is None else end / self.factor for end in (raw.low, raw.high))
@@ -161,6 +169,16 @@ def _phase_time(name: str) -> Callable[[Summary], Value]:
     return time
 
 
+def _area(summary: Summary) -> Value:
+    """Of the simulated engines that worked and of the global buffer that they share."""
+    together = (summary.target.get("area") or {}).get("together")
+    if together is None:
+        return Value(None, "mm2", "simulated", reason=NOT_SIMULATED)
+    if together["value"] is None:
+        return Value(None, "mm2", "simulated", reason=together["reason"])
+    return Value(together["value"], "mm2", "simulated", together["low"], together["high"])
+
+
 METRICS: dict[str, tuple[str, Callable[[Summary], Value]]] = {
     "step": ("ns", lambda summary: summary.parts[0].step),
     "samples_per_second": ("1/s", lambda summary: summary.parts[0].samples_per_second),
@@ -173,9 +191,25 @@ METRICS: dict[str, tuple[str, Callable[[Summary], Value]]] = {
     "efficiency": ("1", _efficiency),
     "roof": ("1", _roof),
     "peak_memory": ("B", _peak_memory),
+    "area": ("mm2", _area),
     **{name: ("ns", _phase_time(name)) for name in PHASES},
 }
-"""What can be read off a run's summary (its first part): the unit in which it is kept, and how. All are per step."""
+"""What can be read off a run's summary (its first part): the unit in which it is kept, and how. Areas apart, all are
+per step."""
+
+Placed = Callable[[Summary, str, str], Value]
+PLACED: dict[str, tuple[str, Placed]] = {
+    **{name: (unit, simulated_value) for name, (unit, _) in SIMULATED.items()},
+    **{name: (unit, counted_value) for name, (unit, _) in COUNTED.items()},
+    **{name: (unit, topdown_value) for name, (unit, _) in TOPDOWN.items()},
+    **{name: (unit, modelled_value) for name, (unit, _) in MODELLED.items()},
+    **{name: (unit, corun_value) for name, (unit, _) in CORUN.items()},
+}
+"""What may be read at a place: of a phase, a module, a size of cache. The unit in which it is kept, and how."""
+
+
+def _unit(metric: str) -> str:
+    return PLACED[metric][0] if metric in PLACED else METRICS[metric][0]
 
 
 def _total(unit: str, what: str, values: Iterable[Value]) -> Value:

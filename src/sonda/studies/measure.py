@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from sonda.record.run import Run
 from sonda.record.store import Store
+from sonda.studies.company import accompanied, alone, cores, participants, setting
 from sonda.studies.engine import Measure
 from sonda.studies.plan import Point, options
 from sonda.targets.job import job_of
@@ -19,6 +20,11 @@ def measuring(store: Store, say: Callable[[str], None] = lambda text: None) -> M
         from sonda.targets.measure import measure
 
         place = Place(point.identity, point.group, point.study, point.record())
-        return measure(job_of(options(point.configuration)), store, place, say)
+        wanted = options(point.configuration)
+        if accompanied(wanted):
+            from sonda.targets.corun import corun
+
+            return corun(participants(wanted), store, cores(wanted), setting(wanted), say, place=place)
+        return measure(job_of(alone(wanted)), store, place, say)
 
     return measure_point

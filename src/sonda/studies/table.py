@@ -12,6 +12,7 @@ from sonda.analysis.statistics import median
 from sonda.analysis.summary import Summary, Value
 from sonda.record.errors import SondaError
 from sonda.record.run import Run
+from sonda.studies.company import accompanied
 from sonda.studies.engine import StudyResult
 from sonda.studies.figure import USUAL, Figure, parse_figure
 from sonda.studies.plan import Point, configurations, simulated
@@ -43,7 +44,7 @@ class Cell:
     figure: str
     value: Value
     """Median over the repetitions with its 95 % interval; missing with a reason. What is simulated has one value, with
-    the bounds of the tables that it comes from where it has some."""
+    the bounds of the tables that it comes from where it has some; a single co-run has the interval of its rounds."""
     n: int
     """Repetitions that have it."""
     published: tuple[PublishedCell, ...] = ()
@@ -181,7 +182,7 @@ def _cell(
 ) -> Cell:
     values = [figure.of(summary) for _, summary in found]
     known = [value for value in values if value.value is not None]
-    if len(known) == 1 and simulated(configuration):
+    if len(known) == 1 and (simulated(configuration) or accompanied(configuration)):
         value = known[0]
     elif known:
         estimate = median([value.value for value in known if value.value is not None])

@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 from sonda.record.errors import SondaError
 from sonda.studies.check import Vocabulary
+from sonda.studies.company import NOBODY, SETTINGS, WITH, accompanied, alone, check_company
 from sonda.studies.plan import options, simulated
 from sonda.studies.study import Configuration, Scalar
 from sonda.targets.job import RUN_OPTIONS, as_text, job_of
@@ -25,6 +26,10 @@ def _workload(name: str) -> str:
 
 
 def _option(workload: str, key: str, value: Scalar) -> str:
+    if key == WITH:
+        return _problem(lambda: check_company({"workload": workload, WITH: value})) if value != NOBODY else ""
+    if key.replace("-", "_") in SETTINGS:
+        return ""  # right or wrong in the company of the others only
     if key.replace("-", "_") in RUN_OPTIONS:
         return _problem(lambda: job_of({"workload": workload, key: value}))
     problem = _problem(lambda: describe(workload, {key: as_text(value)}))
@@ -38,7 +43,10 @@ def _configuration(configuration: Configuration, read: set[tuple[str, str]]) -> 
     """`read` are the accelerators, with their settings, whose descriptions were found right already."""
 
     def try_it() -> None:
-        job = job_of(options(configuration))
+        if accompanied(configuration):
+            check_company(options(configuration))
+            return
+        job = job_of(alone(options(configuration)))
         describe(job.workload, job.options)
         if simulated(configuration) and (job.on, job.set) not in read:
             from sonda.targets.simulated import accelerator_of

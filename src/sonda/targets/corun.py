@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -16,7 +17,7 @@ from sonda.probes.contamination import contamination, read_conditions
 from sonda.probes.environment import thread_variables, versions
 from sonda.probes.machine import machine_record
 from sonda.probes.resctrl import Capabilities, Resctrl, Usage, cache_domain
-from sonda.probes.resctrl_files import RealFiles, ResctrlFiles
+from sonda.probes.resctrl_files import MOUNTED, RealFiles, ResctrlFiles
 from sonda.probes.resctrl_partition import Partition, Shares, partitioned, restore_left
 from sonda.record.errors import SondaError
 from sonda.record.run import ProbeState, Run, RunInfo, new_id, now, write_run
@@ -24,7 +25,7 @@ from sonda.record.store import Store
 from sonda.targets.corun_crew import Crew
 from sonda.targets.corun_plan import Cast, Setting, Window, cast_of, partitions_of, windows_of
 from sonda.targets.corun_spans import Measured, SpanGatherer
-from sonda.targets.keeping import Say
+from sonda.targets.keeping import Place, Say
 from sonda.targets.participant import Ready, Report
 
 Facts = dict[str, Any]
@@ -37,14 +38,17 @@ def corun(
     setting: Setting | None = None,
     say: Say = lambda text: None,
     files: ResctrlFiles | None = None,
+    place: Place | None = None,
 ) -> Run:
     """Carry out the experiment and keep it as one run, whose `target["corun"]` holds what was measured.
 
-    Participants and cores are as in `cast_of`. `files` is the resctrl to use, the machine's unless given. Raises
+    Participants and cores are as in `cast_of`. `files` is the resctrl to use, the machine's unless given; `place` is
+    where the run belongs. Raises
     SondaError when it cannot be done, or when a participant dies or hangs; all of them are stopped then, and cache
     partitions restored.
     """
     setting = setting or Setting()
+    place = place or Place()
     setting.check()
     cast = cast_of(participants, cores)
     restored = restore_left(store.root, files)
@@ -66,7 +70,10 @@ def corun(
     after = read_conditions()
     used = len({core for one in cast.participants for core in one.cores})
     info = RunInfo(
-        id=new_id(),
+        id=place.identity or new_id(),
+        group=place.group,
+        study=place.study,
+        point=place.point,
         created=now(),
         status="complete",
         workload={"name": " + ".join(cast.names), "framework": "torch"},
@@ -106,8 +113,10 @@ class _Cache:
         self.notes: list[str] = []
         if files is None:
             state = sensors.resctrl()
-            self.reason, self.remedy = ("", "") if state.state == "ok" else (state.detail, state.remedy)
-            self.files = RealFiles() if state.state == "ok" else None
+            # A machine that only counts has groups to watch, and nothing to divide.
+            usable = state.state == "ok" or os.access(MOUNTED / "mon_groups", os.W_OK)
+            self.reason, self.remedy = ("", "") if usable else (state.detail, state.remedy)
+            self.files = RealFiles() if usable else None
         if self.files is not None:
             self.capabilities = Resctrl(self.files).capabilities
         lacks = self._lacks()
@@ -133,7 +142,8 @@ class _Cache:
         if self.files is None or self.capabilities is None or not (self.partitions or self.capabilities.features):
             return None
         found = {cache_domain(core) for one in self.cast.participants for core in one.cores}
-        known = self.capabilities.cache.domains if self.capabilities.cache else ()
+        control = self.capabilities.cache or self.capabilities.bandwidth
+        known = control.domains if control else ()
         domains = sorted(domain for domain in found if domain in known) or list(known)
         return stack.enter_context(partitioned(self.files, root, self.cast.names, domains, bool(self.partitions)))
 

@@ -106,7 +106,9 @@ class Crew:
             stdout=subprocess.PIPE,
             env={**os.environ, "OMP_NUM_THREADS": threads, "MKL_NUM_THREADS": threads},
             pass_fds=(self.board.descriptor,),
-            process_group=0,
+            # A group to be stopped as a whole; and a session, because the kernel gives each session an equal share of
+            # every core (autogroup): in one session, programs on different cores would take each other's share.
+            start_new_session=True,
         )
         member = _Member(participant, process)
         self._members.append(member)

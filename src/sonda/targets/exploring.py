@@ -16,9 +16,10 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from sonda.accelerators.area import buffer_area
 from sonda.accelerators.charges import FIGURES, Charges, added
 from sonda.accelerators.description import Accelerator
-from sonda.accelerators.design_costs import Costs, buffer_area, costs_of
+from sonda.accelerators.design_costs import Costs, costs_of
 from sonda.accelerators.energy_table import load_energy_table
 from sonda.accelerators.engine_work import EngineWork
 from sonda.accelerators.memory import Memory
@@ -174,7 +175,7 @@ class _Grid:
         found.deny(self._codes([memories], [], of_memory))
         left = self._work.left(base)
         found.on_host[...] = self._word(", ".join(f"{kind} {count}" for kind, count in left.items()))
-        sizes = [memory if isinstance(memory, Memory) else None for memory in memories]
+        sizes = [memory.buffer_bytes if isinstance(memory, Memory) else None for memory in memories]
         buffers = [_tried(buffer_area, one, charges) for one in sizes]
         found.unpriced = self._codes([buffers], [], of_memory)
         if np.isnan(found.energy).all():

@@ -64,13 +64,13 @@ def _end_with_parent() -> None:
 
 def run_job(job: Job, directory: Path) -> dict[str, Any]:
     """Build and drive the workload in this process, observed; returns what the run should say of the workload."""
+    from sonda.frameworks.collector.counting import Counting
+
+    # Before numpy and PyTorch start threads, which then inherit the counters.
+    counting = Counting(str(directory))
     from sonda.workloads.catalogue import describe
 
     workload = describe(job.workload, job.options)
-    from sonda.frameworks.collector.counting import Counting
-
-    # Before PyTorch starts threads, which then inherit the counters.
-    counting = Counting(str(directory))
     try:
         import torch
     except ImportError:

@@ -68,6 +68,18 @@ def simulate(hardware: Hardware, layer: Layer, tile: Tile) -> Result:
     of a block in which results are only on their way to the buffer; `reduction` the rest: sums on their way through the
     adders, and partial sums through memory. `configuration` is 0: the machine is set up before the first cycle.
     """
+    plan, setup, dealt = _prepare(hardware, layer, tile)
+    cycles, written = _time(hardware, layer, tile, plan, setup, dealt)
+    stack = _stack(hardware, plan, dealt, cycles, written)
+    return _result(hardware, layer, tile, plan, setup, dealt, cycles, stack)
+
+
+def cycles(hardware: Hardware, layer: Layer, tile: Tile) -> int:
+    """The cycles of `simulate` alone."""
+    return _time(hardware, layer, tile, *_prepare(hardware, layer, tile))[0]
+
+
+def _prepare(hardware: Hardware, layer: Layer, tile: Tile) -> tuple[_Plan, Reduction, _Packages]:
     hardware.check()
     layer.check()
     tile.check(hardware, layer)
@@ -75,10 +87,7 @@ def simulate(hardware: Hardware, layer: Layer, tile: Tile) -> Result:
     extra = int(plan.through_memory)
     first = np.arange(0, tile.neurons * (tile.neuron + extra), tile.neuron + extra)
     setup = reduction.reduce(hardware, first, first + (tile.neuron + extra - 1))
-    dealt = _deal(hardware, layer, tile, plan)
-    cycles, written = _time(hardware, layer, tile, plan, setup, dealt)
-    stack = _stack(hardware, plan, dealt, cycles, written)
-    return _result(hardware, layer, tile, plan, setup, dealt, cycles, stack)
+    return plan, setup, _deal(hardware, layer, tile, plan)
 
 
 def _plan(hardware: Hardware, layer: Layer, tile: Tile) -> _Plan:

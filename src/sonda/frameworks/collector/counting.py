@@ -147,6 +147,7 @@ class Counting:
     def _close_sets(self) -> None:
         for one in (*self.sets, *self.beside):
             one.close()
+        self.turned()
 
     def close(self) -> None:
         self._close_sets()

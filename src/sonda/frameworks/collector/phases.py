@@ -53,7 +53,7 @@ class Phases:
         if single is None or not single.descriptors:
             stream.begin, stream.end = self._general(stream)
         else:
-            stream.begin, stream.end = self._bound(stream, single.descriptors, single.size, single.kernel.read)
+            stream.begin, stream.end = self._bound(stream, single)
 
     def _general(self, stream: Stream) -> tuple:
         """Phases with any counters or none."""
@@ -102,58 +102,59 @@ class Phases:
 
         return end
 
-    def _bound(self, stream: Stream, descriptors: list, size: int, read: Any) -> tuple:
+    def _lost(self, single: Any) -> None:
+        """The program closed a descriptor that is not its own: nobody may read that number again."""
+        single.lost()
+        self._equip_all()
+
+    def _bound(self, stream: Stream, single: Any) -> tuple:
         """The same where one `os.read` gives the counters that were asked for, and the phase is short."""
         begin_other, end_other = self._general(stream)
         recorder, short = self.recorder, self._short
         flag = self._counting.reader.flag
+        descriptor, size, read = single.descriptors[0], single.size, single.kernel.read
         opened, keep, put = stream.phases, stream.counts.append, stream.events.append
         open_phase, close_phase = opened.append, opened.pop
         ready = self._ready.setdefault(flag, {})
-        innermost: tuple = ()
-        began = 0
 
         def begin(code: int, context: object = None) -> None:
-            nonlocal innermost, began
             try:
                 phase, first = ready[code]
-                keep(read(descriptors[0], size))
-            except (KeyError, OSError, IndexError):
+                keep(read(descriptor, size))
+            except (KeyError, OSError) as error:
+                if type(error) is not KeyError:
+                    self._lost(single)
                 begin_other(code, context)
                 return
-            if context is not None:
-                phase = (code, context, 0, phase[3])
-            innermost = phase
-            open_phase(phase)
-            began = time = now()
+            open_phase(phase if context is None else (code, context, 0, phase[3]))
             put(first)
-            put(time)
+            put(now())
 
         def end() -> None:
-            nonlocal innermost
             time = now()
-            if opened[-1] is not innermost or time - began > WORTH_COUNTING:
-                innermost = ()
-                end_differently(time)
+            phase = close_phase()
+            last = phase[3]
+            if type(last) is not int:
+                end_differently(phase)
                 return
             try:
-                keep(read(descriptors[0], size))
-            except (OSError, IndexError):
-                end_differently(time)
+                keep(read(descriptor, size))
+            except OSError:
+                self._lost(single)
+                end_differently(phase)
                 return
-            put(close_phase()[3])
+            put(last)
             put(time)
             if time > recorder.due and not opened:
+                # Phases change: from time to time each is looked at again.
+                ready.clear()
                 recorder.flush()
 
-        def end_differently(time: int) -> None:
-            """A phase that another one was in, or that was not short this time or the last time."""
-            code, context, start, before = opened[-1]
-            if type(before) is int:
-                # It began as a short one; `began` is its own unless another one was in it.
-                opened[-1] = (code, context, start or began, None)
+        def end_differently(phase: tuple) -> None:
+            """A phase that did not begin here, or whose counters are lost."""
+            code, context, _, before = phase
+            open_phase(phase if type(before) is not int else (code, context, now(), None))
             end_other()
-            ready.pop(code, None)
             if code in short:
                 ready[code] = (code, None, 0, code + 1 + flag), code + flag
 

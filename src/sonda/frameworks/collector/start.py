@@ -20,7 +20,11 @@ VARIABLE = "SONDA_COLLECT"
 def start() -> None:
     """Begin to wait for PyTorch, with the settings of the environment."""
     settings = json.loads(os.environ[VARIABLE])
-    sys.meta_path.insert(0, _Waiter(settings))
+    waiter = _Waiter(settings)
+    sys.meta_path.insert(0, waiter)
+    if os.path.exists(os.path.join(settings["directory"], "counting.json")):
+        # Before anything starts threads, which then inherit the counters. What is always counted can wait.
+        waiter.open_counting()
 
 
 class _Waiter:
@@ -28,6 +32,16 @@ class _Waiter:
 
     def __init__(self, settings: dict) -> None:
         self.settings = settings
+        self.counting: Any = None
+
+    def open_counting(self) -> None:
+        """Open counters before the framework starts threads."""
+        from .counting import Counting
+
+        try:
+            self.counting = self.counting or Counting(self.settings["directory"])
+        except Exception:
+            pass  # tried again once the framework is there
 
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:
         if name != "torch":
@@ -57,23 +71,14 @@ class _Loader:
 
     def exec_module(self, module: Any) -> None:
         module.__loader__ = module.__spec__.loader = self.loader
-        counting = self._counting()
+        self.waiter.open_counting()
         self.loader.exec_module(module)
         if self.waiter in sys.meta_path:
             sys.meta_path.remove(self.waiter)
             try:
-                observe(module, self.waiter.settings, counting)
+                observe(module, self.waiter.settings, self.waiter.counting)
             except Exception:
                 report_failure(self.waiter.settings["directory"])
-
-    def _counting(self) -> Any:
-        """Counters, opened before the framework starts threads, which then inherit them; None where that fails."""
-        from .counting import Counting
-
-        try:
-            return Counting(self.waiter.settings["directory"])
-        except Exception:
-            return None  # tried again once the framework is there
 
 
 def observe(torch: Any, settings: dict, counting: Any = None) -> None:

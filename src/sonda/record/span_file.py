@@ -1,0 +1,77 @@
+"""The file of spans in pieces: written block by block and read block by block, so that no run has to fit in memory."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING
+
+from sonda.record.errors import SondaError
+from sonda.record.run import SPANS, Run
+from sonda.record.span import Spans
+
+if TYPE_CHECKING:
+    import pyarrow.parquet as pq
+
+NEEDED = ("parent", "kind", "name", "start", "duration")
+"""Columns without which a table does not hold spans."""
+
+
+class SpanWriter:
+    """`spans.parquet` of a run that is being written; every `append` is a row group.
+
+    All blocks have the same metrics. Rows count on from block to block: `id` and `parent` are rows of the whole file,
+    which the caller gives. A file without a block holds no spans.
+    """
+
+    def __init__(self, directory: Path) -> None:
+        self._path = directory / SPANS
+        self._writer: pq.ParquetWriter | None = None
+        self.rows = 0
+        """Rows so far."""
+
+    def __enter__(self) -> SpanWriter:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if kind is None and self._writer is None:
+            self.append(Spans({"start": []}, {}))  # type: ignore[dict-item]
+        if self._writer is not None:
+            self._writer.close()
+
+    def append(self, spans: Spans) -> None:
+        """Write a block. Raises OSError when the disk is full, ValueError when its columns are not those before."""
+        import pyarrow.parquet as pq
+
+        table = spans.to_arrow()
+        if self._writer is None:
+            self._writer = pq.ParquetWriter(
+                self._path, table.schema, compression="zstd", compression_level=1, write_page_checksum=True
+            )
+        self._writer.write_table(table, row_group_size=max(1, len(spans)))
+        self.rows += len(spans)
+
+
+def read_blocks(run: Run, columns: Sequence[str] = ()) -> Iterator[Spans]:
+    """The spans of a run in blocks, in the order of the file, with these columns beside those that all spans need.
+
+    Columns that the file does not have are left out. Parents are rows of the whole file. Raises SondaError when the
+    file cannot be read.
+    """
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    path = run.directory / SPANS
+    try:
+        with pq.ParquetFile(path, page_checksum_verification=True) as file:
+            wanted = [name for name in file.schema_arrow.names if name in NEEDED or name in columns]
+            for group in range(file.num_row_groups):
+                yield Spans.from_arrow(file.read_row_group(group, columns=wanted, use_threads=False), part=True)
+    except (OSError, pa.ArrowException, SondaError) as error:
+        reason = getattr(error, "strerror", None) or (str(error).splitlines() or [""])[0]
+        raise SondaError(
+            f"{run.directory.name} is damaged: {path.name}: {reason}", f"remove it with: sonda rm {run.directory.name}"
+        ) from None

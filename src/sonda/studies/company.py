@@ -1,0 +1,81 @@
+"""Company: a point of a study whose workload runs beside other programs.
+
+`with = "cnn --train"` names the other, `with = "cnn + stress-cache"` several, `with = "nobody"` none. The workload is
+the first program of a co-run and has the point's own options. A co-run measures in `rounds` with new processes each,
+and its intervals are between those: one repetition of such a point is enough.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping
+
+from sonda.record.errors import SondaError
+from sonda.studies.study import VARIANT, Configuration, Scalar
+from sonda.targets.corun_plan import Setting, cast_of
+from sonda.targets.job import as_text
+
+WITH = "with"
+SETTINGS = ("cores", "rounds", "timeout", "ways", "partition", "bandwidth", "sweep_ways")
+"""Options of a co-run; `seconds` is the length of a window."""
+SEPARATOR = " + "
+NOBODY = "nobody"
+
+
+def accompanied(configuration: Mapping[str, Scalar]) -> bool:
+    """Whether the workload has others beside it."""
+    return configuration.get(WITH, NOBODY) != NOBODY
+
+
+def alone(configuration: Configuration) -> Configuration:
+    """The options of a workload that has nobody beside it, in a study in which others may have somebody.
+
+    Raises SondaError for an option of a co-run where there is no word of one.
+    """
+    settings = [key for key in configuration if _name(key) in SETTINGS]
+    if settings and WITH not in configuration:
+        raise SondaError(f"{settings[0]} is for programs side by side", "name the others: with = [...]")
+    return {key: value for key, value in configuration.items() if key not in (*settings, WITH)}
+
+
+def participants(configuration: Configuration) -> list[str]:
+    """The programs as `sonda corun` takes them, the workload first."""
+    words = [str(configuration.get("workload", ""))]
+    for key, value in configuration.items():
+        if key in ("workload", WITH, VARIANT, "seconds") or _name(key) in SETTINGS or (key, value) == ("on", "cpu"):
+            continue
+        words += [f"--{key}={as_text(value)}"]
+    return [shlex.join(words), *(one.strip() for one in str(configuration[WITH]).split(SEPARATOR))]
+
+
+def setting(configuration: Configuration) -> Setting:
+    """How the co-run measures. Raises SondaError for what cannot be."""
+    given = {_name(key): value for key, value in configuration.items()}
+    try:
+        found = Setting(
+            seconds=float(given.get("seconds", Setting.seconds)),
+            repeat=int(given.get("rounds", Setting.repeat)),
+            timeout=float(given.get("timeout", Setting.timeout)),
+            ways=as_text(given.get("ways", "")),
+            partition=as_text(given.get("partition", "")),
+            bandwidth=as_text(given.get("bandwidth", "")),
+            sweep=given.get("sweep_ways", False) is True,
+        )
+    except ValueError as error:
+        raise SondaError(f"seconds, rounds and timeout are numbers: {error}", "mend them") from None
+    found.check()
+    return found
+
+
+def cores(configuration: Configuration) -> str:
+    return as_text(configuration.get("cores", ""))
+
+
+def check_company(configuration: Configuration) -> None:
+    """Raise SondaError for programs or settings that cannot be. Which cores there are is found out point by point."""
+    cast_of(participants(configuration))
+    setting(configuration)
+
+
+def _name(key: str) -> str:
+    return key.replace("-", "_")

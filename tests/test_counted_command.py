@@ -1,0 +1,121 @@
+"""Commands counted from outside: what they do and nothing else, a series, and every way in which a command can end."""
+
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+import sys
+from pathlib import Path
+
+import pytest
+
+from fake_kernel import FakeKernel
+from sonda.frameworks.collector.perf_event import Event
+from sonda.probes.counted_command import Count, KernelCounter, Stopped
+from sonda.record.errors import SondaError
+from test_perf_event import needs_kernel
+
+PAGES = 5000
+TOUCHING = f"import mmap\nm = mmap.mmap(-1, {PAGES} * 4096)\nfor p in range({PAGES}): m[p * 4096] = 1\n"
+PYTHON = [sys.executable, "-S", "-E", "-c"]
+
+
+def faults(program: str, **how: bool) -> float:
+    return KernelCounter(**how).count([*PYTHON, program], ["page-faults"]).counts["page-faults"].value
+
+
+@needs_kernel
+def test_what_a_program_does_is_counted_and_nothing_else() -> None:
+    idle = faults("pass")
+    # Addresses and hashes differ from run to run, and with them some pages of an interpreter.
+    assert faults(TOUCHING) - idle + 150 >= PAGES and faults(TOUCHING) - idle <= PAGES + 150
+
+
+@needs_kernel
+def test_threads_count_and_processes_by_choice() -> None:
+    idle = faults("pass")
+    threads = f"import threading\ndef f():\n exec({TOUCHING!r})\nt = [threading.Thread(target=f) for _ in range(3)]\n" \
+              "[one.start() for one in t]\n[one.join() for one in t]"  # fmt: skip
+    assert faults(threads) - idle >= 3 * PAGES
+    child = f"import os\nif os.fork():\n os.wait()\nelse:\n exec({TOUCHING!r})"
+    assert faults(child) - idle >= PAGES
+    assert faults(child, children=False) - idle < PAGES
+
+
+@needs_kernel
+def test_the_series_rises_to_the_total(tmp_path: Path) -> None:
+    program = TOUCHING + "import time\ntime.sleep(0.1)\n" + TOUCHING
+    found = KernelCounter().count([*PYTHON, program], ["page-faults", "task-clock"], interval=0.01)
+    times = [time for time, _ in found.series]
+    values = [counts["page-faults"].value for _, counts in found.series]
+    assert len(values) >= 3 and times == sorted(times) and values == sorted(values)
+    assert values[-1] == found.counts["page-faults"].value > 2 * PAGES
+    assert values[0] < values[-1], "something was seen on the way"
+    assert found.counts["task-clock"].value > 0 and not found.counts["task-clock"].scaled
+
+
+@needs_kernel
+@pytest.mark.parametrize(("program", "code"), [
+    ("raise SystemExit(3)", 3), ("import os; os.kill(os.getpid(), 9)", -9), ("import os; os._exit(0)", 0),
+    ("import os; os.execv('/bin/sh', ['sh', '-c', 'exit 7'])", 7),
+])  # fmt: skip
+def test_a_command_ends_as_it_ends(program: str, code: int) -> None:
+    found = KernelCounter().count([*PYTHON, program], ["page-faults"], interval=0.01)
+    assert found.code == code and found.counts["page-faults"].value > 0
+
+
+@needs_kernel
+def test_a_command_that_does_not_exist_leaves_nothing_behind(tmp_path: Path) -> None:
+    before = os.listdir("/proc/self/fd")
+    with pytest.raises(SondaError, match="'no-such-program': No such file"):
+        KernelCounter().count(["no-such-program"], ["page-faults"])
+    locked = tmp_path / "text"
+    locked.write_text("not a program")
+    with pytest.raises(SondaError, match="Permission denied"):
+        KernelCounter().count([str(locked)], ["page-faults"])
+    assert os.listdir("/proc/self/fd") == before
+    with pytest.raises(ChildProcessError):
+        os.waitpid(-1, os.WNOHANG)
+
+
+def test_a_command_that_is_not_let_go_never_runs(tmp_path: Path) -> None:
+    witness = tmp_path / "ran"
+    child = Stopped(["touch", str(witness)])
+    child.end()
+    assert not witness.exists()
+    with pytest.raises(ChildProcessError):
+        os.waitpid(child.pid, 0)
+
+
+def test_the_program_finds_its_signals_and_environment_as_they_should_be(tmp_path: Path) -> None:
+    said = tmp_path / "said"
+    program = f"import os, signal\nopen({str(said)!r}, 'w').write(os.environ['MINE'] + " \
+              "open('/proc/self/status').read())"  # fmt: skip
+    KernelCounter(kernel=FakeKernel()).count([*PYTHON, program], ["page-faults"], environment={"MINE": "here"})
+    text = said.read_text()
+    assert text.startswith("here")
+
+
+def test_events_count_apart_and_refused_ones_are_named() -> None:
+    kernel = FakeKernel(refuse=lambda event: errno.ENOENT if event.config == 1 and event.type == 0 else 0)
+    known = {"instructions": Event("instructions", 0, 1), "cycles": Event("cycles", 0, 0)}
+    found = KernelCounter(kernel=kernel, known=known).count(["true"], ["page-faults", "cycles", "instructions"])
+    assert set(found.counts) == {"page-faults", "cycles"}
+    assert "PMU" in found.missing["instructions"]
+    assert kernel.events == {} and all(one.flags & 1 << 12 for one in kernel.asked), "all begin with the exec"
+    with pytest.raises(SondaError, match="unknown event 'flops'"):
+        KernelCounter(kernel=kernel).count(["true"], ["flops"])
+
+
+def test_a_value_that_was_counted_for_a_part_of_the_time_says_so() -> None:
+    assert Count(10.0, 100, 50).scaled and not Count(10.0, 100, 100).scaled and not Count(10.0).scaled
+
+
+@needs_kernel
+@pytest.mark.skipif(shutil.which("setarch") is None, reason="needs setarch, to have the same addresses each time")
+def test_the_same_command_counts_the_same_twice() -> None:
+    command = ["setarch", "-R", "env", "-i", "PYTHONHASHSEED=0", *PYTHON, TOUCHING]
+    first, second = (KernelCounter().count(command, ["page-faults"]).counts["page-faults"].value for _ in range(2))
+    # The kernel maps pages of files in blocks of up to 16, as far as it finds them in memory.
+    assert abs(first - second) <= 16
