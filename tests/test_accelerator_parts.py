@@ -161,6 +161,21 @@ def test_kernels_see_nothing_but_their_arguments(kernel: Callable[..., None]) ->
     assert not inspect.getclosurevars(kernel).nonlocals
 
 
+@pytest.mark.parametrize(
+    ("kernel", "called"),
+    [
+        (reduction._gather_all, reduction._gather),
+        (packages_kernel.packages_all, packages_kernel.packages),
+        (streaming_kernel.stream_all, streaming_kernel.stream),
+        (folding_kernel.fold_all, folding_kernel.fold),
+    ],
+    ids=lambda kernel: kernel.__name__,
+)
+def test_kernels_call_only_what_is_in_their_own_file(kernel: Callable[..., None], called: Callable[..., None]) -> None:
+    assert set(inspect.getclosurevars(kernel).globals) <= {"np", called.__name__}
+    assert inspect.getsourcefile(kernel) == inspect.getsourcefile(called)
+
+
 def test_kernels_are_kept_in_the_users_cache(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", "/somewhere")
     assert str(compiled.cache_directory()) == "/somewhere/sonda/kernels"

@@ -17,7 +17,6 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 import sonda
-from sonda.accelerators.bag_batch import place_bags
 from sonda.accelerators.behind import Movement, stalls_of
 from sonda.accelerators.description import load_accelerator
 from sonda.accelerators.engine_work import EngineWork
@@ -25,6 +24,7 @@ from sonda.accelerators.memory import Memory
 from sonda.accelerators.operation import Bags, Call, Operation, Program
 from sonda.accelerators.placement import Placed, Placement
 from sonda.accelerators.settings import with_settings
+from sonda.accelerators.sparse_operation import choose_bags
 from sonda.accelerators.waiting import Memories
 from sonda.analysis.exploration import explored, is_exploration
 from sonda.record.errors import SondaError
@@ -260,14 +260,11 @@ def test_many_tables_at_once_are_those_one_by_one(
     hybrid = with_settings(load_accelerator("dlrm-hybrid"), " ".join(f"embeddings.{one}" for one in changes.split()))
     bags = [Bags(np.array(sizes), np.arange(sum(sizes)) % rows_, rows_, columns) for sizes, columns, rows_ in tables]
     operations = [Operation("embedding_bag", "bag", -1, one) for one in bags]
-    placed = place_bags(hybrid.engines["embeddings"], operations, mapping)
-    placement = Placement(hybrid, mapping)
-    expected = {id(one): placement.place_one(one) for one in operations}
-    assert len(placed) == len(operations)
-    for one in placed:
-        alone = expected[id(one.operation)]
-        assert isinstance(alone, Placed)
-        assert (one.mapping, one.result) == (alone.mapping, alone.result)
+    together = Placement(hybrid, mapping).place(Program((), tuple(operations), ("forward",) * len(operations)))
+    one_by_one = Placement(hybrid, mapping)
+    assert together == [one_by_one.place_one(one) for one in operations]
+    engine = hybrid.engines["embeddings"]
+    assert [one.result for one in choose_bags(engine, operations, mapping == "")] == [one.result for one in together]
 
 
 def test_bags_that_cannot_be_are_told_one_by_one(store: Store) -> None:
@@ -276,8 +273,7 @@ def test_bags_that_cannot_be_are_told_one_by_one(store: Store) -> None:
     small = replace(engine, tile={"T_N": 100, "T_K": 2})
     operation = Operation("embedding_bag", "bag", -1, Bags(np.array([3]), np.arange(3), 50, 200))
     with pytest.raises(SondaError, match="does not fit multipliers = 128"):
-        place_bags(small, [operation], "")
-    assert place_bags(small, [operation], "best") == []
+        choose_bags(small, [operation], given=True)
     work = EngineWork(
         Program((Call("table", "EmbeddingBag", 0, -1, 0),), (replace(operation, caller=0),), ("forward",))
     )

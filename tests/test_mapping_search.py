@@ -201,6 +201,10 @@ MAERI = load_accelerator("maeri-256").engines["maeri"]
 PLAIN = Cost(MAERI, product(1, 1, 1), None)
 
 
+def start(*cycles: int) -> Options:
+    return Options(np.zeros(len(cycles), np.int64), lambda number: made(cycles[number]))
+
+
 def test_what_cannot_be_better_is_not_tried() -> None:
     cycles, seen = [50, 30, 35, 90], []
 
@@ -209,23 +213,23 @@ def test_what_cannot_be_better_is_not_tried() -> None:
         return made(cycles[number])
 
     options = Options(np.array([40, 20, 30, 10]), simulate)
-    found = search(Listed([made(60)], [options]), PLAIN)
+    found = search(Listed([start(60)], [options]), PLAIN)
     assert seen == [3, 1]  # then the next needs 30 at least, which is reached
     assert (found.mapping, found.tried, found.proved) == ({"cycles": 30}, 3, True)
-    search(Listed([made(60)], [options]), PLAIN)
+    search(Listed([start(60)], [options]), PLAIN)
     assert seen == [3, 1], "what was simulated once is known"
 
 
 def test_a_limit_is_said() -> None:
     options = Options(np.arange(10), lambda number: made(50 - number))
-    found = search(Listed([made(60)], [options]), PLAIN, most=4)
+    found = search(Listed([start(60)], [options]), PLAIN, most=4)
     assert (found.result.cycles, found.tried, found.proved) == (47, 5, False)
 
 
 def test_the_start_is_kept_where_nothing_is_better() -> None:
-    start = Choice({"start": 1}, made(7).result)
+    first = Options(np.zeros(1, np.int64), lambda number: Choice({"start": 1}, made(7).result))
     options = Options(np.array([1, 1]), lambda number: made(7))
-    assert search(Listed([start, made(7)], [options]), PLAIN).mapping == {"start": 1}
+    assert search(Listed([first, start(7)], [options]), PLAIN).mapping == {"start": 1}
 
 
 def test_what_an_engine_cannot_follow_is_passed_over() -> None:
@@ -239,9 +243,14 @@ def test_what_an_engine_cannot_follow_is_passed_over() -> None:
 
 
 def test_nothing_to_choose_from() -> None:
+    def refused(number: int) -> Choice:
+        raise SondaError("M = 0 is not a size", "")
+
     for listed in (Listed([], []), Listed([], [Options(np.zeros(0, np.int64), made)])):
         with pytest.raises(SondaError, match="no mapping"):
             search(listed, PLAIN)
+    with pytest.raises(SondaError, match="M = 0"):
+        search(Listed([Options(np.zeros(1, np.int64), refused)], []), PLAIN)
 
 
 # ---- with memory behind the buffer --------------------------------------------------------------------------------
@@ -274,14 +283,16 @@ def check_options(
 ) -> None:
     """What an option costs is exactly what its simulation moves and takes; its bound is never more than that."""
     cost = Cost(engine, operation, memory)
-    for options in listed.options:
+    for options in (*listed.starts, *listed.options):
         if not len(options.least):
             continue
         least = cost.least(options)
         for number in data.draw(st.lists(st.integers(0, len(least) - 1), min_size=1, max_size=6)):
+            if isinstance(options.took(number), SondaError):
+                continue
             found = options.choice(number)
             traffic = traffic_of(engine, operation.shape, found.mapping, found.result, memory, operation)
-            assert cost.option(options, number) == found.result.cycles + traffic.stall_cycles
+            assert cost.of(options, number) == found.result.cycles + traffic.stall_cycles
             assert least[number] <= found.result.cycles + traffic.stall_cycles
             moved = options.movement(engine, operation, memory.sizes)
             assert moved is not None

@@ -9,12 +9,15 @@ from typing import Any
 import numpy as np
 import pytest
 
+from sonda.analysis.change_points import Change, Drift
+from sonda.analysis.counted_summary import Counted, CounterSummary, OverTime, Series, Share, Slots, TopDown
 from sonda.analysis.interference import Company, Interference
 from sonda.analysis.modelled_summary import MissPoint, Modelled, ModelledLayer, ModelledPhase, ModelledSummary
-from sonda.analysis.summary import Summary, Value
+from sonda.analysis.summary import LayerRow, Summary, Value
 from sonda.record.errors import SondaError
 from sonda.record.run import Run, RunInfo
 from sonda.record.store import Store
+from sonda.record.topdown import Category, TopDownDefinition
 from sonda.report.study import render_study
 from sonda.studies.catalogue import load_scaled
 from sonda.studies.company import accompanied, alone, check_company, participants, setting
@@ -33,16 +36,35 @@ from test_study_table import phase, summary
 NAN = Value(None, "1", "modelled", reason="not looked at")
 
 
-def counted(**values: float) -> dict[str, Value]:
+def system(**values: float) -> dict[str, Value]:
     return {f"{name}:counted": Value(value, "1", "counted") for name, value in values.items()}
+
+
+def hardware(ipc: float, **counters: float) -> Counted:
+    """Constructed: so many instructions a cycle, and other counters; of misses, those per 1,000 instructions."""
+    misses = {name: Value(value, "1", "derived") for name, value in counters.items() if "miss" in name}
+    counts = {name: Value(value, "1", "counted") for name, value in counters.items() if "miss" not in name}
+    return Counted(counts, Value(ipc, "1", "derived"), misses)
+
+
+def slots(**shares: float) -> Slots:
+    nothing = Value(0.0, "1", "derived")
+    return Slots({name: Share(Value(share, "1", "derived"), True) for name, share in shares.items()}, nothing, {}, ())
+
+
+LAYER = LayerRow("features.0", "Conv2d", 1, True, 1, NAN, NAN, NAN, phase("", 1.0, None, None, None).cost, NAN)
+TABLE = TopDownDefinition("constructed", (Category("retiring", "retired / cycles"),))
 
 
 def with_counters(step: dict[str, Value], **phases: dict[str, Value]) -> Summary:
     rows = tuple(
         dataclasses.replace(phase(name, 1e6, None, None, None), counters=found) for name, found in phases.items()
     )
-    found = summary(10.0, rows)
-    return dataclasses.replace(found, parts=(dataclasses.replace(found.parts[0], counters=step),))
+    return with_part(summary(10.0, rows), counters=step, layers=(LAYER,))
+
+
+def with_part(found: Summary, **changes: Any) -> Summary:
+    return dataclasses.replace(found, parts=(dataclasses.replace(found.parts[0], **changes),))
 
 
 def value(key: str, found: Summary) -> float | None:
@@ -58,63 +80,71 @@ def reason(key: str, found: Summary) -> str:
 # ---- counters -----------------------------------------------------------------------------------------------------
 
 
-def test_counters_of_the_step_and_of_its_phases() -> None:
-    found = with_counters(
-        counted(page_faults=150, task_clock=12e6, instructions=9e6, cycles=6e6),
-        forward=counted(page_faults=100, task_clock=8e6, instructions=4e6, cycles=2e6),
-    )
+def test_what_the_system_counts_of_the_step_and_of_its_phases() -> None:
+    found = with_counters(system(page_faults=150, task_clock=12e6), forward=system(page_faults=100, task_clock=8e6))
     assert value("page_faults", found) == 150 and value("page_faults@forward", found) == 100
     assert value("task_clock_ms", found) == 12 and value("task_clock_ms@forward", found) == 8
-    assert value("ipc", found) == 1.5 and value("ipc@forward", found) == 2.0
     assert reason("page_faults@backward", found) == "its steps have no backward"
-    assert reason("ipc@features.0", found) == "its steps have no phase features.0"
+    assert reason("page_faults@features.0", found) == "the system counts phases, not layers"
+    assert reason("page_faults@features.9", found) == "the model has no such module"
+    assert "too short" in reason("context_switches", found)
+
+
+def test_hardware_counters_of_the_step_its_phases_and_layers() -> None:
+    counted = CounterSummary(
+        step=hardware(1.5, instructions=9e6, longest_lat_cache_miss=2.5), phases={"forward": hardware(2.0)},
+        layers={"features.0": hardware(0.5)}, groups=(), stationary=None, sentences=(),
+    )  # fmt: skip
+    found = with_part(with_counters({}), counted=counted)
+    assert [value(key, found) for key in ("ipc", "ipc@forward", "ipc@features.0")] == [1.5, 2.0, 0.5]
+    assert value("instructions", found) == 9e6 and value("mpki", found) == 2.5
+    assert reason("mpki@forward", found) == "it was not counted"
+    assert reason("ipc@optimizer", found) == "its steps have no optimizer"
+    assert reason("ipc@features.9", found) == "the model has no such module"
 
 
 def test_counts_that_are_estimates_keep_their_source() -> None:
-    found = with_counters({"instructions:estimated": Value(5e6, "1", "estimated")})
+    estimate = Counted({"instructions": Value(5e6, "1", "estimated")}, NAN, {})
+    found = with_part(with_counters({}), counted=CounterSummary(estimate, {}, {}, (), None, ()))
     cell = parse_figure("instructions").of(found)
     assert (cell.value, cell.source) == (5e6, "estimated")
 
 
 def test_a_missing_counter_has_the_reason_of_its_probe() -> None:
-    bare = with_counters(counted(page_faults=3))
+    bare = with_counters({}, forward={})
     assert "needs a PMU" in reason("ipc", bare) and "needs a PMU" in reason("retiring_percent", bare)
     said = dataclasses.replace(bare, notes=("observing took 1 %", "pmu: no PMU in this virtual machine; use another"))
-    for key in ("ipc", "instructions", "retiring_percent", "retiring_percent@forward"):
-        got = reason(key, dataclasses.replace(said, parts=with_counters({}, forward={}).parts))
-        assert got == "no PMU in this virtual machine; use another"
-    assert "too short" in reason("context_switches", said)
+    for key in ("ipc", "instructions", "mpki", "retiring_percent", "retiring_percent@forward", "ipc@features.0"):
+        assert reason(key, said) == "no PMU in this virtual machine; use another"
 
 
-TABLE = {
-    "name": "constructed",
-    "width": 4,
-    "formulas": {"slots": "width * cycles"},
-    "categories": [
-        {"name": "retiring", "formula": "retired / slots"},
-        {"name": "frontend_bound", "formula": "not_delivered / slots"},
-        {"name": "backend_bound", "formula": "1 - retiring - frontend_bound"},
-        {"name": "memory_bound", "formula": "backend_bound * stalled / cycles", "parent": "backend_bound"},
-    ],
-}
-
-
-def test_topdown_follows_the_definition_in_the_run() -> None:
-    step = counted(cycles=1000, retired=1000, not_delivered=600, stalled=500)
-    forward = counted(cycles=100, retired=300, not_delivered=40, stalled=0)
-    found = dataclasses.replace(with_counters(step, forward=forward), target={"topdown": TABLE})
-    # 4000 slots: 1000 retire, 600 are not delivered, 2400 are left; half of the cycles stall.
-    assert value("retiring_percent", found) == pytest.approx(25)
-    assert value("frontend_bound_percent", found) == pytest.approx(15)
-    assert value("backend_bound_percent", found) == pytest.approx(60)
-    assert value("memory_bound_percent", found) == pytest.approx(30)
-    assert value("retiring_percent@forward", found) == pytest.approx(75)
-    assert value("memory_bound_percent@forward", found) == 0
+def test_topdown_of_the_step_its_phases_and_layers() -> None:
+    topdown = TopDown(TABLE, slots(retiring=0.25, memory_bound=0.3), {"forward": slots(retiring=0.75)},
+                      {"features.0": slots(retiring=0.125)}, {}, (), ())  # fmt: skip
+    found = with_part(with_counters({}), topdown=topdown)
+    keys = ("retiring_percent", "retiring_percent@forward", "retiring_percent@features.0", "memory_bound_percent")
+    assert [value(key, found) for key in keys] == pytest.approx([25, 75, 12.5, 30])
     assert reason("smt_contention_percent", found) == "constructed has no smt contention"
-    shared = dataclasses.replace(with_counters({**step, "retired:counted": NAN}), target={"topdown": TABLE})
-    assert "retired" in reason("retiring_percent", shared)
-    idle = dataclasses.replace(with_counters({**step, **counted(cycles=0)}), target={"topdown": TABLE})
-    assert reason("retiring_percent", idle) == "nothing was counted"
+    assert reason("retiring_percent@backward", found) == "its steps have no backward"
+
+
+def test_changes_over_time_are_counted_and_said(tmp_path: Path) -> None:
+    series = (
+        Series("step time", "ns", "measured", (), (), (Change(5, 20, 1.0, 2.0), Change(20, 30, 2.0, 1.0))),
+        Series("page faults", "1", "counted", (), (), (), Drift(1.0, 3.0)),
+    )
+    over = OverTime(series, ("train: from step 6 on a step takes 100 % longer",))
+    found = with_part(with_counters({}), over_time=over)
+    assert value("changes", found) == 2 and value("changes@page faults", found) == 1
+    assert reason("changes@IPC", found) == "there is no series of IPC"
+    for metrics, expected in ((("changes",), 1), (("step_ms",), 0)):
+        study = Study("s", {"workload": "mlp"}, {"batch": (4,)}, metrics=metrics)
+        [point] = plan(study)
+        run = kept(Store(tmp_path), point)
+        notes = study_table(StudyResult(study, ((point, run),), (), 1), lambda run: found).notes
+        assert [note for note in notes if "from step 6 on" in note] == [
+            f"4 ({run.id}): train: from step 6 on a step takes 100 % longer"
+        ] * expected
 
 
 # ---- a modelled step ----------------------------------------------------------------------------------------------
@@ -136,7 +166,7 @@ def with_model() -> Summary:
     found = ModelledSummary(
         tool="callgrind", caches={}, isa="AVX2", native_isa="AVX2", threads=1, part="train", complete=True,
         step=modelled(1000, 1000, 3.0, 200), outside=modelled(50, 1000),
-        phases=(ModelledPhase("forward", modelled(600, 1000, 4.0)),),
+        phases=(ModelledPhase("forward", modelled(600, 1000, 4.0, 120)),),
         layers=tuple(ModelledLayer(path, "M", True, NAN, NAN, modelled(count, 1000, mpki))
                      for path, count, mpki in layers),
         sentences=(),
@@ -159,7 +189,8 @@ def test_a_modelled_step_is_read_at_phases_and_modules() -> None:
 
 def test_the_miss_curve_is_read_by_size() -> None:
     found = with_model()
-    assert value("modelled_misses", found) == 300 and value("modelled_misses@512KiB", found) == 100
+    # 120 loads and 60 stores miss in the only phase; the step's 300 have those between phases, which no point has.
+    assert value("modelled_misses", found) == 180 and value("modelled_misses@512KiB", found) == 100
     assert 'probe = "callgrind:2MiB"' in reason("modelled_misses@2MiB", found)
     assert [cache_size(text) for text in ("512KiB", "2MiB", "1GiB", "64B", "2", "xMiB")] == [
         512 * 1024, 2 * 1024**2, 1024**3, 64, None, None,
@@ -285,6 +316,31 @@ def test_the_table_keeps_the_interval_of_a_single_corun_and_shows_a_matrix(tmp_p
     assert "ipc: it is not kept of programs side by side" in text
 
 
+def test_what_only_a_later_variant_has_stands_in_a_table_of_its_own() -> None:
+    def figure(number: float | None, why: str = "") -> dict[str, Any]:
+        return {"value": number, "unit": "", "source": "modelled", "low": None, "high": None, "reason": why, "n": 1}
+
+    def row(variant: str, neighbour: str, slowdown: dict[str, Any], misses: dict[str, Any]) -> dict[str, Any]:
+        where = {"variant": variant, "workload": "mlp", "with": neighbour}
+        figures = {"slowdown": slowdown, "modelled_misses@1MiB": misses, "slowdown@ways=1": figure(None, "no CAT")}
+        return {"configuration": where, "runs": [], "figures": figures, "failures": []}
+
+    document = {
+        "study": "s", "question": "", "scale": "", "axes": ["variant", "workload", "with"], "compare": ["slowdown"],
+        "compared": [], "deviations": [], "notes": [],
+        "columns": [{"figure": "slowdown", "unit": "", "of": ""},
+                    {"figure": "modelled_misses@1MiB", "unit": "", "of": "1MiB"},
+                    {"figure": "slowdown@ways=1", "unit": "", "of": "ways=1"}],
+        "rows": [row("pairs", "cnn", figure(1.5), figure(None, "it is not kept of programs side by side")),
+                 row("curve", "nobody", figure(None, "the workload ran alone"), figure(4321.0))],
+    }  # fmt: skip
+    lines = render_study(document, width=100, color=False).splitlines()
+    start = lines.index("  curve")
+    assert lines[start + 1].split() == ["workload", "with", "1MiB", "modelled_misses"]
+    assert lines[start + 2].split() == ["mlp", "nobody", "4,321"]
+    assert "  – ways=1 slowdown: no CAT (pairs); no CAT (curve)" in lines
+
+
 # ---- the studies that ship ----------------------------------------------------------------------------------------
 
 
@@ -308,11 +364,14 @@ def test_corun_has_every_pair_a_sweep_and_a_miss_curve() -> None:
     assert all(one.get("sweep_ways") is True for one in points if one["variant"] == "ways swept")
     curves = [one for one in points if one["variant"] == "miss curve"]
     assert len(curves) == 3 and not any(accompanied(one) for one in curves)
+    # Without CAT a sweep measures the same pair again: a ratio between the two would look like an effect of partitions.
+    assert all("@ways=" in key for key in load_study("corun").compare)
     sizes = {key.partition("@")[2] for key in load_study("corun").metrics if key.startswith("modelled_misses@")}
     assert all(str(one["probe"]) == "callgrind:" + "+".join(sorted(sizes, key=lambda size: cache_size(size) or 0))
                for one in curves)  # fmt: skip
 
 
+@pytest.mark.slow
 def test_a_point_with_company_is_measured_and_kept_under_its_identity(tmp_path: Path) -> None:
     study = Study("s", {"workload": "mlp"}, {"with": ("stress-compute",)}, metrics=("slowdown",))
     study = dataclasses.replace(study, workload={"workload": "mlp", "seconds": 0.2, "rounds": 1, "timeout": 60})

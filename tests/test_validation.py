@@ -12,10 +12,12 @@ from typing import Any
 import pytest
 
 from fake_kernel import FakeKernel
+from sonda import cli
 from sonda.frameworks.collector.perf_event import Event, PerfEventError
-from sonda.probes import validation_system
+from sonda.probes import doctor, validation_system
 from sonda.probes.callgrind import valgrind_version
 from sonda.probes.counted_command import Count, Counted
+from sonda.probes.doctor import examine
 from sonda.probes.pmu import Plan, plan
 from sonda.probes.validation import (
     Trial,
@@ -438,3 +440,33 @@ def test_a_part_that_breaks_leaves_the_others(monkeypatch: pytest.MonkeyPatch) -
 def test_a_child_that_fails_says_why() -> None:
     with pytest.raises(SondaError, match="KeyError: 'no such kind'"):
         ask_child("no such kind", {})
+
+
+# ---- the doctor and the command line ------------------------------------------------------------------------------
+
+
+def test_the_doctor_names_second_sources_and_a_partition_left_behind(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(doctor.Papi, "state", lambda self: ProbeState("papi", "missing", "not there", "install it"))
+    monkeypatch.setattr(doctor.PerfStat, "state", lambda self: ProbeState("perf stat", "ok", "version 6.1"))
+    tools = {check.name: check for check in doctor._tools()}
+    assert (tools["libpapi"].state, tools["libpapi"].remedy) == ("missing", "install it")
+    assert tools["perf"].detail == "version 6.1: a second source for CPU counters"
+    left = [("cache partition left behind", "ok", "restored the cache partition that process 7 left", "")]
+    monkeypatch.setattr(doctor, "left_checks", lambda root: left if root == tmp_path else [])
+    assert "restored the cache partition that process 7 left" in {one.detail for one in examine(store=tmp_path)}
+
+
+@pytest.mark.parametrize(("state", "code"), [("trusted", 0), ("missing", 0), ("differs", 1)])
+def test_the_command_says_what_differs_in_its_exit_code(
+    state: str, code: int, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    found = Validated((Trial("os", "faults", state, "16,384", "16,384", 0.5, "so it is"),))
+    monkeypatch.setattr("sonda.probes.validation.validate", lambda say: found)
+    monkeypatch.setattr("sys.argv", ["sonda", "doctor", "--validate", "--json"])
+    with pytest.raises(SystemExit) as ended:
+        cli.main()
+    assert (ended.value.code or 0) == code
+    document = json.loads(capfd.readouterr().out)
+    assert document["trials"][0]["state"] == document["probes"][0]["state"] == state

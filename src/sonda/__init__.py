@@ -9,13 +9,13 @@ from sonda.version import VERSION
 __version__ = VERSION
 
 if TYPE_CHECKING:
-    from sonda.api import Profile, compare, corun, explore, join_barrier, load, profile, run
+    from sonda.api import Profile, compare, corun, explore, import_trace, join_barrier, load, profile, run
     from sonda.record.errors import SondaError
     from sonda.record.store import Store
 
 __all__ = [
-    "Profile", "SondaError", "Store", "__version__", "compare", "corun", "explore", "join_barrier", "load", "profile",
-    "run",
+    "Profile", "SondaError", "Store", "__version__", "compare", "corun", "explore", "import_trace",
+    "join_barrier", "load", "profile", "run",
 ]  # fmt: skip
 
 

@@ -102,6 +102,13 @@ def load(reference: str = "last", store: Store | None = None) -> Profile:
     return Profile((store or Store()).one(reference))
 
 
+def import_trace(*paths: str | Path, store: Store | None = None) -> Profile:
+    """Read another tool's file as a run, as `sonda import` does; several traces are ranks."""
+    from sonda.imports.importing import import_files
+
+    return Profile(import_files([Path(path) for path in paths], (store or Store()).root))
+
+
 def compare(a: str | Profile, b: str | Profile, store: Store | None = None) -> Comparison:
     """B against A. A reference that names several runs (a tag) stands for all of them."""
     from sonda.analysis.compare import compare as compare_runs

@@ -336,6 +336,7 @@ def show(
     from sonda.analysis.exploration import is_exploration
     from sonda.analysis.interference import is_corun
     from sonda.analysis.summarise import summarise
+    from sonda.analysis.trace_summary import is_imported
 
     store = open_store()
     found = store.one(reference)
@@ -343,6 +344,8 @@ def show(
         _show_exploration(found, store, rows, json)
     elif is_corun(found):
         _show_corun(found, store, json)
+    elif is_imported(found):
+        _show_imported(found, store, rows, json)
     else:
         _show([(found, summarise(found))], store, rows, json)
 
@@ -401,12 +404,17 @@ def compare(
     """Say how much faster or slower B is than A, per phase and layer, or that it is not significant."""
     from sonda.analysis.compare import compare as compare_runs
     from sonda.analysis.compare import parse_percent
+    from sonda.analysis.trace_summary import is_imported
     from sonda.report.document import comparison_document
     from sonda.report.terminal import render_comparison
 
     limit = parse_percent(fail_above) if fail_above else None
     store = open_store()
-    result = compare_runs(store.find(a), store.find(b))
+    left, right = store.find(a), store.find(b)
+    if any(is_imported(one) for one in [*left, *right]):
+        _compare_imported(left, right, limit, rows, json)
+        return
+    result = compare_runs(left, right)
     for error in store.damaged:
         complain(f"skipped: {error}")
     if json:
@@ -415,6 +423,52 @@ def compare(
         print(render_comparison(result, layers=rows, fail_above=limit))
     if limit is not None and result.fails(limit):
         raise SystemExit(1)
+
+
+def _compare_imported(a: list[Run], b: list[Run], limit: float | None, rows: int, json: bool) -> None:
+    from sonda.analysis.compare_kernels import compare_kernels
+    from sonda.report.kernel_comparison import kernel_comparison_document, render_kernel_comparison
+
+    result = compare_kernels(a, b)
+    if json:
+        write_json(kernel_comparison_document(result))
+    else:
+        print(render_kernel_comparison(result, rows=rows, fail_above=limit))
+    if limit is not None and result.fails(limit):
+        raise SystemExit(1)
+
+
+@app.command("import")
+def import_(
+    files: Annotated[list[Path], typer.Argument(help="Files of one kind; several traces, or a directory, are ranks.")],
+    tag: Annotated[list[str] | None, typer.Option(help="Give the run a tag.")] = None,
+    rows: Annotated[int, typer.Option("--rows", help="Kernels to list.", min=0)] = 10,
+    json: Json = False,
+) -> None:
+    """Read another tool's file as a run and say where the time of its devices goes.
+
+    Chrome and Kineto traces (torch.profiler; plain or .gz), Nsight Compute's CSV and .ncu-rep, Nsight Systems' SQLite,
+    perf stat -j. Traces may be larger than memory.
+    """
+    from sonda.imports.importing import import_files
+
+    store = open_store()
+    for one in tag or []:
+        store.check_tag(one)
+    found = import_files(files, store.root, say)
+    hush()
+    for one in tag or []:
+        store.tag(found.id, one)
+    _show_imported(found, store, rows, json)
+
+
+def _show_imported(run: Run, store: Store, rows: int, json: bool) -> None:
+    from sonda.analysis.summarise import summarise
+    from sonda.analysis.trace_summary import summarise_trace
+    from sonda.report.kernel_tables import render_trace, trace_document
+
+    found = summarise_trace(run, summarise(run).title)
+    write_json(trace_document(found)) if json else print(render_trace(found, rows=rows, short=store.short(run.id)))
 
 
 @app.command()

@@ -33,11 +33,10 @@ import numpy as np
 from sonda.accelerators.engine_description import EngineDescription
 from sonda.accelerators.memory import Memory, Sizes, Traffic
 from sonda.accelerators.operation import Bags, Convolution, MatrixProduct, Operation
-from sonda.accelerators.result import Result
+from sonda.accelerators.result import Count, Result
 from sonda.accelerators.reuse import (
     STATIONARY_ROWS,
     Accesses,
-    Count,
     Crossing,
     Operand,
     Reuse,

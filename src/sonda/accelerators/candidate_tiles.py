@@ -21,11 +21,11 @@ MOST = 1 << 17
 
 
 def extents(layer: Layer) -> Whole:
-    """The largest useful size of a tile in every letter."""
+    """The largest useful size of a tile in every letter; of many layers (whose sizes are arrays) a row for each."""
     return np.array(
         (layer.R, layer.S, layer.C // layer.G, layer.K // layer.G, layer.G, layer.N, layer.rows, layer.columns),
         np.int64,
-    )
+    ).T
 
 
 def candidates(hardware: Hardware, layer: Layer, most: int = MOST) -> Whole:
@@ -59,24 +59,29 @@ def combinations(room: int, whole: tuple[int, ...], largest: tuple[int, ...], mo
 
 
 def runs(hardware: Hardware, layer: Layer, tiles: Whole) -> NDArray[np.bool_]:
-    """Which of the tiles the machine can run (`Tile.check`) with right sums (`sums_rightly`)."""
+    """Which of the tiles the machine can run (`Tile.check`) with right sums (`sums_rightly`).
+
+    The layer is one for all tiles, or one for each: then its sizes are arrays.
+    """
+    return fits(hardware, layer, tiles) & _sums_rightly(layer, tiles)
+
+
+def fits(hardware: Hardware, layer: Layer, tiles: Whole) -> NDArray[np.bool_]:
+    """Which of the tiles the machine can run (`Tile.check`)."""
     neuron, neurons = tiles[:, : C + 1].prod(axis=1), tiles[:, K:].prod(axis=1)
     parts = -(-extents(layer) // tiles)
     folds = parts[:, : C + 1].prod(axis=1)
     used = neuron * neurons
-    fits = used <= hardware.multipliers
+    fitting: NDArray[np.bool_] = used <= hardware.multipliers
     if hardware.reduction == "TEMPORALRN":
-        fits &= (neuron == 1) & hardware.accumulators
-    else:
-        fits &= hardware.multipliers > 1
-        alone = (neuron > 1) | (neurons == 1)
-        if hardware.reduction == "FENETWORK":
-            fits &= alone
-        elif hardware.accumulators:
-            fits &= alone | (folds == 1)
-        else:
-            fits &= (folds == 1) | (used + neurons <= hardware.multipliers)
-    return fits & _sums_rightly(layer, tiles)
+        return fitting & (neuron == 1) & hardware.accumulators
+    fitting &= hardware.multipliers > 1
+    alone = (neuron > 1) | (neurons == 1)
+    if hardware.reduction == "FENETWORK":
+        return fitting & alone
+    if hardware.accumulators:
+        return fitting & (alone | (folds == 1))
+    return fitting & ((folds == 1) | (used + neurons <= hardware.multipliers))
 
 
 def sums_rightly(layer: Layer, tile: Tile) -> bool:
@@ -93,16 +98,14 @@ def sums_rightly(layer: Layer, tile: Tile) -> bool:
 def hands_on(layer: Layer, tiles: Whole) -> NDArray[np.bool_]:
     """Which of the tiles have multipliers hand activations to their neighbours (`Tile.hands_on`), in rows of several
     windows."""
-    if layer.stride > 1 or layer.columns == 1:
-        return np.zeros(len(tiles), np.bool_)
     handed: NDArray[np.bool_] = (tiles[:, Y] == 1) & (tiles[:, S] > 1) & (layer.S % tiles[:, S] == 0)
+    handed &= (layer.stride == 1) & (layer.columns > 1)
     return handed
 
 
 def _sums_rightly(layer: Layer, tiles: Whole) -> NDArray[np.bool_]:
     right = (tiles[:, G] == 1) | (tiles[:, N] == 1)
-    if layer.stride > 1:
-        right &= (tiles[:, X] == 1) & (tiles[:, Y] == 1)
+    right &= (layer.stride == 1) | ((tiles[:, X] == 1) & (tiles[:, Y] == 1))
     early = (layer.rows % tiles[:, X] > 0) | ((tiles[:, G] < layer.G) & (layer.K // layer.G % tiles[:, K] > 0))
     verdict: NDArray[np.bool_] = right & ~(hands_on(layer, tiles) & (early | (layer.N > 1)))
     return verdict

@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
+from types import FunctionType
 from typing import Any
 
 
@@ -16,17 +17,21 @@ def cache_directory() -> Path:
 
 
 @cache
-def compiled(kernel: Callable[..., Any]) -> Callable[..., Any]:
+def compiled(kernel: Callable[..., Any], *called: Callable[..., Any]) -> Callable[..., Any]:
     """The same function, compiled by numba when it is first called with given types of arguments.
 
-    A kernel calls no other kernel and reads no module global: numba's cache follows the file that holds the kernel
-    and nothing else, so it would go on using what it once saw. Where the cache directory cannot be written,
-    the kernel is compiled anew in every process.
+    A kernel calls no other kernel but those named here, which are in its own file, and reads no module global: numba's
+    cache follows the file that holds the kernel and nothing else, so it would go on using what it once saw. Where the
+    cache directory cannot be written, the kernel is compiled anew in every process.
     """
     import numba
 
     # Kernels never divide by zero; NumPy's error model leaves out the test before every division.
-    return numba.njit(cache=_cache_is_usable(numba.config), nogil=True, error_model="numpy")(kernel)
+    how = {"nogil": True, "error_model": "numpy"}
+    if called:
+        inner = {one.__name__: numba.njit(**how)(one) for one in called}
+        kernel = FunctionType(kernel.__code__, {**kernel.__globals__, **inner}, kernel.__name__)
+    return numba.njit(cache=_cache_is_usable(numba.config), **how)(kernel)
 
 
 def _cache_is_usable(config: Any) -> bool:

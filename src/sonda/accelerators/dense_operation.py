@@ -7,6 +7,9 @@ from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
+import numpy as np
+from numpy.typing import NDArray
+
 from sonda.accelerators import buffer_reads, candidate_tiles, least_cycles
 from sonda.accelerators import mapping as maps
 from sonda.accelerators.engine_description import EngineDescription
@@ -36,10 +39,15 @@ class Form:
         words = maps.tile_words(tile, self.product) | (APART if self.apart else {})
         return Choice(words, times(flexible_dense.simulate(engine.hardware, self.layer, tile), self.count))
 
-    def options(self, engine: EngineDescription) -> Options:
-        """All tiles of this form that a search looks at."""
+    def options(self, engine: EngineDescription, given: Tile | None = None) -> Options:
+        """All tiles of this form that a search looks at; or one, which the machine need not be able to run."""
         hardware, layer = engine.hardware, self.layer.check()
-        tiles = candidate_tiles.candidates(hardware, layer)
+        if given is None:
+            tiles = candidate_tiles.candidates(hardware, layer)
+            least = self.count * least_cycles.of_tiles(hardware, layer, tiles)
+        else:
+            tiles = np.array([[getattr(given, letter) for letter in candidate_tiles.LETTERS]], np.int64)
+            least = np.zeros(1, np.int64)
         letters = maps.PRODUCT_LETTERS if self.product else maps.CONVOLUTION_LETTERS
         sizes = {name: tiles[:, candidate_tiles.LETTERS.index(letter)] for name, letter in letters.items()}
 
@@ -47,7 +55,7 @@ class Form:
             return Tile(*tiles[number].tolist())
 
         return Options(
-            least=self.count * least_cycles.of_tiles(hardware, layer, tiles),
+            least=least,
             simulate=lambda number: self.under(engine, tile(number)),
             mapping=sizes | (APART if self.apart else {}),
             accesses=buffer_reads.times(buffer_reads.of_tiles(hardware, layer, tiles), self.count),
@@ -60,7 +68,8 @@ def choose(engine: EngineDescription, shape: MatrixProduct | Convolution | Bags,
     if engine.kind == "mesh":
         mesh_forms = _OnMesh(engine, _as_product(engine, shape))
         return mesh_forms.under(mesh_forms.given if given else mesh_forms.whole)
-    return _by_rule(engine, _forms_of(engine, shape), given)
+    form, tile = _by_rule(engine, _forms_of(engine, shape), given)
+    return form.under(engine, tile)
 
 
 def listed(engine: EngineDescription, shape: MatrixProduct | Convolution | Bags) -> Listed:
@@ -68,14 +77,14 @@ def listed(engine: EngineDescription, shape: MatrixProduct | Convolution | Bags)
     if engine.kind == "mesh":
         return _OnMesh(engine, _as_product(engine, shape)).listed()
     forms = _forms_of(engine, shape)
-    starts = []
+    starts: dict[tuple[Form, Tile], None] = {}
     for given in (False, True):
         # A tile that cannot run, or sums wrongly, is nothing to be measured against.
         with suppress(SondaError):
-            start = _by_rule(engine, forms, given)
-            if _rightly(forms, start) and start not in starts:
-                starts.append(start)
-    return Listed(starts, [form.options(engine) for form in forms])
+            form, tile = _by_rule(engine, forms, given)
+            if candidate_tiles.sums_rightly(form.layer, tile):
+                starts[form, tile] = None
+    return Listed([form.options(engine, tile) for form, tile in starts], [form.options(engine) for form in forms])
 
 
 def _forms_of(engine: EngineDescription, shape: MatrixProduct | Convolution | Bags) -> list[Form]:
@@ -102,26 +111,18 @@ def _forms(shape: MatrixProduct | Convolution) -> Iterator[Form]:
     yield Form(Layer.product(shape.m, shape.n, shape.k), shape.count, product=True)
 
 
-def _by_rule(engine: EngineDescription, forms: list[Form], given: bool) -> Choice:
+def _by_rule(engine: EngineDescription, forms: list[Form], given: bool) -> tuple[Form, Tile]:
     """The first form under the description's tile, where that is wanted and there is one, else under a rule's."""
     form = forms[0]
     hardware, layer = engine.hardware, form.layer
     described = (engine.tile if form.product else engine.convolution_tile) if given else {}
     if form.product:
-        tile = maps.tile_of(described, layer) if described else maps.product_tile(hardware, layer)
-        return form.under(engine, tile)
+        return form, maps.tile_of(described, layer) if described else maps.product_tile(hardware, layer)
     tile = maps.tile_of(described, layer) if described else maps.convolution_tile(hardware, layer.check())
     if layer.N > 1 and tile.hands_on(layer) and layer.columns > 1:
         # Neighbours hand activations on rightly only where one sample at a time is on the machine.
         form, tile = forms[1], replace(tile, N=1)
-    return form.under(engine, tile)
-
-
-def _rightly(forms: list[Form], choice: Choice) -> bool:
-    """Whether the machine sums rightly under a tile that was given."""
-    form = forms[1] if APART.items() <= choice.mapping.items() else forms[0]
-    sizes = {name: size for name, size in choice.mapping.items() if name.startswith("T_")}
-    return candidate_tiles.sums_rightly(form.layer, maps.tile_of(sizes, form.layer))
+    return form, tile
 
 
 class _OnMesh:
@@ -143,11 +144,16 @@ class _OnMesh:
         """The whole mesh, the given tile, and all others."""
         shape, largest = self._shape, (self.whole.rows, self.whole.columns)
         tiles = candidate_tiles.combinations(math.prod(largest), (shape.m, shape.n), largest)
+        least = shape.count * least_cycles.of_mesh_tiles(self._hardware, self._product, *tiles.T)
+        starts = np.array([(one.rows, one.columns) for one in dict.fromkeys((self.whole, self.given))], np.int64)
+        return Listed([self._options(starts, np.zeros(len(starts), np.int64))], [self._options(tiles, least)])
+
+    def _options(self, tiles: NDArray[np.int64], least: NDArray[np.int64]) -> Options:
         rows, columns = tiles.T
-        options = Options(
-            least=shape.count * least_cycles.of_mesh_tiles(self._hardware, self._product, rows, columns),
+        accesses = buffer_reads.of_mesh_tiles(self._product, rows, columns)
+        return Options(
+            least=least,
             simulate=lambda number: self.under(mesh.MeshTile(*tiles[number].tolist())),
             mapping={"T_M": rows, "T_N": columns},
-            accesses=buffer_reads.times(buffer_reads.of_mesh_tiles(self._product, rows, columns), shape.count),
+            accesses=buffer_reads.times(accesses, self._shape.count),
         )
-        return Listed([self.under(one) for one in dict.fromkeys((self.whole, self.given))], [options])

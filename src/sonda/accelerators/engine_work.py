@@ -12,7 +12,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sonda.accelerators.area import INSTANCES, instances_of
-from sonda.accelerators.bag_batch import place_bags
 from sonda.accelerators.behind import movement_of, stalls_of
 from sonda.accelerators.description import Accelerator
 from sonda.accelerators.engine_description import EngineDescription
@@ -119,7 +118,7 @@ class EngineWork:
         counts: Counter[tuple[str, str]] = Counter()
         instances: dict[str, int] = {}
         operations = self._operations(kinds, engine.kind in SPARSE)
-        self._place_bags(engine, [operation for operation, _ in operations], design)
+        placement.prepare(one for one, _ in operations if (design, id(one)) not in self._placed)
         for operation, count in operations:
             one = self._place(placement, operation, design)
             if isinstance(one, SondaError):
@@ -146,16 +145,6 @@ class EngineWork:
                 assert isinstance(found, Placed), "only kinds that are routed to the engine are asked for"
                 self._placed[key] = found
         return self._placed[key]
-
-    def _place_bags(self, engine: EngineDescription, operations: list[Operation], design: Any) -> None:
-        """Remember all bags that can be placed together; where they cannot, one by one says why."""
-        left = [operation for operation in operations if (design, id(operation)) not in self._placed]
-        try:
-            placed = place_bags(engine, left, design[1])
-        except SondaError:
-            return
-        for one in placed:
-            self._placed[design, id(one.operation)] = one
 
     def _operations(self, kinds: tuple[str, ...], zeros_count: bool) -> list[tuple[Operation, int]]:
         """The first of each group of operations that are alike, in the program's order, with the group's size.

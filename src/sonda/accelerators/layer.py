@@ -36,6 +36,11 @@ class Layer:
         return Layer(R=1, S=k, C=1, K=n, G=1, N=1, X=m, Y=k)
 
     @property
+    def sizes(self) -> tuple[int, ...]:
+        """All fields in their order."""
+        return self.R, self.S, self.C, self.K, self.G, self.N, self.X, self.Y, self.stride
+
+    @property
     def rows(self) -> int:
         """X', rows of the output."""
         return (self.X - self.R + self.stride) // self.stride
@@ -135,11 +140,11 @@ class Tile:
 
     def folds_through_memory(self, hardware: Hardware, layer: Layer) -> bool:
         """Whether partial sums travel to the global buffer and back because nothing nearer can keep them."""
-        return self.folds(layer) > 1 and not hardware.accumulators and hardware.reduction == "ASNETWORK"
+        return (self.folds(layer) > 1) & (not hardware.accumulators and hardware.reduction == "ASNETWORK")
 
     def hands_on(self, layer: Layer) -> bool:
         """Whether multipliers hand activations to their neighbours, from one window of a row to the next."""
-        return self.Y == 1 and self.S > 1 and layer.stride == 1 and layer.S % self.S == 0
+        return (self.Y == 1) & (self.S > 1) & (layer.stride == 1) & (layer.S % self.S == 0)
 
 
 def _check_sizes(sizes: Layer | Tile, prefix: str) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -110,7 +112,18 @@ class Placement:
 
     def place(self, program: Program) -> list[Placed | OnHost]:
         """Every operation in its order. Raises SondaError naming the layer that its engine cannot run."""
+        self.prepare(program.operations)
         return [self.place_one(operation, program.path(operation)) for operation in program.operations]
+
+    def prepare(self, operations: Iterable[Operation]) -> None:
+        """Place embedding bags together where that is faster; where it cannot be, placing one by one says why."""
+        engine = self.accelerator.engine_for("embedding_bag")
+        if engine is None or engine.kind != "compressed_row" or self.mapping == "best":
+            return
+        bags = [one for one in operations if one.kind == "embedding_bag" and (engine.name, one) not in self._known]
+        with suppress(SondaError):
+            for one, choice in zip(bags, sparse_operation.choose_bags(engine, bags, self.mapping == ""), strict=True):
+                self._known[engine.name, one] = choice
 
     def place_one(self, operation: Operation, path: str = "") -> Placed | OnHost:
         """One operation; `path` is where it stands, for errors."""

@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from sonda.accelerators import instances
 from sonda.accelerators.compiled import compiled
 from sonda.accelerators.hardware import REDUCTIONS, Hardware
+from sonda.accelerators.result import Count
 
 Whole = NDArray[np.int64]
 
@@ -44,29 +45,29 @@ class Reduction:
     """Per VN: the line of the collection bus that takes its results, and which input of that line."""
     delay: Whole
     """Per VN: cycles from leaving the root adder to being offered to the bus (one item per line and cycle goes on)."""
-    configured: int
+    configured: Count
     """Adders that are set up: those of the VNs and all above their roots; 0 for networks that do not count it."""
-    totals: tuple[int, int, int]
+    totals: tuple[Count, Count, Count]
     """Sums over all VNs of `nodes`, `two` and `three`."""
 
 
 class Work(NamedTuple):
     """What the reduction network has done; sums over VNs and over the ways it was set up."""
 
-    sends: int
+    sends: Count
     """Values that multipliers sent into it."""
-    nodes: int
-    two: int
-    three: int
+    nodes: Count
+    two: Count
+    three: Count
     """Sums over all results of the VN's `nodes`, `two` and `three`."""
-    results: int
+    results: Count
     """Sums that left a root adder."""
-    outputs: int
+    outputs: Count
     """Sums that were offered to the bus; fewer than `results` where folds are summed on the way."""
-    configured: int
-    waiting: int = 0
+    configured: Count
+    waiting: Count = 0
     """Values that were still in the queues of adders at the end."""
-    shared: int = 0
+    shared: Count = 0
     """Results that left their root adder together with another one, over one wire."""
 
 
@@ -104,6 +105,33 @@ def reduce(hardware: Hardware, first: Whole, last: Whole) -> Reduction:
     )
 
 
+def reduce_all(hardware: Hardware, sizes: Count, counts: Count) -> Reduction:
+    """Many setups, each of so many VNs of a size, side by side; every array has one more index, the first."""
+    cases = len(sizes)
+    vector = np.zeros((cases, 8, int(counts.max())), np.int64)
+    totals = np.zeros((cases, 4), np.int64)
+    hops = np.zeros((cases, hardware.multipliers), np.int64)
+    network = REDUCTIONS.index(hardware.reduction)
+    compiled(_gather_all, _gather)(
+        hardware.multipliers, hardware.write_ports, network, int(hardware.accumulators), sizes, counts, hops, vector,
+        totals,
+    )  # fmt: skip
+    level, index, nodes, two, three, line, slot, delay = np.ascontiguousarray(vector.transpose(1, 0, 2))
+    return Reduction(
+        hops=hops,
+        level=level,
+        index=index,
+        nodes=nodes,
+        two=two,
+        three=three,
+        line=line,
+        slot=slot,
+        delay=delay,
+        configured=0 * totals[:, 3] if network else totals[:, 3],
+        totals=(totals[:, 0], totals[:, 1], totals[:, 2]),
+    )
+
+
 def activity(hardware: Hardware, work: Work) -> dict[str, dict[str, int]]:
     """The counters of the section ReduceNetwork."""
     folded = work.results - work.outputs
@@ -117,7 +145,7 @@ def activity(hardware: Hardware, work: Work) -> dict[str, dict[str, int]]:
         operations = {"RN_WIRE": {}, "ACCUMULATOR": accumulators, "FIFO": {}}
     elif hardware.reduction == "FENETWORK":
         wires, pushes = wires + work.results, pushes + work.outputs
-        adders["ADD_2_1"] += folded
+        adders["ADD_2_1"] = adders["ADD_2_1"] + folded
         operations = {"RN_WIRE": {}, "ADDER": adders, "FIFO": {}}
     elif hardware.accumulators:
         wires, pushes = wires + work.results - work.shared, pushes + work.results + work.outputs
@@ -128,6 +156,24 @@ def activity(hardware: Hardware, work: Work) -> dict[str, dict[str, int]]:
     operations["FIFO"] = {"PUSH": pushes, "POP": pushes - work.waiting, "FRONT": 0}
     entries = instances.reduction(hardware)
     return {name: {"entries": entries[name], **counts} for name, counts in operations.items()}
+
+
+def _gather_all(
+    multipliers: int,
+    lines: int,
+    network: int,
+    accumulators: int,
+    sizes: Whole,
+    counts: Whole,
+    hops: Whole,
+    vector: Whole,
+    totals: Whole,
+) -> None:
+    """Many lists of VNs, one after the other."""
+    for one in range(len(sizes)):
+        first = np.arange(counts[one]) * sizes[one]
+        last = first + (sizes[one] - 1)
+        _gather(multipliers, lines, network, accumulators, first, last, hops[one], vector[one], totals[one])
 
 
 def _gather(

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Any
 
+Count = Any
+"""A whole number; or an array, where many operations or many mappings are counted at once."""
 Counters = dict[str, dict[str, dict[str, int]]]
 """Section -> component -> `entries` (instances) and operation counts summed over them, named as STONNE names them."""
 

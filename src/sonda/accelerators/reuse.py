@@ -20,13 +20,11 @@ from numpy.typing import NDArray
 
 from sonda.accelerators.engine_description import DATAFLOWS, EngineDescription
 from sonda.accelerators.operation import Convolution, MatrixProduct, Operation
-from sonda.accelerators.result import Result
+from sonda.accelerators.result import Count, Result
 
 STATIONARY_ROWS = DATAFLOWS[0]
 DENSE = ("flexible_dense", "mesh")
 """Kinds of engine that fetch zeros like any other element."""
-Count = Any
-"""A whole number, or an array of them."""
 LARGEST = 1 << 62
 """Products of counts below it are safe in 64 bits."""
 

@@ -63,8 +63,8 @@ class Options:
             self._choices[number] = self.simulate(number)
         return self._choices[number]
 
-    def took(self, number: int) -> int | None:
-        """Cycles of the engine; nothing where it cannot follow the mapping: too many blocks of filters overlap."""
+    def took(self, number: int) -> int | SondaError:
+        """Cycles of the engine, or why it cannot follow the mapping."""
         if number not in self._cycles:
             try:
                 exactly = self.choice(number).result.cycles if self.cycles is None else self.cycles(number)
@@ -72,8 +72,7 @@ class Options:
                 self._cycles[number] = error
             else:
                 self._cycles[number] = exactly
-        found = self._cycles[number]
-        return None if isinstance(found, SondaError) else found
+        return self._cycles[number]
 
     def movement(self, engine: EngineDescription, operation: Operation, sizes: Sizes) -> Movement | None:
         """What all of them move; nothing where only a simulation can tell."""
@@ -89,7 +88,7 @@ class Options:
 class Listed:
     """All mappings of an operation: some that a search begins with, and the others."""
 
-    starts: Sequence[Choice]
+    starts: Sequence[Options]
     options: Sequence[Options]
 
 
@@ -101,14 +100,6 @@ class Cost:
     operation: Operation
     memory: Memory | None
 
-    def of(self, choice: Choice) -> int:
-        """Of one that was simulated."""
-        if self.memory is None:
-            return choice.result.cycles
-        shape, sizes = self.operation.shape, self.memory.sizes
-        moved = movement_of(self.engine, shape, choice.mapping, choice.result, sizes, self.operation)
-        return choice.result.cycles + int(stalls_of(self.engine, moved, choice.result.cycles, self.memory))
-
     def least(self, options: Options) -> Whole:
         """Of all options at least."""
         moved = self._movement(options)
@@ -117,14 +108,16 @@ class Cost:
         least: Whole = options.least + stalls_of(self.engine, moved, options.least, self.memory)
         return least
 
-    def option(self, options: Options, number: int) -> int | None:
-        """Of one option; nothing where the engine cannot follow it."""
+    def of(self, options: Options, number: int) -> int | SondaError:
+        """Of one option, or why it cannot be."""
         cycles = options.took(number)
-        if cycles is None or self.memory is None:
+        if isinstance(cycles, SondaError) or self.memory is None:
             return cycles
         moved = self._movement(options)
         if moved is None:
-            return self.of(options.choice(number))
+            choice, shape = options.choice(number), self.operation.shape
+            sizes = self.memory.sizes
+            moved = movement_of(self.engine, shape, choice.mapping, choice.result, sizes, self.operation)
         return cycles + int(stalls_of(self.engine, moved.at(number), cycles, self.memory))
 
     def _movement(self, options: Options) -> Movement | None:
@@ -136,14 +129,19 @@ def search(listed: Listed, cost: Cost, most: int = MOST_TRIED) -> Choice:
 
     Raises SondaError where there is nothing to choose from.
     """
-    best: Choice | tuple[Options, int] | None = None
+    best: tuple[Options, int] | None = None
     lowest = np.iinfo(np.int64).max
     tried = 0
+    refused = SondaError("no mapping of this layer fits the engine", "give more multipliers, or accumulators")
     for start in listed.starts:
-        tried += 1
-        costs = cost.of(start)
-        if costs < lowest:
-            best, lowest = start, costs
+        for which in range(len(start.least)):
+            found = cost.of(start, which)
+            if isinstance(found, SondaError):
+                refused = found
+                continue
+            tried += 1
+            if found < lowest:
+                best, lowest = (start, which), found
     options = listed.options
     none = np.zeros(0, np.int64)
     form = np.repeat(np.arange(len(options)), [len(one.least) for one in options])
@@ -159,14 +157,14 @@ def search(listed: Listed, cost: Cost, most: int = MOST_TRIED) -> Choice:
             break
         least[place] = np.iinfo(np.int64).max
         one, which = options[form[place]], int(number[place])
-        found = cost.option(one, which)
-        if found is None:
-            continue
+        found = cost.of(one, which)
+        if isinstance(found, SondaError):
+            continue  # more blocks of filters overlap than an engine follows
         left -= 1
         tried += 1
         if found < lowest:
             best, lowest = (one, which), found
     if best is None:
-        raise SondaError("no mapping of this layer fits the engine", "give more multipliers, or accumulators")
-    chosen = best if isinstance(best, Choice) else best[0].choice(best[1])
+        raise refused
+    chosen = best[0].choice(best[1])
     return Choice(chosen.mapping, chosen.result, tried, proved=not bool((least < lowest).any()))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -24,6 +24,8 @@ from sonda.accelerators.search import Choice, Listed, Options
 from sonda.record.errors import SondaError
 
 STATIONARY_ROWS, STATIONARY_COLUMNS = bitmap_sparse.DATAFLOWS
+NONE = np.zeros(1, np.int64)
+"""Cycles at least, of a mapping that is tried in any case."""
 TimesOf = Callable[[EngineDescription, RowTile], RowTimes]
 MOST_PATTERN = 1 << 31
 """Elements of an operand that is unpacked to be looked at."""
@@ -48,14 +50,28 @@ def listed(engine: EngineDescription, operation: Operation, times_of: TimesOf) -
     if engine.kind == "bitmap_sparse":
         ways = _on_bitmaps(engine, operation, True)
         # What is read and written depends on the zeros of both operands.
-        return Listed([ways.under(0)], [Options(np.array([ways.least], np.int64), lambda number: ways.under(1))])
+        least = np.array([ways.least], np.int64)
+        return Listed([Options(NONE, lambda number: ways.under(0))], [Options(least, lambda number: ways.under(1))])
     if engine.kind == "compressed_row":
         rows = _compressing(operation)
         tiles = dict.fromkeys(_row_tile(engine, rows[0], given) for given in (False, True))
-        return Listed(
-            [_under(engine, rows[0], tile) for tile in tiles], [_row_options(engine, way, times_of) for way in rows]
-        )
-    return Listed([_merged(engine, operation)], [])
+        starts = [_row_options(engine, rows[0], times_of, tile) for tile in tiles]
+        return Listed(starts, [_row_options(engine, way, times_of) for way in rows])
+    return Listed([Options(NONE, lambda number: _merged(engine, operation))], [])
+
+
+def choose_bags(engine: EngineDescription, operations: Sequence[Operation], given: bool) -> list[Choice]:
+    """Embedding bags on compressed rows, all at once; each as `choose` would have it."""
+    ways = [_compressing(operation)[0] for operation in operations]
+    by_tile: dict[RowTile, list[int]] = {}
+    for place, way in enumerate(ways):
+        by_tile.setdefault(_row_tile(engine, way, given), []).append(place)
+    found: dict[int, Choice] = {}
+    for tile, places in by_tile.items():
+        results = compressed_row.simulate_all(engine.hardware, [ways[place].products[0] for place in places], tile)
+        for place, result in zip(places, results, strict=True):
+            found[place] = Choice({"T_N": tile.columns, "T_K": tile.entries}, result)
+    return [found[place] for place in range(len(ways))]
 
 
 def _merged(engine: EngineDescription, operation: Operation) -> Choice:
@@ -185,15 +201,22 @@ def _compressing(operation: Operation) -> list[_Compressing]:
 
 def _under(engine: EngineDescription, way: _Compressing, tile: RowTile) -> Choice:
     words = {"T_N": tile.columns, "T_K": tile.entries} | way.words
-    results = compressed_row.simulate_all(engine.hardware, [one for one, _ in way.alike()], tile)
-    return Choice(words, total([times(one, count) for one, (_, count) in zip(results, way.alike(), strict=True)]))
+    alike = way.alike()
+    results = compressed_row.simulate_all(engine.hardware, [one for one, _ in alike], tile)
+    return Choice(words, total([times(one, count) for one, (_, count) in zip(results, alike, strict=True)]))
 
 
-def _row_options(engine: EngineDescription, way: _Compressing, times_of: TimesOf) -> Options:
+def _row_options(
+    engine: EngineDescription, way: _Compressing, times_of: TimesOf, given: RowTile | None = None
+) -> Options:
+    """All tiles that a search looks at; or one."""
     hardware, dense = engine.hardware, way.products[0].columns
-    largest = (min(dense, hardware.multipliers // 2), hardware.multipliers)
-    tiles = combinations(hardware.multipliers, (dense, way.length), largest)
-    tiles = tiles[tiles[:, 1] > 1]
+    if given is None:
+        largest = (min(dense, hardware.multipliers // 2), hardware.multipliers)
+        tiles = combinations(hardware.multipliers, (dense, way.length), largest)
+        tiles = tiles[tiles[:, 1] > 1]
+    else:
+        tiles = np.array([[given.columns, given.entries]], np.int64)
     columns, summed = tiles[:, 0], tiles[:, 1]
     # Products follow each other, and rows too: all rows of all products are like those of one.
     entries = np.concatenate([one.entries for one in way.products])
@@ -202,12 +225,14 @@ def _row_options(engine: EngineDescription, way: _Compressing, times_of: TimesOf
     def tile(number: int) -> RowTile:
         return RowTile(*tiles[number].tolist())
 
+    alike = way.alike()
+
     def cycles(number: int) -> int:
         rows = times_of(engine, tile(number))
-        return sum(count * rows.cycles(one) for one, count in way.alike())
+        return sum(count * rows.cycles(one) for one, count in alike)
 
     return Options(
-        least=least_cycles.of_row_tiles(hardware, entries, dense, columns, summed),
+        least=NONE if given else least_cycles.of_row_tiles(hardware, entries, dense, columns, summed),
         simulate=lambda number: _under(engine, way, tile(number)),
         mapping={"T_N": columns, "T_K": summed} | way.words,
         # What is read does not depend on the tile.

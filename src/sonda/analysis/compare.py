@@ -23,6 +23,7 @@ from sonda.analysis.parts import Part, parts
 from sonda.analysis.simulated import summarise_simulated
 from sonda.analysis.statistics import NOISY, ratio, side
 from sonda.analysis.summary import Summary, Value
+from sonda.analysis.trace_summary import is_imported
 from sonda.record.errors import SondaError
 from sonda.record.run import Run
 
@@ -51,6 +52,8 @@ def compare(a: list[Run], b: list[Run]) -> Comparison:
         raise SondaError("there is nothing to compare", "name at least one run on each side")
     if any(is_corun(run) for run in [*a, *b]):
         raise SondaError("a co-run holds several programs, alone and together", "look at it with: sonda show")
+    if any(is_imported(run) for run in [*a, *b]):
+        raise SondaError("imported runs are compared kernel by kernel", "compare them with: sonda compare A B")
     simulated = [run.info.target.get("device") == "sim" for run in [*a, *b]]
     if any(simulated):
         return _exact(a, b, simulated)

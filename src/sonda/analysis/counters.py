@@ -336,8 +336,8 @@ def _disagreements(
             if apart is not None:
                 low, high = apart
                 found.append(
-                    f"the program is not stationary: groups of events that took turns saw {wording.amount(low, '')}"
-                    f"and {wording.amount(high, '')}{name} in {place} ({wording.percent(high / low - 1)} apart), so "
+                    f"the program is not stationary: groups of events that took turns saw {low:,.0f} and "
+                    f"{high:,.0f} {name} in {place} ({wording.percent(high / low - 1)} apart), so "
                     "what is made of several groups is doubtful; measure more steps of equal work"
                 )
                 break

@@ -38,7 +38,8 @@ def summarise_over_time(part: Part, places: Places, topdown: TopDown | None) -> 
         return None
     scale = float(np.median(part.durations[part.measured])) if part.measured.any() else 0.0
     series = [_series(one, part.measured, scale) for one in _columns(part, places, topdown)]
-    phases = [_series(one, part.measured, scale) for one in _phases(part)]
+    # Phases say why the time of a step changes; where it does not, nobody asks.
+    phases = [_series(one, part.measured, scale) for one in _phases(part)] if series[0].changes else []
     return OverTime(
         series=tuple(one for one in series if len(one.values)),
         sentences=tuple(_sentences(part.name, series, phases)),
@@ -80,7 +81,7 @@ def _columns(part: Part, places: Places, topdown: TopDown | None) -> Iterator[_C
 
 
 def _unit(name: str) -> str:
-    return "ns" if name in ("task_clock", "run_queue_wait", "cpu_time") else Metric(name, "counted").unit
+    return Metric(name, "counted").unit
 
 
 def _source(values: np.ndarray, marks: np.ndarray, otherwise: str) -> str:
@@ -177,8 +178,8 @@ def _amount(value: float, unit: str) -> str:
         return wording.duration(value)
     if unit.startswith("of "):
         return wording.percent(value)
-    if unit in ("B", "cycle"):
-        return wording.amount(value, unit)
+    if unit in ("B", "cycle") and value >= 1000:
+        return wording.amount(value, "B" if unit == "B" else "").strip()
     return f"{value:,.0f}" if value == round(value) or abs(value) >= 100 else f"{value:.2f}"
 
 

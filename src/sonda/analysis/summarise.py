@@ -20,6 +20,7 @@ from sonda.analysis.rules import verdicts
 from sonda.analysis.simulated import summarise_simulated
 from sonda.analysis.statistics import judge_noise
 from sonda.analysis.summary import PartSummary, Summary, Value
+from sonda.analysis.trace_summary import is_imported, summarise_trace
 from sonda.analysis.topdown import summarise_topdown
 from sonda.record.errors import SondaError
 from sonda.record.run import Run, RunInfo
@@ -36,6 +37,8 @@ def summarise(run: Run) -> Summary:
         return summarise_exploration(run, _title(info, []))
     if is_corun(run):
         return summarise_corun(run, _title(info, []))
+    if is_imported(run):
+        return summarise_trace(run, _title(info, []), paths=False).summary
     if info.target.get("device") == "sim":
         return summarise_simulated(run, _title(info, []))
     found = parts(run)

@@ -21,7 +21,7 @@ from sonda.record.expression import Expression, divide
 from sonda.record.topdown import Category, TopDownDefinition
 
 EXACT = 1e-9
-"""A residual below this is rounding."""
+"""Below this a difference is rounding."""
 
 
 def summarise_topdown(definition: TopDownDefinition, part: Part, places: Places) -> TopDown | None:
@@ -92,10 +92,11 @@ def _slots(
         across[name] = found[name].value is None and not lacking
         if across[name]:
             found[name] = joint.value(formula, found, reason)
+            across[name] = found[name].value is not None
     counts: dict[str, bool] = {}
     for category in definition.categories:
         share = found[category.name].value
-        over = share is not None and share > category.threshold
+        over = share is not None and share > category.threshold + EXACT
         counts[category.name] = over and (not category.parent or counts.get(category.parent, False))
     shares = {
         category.name: Share(found[category.name], counts[category.name], across[category.name])
@@ -201,6 +202,9 @@ def _sentences(definition: TopDownDefinition, part: str, step: Slots) -> tuple[s
     kind = "approximate, not Top-Down" if definition.approximate else "Top-Down"
     said = [f"{kind}: {definition.name}, shares of {definition.of}, from counters of hardware"]
     said += definition.notes
+    below = [step.shares[category.name].value for category in definition.categories if category.parent]
+    if below and all(value.value is None for value in below):
+        said.append(f"{part}: level 2 is missing: {below[0].reason}")
     if any(share.across for share in step.shares.values()):
         said.append(
             f"{part}: some categories are made of events that were counted in different steps, joined by the cycles"

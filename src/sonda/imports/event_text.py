@@ -8,6 +8,7 @@ where an event is no JSON, a slow walk through strings and brackets finds every 
 from __future__ import annotations
 
 import gzip
+import io
 import re
 import zlib
 from collections.abc import Callable, Iterator
@@ -20,10 +21,12 @@ from sonda.record.errors import SondaError
 
 PIECE = 1 << 21
 """Bytes decoded at once; the objects made of them take several times as much."""
+BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 LARGEST_EVENT = 64 << 20
 LARGEST_HEAD = 64 << 20
 LARGEST_TAIL = 1 << 24
-TOKEN = re.compile(rb'"(?:[^"\\]|\\.)*"|[{}\[\]]', re.DOTALL)
+TOKEN = re.compile(rb'"(?:[^"\\]|\\.)*(?:"|\Z)|[{}\[\]]', re.DOTALL)
+"""A string, cut or whole, or a bracket."""
 LIST = re.compile(rb'"traceEvents"\s*:\s*\[')
 NOT_JSON = re.compile(rb'"(?:[^"\\]|\\.)*"|-?\b(?:nan|NaN|inf|Infinity)\b', re.DOTALL)
 """Strings, and the numbers that C++ prints and JSON does not have."""
@@ -54,17 +57,19 @@ class EventText:
 
     def read_head(self) -> None:
         """Pass over what stands before the first event. Raises SondaError when this is no trace."""
-        text = self._read(1 << 16).removeprefix(b"\xef\xbb\xbf")
-        self._bare = text.lstrip()[:1] == b"["
+        text = self._read(1 << 16)
+        mark = len(BYTE_ORDER_MARK) if text.startswith(BYTE_ORDER_MARK) else 0
+        first = text[mark:].lstrip()[:1]
+        self._bare = first == b"["
         if self._bare:
-            self._rest = text.lstrip()[1:]
             self.position = text.index(b"[") + 1
+            self._rest = text[self.position :]
             return
         start = 0
         while True:
             for found in LIST.finditer(text, start):
                 try:
-                    head = msgspec.json.decode(text[: found.end()] + b"]}")
+                    head = msgspec.json.decode(text[mark : found.end()] + b"]}")
                 except (msgspec.MsgspecError, RecursionError):
                     continue  # the same words inside something else
                 self.head.update({key: value for key, value in head.items() if key != "traceEvents"})
@@ -72,7 +77,7 @@ class EventText:
                 self.position = found.end()
                 return
             start = max(0, len(text) - 64)
-            more = self._read(len(text) + PIECE) if text.lstrip()[:1] == b"{" and len(text) < LARGEST_HEAD else b""
+            more = self._read(len(text) + PIECE) if first == b"{" and len(text) < LARGEST_HEAD else b""
             if not more:
                 raise SondaError("it has no list traceEvents", "give a trace of torch.profiler or Chrome's")
             text += more
@@ -104,6 +109,16 @@ class EventText:
             yield events
             if last:
                 return
+
+    @property
+    def at_end_of_event(self) -> bool:
+        """Whether nothing but blanks and a comma was read behind the last whole event."""
+        return not self._rest.strip()
+
+    def skip_to(self, position: int) -> None:
+        """Go on at this byte of a plain stream, where an event begins."""
+        self._stream.seek(position)
+        self._rest, self.position = b"", position
 
     def _finish(self, text: bytes) -> Iterator[list[Any]]:
         events, end, closed = self._walk(text)
@@ -175,10 +190,38 @@ class EventText:
         if size <= 0 or self.truncated:
             return b""
         try:
-            return self._stream.read(size) or b""
+            return self._stream.read(size)
         except (EOFError, zlib.error, gzip.BadGzipFile):
             self.truncated = True
             return b""
+
+
+class _Unzipped(io.RawIOBase):
+    """The text of a compressed file. One that was cut gives all that is left of it before it raises EOFError."""
+
+    def __init__(self, file: IO[bytes]) -> None:
+        self._file = file
+        self._gzip = gzip.GzipFile(fileobj=file, mode="rb")
+
+    def read(self, size: int = -1) -> bytes:
+        pieces, missing = [], size
+        while missing > 0:
+            try:
+                piece = self._gzip.read1(missing)
+            except (EOFError, zlib.error, gzip.BadGzipFile):
+                if not pieces:
+                    raise
+                break
+            if not piece:
+                break
+            pieces.append(piece)
+            missing -= len(piece)
+        return b"".join(pieces)
+
+    def close(self) -> None:
+        self._gzip.close()
+        self._file.close()
+        super().close()
 
 
 def open_text(path: Path) -> IO[bytes]:
@@ -189,7 +232,7 @@ def open_text(path: Path) -> IO[bytes]:
         file.seek(0)
     except OSError as error:
         raise SondaError(f"cannot read {path}: {error.strerror or error}", "name a file that can be read") from None
-    return gzip.GzipFile(fileobj=file, mode="rb") if magic == b"\x1f\x8b" else file  # type: ignore[return-value]
+    return _Unzipped(file) if magic == b"\x1f\x8b" else file  # type: ignore[return-value]
 
 
 def likely_begin(text: bytes) -> int:

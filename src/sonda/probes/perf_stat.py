@@ -40,7 +40,7 @@ class PerfStat:
         return ProbeState(self.name, "ok", f"version {words[-1]}")
 
     def count(self, command: Sequence[str], events: Sequence[str], interval: float = 0.0) -> Counted:
-        """See `CommandCounter.count`. With an interval perf keeps the command's exit code to itself, and gives its own."""
+        """See `CommandCounter.count`. With an interval `code` is perf's own: it does not pass the command's on."""
         state = self.state()
         if state.state != "ok":
             raise SondaError(state.reason, state.remedy)

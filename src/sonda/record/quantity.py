@@ -25,6 +25,13 @@ class Quantity:
     meaning: str
 
 
+STALLS = (
+    "barrier", "branch_resolving", "dispatch_stall", "drain", "gmma", "imc_miss", "lg_throttle", "long_scoreboard",
+    "math_pipe_throttle", "membar", "mio_throttle", "misc", "no_instruction", "not_selected", "selected",
+    "short_scoreboard", "sleeping", "tex_throttle", "wait",
+)  # fmt: skip
+"""What a warp of a GPU waits for, as Nsight Compute names it; `selected` is the warp that issues."""
+
 QUANTITIES = {
     quantity.name: quantity
     for quantity in (
@@ -76,11 +83,22 @@ QUANTITIES = {
         Quantity("buffer_reads", "1", "elements read from the global buffer"),
         Quantity("buffer_writes", "1", "elements written to the global buffer"),
         Quantity("multiplications", "1", "products computed, padded ones included"),
+        Quantity("launch_latency", "ns", "time from the call that launches an activity of a device to its beginning"),
+        Quantity("flops_single", "FLOP", "single-precision FLOPs outside tensor cores"),
+        Quantity("flops_double", "FLOP", "double-precision FLOPs outside tensor cores"),
+        Quantity("flops_half", "FLOP", "half-precision FLOPs outside tensor cores"),
+        Quantity("flops_tensor", "FLOP", "FLOPs on tensor cores"),
+        Quantity("special_functions", "1", "instructions of a GPU's special functions, by thread: exp, rcp, conversions"),
+        Quantity("dram_bytes", "B", "bytes read from and written to a device's memory"),
+        Quantity("l2_bytes", "B", "bytes that pass a GPU's L2 cache"),
+        Quantity("l1_bytes", "B", "bytes that pass a GPU's L1 caches"),
+        Quantity("sm_clock", "Hz", "clock of a GPU's multiprocessors while a kernel ran"),
+        *(Quantity(f"stall_{reason}", "%", f"share of resident warps' cycles: {reason}") for reason in STALLS),
         Quantity("multiplier_cycles", "1", "multipliers times cycles: the products that could have been computed"),
     )
 }
 
-LEVELS = frozenset({"resident_memory", "peak_memory"})
+LEVELS = frozenset({"resident_memory", "peak_memory", "sm_clock", *(f"stall_{reason}" for reason in STALLS)})
 """Quantities that stand at a height: a step has their highest value. All others add up."""
 
 

@@ -15,6 +15,8 @@ from sonda.analysis.comparison import ComparedRow, Comparison
 from sonda.analysis.summary import Cost, LayerRow, PartSummary, PhaseRow, Remedy, Simulated, Summary, Value, Verdict
 from sonda.report.listing import RunRow
 from sonda.report.modelled_document import modelled_document
+from sonda.report.over_time import over_time_document
+from sonda.report.topdown_document import counters_document, topdown_document
 
 SCHEMA = 1
 """Version of these documents."""
@@ -149,6 +151,9 @@ def _part(part: PartSummary) -> Document:
         "layers": [_layer(row) for row in part.layers],
         "step_durations": {"unit": "ns", "source": "measured", "values": plain_data(part.durations)},
         "phase_durations": {"unit": "ns", "source": "measured", "values": plain_data(part.phase_steps)},
+        **counters_document(part.counted),
+        **topdown_document(part.topdown),
+        **over_time_document(part.over_time),
     }
 
 

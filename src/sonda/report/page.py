@@ -13,9 +13,11 @@ from sonda.analysis.comparison import Comparison
 from sonda.analysis.exploration import explored, is_exploration
 from sonda.analysis.interference import interference, is_corun
 from sonda.analysis.summary import Summary
+from sonda.analysis.trace_summary import is_imported, summarise_trace
 from sonda.record.run import Run
 from sonda.report.corun import corun_section
 from sonda.report.exploration import exploration_section
+from sonda.report.kernel_tables import trace_section
 from sonda.report.labels import markup, script_data
 from sonda.report.output import whole_file
 from sonda.report.sections import Section, comparison_section, run_section, side_by_side_section
@@ -63,6 +65,8 @@ def page_text(
             sections.append(exploration_section(explored(run, summary.title), run.points, index, alone))
         elif run is not None and is_corun(run):
             sections.append(corun_section(interference(run, summary.title), index, alone))
+        elif run is not None and is_imported(run):
+            sections.append(trace_section(summarise_trace(run, summary.title), index, alone))
         else:
             sections.append(run_section(summary, name, index, run.info if run is not None else None, alone=alone))
     figures = [figure for section in sections for figure in section.figures]

@@ -21,9 +21,12 @@ from sonda.report.labels import markup, plain
 from sonda.report.listing import checks_table
 from sonda.report.markup import table_html
 from sonda.report.modelled_tables import titled_tables
+from sonda.report.over_time import over_time_figure
 from sonda.report.simulated_tables import choose_simulated, energy_cell, simulated_layer_table, stack_tables
 from sonda.report.summary_tables import counter_phrases, layer_name, layer_table, phase_table, side_by_side_table
 from sonda.report.table import Cell, Table
+from sonda.report.topdown_figures import topdown_icicle, topdown_map, topdown_over_steps
+from sonda.report.topdown_tables import choose_counted, counter_sentences, counter_table, topdown_tables
 from sonda.report.tree import LIMIT, MAIN, Node, fold
 
 COUNTED = ("mapping", "energy", "area", "what_if")
@@ -168,6 +171,9 @@ def _part(part: PartSummary, summary: Summary, place: str, drawn: list[Figure], 
         heading,
         _panel("Phases of a step", table_html(phase_table(part), "phases sortable") + listed),
         _panel("Phases over steps", _place(steps, f"{place}steps", drawn, "no step was seen")),
+        _over_time_panel(part, place, drawn),
+        _counters_panel(part),
+        _topdown_panels(part, place, drawn),
         _panel(
             "Layers by time",
             f'<div class="tools">{legend}{back}</div>' + _place(tree, tree_place, drawn, "no layer was seen"),
@@ -181,6 +187,40 @@ def _part(part: PartSummary, summary: Summary, place: str, drawn: list[Figure], 
         _layers_panel(views[MAIN], f"{place}layers"),
     ]
     return "\n".join(piece for piece in pieces if piece)
+
+
+def _over_time_panel(part: PartSummary, place: str, drawn: list[Figure]) -> str:
+    if part.over_time is None or not part.over_time.series:
+        return ""
+    said = "".join(f'<p class="warning">{markup(sentence)}</p>' for sentence in part.over_time.sentences)
+    figure = _place(over_time_figure(part), f"{place}time", drawn, "no step was seen")
+    return _panel("Over time", said + figure, "Dashed lines are changes of level; beneath are the phases of each step.")
+
+
+def _counters_panel(part: PartSummary) -> str:
+    if part.counted is None:
+        return ""
+    notes = "".join(f"<li>{markup(sentence)}</li>" for sentence in counter_sentences(part))
+    listed = f'<ul class="plain soft small">{notes}</ul>' if notes else ""
+    return _panel("Hardware counters per step", table_html(counter_table(part.counted), "sortable") + listed)
+
+
+def _topdown_panels(part: PartSummary, place: str, drawn: list[Figure]) -> str:
+    topdown = part.topdown
+    if topdown is None:
+        return ""
+    title = "Top-Down, approximate" if topdown.definition.approximate else "Top-Down"
+    tables = "".join(table_html(table, "sortable") for table in topdown_tables(topdown))
+    icicle = _place(topdown_icicle(topdown), f"{place}levels", drawn, "level 1 was not counted")
+    layers = choose_counted(part, LIMIT)
+    pieces = [
+        _panel(title, tables + icicle, f"{topdown.definition.name}: shares of {topdown.definition.of}."),
+        _panel(f"{title} over steps",
+               _place(topdown_over_steps(topdown), f"{place}slots", drawn, "level 1 was not counted")),
+        _panel(f"{title} by layer", _place(topdown_map(topdown, layers), f"{place}map", drawn, "layers were not read"),
+               "Forward and backward together, without the layers inside; most time first."),
+    ]  # fmt: skip
+    return "\n".join(pieces)
 
 
 def _simulated_part(part: PartSummary, place: str, drawn: list[Figure], named: bool) -> str:

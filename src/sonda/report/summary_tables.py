@@ -158,11 +158,15 @@ def side_by_side_table(summaries: Sequence[Summary], names: Sequence[str]) -> Ta
 
 
 def counter_phrases(part: PartSummary) -> list[str]:
-    """`page faults 1,204/step (counted)` for every counter of the step; a level has no `/step`."""
+    """`page faults 1,204/step (counted)` for every counter of the step; a level has no `/step`.
+
+    Hardware counters have tables of their own.
+    """
     phrases = []
+    own = set(part.counted.step.counters) | {"counter_enabled", "counter_running"} if part.counted else set()
     for column, value in part.counters.items():
-        if value.value is not None and quantities.known(value):
-            metric = Metric.parse(column)
+        metric = Metric.parse(column)
+        if value.value is not None and quantities.known(value) and metric.quantity not in own:
             per_step = "" if metric.quantity in LEVELS else "/step"
             name = metric.quantity.replace("_", " ")
             phrases.append(f"{name} {quantities.amount(value.value, value.unit)}{per_step} ({metric.source})")

@@ -20,6 +20,7 @@ from sonda.report.comparison_tables import (
 from sonda.report.labels import plain
 from sonda.report.listing import RunRow, checks_table, runs_table
 from sonda.report.modelled_tables import show_modelled
+from sonda.report.over_time import show_over_time
 from sonda.report.screen import Screen, fitted
 from sonda.report.simulated_tables import (
     choose_simulated,
@@ -36,6 +37,7 @@ from sonda.report.summary_tables import (
     side_by_side_table,
 )
 from sonda.report.table import Table
+from sonda.report.topdown_tables import show_counters
 
 SEPARATOR = " · "
 
@@ -68,6 +70,8 @@ def render_summary(
         if index == 0 and layers > 0 and part.layers:
             screen.line()
             _layers(screen, part, layers)
+        show_counters(screen, part, layers if index == 0 else 0)
+        show_over_time(screen, part)
     if summary.modelled is not None:
         show_modelled(screen, summary.modelled, layers)
     _below(screen, summary)

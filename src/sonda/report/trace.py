@@ -3,7 +3,8 @@
 A process of the trace is a node, rank and clock; its tracks are threads, and the streams of devices. Passes whose times
 were disturbed (count, kernels, modelled) have tracks of their own, named so, and never mix with timed steps. Spans that
 overlap without being nested go to a further lane of their track, because a track of this format can only hold nested
-ones. Samples are counters. Times are µs with three decimals: no nanosecond is lost.
+ones. Samples are counters, and so are the metrics of phases and of activities of devices (`trace_counters.py`). Times
+are µs with three decimals: no nanosecond is lost.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from sonda.record.run import Run
 from sonda.record.sample import Sample
 from sonda.record.span import Spans
 from sonda.report.output import whole_file
+from sonda.report.trace_counters import metric_counters
 
 CHUNK = 50_000
 ON_STREAMS = ("kernel", "copy")
@@ -71,6 +73,9 @@ def _events(run: Run, processes: dict[tuple[str, int, str], int]) -> Iterator[st
             yield _meta("thread_name", process, thread, {"name": name})
             yield _meta("thread_sort_index", process, thread, {"sort_index": thread})
         yield from _complete_events(spans, order, thread_of, process_of)
+        for counter in metric_counters(spans):
+            process = _process(processes, _Track(counter.node, counter.rank, counter.clock, ""))
+            yield _counter(counter.name, process, counter.time, counter.unit, counter.value)
     yield from _counters(run.samples, processes)
     for (node, rank, clock), process in processes.items():
         words = [node or "this machine", f"rank {rank}"] + ([f"{clock} clock"] if clock != "host" else [])
@@ -196,10 +201,14 @@ def _counters(samples: list[Sample], processes: dict[tuple[str, int, str], int])
             continue
         process = _process(processes, _Track(sample.node, 0, "host", ""))
         name = f"{sample.sensor} {sample.device} ({sample.source})"
-        yield (
-            f'{{"ph":"C","name":{json.dumps(name)},"pid":{process},"ts":{_micro(sample.time)},'
-            f'"args":{{{json.dumps(sample.unit)}:{sample.value!r}}}}}'
-        )
+        yield _counter(name, process, sample.time, sample.unit, sample.value)
+
+
+def _counter(name: str, process: int, time: int, unit: str, value: float) -> str:
+    return (
+        f'{{"ph":"C","name":{json.dumps(name)},"pid":{process},"ts":{_micro(time)},'
+        f'"args":{{{json.dumps(unit)}:{value!r}}}}}'
+    )
 
 
 def _process(processes: dict[tuple[str, int, str], int], track: _Track) -> int:

@@ -14,7 +14,6 @@ from sonda.studies.corun_figure import CORUN, corun_value
 from sonda.studies.counted_figure import COUNTED, counted_value
 from sonda.studies.modelled_figure import MODELLED, modelled_value
 from sonda.studies.simulated_figure import NOT_SIMULATED, SIMULATED, simulated_value
-from sonda.studies.topdown_figure import TOPDOWN, topdown_value
 
 UNITS = {
     "ns": ("ns", "ns", 1.0),
@@ -201,7 +200,6 @@ Placed = Callable[[Summary, str, str], Value]
 PLACED: dict[str, tuple[str, Placed]] = {
     **{name: (unit, simulated_value) for name, (unit, _) in SIMULATED.items()},
     **{name: (unit, counted_value) for name, (unit, _) in COUNTED.items()},
-    **{name: (unit, topdown_value) for name, (unit, _) in TOPDOWN.items()},
     **{name: (unit, modelled_value) for name, (unit, _) in MODELLED.items()},
     **{name: (unit, corun_value) for name, (unit, _) in CORUN.items()},
 }

@@ -1,7 +1,7 @@
 """What a study's table can show of a step that callgrind modelled: of all of it, of a phase, of a layer.
 
 `modelled_instructions@backward` is a phase's, `modelled_instructions@stages.0` that of a module and what is inside it.
-`modelled_misses@512KiB` is the whole step's with a last-level cache of that size.
+`modelled_misses@512KiB` is that of all phases with a last-level cache of that size, `modelled_misses` with the machine's.
 """
 
 from __future__ import annotations
@@ -51,10 +51,12 @@ def _at(found: ModelledSummary, path: str) -> list[Modelled]:
 
 
 def _misses(found: ModelledSummary, path: str) -> Value:
-    """Data misses of the last level, of the whole step: with the machine's own, or with one of another size."""
+    """Data misses of the last level in all phases: with the machine's own, or with one of another size."""
     if not path:
-        counts = found.step.counters
-        return Value(sum(counts[name].value or 0.0 for name in ("ll_load_misses", "ll_store_misses")), "1", "modelled")
+        # Of phases, as the points of the curve are: what lies between phases would make the sizes incomparable.
+        counts = [phase.modelled.counters for phase in found.phases]
+        names = ("ll_load_misses", "ll_store_misses")
+        return Value(sum(one[name].value or 0.0 for one in counts for name in names), "1", "modelled")
     size = cache_size(path)
     for point in found.curve:
         if point.bytes == size:

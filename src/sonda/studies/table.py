@@ -139,7 +139,7 @@ def study_table(result: StudyResult, summarise: Callable[[Run], Summary]) -> Stu
     return StudyTable(
         study.name, study.question, study.scale, names, fixed, columns, compare, tuple(_compared(rows, compare)),
         tuple(rows), deviations,
-        (*_outside(rows), *_notes(study, result)),
+        (*_outside(rows), *_over_time(study, summaries), *_notes(study, result)),
     )  # fmt: skip
 
 
@@ -244,6 +244,19 @@ def _outside(rows: list[StudyRow]) -> list[str]:
         f"{figure} is outside the published {printed}{by}: {', '.join(found)}"
         for (figure, printed, by), found in said.items()
     ]
+
+
+def _over_time(study: Study, summaries: dict[str, list[tuple[Run, Summary]]]) -> list[str]:
+    """What changed over the steps, in words, of studies that ask for it; the first run of a configuration speaks."""
+    if not any(parse_figure(key).metric == "changes" for key in study.metrics):
+        return []
+    said = []
+    for configuration in configurations(study):
+        for run, summary in summaries.get(_key(configuration), [])[:1]:
+            where = " ".join(f"{configuration[key]}" for key in study.axes)
+            sentences = summary.parts[0].over_time.sentences if summary.parts and summary.parts[0].over_time else ()
+            said += [f"{where} ({run.id}): {sentence}" for sentence in sentences]
+    return said
 
 
 def _notes(study: Study, result: StudyResult) -> tuple[str, ...]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from functools import lru_cache
 
 from sonda.accelerators.operation import Bags, Call, MatrixProduct, Operation, Program
 from sonda.record.protocols import Workload
@@ -11,7 +12,13 @@ from sonda.workloads.recommender import Recommender
 
 def described_program(workload: Workload) -> Program | None:
     """The program of one inference step as a capture of the model would give it; None where only a capture can."""
-    return _Dlrm(workload).program() if isinstance(workload, Recommender) else None
+    return _dlrm(workload) if isinstance(workload, Recommender) else None
+
+
+@lru_cache(maxsize=16)
+def _dlrm(description: Recommender) -> Program:
+    """Remembered, because a study asks for the same workload once for each of its variants."""
+    return _Dlrm(description).program()
 
 
 class _Dlrm:

@@ -324,3 +324,27 @@ def fold(
         now = cycle
     out[0] += now
     out[1] += rest + now - last_offer
+
+
+def fold_all(
+    span: int,
+    delta: int,
+    lines: int,
+    inputs: int,
+    which: Whole,
+    cases: Whole,
+    tiles: Whole,
+    places: Whole,
+    hops: Whole,
+    line: Whole,
+    slot: Whole,
+    out: Whole,
+) -> None:
+    """Those of many layers that `which` names, one after the other; a row of `cases` holds the numbers from `folds` to
+    `neurons`."""
+    for one in which:
+        case = cases[one]
+        fold(
+            span, delta, lines, inputs, case[0], case[1], case[2], case[3], case[4], case[5], case[6], case[7],
+            case[8], case[9], case[10], tiles[one], places[one], hops[one], line[one], slot[one], out[one],
+        )  # fmt: skip

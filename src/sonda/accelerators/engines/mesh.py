@@ -11,13 +11,19 @@ j + max(max over i' <= i of row arrival - i', max over j' <= j of column arrival
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
+from sonda.accelerators.compiled import compiled
 from sonda.accelerators.hardware import Hardware
-from sonda.accelerators.result import Counters, Result
+from sonda.accelerators.result import Count, Counters, Result
 from sonda.record.errors import SondaError
+
+Whole = NDArray[np.int64]
 
 
 @dataclass(frozen=True)
@@ -46,33 +52,92 @@ def simulate(hardware: Hardware, product: Product, tile: MeshTile) -> Result:
     """
     _check(hardware, product, tile)
     shapes = _tile_shapes(product, tile)
-    cycles = distribution = writeback = weight_reads = input_reads = hops = 0
-    for rows, columns, count in shapes:
-        last_product, length = _tile_length(hardware, rows, columns, product.k)
-        cycles += count * length
-        distribution += count * (last_product - 1 - product.k)
-        writeback += count * (length - last_product - 2)
-        weight_reads += count * product.k * columns
-        input_reads += count * product.k * rows
-        hops += count * product.k * ((rows - 1) * columns + (columns - 1) * rows)
-    tiles = sum(count for _, _, count in shapes)
+    lengths = np.zeros((len(shapes), 2), np.int64)
+    given = np.array([(rows, columns, product.k) for rows, columns, _ in shapes], np.int64)
+    compiled(_lengths)(hardware.rows, hardware.columns, hardware.read_ports, hardware.write_ports, given, lengths)
+    return _result(hardware, product, _Tiles(*(sum(one) for one in zip(
+        *(_of_shape(product.k, *shape, *length) for shape, length in zip(shapes, lengths.tolist(), strict=True)),
+        strict=True,
+    ))))  # fmt: skip
+
+
+def simulate_all(hardware: Hardware, products: Sequence[Product], tiles: Whole) -> Result:
+    """Many products, each under a tile of its own (rows of an array: rows and columns of outputs), at once.
+
+    Every count is an array with an element for each product, as `simulate` gives it. Raises SondaError where the mesh
+    cannot run one of them; which, only one by one can say.
+    """
+    m, n, k = np.array([(one.m, one.n, one.k) for one in products], np.int64).T
+    largest = Product(int(m.max()), int(n.max()), int(k.max()))
+    for rows, columns in (tiles.min(axis=0).tolist(), tiles.max(axis=0).tolist()):
+        _check(hardware, largest, MeshTile(rows, columns))
+    high, wide = (np.stack((part, whole % part)) for part, whole in ((tiles[:, 0], m), (tiles[:, 1], n)))
+    down, across = (np.stack((whole // part, whole % part > 0)) for part, whole in ((tiles[:, 0], m), (tiles[:, 1], n)))
+    # Sides x sides x products: full tiles, and those cut at the borders.
+    sides = np.broadcast_arrays(high[:, None], wide[None], k)
+    counts = down[:, None] * across[None]
+    there = counts > 0
+    given = np.stack([side[there] for side in sides], axis=1)
+    shapes, which = _distinct(given)
+    lengths = np.zeros((len(shapes), 2), np.int64)
+    compiled(_lengths)(hardware.rows, hardware.columns, hardware.read_ports, hardware.write_ports, shapes, lengths)
+    found = np.zeros((2, *there.shape), np.int64)
+    found[:, there] = lengths[which].T
+    sums = _Tiles(*(one.sum(axis=(0, 1)) for one in _of_shape(k, *sides[:2], counts, *found)))
+    return _result(hardware, Product(m, n, k), sums)  # type: ignore[arg-type]  # counts of many are arrays
+
+
+class _Tiles(NamedTuple):
+    """Sums over all tiles of a product."""
+
+    cycles: Count
+    distribution: Count
+    writeback: Count
+    weight_reads: Count
+    input_reads: Count
+    hops: Count
+    tiles: Count
+
+
+def _of_shape(k: Count, rows: Count, columns: Count, count: Count, last_product: Count, length: Count) -> _Tiles:
+    """So many tiles of one shape, of which one takes so long."""
+    return _Tiles(
+        cycles=count * length,
+        distribution=count * (last_product - 1 - k),
+        writeback=count * (length - last_product - 2),
+        weight_reads=count * k * columns,
+        input_reads=count * k * rows,
+        hops=count * k * ((rows - 1) * columns + (columns - 1) * rows),
+        tiles=count,
+    )
+
+
+def _result(hardware: Hardware, product: Product, sums: _Tiles) -> Result:
     outputs = product.m * product.n
+    reads = sums.weight_reads + sums.input_reads
     return Result(
-        cycles=cycles,
-        weight_reads=weight_reads,
-        input_reads=input_reads,
-        psum_reads=0,
+        cycles=sums.cycles,
+        weight_reads=sums.weight_reads,
+        input_reads=sums.input_reads,
+        psum_reads=0 * outputs,
         writes=outputs,
         multiplications=outputs * product.k,
-        counters=_counters(hardware, product.k, tiles, weight_reads + input_reads, outputs, hops),
+        counters=_counters(hardware, product.k, sums.tiles, reads, outputs, sums.hops),
         stack={
-            "distribution": distribution,
-            "compute": tiles * product.k,
-            "reduction": 2 * tiles,
-            "writeback": writeback,
-            "configuration": tiles,
+            "distribution": sums.distribution,
+            "compute": sums.tiles * product.k,
+            "reduction": 2 * sums.tiles,
+            "writeback": sums.writeback,
+            "configuration": sums.tiles,
         },
     )
+
+
+def _distinct(rows: Whole) -> tuple[Whole, Whole]:
+    """Each row once, and which of them stands where."""
+    places: dict[bytes, int] = {}
+    which = [places.setdefault(row.tobytes(), len(places)) for row in rows]
+    return np.frombuffer(b"".join(places), np.int64).reshape(-1, rows.shape[1]), np.array(which)
 
 
 def _check(hardware: Hardware, product: Product, tile: MeshTile) -> None:
@@ -113,47 +178,94 @@ def _tile_shapes(product: Product, tile: MeshTile) -> list[tuple[int, int, int]]
     return [(r, c, a * b) for r, a in sides_m for c, b in sides_n if r and c and a and b]
 
 
-def _tile_length(hardware: Hardware, rows: int, columns: int, k: int) -> tuple[int, int]:
-    """(cycle of the tile's last product, cycle in which its last result is written), the tile starting in cycle 1."""
-    per_port = (hardware.rows + hardware.columns) // hardware.read_ports
-    used = np.concatenate((np.arange(columns), hardware.columns + np.arange(rows)))
-    port = used // per_port
-    sent_per_step = np.bincount(port)
-    first_of_port = np.concatenate(([0], np.cumsum(sent_per_step)[:-1]))
-    place = np.arange(used.size) - first_of_port[port]
-    arrival = 2 + (k - 1) * sent_per_step[port] + place + (per_port > 1)
-    column = np.maximum.accumulate(arrival[:columns] - np.arange(columns))
-    row = np.maximum.accumulate(arrival[columns:] - np.arange(rows))
-    fired = np.maximum(row[:, None], column) + np.arange(rows)[:, None] + np.arange(columns)
-    lines = (np.arange(rows)[:, None] * hardware.columns + np.arange(columns)) % hardware.write_ports
-    return int(fired[-1, -1]), _written(fired.ravel() + 2, lines.ravel(), hardware.write_ports)
+def _lengths(mesh_rows: int, mesh_columns: int, ports: int, lines: int, shapes: Whole, out: Whole) -> None:
+    """Of tiles (rows, columns and steps of each): the cycle of the last product, and that in which the last result is
+    written, the tile starting in cycle 1.
 
-
-def _written(offered: np.ndarray, lines: np.ndarray, n_lines: int) -> int:
-    """Cycle in which the memory takes the last of the results offered to the bus in these cycles on these lines.
-
-    A line forwards one result a cycle; the memory, a cycle later, takes half of what waits, rounded up.
+    A line of the bus forwards one result a cycle; the memory, a cycle later, takes half of what waits, rounded up.
     """
-    first = int(offered.min())
-    if offered.size > n_lines or int(np.bincount(lines).max()) > 1:
-        order = np.lexsort((offered, lines))
-        offered, lines = offered[order], lines[order]
-        begins = np.flatnonzero(np.concatenate(([True], lines[1:] != lines[:-1])))
-        place = np.arange(lines.size) - np.repeat(begins, np.diff(np.append(begins, lines.size)))
-        # n-th departure of a line = n + max over m <= n of (offered - m); lines kept apart by a big step per line.
-        apart = np.cumsum(np.concatenate(([0], lines[1:] != lines[:-1]))) * (
-            int(offered.max()) - first + lines.size + 1
-        )
-        offered = np.maximum.accumulate(offered - place + apart) - apart + place
-    waiting = 0
-    cycle = first
-    for arriving in np.bincount(offered - first).tolist():
-        cycle += 1
+    per_port = (mesh_rows + mesh_columns) // ports
+    later = 1 if per_port > 1 else 0
+    for one in range(len(shapes)):
+        rows, columns, steps = shapes[one]
+        sent = np.zeros(ports, np.int64)
+        for side in range(columns):
+            sent[side // per_port] += 1
+        for side in range(rows):
+            sent[(mesh_columns + side) // per_port] += 1
+        place = np.zeros(ports, np.int64)
+        above = np.empty(columns, np.int64)
+        left = np.empty(rows, np.int64)
+        latest = 0
+        for side in range(columns):
+            port = side // per_port
+            arrival = 2 + (steps - 1) * sent[port] + place[port] + later
+            place[port] += 1
+            latest = arrival - side if side == 0 else max(latest, arrival - side)
+            above[side] = latest
+        for side in range(rows):
+            port = (mesh_columns + side) // per_port
+            arrival = 2 + (steps - 1) * sent[port] + place[port] + later
+            place[port] += 1
+            latest = arrival - side if side == 0 else max(latest, arrival - side)
+            left[side] = latest
+        elements = rows * columns
+        first = max(left[0], above[0]) + 2
+        last = max(left[rows - 1], above[columns - 1]) + rows + columns
+        out[one, 0] = last - 2
+        # Results in the order in which they are offered; by counting where they are close in time, else by sorting.
+        offered = np.empty(elements, np.int64)
+        line = np.empty(elements, np.int64)
+        if last - first <= 8 * elements + 1024:
+            begin = np.zeros(last - first + 2, np.int64)
+            for i in range(rows):
+                for j in range(columns):
+                    begin[max(left[i], above[j]) + i + j + 3 - first] += 1
+            for cycle in range(last - first + 1):
+                begin[cycle + 1] += begin[cycle]
+            for i in range(rows):
+                for j in range(columns):
+                    cycle = max(left[i], above[j]) + i + j + 2
+                    at = begin[cycle - first]
+                    begin[cycle - first] += 1
+                    offered[at] = cycle
+                    line[at] = (i * mesh_columns + j) % lines
+        else:
+            unordered = np.empty(elements, np.int64)
+            for i in range(rows):
+                for j in range(columns):
+                    unordered[i * columns + j] = max(left[i], above[j]) + i + j + 2
+            order = np.argsort(unordered)
+            for at in range(elements):
+                offered[at] = unordered[order[at]]
+                line[at] = (order[at] // columns * mesh_columns + order[at] % columns) % lines
+        # The cycle from which on a line is free; results that find it busy leave later, so that order may change.
+        free = np.zeros(lines, np.int64)
+        waited = False
+        for at in range(elements):
+            if free[line[at]] > offered[at]:
+                offered[at] = free[line[at]]
+                waited = True
+            free[line[at]] = offered[at] + 1
+        if waited:
+            offered.sort()
+        waiting = arriving = 0
+        before = first
+        for at in range(elements):
+            if offered[at] > before:
+                waiting = (waiting + arriving) >> min(offered[at] - before, 62)
+                before = offered[at]
+                arriving = 0
+            arriving += 1
         waiting = (waiting + arriving) >> 1
-    return cycle + waiting.bit_length()
+        cycle = before + 1
+        while waiting > 0:
+            waiting >>= 1
+            cycle += 1
+        out[one, 1] = cycle
 
 
-def _counters(hardware: Hardware, k: int, tiles: int, packages: int, outputs: int, hops: int) -> Counters:
+def _counters(hardware: Hardware, k: Count, tiles: Count, packages: Count, outputs: Count, hops: Count) -> Counters:
     rows, columns = hardware.rows, hardware.columns
     elements = rows * columns
     products = outputs * k

@@ -77,3 +77,15 @@ def packages(
             routing[kind, 1] += used[level]
             routing[kind, 2] += 2 * used[level + 1] - used[level]
             routing[kind, 3] += used[level] - used[level + 1]
+
+
+def packages_all(
+    span: int, kinds: Whole, extra: Whole, stride: Whole, tiles: Whole, count: Whole, place: Whole, routing: Whole
+) -> None:
+    """The packages of many tiles, one after the other: an element, or the first index of an array, for each."""
+    for one in range(len(kinds)):
+        packages(kinds[one], span, extra[one], stride[one], tiles[one], count[one], place[one], routing[one])
+        if kinds[one] == 2:
+            # All windows get what the first of a row gets.
+            count[one, 2] = count[one, 1]
+            place[one, 2] = place[one, 1]

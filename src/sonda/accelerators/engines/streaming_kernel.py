@@ -310,3 +310,26 @@ def stream(
         old_cycle, old_done, old_written, old_arriving = now, done, written, arriving
     out[0] = now
     out[1] = rest + now - last_offer
+
+
+def stream_all(
+    span: int,
+    delta: int,
+    lines: int,
+    which: Whole,
+    cases: Whole,
+    tiles: Whole,
+    places: Whole,
+    hops: Whole,
+    line: Whole,
+    delay: Whole,
+    out: Whole,
+) -> None:
+    """Those of many layers that `which` names, one after the other; a row of `cases` holds the numbers from `folds` to
+    `neurons`."""
+    for one in which:
+        case = cases[one]
+        stream(
+            span, delta, lines, case[0], case[1], case[2], case[3], case[4], case[5], case[6], case[7], case[8],
+            case[9], case[10], case[11], tiles[one], places[one], hops[one], line[one], delay[one], out[one],
+        )  # fmt: skip

@@ -9,12 +9,12 @@ from collections.abc import Callable
 from dataclasses import replace
 from importlib.metadata import entry_points
 
-from sonda.analysis.rules import compute, input, memory, noise, none, overhead
+from sonda.analysis.rules import compute, input, memory, noise, none, overhead, topdown
 from sonda.analysis.summary import Remedy, Summary, Verdict
 
 GROUP = "sonda.rules"
 BUILT_IN: tuple[Callable[[Summary], Verdict | None], ...] = (
-    input.rule, compute.rule, memory.rule, overhead.rule, none.rule,
+    input.rule, compute.rule, memory.rule, overhead.rule, topdown.rule, none.rule,
 )  # fmt: skip
 
 

@@ -22,8 +22,7 @@
     copy.modebar = { bgcolor: "rgba(0,0,0,0)", color: css("--soft"), activecolor: css("--ink") };
     copy.hovermode = "closest";
     copy.dragmode = innerWidth < 640 ? false : "zoom";
-    for (const name of ["xaxis", "yaxis"]) {
-      if (!copy[name]) continue;
+    for (const name of Object.keys(copy).filter((key) => /^[xy]axis\d*$/.test(key))) {
       copy[name] = Object.assign({}, axis, copy[name]);
       if (copy[name].title) copy[name].title.font = { size: 12.5, color: css("--soft") };
     }

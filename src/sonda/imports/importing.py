@@ -1,0 +1,164 @@
+"""Importing: files of other tools, told apart by what is in them, become one run."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from sonda.imports import ncu, nsys, perf_stat
+from sonda.imports.event_text import open_text
+from sonda.imports.kineto import read_kineto
+from sonda.imports.ncu_table import HEADING
+from sonda.imports.rank_events import RankEvents, write_ranks
+from sonda.record.errors import SondaError
+from sonda.record.run import Run, RunInfo, keep_run, new_id, now, write_samples
+from sonda.record.span_file import SpanWriter
+from sonda.version import VERSION
+
+HEAD = 1 << 16
+TRACE = re.compile(r'\ufeff?\s*(?:\[\s*(?:[{\]]|$)|\{\s*(?:["}]|$))')
+"""How JSON begins that may be a trace: a list of objects, or an object."""
+TRACES = {"kineto": read_kineto, "nsys": nsys.read_nsys}
+NAMES = {
+    "kineto": "trace of torch.profiler or Chrome's", "nsys": "timeline of Nsight Systems",
+    "ncu": "table of Nsight Compute", "ncu-rep": "report of Nsight Compute", "perf": "counts of perf stat",
+}  # fmt: skip
+ENDINGS = (".json", ".json.gz", ".csv", ".ncu-rep", ".sqlite", ".txt", ".trace")
+"""Of files in a directory that are looked at."""
+
+
+def import_files(paths: Sequence[Path], root: Path, tell: Callable[[str], None] = lambda _: None) -> Run:
+    """Read files of one kind into a run under `root`: several traces, or a directory of them, are ranks.
+
+    A trace that ends in the middle becomes an incomplete run. Raises SondaError, naming the file, when nothing can be
+    read, and where files of different kinds are given.
+    """
+    kinds, passed_over = _recognised(paths)
+    files = list(kinds)
+    if len(set(kinds.values())) > 1:
+        first, other = files[0], next(path for path in files if kinds[path] != kinds[files[0]])
+        raise SondaError(
+            f"{first.name} is a {NAMES[kinds[first]]}, {other.name} a {NAMES[kinds[other]]}", "import them one by one"
+        )
+    kind = kinds[files[0]]
+    if kind not in TRACES and len(files) > 1:
+        raise SondaError(f"several files of the kind '{NAMES[kind]}' are several runs", "import them one by one")
+    workload = {"name": paths[0].name if len(paths) == 1 else f"{len(files)} files", "imported": kind,
+                "files": [path.name for path in files]}  # fmt: skip
+
+    def fill(directory: Path) -> RunInfo:
+        made: dict[str, Any] = (
+            _traces(kind, files, directory, tell) if kind in TRACES else _one(kind, files[0], directory)
+        )
+        about = {**workload, **made.pop("workload", {})}
+        if passed_over:
+            made["notes"].append(f"not read: {', '.join(passed_over)}")
+        return RunInfo(id=new_id(), created=now(), workload=about, **made)
+
+    return keep_run(root, fill)
+
+
+def recognise(path: Path) -> str:
+    """kineto, nsys, ncu, ncu-rep or perf. Raises SondaError for what is none of them, and for what cannot be read."""
+    try:
+        if path.suffix == ".ncu-rep":
+            with open(path, "rb"):
+                return "ncu-rep"
+        with open_text(path) as stream:
+            head = stream.read(HEAD)
+    except EOFError:
+        head = b""
+    except OSError as error:
+        raise SondaError(f"cannot read {path}: {error.strerror or error}", "name a file that can be read") from None
+    if head.startswith(nsys.MAGIC):
+        return "nsys"
+    if head.startswith(b"NVR\x00"):
+        return "ncu-rep"
+    if perf_stat.is_perf(head):
+        return "perf"
+    text = head.decode("utf-8", "replace")
+    if any(line.startswith((HEADING, "==PROF==", "==ERROR==", "==WARNING==")) for line in text.splitlines()):
+        return "ncu"
+    if TRACE.match(text):
+        return "kineto"
+    why = "it is empty" if not head else "it is no file that sonda import knows"
+    raise SondaError(
+        f"{path.name}: {why}", "give a Chrome or Kineto trace, ncu's CSV or .ncu-rep, nsys' SQLite, or perf stat -j"
+    )
+
+
+def _recognised(paths: Sequence[Path]) -> tuple[dict[Path, str], list[str]]:
+    """Files and their kinds, and the names of those in directories that are none of ours."""
+    found: dict[Path, str] = {}
+    passed_over: list[str] = []
+    for path in paths:
+        if not path.is_dir():
+            found[path] = recognise(path)
+            continue
+        before = len(found)
+        for one in sorted(path.iterdir()):
+            if one.name.endswith(ENDINGS) and one.is_file():
+                try:
+                    found[one] = recognise(one)
+                except SondaError:
+                    passed_over.append(one.name)
+        if len(found) == before:
+            raise SondaError(
+                f"{path} holds no file that sonda import knows", f"their names end in {', '.join(ENDINGS)}"
+            )
+    if not found:
+        raise SondaError("nothing to import", "name a file: sonda import trace.json.gz")
+    return found, passed_over
+
+
+def _traces(kind: str, files: list[Path], directory: Path, tell: Callable[[str], None]) -> dict[str, Any]:
+    ranks: list[RankEvents] = []
+    for number, path in enumerate(files):
+        one = TRACES[kind](path, directory, number, tell)
+        base = one.head.get("baseTimeNanoseconds")
+        one.base = base if isinstance(base, int) and 0 <= base < 1 << 62 else 0
+        ranks.append(one)
+    ranks.sort(key=lambda one: -1 if one.rank is None else one.rank)
+    truncated = any(one.truncated for one in ranks)
+    written = write_ranks(ranks, directory, tell)
+    if not written.rows:
+        cut = ", and the file ends in the middle" if truncated else ""
+        left = [f"{count:,} {reason}" for one in ranks for reason, count in one.source.left_out.items()]
+        why = f" ({'; '.join(left)})" if left else ""
+        raise SondaError(f"{files[0].name} holds no event with a duration{cut}{why}", "record while something runs")
+    devices = {str(one["name"]): None for rank in ranks for one in rank.head.get("deviceProperties") or []
+               if isinstance(one, dict) and "name" in one}  # fmt: skip
+    versions = {name: str(ranks[0].head[name]) for name in ("cuda_runtime_version", "cuda_driver_version", "cupti_version")
+                if name in ranks[0].head}  # fmt: skip
+    return {
+        "status": "incomplete" if truncated else "complete",
+        "workload": {"ranks": len(ranks)},
+        "target": {"spec": "imported", "device": "trace"},
+        "machine": {"processor": ", ".join(devices)} if devices else {},
+        "versions": {"sonda": VERSION, **versions},
+        "notes": written.notes,
+    }
+
+
+def _one(kind: str, path: Path, directory: Path) -> dict[str, Any]:
+    """A table of launches or counts: small, so it is read at once."""
+    samples = []
+    try:
+        if kind == "perf":
+            spans, samples, notes = perf_stat.read_file(path)
+        else:
+            spans, notes = ncu.launch_spans(ncu.read_report(path) if kind == "ncu-rep" else ncu.read_csv(path))
+    except SondaError as error:
+        raise SondaError(f"{path.name}: {error.cause}", error.remedy) from None
+    with SpanWriter(directory) as writer:
+        writer.append(spans)
+    if samples:
+        write_samples(samples, directory)
+    return {
+        "status": "complete",
+        "target": {"spec": "imported", "device": "counts" if kind == "perf" else "launches"},
+        "versions": {"sonda": VERSION},
+        "notes": notes,
+    }

@@ -1,0 +1,175 @@
+"""Traces of torch.profiler (Kineto) and others in Chrome's format: one file, or one per rank, become a run.
+
+A file is read twice: its events are spilled in sorted runs, then linked in the order of time and written as spans.
+Memory does not grow with the file. Large plain files are read from both ends of their middle by two processes.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from sonda.imports.event_text import EventText, likely_begin, open_text
+from sonda.imports.rank_events import RankEvents
+from sonda.imports.raw_event import Source
+from sonda.imports.spill import SortedRun, Spill
+from sonda.imports.trace_events import decode_event, decode_events, raw_events
+from sonda.record.errors import SondaError
+
+SHARED_FROM = 48 << 20
+"""Bytes from which a second process is worth its start."""
+
+
+class Part(msgspec.Struct):
+    """What a process found in its part of a file."""
+
+    runs: list[SortedRun]
+    names: list[str]
+    threads: list[tuple[str, int]]
+    left_out: dict[str, int]
+    head: dict[str, Any]
+    truncated: bool
+    unreadable: int
+
+
+@dataclass
+class _Reading:
+    text: EventText
+    source: Source = field(default_factory=Source)
+
+    def spill(self, spill: Spill, until: int | None = None) -> None:
+        for events in self.text.pieces(until):
+            spill.add(raw_events(events, self.source))
+
+
+def read_kineto(path: Path, directory: Path, number: int, tell: Callable[[str], None]) -> RankEvents:
+    """Spill the events of one trace into `directory`; `number` makes names of files that no other trace has.
+
+    A file that ends in the middle gives what it has. Raises SondaError when it is no trace or cannot be read.
+    """
+    tell(f"reading {path.name}")
+    size = path.stat().st_size
+    with open_text(path) as stream:
+        reading = _Reading(EventText(stream, decode_events, decode_event))
+        try:
+            reading.text.read_head()
+            spill = Spill(directory / f"events-{number}")
+            spills = [spill]
+            plain = not hasattr(stream, "_gzip")
+            helper = _Helper.start(path, size, directory / f"events-{number}-b") if plain else None
+            with spill:
+                if helper is None:
+                    reading.spill(spill)
+                else:
+                    spills += _together(reading, spill, helper)
+        except (SondaError, OSError) as error:
+            cause = error.cause if isinstance(error, SondaError) else error.strerror or error
+            raise SondaError(f"{path.name}: {cause}", getattr(error, "remedy", "")) from None
+    text, source = reading.text, reading.source
+    source.leave_out("cannot be read", text.unreadable)
+    return RankEvents(path.name, spills, source, text.head, _rank(text.head), text.truncated)
+
+
+def _rank(head: dict[str, Any]) -> int | None:
+    about = head.get("distributedInfo")
+    rank = about.get("rank") if isinstance(about, dict) else None
+    return rank if isinstance(rank, int) and 0 <= rank < 1 << 31 else None
+
+
+def _together(reading: _Reading, spill: Spill, helper: _Helper) -> list[Spill]:
+    """Read up to where the helper began; that place is right only if whole events end there."""
+    with helper:
+        reading.spill(spill, helper.begin)
+        if not reading.text.at_end_of_event or reading.text.position != helper.begin:
+            reading.spill(spill)
+            return []
+        part = helper.result()
+    if part is None:
+        reading.text.skip_to(helper.begin)
+        reading.spill(spill)
+        return []
+    source, text = reading.source, reading.text
+    theirs = Spill(helper.spill)
+    theirs.runs = part.runs
+    theirs.names = np.array([source.name(name) for name in part.names], dtype=np.int32)
+    theirs.threads = np.array([source.thread(*thread) for thread in part.threads], dtype=np.int32)
+    for reason, count in part.left_out.items():
+        source.leave_out(reason, count)
+    text.head.update({key: value for key, value in part.head.items() if key not in text.head})
+    text.truncated = text.truncated or part.truncated
+    text.unreadable += part.unreadable
+    return [theirs]
+
+
+@dataclass
+class _Helper:
+    """A process that reads the second half of a plain file."""
+
+    path: Path
+    begin: int
+    spill: Path
+    process: subprocess.Popen[bytes]
+
+    @classmethod
+    def start(cls, path: Path, size: int, spill: Path) -> _Helper | None:
+        """None where the file is small, the machine has one core, or no event begins near the middle."""
+        if size < SHARED_FROM or len(os.sched_getaffinity(0)) < 2:
+            return None
+        with open(path, "rb") as file:
+            file.seek(size // 2)
+            at = likely_begin(file.read(1 << 20))
+        if at < 0:
+            return None
+        begin = size // 2 + at
+        command = [sys.executable, "-m", "sonda.imports.kineto", str(path), str(begin), str(spill)]
+        return cls(path, begin, spill, subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE))
+
+    def __enter__(self) -> _Helper:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.process.kill()
+        self.process.wait()
+        if self.process.stdout is not None:
+            self.process.stdout.close()
+
+    def result(self) -> Part | None:
+        """What it found; None where it failed."""
+        output = self.process.communicate()[0]
+        return msgspec.json.decode(output, type=Part) if self.process.returncode == 0 else None
+
+
+def read_part(path: Path, begin: int, spill_path: Path) -> Part:
+    """Spill the events of a plain trace from the byte where one begins to the end."""
+    with open(path, "rb") as stream:
+        stream.seek(begin)
+        reading = _Reading(EventText(stream, decode_events, decode_event))
+        with Spill(spill_path) as spill:
+            reading.spill(spill)
+    text, source = reading.text, reading.source
+    return Part(
+        spill.runs,
+        list(source.names),
+        list(source.threads),
+        source.left_out,
+        text.head,
+        text.truncated,
+        text.unreadable,
+    )
+
+
+def main(words: Sequence[str]) -> None:
+    part = read_part(Path(words[0]), int(words[1]), Path(words[2]))
+    sys.stdout.buffer.write(msgspec.json.encode(part))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

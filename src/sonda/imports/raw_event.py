@@ -1,0 +1,77 @@
+"""Raw events: what every reader of traces makes of its file, before anything is known about its neighbours."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from itertools import islice
+
+import numpy as np
+
+OP, CALL, STEP, LAYER, KERNEL, COPY, COLLECTIVE = range(7)
+"""What an event is. A call is one of the device's programming interface, such as a launch."""
+KIND_WORDS = ("op", "step", "layer", "kernel", "copy", "collective")
+KIND_CODES = np.array([0, 0, 1, 2, 3, 4, 5], dtype=np.int32)
+"""Of each of them the word in a run: a call is an operation like others."""
+EARLIEST, LATEST = -(1 << 57), (1 << 63) - (1 << 57) - 1
+"""ns that a time may be; the difference of any two of them is a 64-bit number, and 2^53 µs is among them."""
+FIRST_ON_DEVICE = KERNEL
+ABSENT = -1
+
+RAW = np.dtype(
+    [
+        ("start", np.int64), ("duration", np.int64), ("correlation", np.int64), ("external", np.int64),
+        ("bytes", np.int64), ("name", np.int32), ("thread", np.int32), ("stream", np.int32), ("device", np.int16),
+        ("kind", np.int8),
+    ]
+)  # fmt: skip
+"""`start` in ns on the file's own clock; `name` and `thread` are places in the tables of a `Source`; -1 is absent."""
+
+
+@dataclass
+class Source:
+    """The words that raw events refer to by number, and what was left out on the way."""
+
+    names: dict[str, int] = field(default_factory=dict)
+    threads: dict[tuple[str, int], int] = field(default_factory=dict)
+    """Process and thread. Their numbers, which a trace may give as words, become whole numbers."""
+    left_out: dict[str, int] = field(default_factory=dict)
+    """Events by the reason why they are not kept."""
+    places: dict[tuple[int | str, int | str], int] = field(default_factory=dict)
+    """The same as `threads` by the words of the file."""
+    _collectives: list[bool] = field(default_factory=list)
+
+    def leave_out(self, reason: str, count: int) -> None:
+        if count:
+            self.left_out[reason] = self.left_out.get(reason, 0) + count
+
+    def name(self, word: str) -> int:
+        return self.names.setdefault(word, len(self.names))
+
+    def thread(self, process: int | str, thread: int | str) -> int:
+        number = thread if isinstance(thread, int) and abs(thread) < 1 << 62 else _number(str(thread))
+        found = self.threads.setdefault((str(process), number), len(self.threads))
+        self.places[process, thread] = found
+        return found
+
+    def collectives(self) -> np.ndarray:
+        """For every name so far, whether it is a kernel's that communicates."""
+        self._collectives += [is_collective(name) for name in islice(self.names, len(self._collectives), None)]
+        return np.array(self._collectives, dtype=bool)
+
+
+def is_collective(name: str) -> bool:
+    """Whether a kernel communicates: NCCL and RCCL name theirs `ncclKernel…` or `ncclDevKernel…`."""
+    return name.startswith(("ncclKernel", "ncclDevKernel", "ncclSymDevKernel", "ncclSymkDevKernel"))
+
+
+def is_copy(name: str) -> bool:
+    """Whether a device's activity is a copy or a filling, by the names that CUPTI gives them."""
+    return name.startswith(("Memcpy", "Memset", "dma"))
+
+
+def _number(word: str) -> int:
+    try:
+        return int(word[:18])
+    except ValueError:
+        # Any number will do, the same for the same word in every process: a thread has to be told from others only.
+        return -1 - sum(byte << (8 * place) for place, byte in enumerate(word.encode("utf-8", "replace")[:6]))

@@ -1,0 +1,268 @@
+"""Imported runs on a screen, on a page and as a document: devices, streams, kernels, the critical path."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from sonda.analysis.critical_path import CriticalPath
+from sonda.analysis.kernels import KernelTotals
+from sonda.analysis.summary import Value
+from sonda.analysis.timeline import DeviceTime
+from sonda.analysis.trace_summary import DeviceWork, TraceSummary
+from sonda.record.quantity import Metric
+from sonda.report import quantities
+from sonda.report.document import SCHEMA, value_document
+from sonda.report.labels import markup, plain
+from sonda.report.markup import table_html
+from sonda.report.screen import Screen
+from sonda.report.sections import Section
+from sonda.report.table import Cell, Column, Table, build, numbers, shares, words
+
+LONGEST_NAME = 60
+"""Characters of a kernel's name on a screen; a page has all of them in the hint."""
+MOST_ON_PAGE = 500
+COUNTS = {"flops:counted": 8, "dram_read_bytes:counted": 7, "dram_write_bytes:counted": 7, "l2_bytes:counted": 2,
+          "bytes:counted": 3}  # fmt: skip
+"""Metrics of kernels that have a column of their own, per launch, and how long it is kept in a narrow window."""
+HEADS = {"flops": "FLOP", "dram_read_bytes": "DRAM read", "dram_write_bytes": "DRAM written", "l2_bytes": "L2",
+         "bytes": "copied"}  # fmt: skip
+PATH_PARTS = ("device", "queue", "launch", "host", "returning")
+
+
+def render_trace(found: TraceSummary, width: int | None = None, *, rows: int = 10, short: str = "",
+                 color: bool | None = None) -> str:  # fmt: skip
+    """One screen; `rows` is how many kernels are listed, `short` the id to type."""
+    summary, work = found.summary, found.work
+    screen = Screen(width, color)
+    screen.line(f"{plain(summary.title)} · {plain(summary.subtitle)}", "bold")
+    screen.line()
+    for verdict in summary.verdicts:
+        screen.line(plain(verdict.sentence), "bold", 2, 2)
+        for remedy in verdict.remedies:
+            screen.line(f"Try: {plain(remedy.text)}", "", 2, 2)
+    for table in _tables(work, found.paths, rows):
+        screen.line()
+        screen.table(table)
+        if table.name == "kernels" and rows < len(work.kernels):
+            rest = sum(one.total for one in work.kernels[rows:])
+            screen.line(f"not above: {len(work.kernels) - rows:,} more, {quantities.amount(rest, 'ns')}", "dim", 2)
+    screen.line()
+    for warning in summary.warnings:
+        screen.line(f"! {plain(warning)}", "yellow", 2, 2)
+    for note in summary.notes:
+        screen.line(plain(note), "dim", 2, 2)
+    name = plain(short or summary.run)
+    screen.line(f"Saved as run {name}. Page: sonda report {name}", "", 2)
+    return screen.text()
+
+
+def _tables(work: DeviceWork, paths: Sequence[CriticalPath], rows: int) -> list[Table]:
+    found = []
+    if work.devices:
+        found += [devices_table(work.devices), streams_table(work.devices)]
+    if work.kernels and rows:
+        found.append(kernels_table(work, work.kernels[:rows]))
+    if paths:
+        found.append(path_table(paths))
+    if work.counters:
+        found.append(counters_table(work))
+    return found
+
+
+def _times(values: Sequence[float]) -> list[Value]:
+    return [Value(float(value), "ns", "measured") for value in values]
+
+
+def devices_table(devices: Sequence[DeviceTime]) -> Table:
+    """How each device spent its window."""
+    unit, windows = numbers(_times([one.window for one in devices]), suffix=True)
+    columns: list[tuple[Column, Sequence[Cell]]] = [
+        (Column("device", right=False), words([_place(one) for one in devices])),
+        (Column("window", hint="from its first activity to the end of its last"), windows),
+    ]
+    for name, hint, part in (
+        ("busy %", "the union of all its activities", [one.busy for one in devices]),
+        ("compute %", "at least one kernel that computes", [one.compute for one in devices]),
+        ("communication %", "at least one collective", [one.communication for one in devices]),
+        ("of it hidden %", "communication while something is computed", None),
+        ("copies %", "at least one copy or filling", [one.copying for one in devices]),
+        ("idle %", "nothing runs", [one.idle for one in devices]),
+        ("several at once %", "two or more activities", [one.several for one in devices]),
+    ):
+        if part is None:
+            cells = shares([_share(one.hidden_communication, one.communication) for one in devices], "communication")
+        else:
+            cells = shares([_share(time, one.window) for time, one in zip(part, devices, strict=True)], "the window")
+        if name.startswith(("communication", "of it")) and not any(one.communication for one in devices):
+            continue
+        columns.append((Column(name, hint=hint, keep=5), cells))
+    return build(columns, "devices")
+
+
+def streams_table(devices: Sequence[DeviceTime]) -> Table:
+    """What the gaps of every stream wait for."""
+    pairs = [(device, stream) for device in devices for stream in device.streams]
+    columns: list[tuple[Column, Sequence[Cell]]] = [
+        (
+            Column("stream", right=False),
+            words([f"{_place(device)} stream {stream.stream}" for device, stream in pairs]),
+        ),
+        (Column("activities"), numbers([Value(stream.activities, "1", "counted") for _, stream in pairs])[1]),
+    ]
+    for name, values in (
+        ("busy", [stream.busy for _, stream in pairs]),
+        ("waits for the host", [stream.host_wait for _, stream in pairs]),
+        ("between kernels", [stream.kernel_wait for _, stream in pairs]),
+        ("other gaps", [stream.other_wait for _, stream in pairs]),
+    ):
+        columns.append((Column(name), numbers(_times(values), suffix=True)[1]))
+    return build(columns, "streams")
+
+
+def kernels_table(work: DeviceWork, kernels: Sequence[KernelTotals], whole: bool = False) -> Table:
+    """Kernels, those that took longest first; `whole` shows their names as they are."""
+    total = work.total
+    columns: list[tuple[Column, Sequence[Cell]]] = [
+        (Column("kernel", right=False), [kernel_name(one.name, whole) for one in kernels]),
+        (Column("kind", right=False, keep=2), words([one.kind for one in kernels])),
+        (Column("launches", keep=6), numbers([Value(one.launches, "1", "counted") for one in kernels])[1]),
+        (Column("total"), numbers(_times([one.total for one in kernels]), suffix=True)[1]),
+        (Column("share %", keep=7), shares([_share(one.total, total) for one in kernels], "all activities")),
+        (Column("mean", keep=5), numbers(_times([one.mean for one in kernels]), suffix=True)[1]),
+        (Column("longest", keep=1), numbers(_times([one.longest for one in kernels]), suffix=True)[1]),
+    ]
+    if any(one.latencies for one in kernels):
+        columns.append((Column("launch latency", keep=4, hint="mean, from the call to the beginning"),
+                        numbers([_latency(one) for one in kernels], suffix=True)[1]))  # fmt: skip
+    for column, keep in COUNTS.items():
+        if any(column in one.metrics for one in kernels):
+            head = f"{HEADS[Metric.parse(column).quantity]}/launch"
+            columns.append(
+                (Column(head, keep=keep), numbers([_metric(one, column) for one in kernels], suffix=True)[1])
+            )
+    return build(columns, "kernels")
+
+
+def path_table(paths: Sequence[CriticalPath]) -> Table:
+    """What the critical path of every rank was spent on."""
+    columns: list[tuple[Column, Sequence[Cell]]] = [
+        (Column("critical path", right=False), words([f"rank {path.rank}" for path in paths])),
+        (Column("length"), numbers(_times([path.total for path in paths]), suffix=True)[1]),
+    ]
+    hints = ("activities of the device", "between activities that were already launched", "from launches to beginnings",
+             "the host", "until calls that waited had ended")  # fmt: skip
+    for name, hint in zip(PATH_PARTS, hints, strict=True):
+        cells = shares([_share(getattr(path, name), path.total) for path in paths], "the path")
+        columns.append((Column(f"{name} %", hint=hint), cells))
+    return build(columns, "critical path")
+
+
+def counters_table(work: DeviceWork) -> Table:
+    """Counts of a whole program."""
+    return build(
+        [
+            (Column("count", right=False), words([name for name, _ in work.counters])),
+            (Column("value"), [numbers([value], suffix=True)[1][0] for _, value in work.counters]),
+            (Column("source", right=False), words([value.source for _, value in work.counters])),
+        ],
+        "counts",
+    )
+
+
+def trace_section(found: TraceSummary, index: int, alone: bool) -> Section:
+    """The same for a page."""
+    summary, place, level = found.summary, f"run{index}", "h1" if alone else "h2"
+    sentences = "".join(f'<p class="first">{markup(one.sentence)}</p>' for one in summary.verdicts)
+    warnings = "".join(f'<p class="warning">{markup(one)}</p>' for one in summary.warnings)
+    notes = "".join(f'<p class="soft small">{markup(note)}</p>' for note in summary.notes)
+    status = "" if summary.status == "complete" else f" · {summary.status}"
+    pieces = [
+        f"<{level}>{markup(summary.title)}</{level}>",
+        f'<p class="soft">{markup(summary.subtitle + status)} · run {markup(summary.run)}</p>',
+        f'<div class="panel verdict">{sentences}{warnings}{notes}</div>',
+    ]
+    for table in _tables(found.work, found.paths, 0):
+        pieces.append(_panel(table.name, table_html(table, "sortable")))
+    if found.work.kernels:
+        shown = found.work.kernels[:MOST_ON_PAGE]
+        more = len(found.work.kernels) - len(shown)
+        left = f'<p class="soft small">{more:,} more are in sonda show --json</p>' if more > 0 else ""
+        pieces.append(_panel("kernels", table_html(kernels_table(found.work, shown), "sortable") + left))
+    return Section(f"{summary.title} ({summary.run})", place, "\n".join(pieces))
+
+
+def trace_document(found: TraceSummary) -> dict[str, Any]:
+    """Everything as plain JSON values, times in ns."""
+    summary = found.summary
+    return {
+        "schema": SCHEMA, "kind": "imported", "run": summary.run, "title": summary.title, "status": summary.status,
+        "workload": summary.workload, "machine": summary.machine,
+        "verdicts": [{"kind": one.kind, "sentence": one.sentence, "share": one.share,
+                      "evidence": {key: value_document(value) for key, value in one.evidence.items()}}
+                     for one in summary.verdicts],
+        "devices": [_device_document(one) for one in found.work.devices],
+        "kernels": [_kernel_document(one) for one in found.work.kernels],
+        "steps_ns": {str(rank): list(durations) for rank, durations in found.work.steps.items()},
+        "counts": {name: value_document(value) for name, value in found.work.counters},
+        "critical_paths": [
+            {"rank": path.rank, "total_ns": path.total, **{f"{name}_ns": getattr(path, name) for name in PATH_PARTS},
+             "activities_ns": path.names}
+            for path in found.paths
+        ],
+        "warnings": list(summary.warnings), "notes": list(summary.notes),
+    }  # fmt: skip
+
+
+def _device_document(one: DeviceTime) -> dict[str, Any]:
+    names = ("window", "busy", "idle", "compute", "non_compute", "communication", "hidden_communication", "copying",
+             "hidden_copying", "several")  # fmt: skip
+    return {
+        "rank": one.rank, "device": one.device, "activities": one.activities,
+        **{f"{name}_ns": getattr(one, name) for name in names},
+        "streams": [{"stream": stream.stream, "activities": stream.activities, "busy_ns": stream.busy,
+                     "host_wait_ns": stream.host_wait, "kernel_wait_ns": stream.kernel_wait,
+                     "other_wait_ns": stream.other_wait} for stream in one.streams],
+    }  # fmt: skip
+
+
+def _kernel_document(one: KernelTotals) -> dict[str, Any]:
+    return {
+        "name": one.name, "kind": one.kind, "launches": one.launches, "total_ns": one.total, "mean_ns": one.mean,
+        "shortest_ns": one.shortest, "longest_ns": one.longest,
+        "launch_latency": value_document(_latency(one)),
+        "metrics": {column: {"sum": value, "launches": one.counted[column], "unit": Metric.parse(column).unit}
+                    for column, value in one.metrics.items()},
+    }  # fmt: skip
+
+
+def _place(one: DeviceTime) -> str:
+    return f"rank {one.rank} {plain(one.device)}"
+
+
+def kernel_name(name: str, whole: bool = False) -> Cell:
+    """A kernel's name, shortened unless `whole`; the hint has all of it."""
+    text = plain(name)
+    shown = text if whole or len(text) <= LONGEST_NAME else text[: LONGEST_NAME - 1] + "…"
+    return Cell(shown or "(no name)", name, text, tone="name")
+
+
+def _latency(one: KernelTotals) -> Value:
+    if not one.latencies:
+        return Value(None, "ns", "measured", reason="its launch is not in the trace")
+    return Value(one.latency / one.latencies, "ns", "measured")
+
+
+def _metric(one: KernelTotals, column: str) -> Value:
+    metric = Metric.parse(column)
+    if column not in one.metrics:
+        return Value(None, metric.unit, metric.source)
+    return Value(one.metrics[column] / one.counted[column], metric.unit, metric.source)
+
+
+def _share(part: float, whole: float) -> float:
+    return part / whole if whole else float("nan")
+
+
+def _panel(title: str, html: str) -> str:
+    return f'<div class="panel"><h3>{markup(title)}</h3>{html}</div>'

@@ -1,0 +1,83 @@
+"""Counters and Top-Down of a part as plain JSON values: every number with its unit and source."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from sonda.analysis.counted_summary import Counted, CounterSummary, Slots, TopDown
+from sonda.analysis.summary import Value
+
+
+def counters_document(summary: CounterSummary | None) -> dict[str, Any]:
+    """What hardware counters add to a JSON document; nothing where there are none."""
+    if summary is None:
+        return {}
+    return {
+        "counters": {
+            "step": _counted(summary.step),
+            "phases": {name: _counted(one) for name, one in summary.phases.items()},
+            "layers": {path: _counted(one) for path, one in summary.layers.items()},
+            "groups": [list(group) for group in summary.groups],
+            "stationary": summary.stationary,
+            "notes": list(summary.sentences),
+        }
+    }
+
+
+def topdown_document(topdown: TopDown | None) -> dict[str, Any]:
+    """What Top-Down adds to a JSON document; nothing where it was not counted."""
+    if topdown is None:
+        return {}
+    definition = topdown.definition
+    return {
+        "topdown": {
+            "name": definition.name,
+            "of": definition.of,
+            "approximate": definition.approximate,
+            "categories": [
+                {"name": one.name, "title": one.words, "parent": one.parent or None, "threshold": one.threshold,
+                 "bound": one.bound or None} for one in definition.categories
+            ],
+            "step": _slots(topdown.step),
+            "phases": {name: _slots(one) for name, one in topdown.phases.items()},
+            "layers": {path: _slots(one) for path, one in topdown.layers.items()},
+            "over_steps": {
+                "stretches": [list(ends) for ends in topdown.stretches],
+                "unit": "1",
+                "source": "derived",
+                "shares": {
+                    name: [value if math.isfinite(value) else None for value in values]
+                    for name, values in topdown.over_steps.items()
+                },
+            },
+            "notes": list(topdown.sentences),
+        }
+    }  # fmt: skip
+
+
+def _counted(counted: Counted) -> dict[str, Any]:
+    found = {f"{name}:{value.source}": _value(value) for name, value in counted.counters.items()}
+    found[f"ipc:{counted.ipc.source}"] = _value(counted.ipc)
+    for name, value in counted.per_thousand.items():
+        found[f"{name}_per_thousand_instructions:{value.source}"] = _value(value)
+    return {"metrics": found}
+
+
+def _slots(slots: Slots) -> dict[str, Any]:
+    return {
+        "shares": {
+            name: {**_value(share.value), "counts": share.counts, "across_groups": share.across}
+            for name, share in slots.shares.items()
+        },
+        "residual": _value(slots.residual),
+        "residuals": {name: _value(value) for name, value in slots.residuals.items()},
+        "leading": list(slots.leading),
+    }
+
+
+def _value(value: Value) -> dict[str, Any]:
+    document: dict[str, Any] = {"value": value.value, "unit": value.unit, "source": value.source}
+    if value.value is None:
+        return {**document, "reason": value.reason}
+    return document if value.low is None or value.high is None else {**document, "low": value.low, "high": value.high}
