@@ -19,7 +19,8 @@ LAYER, SMALL_LAYER = 1356, 348
 MEMORY = Memory(buffer_bytes=65536, bytes_per_cycle=16, latency_cycles=40, row_bytes=2048, row_miss_cycles=28,
                 dram="hbm2")  # fmt: skip
 FINITE = replace(CLOCKED, memory=MEMORY)
-TRAFFIC = Traffic(read_bytes=43_008, write_bytes=5_120, row_hits=730, row_misses=22, stall_cycles=2_000)
+TRAFFIC = Traffic(read_bytes=43_008, write_bytes=5_120, row_hits=730, row_misses=22, stall_cycles=2_000,
+                  moved_read_bytes=43_008, moved_write_bytes=5_120)  # fmt: skip
 """Of every operation, where the traffic is given by hand."""
 
 

@@ -5,13 +5,17 @@ from __future__ import annotations
 import errno
 import os
 import shutil
+import signal
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
 from fake_kernel import FakeKernel
 from sonda.frameworks.collector.perf_event import Event
+from sonda.probes import counted_command
 from sonda.probes.counted_command import Count, KernelCounter, Stopped
 from sonda.record.errors import SondaError
 from test_perf_event import needs_kernel
@@ -119,3 +123,53 @@ def test_the_same_command_counts_the_same_twice() -> None:
     first, second = (KernelCounter().count(command, ["page-faults"]).counts["page-faults"].value for _ in range(2))
     # The kernel maps pages of files in blocks of up to 16, as far as it finds them in memory.
     assert abs(first - second) <= 16
+
+
+def test_what_was_added_is_scaled_by_its_own_times() -> None:
+    assert Count(70.0, 200, 200).since(Count(30.0, 100, 100)) == Count(40.0, 100, 100)
+    # 100 events in 50 of 100 ns, then 60 in 30 of 100: the totals are 200 and 400, the second half is 60 x 100/30.
+    assert Count(400.0, 200, 80).since(Count(200.0, 100, 50)) == Count(200.0, 100, 30)
+    # 90 events in 10 of 100 ns, then 10 in all of 100: the total falls from 900 to 182, the second half has 10.
+    added = Count(100 * 200 / 110, 200, 110).since(Count(900.0, 100, 10))
+    assert added is not None and added.value == pytest.approx(10) and not added.scaled
+    assert Count(400.0, 200, 50).since(Count(200.0, 100, 50)) is None, "not counted at all meanwhile"
+    assert Count(200.0, 100, 50).since(Count(200.0, 100, 50)) == Count(0.0), "it slept"
+
+
+@needs_kernel
+def test_a_long_series_loses_every_other_point(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(counted_command, "MOST_POINTS", 8)
+    found = KernelCounter().count(["sleep", "0.3"], ["page-faults"], interval=0.005)
+    # 0.3 s are 60 intervals of 5 ms: at 8 points 4 stay, so the interval doubles until 8 of them are longer than that.
+    assert len(found.series) <= 8 and found.interval in (0.04, 0.08, 0.16)
+    times = [time for time, _ in found.series]
+    assert times == sorted(times) and found.series[-1][1] == found.counts
+    assert (found.end - found.begin) / 1e9 == pytest.approx(times[-1]) and times[-1] >= 0.3
+
+
+def test_output_goes_where_it_is_told(tmp_path: Path) -> None:
+    said = tmp_path / "said"
+    with said.open("w") as file:
+        found = KernelCounter(kernel=FakeKernel()).count(["echo", "hello"], [], output=file.fileno())
+    assert said.read_text() == "hello\n" and found.code == 0 and found.end > found.begin
+
+
+def test_signals_are_passed_on_from_the_first_moment_and_not_after_the_end() -> None:
+    def ended_by(number: int, after: bool) -> int:
+        @contextmanager
+        def around(child: Stopped) -> Iterator[None]:
+            if not after:
+                child.send(number)
+            yield
+            child.send(signal.SIGKILL)  # it is over: nobody else is hit
+
+        return KernelCounter(kernel=FakeKernel()).count(["true"], [], around=around).code
+
+    assert ended_by(signal.SIGTERM, after=False) == -signal.SIGTERM
+    # Whoever runs the tests may ignore interrupts.
+    handler = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        assert ended_by(signal.SIGINT, after=False) == -signal.SIGINT
+    finally:
+        signal.signal(signal.SIGINT, handler)
+    assert ended_by(signal.SIGTERM, after=True) == 0

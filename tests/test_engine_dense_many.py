@@ -24,7 +24,7 @@ def test_many_layers_at_once_are_those_one_by_one(hardware: Hardware, some: list
             chosen.append(layer)
             tiles.append(possible[data.draw(st.integers(0, len(possible) - 1))])
     assume(chosen)
-    found = flexible_dense.simulate_all(hardware, chosen, np.array(tiles))
+    found = flexible_dense.simulate_all(hardware, np.array([one.sizes for one in chosen]), np.array(tiles))
     for place, (layer, tile) in enumerate(zip(chosen, tiles, strict=True)):
         alone = flexible_dense.simulate(hardware, layer, Tile(*tile.tolist()))
         for name in ("cycles", "weight_reads", "input_reads", "psum_reads", "writes", "multiplications"):

@@ -100,7 +100,9 @@ def test_stalls_by_hand() -> None:
     # 16 elements stay: inputs 128 bytes, weights 256, results 256: 160 accesses, 2 + 4 + 4 rows, 6 fillings of 64.
     busy = 160 + 10 * 10 + 6 * 5
     alone = traffic_of(MESH, shape, tile, result, memory(64, double_buffering=False))
-    assert alone == Traffic(384, 256, row_hits=150, row_misses=10, stall_cycles=busy)
+    assert alone == Traffic(
+        384, 256, row_hits=150, row_misses=10, stall_cycles=busy, moved_read_bytes=384, moved_write_bytes=256
+    )
     overlapped = traffic_of(MESH, shape, tile, replace(result, cycles=100), memory(128))
     assert overlapped == replace(alone, stall_cycles=busy - 100)
     # A slow engine waits for its first 4 + 4 operands (32 bytes of one row, of which it takes 8 a cycle itself) and
@@ -131,7 +133,9 @@ def test_a_burst_is_moved_whole() -> None:
     shape, tile, result = on_mesh(1, 1, 3, (1, 1))
     found = traffic_of(MESH, shape, tile, result, memory(1000, burst_bytes=64, double_buffering=False))
     # 12 bytes of weights, 12 of inputs, 4 of results: three bursts of 16 cycles, three rows, one latency.
-    assert found == Traffic(24, 4, row_hits=0, row_misses=3, stall_cycles=3 * 16 + 30 + 5)
+    assert found == Traffic(
+        24, 4, row_hits=0, row_misses=3, stall_cycles=3 * 16 + 30 + 5, moved_read_bytes=2 * 64, moved_write_bytes=64
+    )
 
 
 def test_an_image_crosses_once_where_its_rows_under_a_window_stay() -> None:
@@ -403,6 +407,8 @@ def test_more_of_anything_never_costs(
     larger = traffic(placed, replace(behind, buffer_bytes=behind.buffer_bytes + bytes_more))
     assert larger.read_bytes <= found.read_bytes
     assert larger.write_bytes <= found.write_bytes
+    assert larger.moved_read_bytes <= found.moved_read_bytes
+    assert larger.moved_write_bytes <= found.moved_write_bytes
     assert larger.stall_cycles <= found.stall_cycles
     faster = traffic(placed, replace(behind, bytes_per_cycle=behind.bytes_per_cycle * wider))
     assert faster == replace(found, stall_cycles=faster.stall_cycles)
@@ -421,7 +427,10 @@ def test_stalls_are_the_memorys_time_and_no_more(placed: Placed, behind: Memory)
     moved = found.read_bytes + found.write_bytes
     assert found.row_hits >= 0
     assert found.row_misses >= 0
-    assert (found.row_hits + found.row_misses) * behind.burst_bytes >= moved
+    in_bursts = (found.row_hits + found.row_misses) * behind.burst_bytes
+    assert in_bursts == found.moved_read_bytes + found.moved_write_bytes >= moved
+    assert found.moved_read_bytes >= found.read_bytes
+    assert found.moved_write_bytes >= found.write_bytes
     # Engine and memory together are never faster than the memory alone, nor slower than one after the other.
     least = moved / behind.bytes_per_cycle + (behind.latency_cycles if found.read_bytes else 0)
     cycles = placed.result.cycles

@@ -168,6 +168,36 @@ def test_rows_taken_column_by_column_come_in_pieces_where_a_bag_does_not_fit() -
     assert fits.read_bytes == found.read_bytes
 
 
+@settings(max_examples=100, deadline=None)
+@given(
+    some.lists(some.integers(0, 500), min_size=1, max_size=30), some.integers(2, 70), some.integers(1, 40),
+    some.sampled_from([(4, 64), (32, 128), (64, 256), (64, 8192)]),
+)  # fmt: skip
+def test_pieces_burst_by_burst(rows: list[int], columns: int, at_once: int, sizes: tuple[int, int]) -> None:
+    behind = memory(0, burst_bytes=sizes[0], row_bytes=sizes[1])
+    found = RowStream(np.array(rows, np.int64), np.full(len(rows), 100)).fetches(behind.sizes, 0, columns, at_once)
+    moved = 0
+    for row in rows:
+        for first in range(0, columns, at_once):
+            begin = 4 * (row * columns + first)
+            end = 4 * (row * columns + min(first + at_once, columns))
+            moved += len({place // sizes[0] for place in range(begin, end)})
+    assert found.accesses == moved
+
+
+def test_rows_that_come_whole_never_move_more_than_rows_in_pieces() -> None:
+    # A row of 63 elements that begins 4 bytes before the end of a burst touches five bursts; of four pieces of 16
+    # elements or less, each touches two.
+    engine = replace(ROWS, hardware=replace(ROWS.hardware, multipliers=32), tile={"T_N": 16, "T_K": 2})
+    bags = bags_of([1, 17], columns=63)
+    one = placed(engine, bags)
+    pieces, whole = (traffic(one, memory(size, burst_bytes=64, row_bytes=8192)) for size in (0, 1 << 20))
+    # And two indices, in one burst.
+    assert whole.moved_read_bytes == 64 * (5 + 5 + 1)
+    assert pieces.moved_read_bytes == 64 * (8 + 8 + 1)
+    assert whole.read_bytes == pieces.read_bytes == 4 * (2 * 63 + 2)
+
+
 def test_the_outer_product_goes_over_the_table_once() -> None:
     bags = bags_of([1, 2, 3], [3, 4, 5], [1, 5, 6])
     one = placed(KINDS["outer"], bags)
@@ -275,7 +305,10 @@ def test_bounds_and_directions(kind: str, bags: Bags, behind: Memory, bytes_more
     assert one.result.cycles + found.stall_cycles >= busy
 
     larger = traffic(one, replace(behind, buffer_bytes=behind.buffer_bytes + bytes_more))
-    for name in ("read_bytes", "write_bytes", "capacity_misses", "row_misses", "stall_cycles"):
+    for name in (
+        "read_bytes", "write_bytes", "moved_read_bytes", "moved_write_bytes", "capacity_misses", "row_misses",
+        "stall_cycles",
+    ):  # fmt: skip
         assert getattr(larger, name) <= getattr(found, name), name
     assert larger.row_hits + larger.row_misses <= found.row_hits + found.row_misses
     faster = traffic(one, replace(behind, bytes_per_cycle=2 * behind.bytes_per_cycle))

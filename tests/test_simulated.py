@@ -15,7 +15,7 @@ import pytest
 import sonda
 from simulated_examples import CLOCKED, LAYER, SMALL_LAYER, nested, run_of
 from sonda.accelerators.description import Accelerator, load_accelerator
-from sonda.accelerators.operation import Call, Program
+from sonda.accelerators.operation import Bags, Call, Program
 from sonda.accelerators.placement import Placement
 from sonda.analysis.simulated import STACK
 from sonda.analysis.summarise import summarise
@@ -30,7 +30,9 @@ from sonda.report.terminal import render_side_by_side, render_summary
 from sonda.studies import repetition
 from sonda.targets.job import Job
 from sonda.targets.measure import measure
+from sonda.targets.program import captured_program
 from sonda.targets.simulated import SPANS, read_spans, simulate, simulate_job, write_spans
+from sonda.workloads.catalogue import describe
 
 
 @pytest.fixture(scope="module")
@@ -343,6 +345,43 @@ def test_whole_networks_on_a_sparse_engine(workload: str, options: dict[str, str
     simulate_job(Job(workload=workload, options=options, on="sim:sigma-128"), tmp_path)
     # Weights, keys and values stay in the multipliers and hold no zeros, so every product is computed.
     assert of_step(tmp_path, "multiplications", "simulated") == of_step(tmp_path, "flops", "nominal") / 2
+
+
+@pytest.mark.parametrize("interaction", ["dot", "cat"])
+def test_tables_that_are_not_kept_change_no_zero(interaction: str) -> None:
+    """The program of the whole model, captured, and of the model that keeps only the rows it looks up."""
+    options = {
+        "arch-embedding-size": "1000-7-300", "arch-sparse-feature-size": "8", "arch-mlp-bot": "13-16-8",
+        "arch-mlp-top": "9-1", "batch": "6", "num-indices-per-lookup": "20", "arch-interaction-op": interaction,
+    }  # fmt: skip
+    import torch
+
+    from sonda.accelerators.capture import capture
+
+    job = Job(workload="dlrm", options=options, on="sim:sigma-128", threads=1)
+    workload = describe("dlrm", options)
+    kinds = frozenset(("linear", "gemm"))
+    whole = workload.build("torch", False, 0)
+    whole.model.eval()
+    expected = capture(whole.model, whole.infer, kinds).program
+    task, found = captured_program(job, workload, kinds)
+    assert torch.equal(task.infer(None), whole.infer(None))
+    assert sum(table.num_embeddings for table in task.model.embeddings) < 1307
+    assert found.calls == expected.calls
+    assert found.others == expected.others
+    for one, other in zip(found.operations, expected.operations, strict=True):
+        assert (one.kind, one.name, one.caller) == (other.kind, other.name, other.caller)
+        if isinstance(other.shape, Bags):
+            assert isinstance(one.shape, Bags)
+            assert (one.shape.rows, one.shape.columns) == (other.shape.rows, other.shape.columns)
+            assert np.array_equal(one.shape.indices, other.shape.indices)
+            assert np.array_equal(one.shape.sizes, other.shape.sizes)
+            continue
+        assert one.shape == other.shape
+        for pattern, same in ((one.inputs, other.inputs), (one.weights, other.weights)):
+            assert pattern is not None
+            assert same is not None
+            assert np.array_equal(pattern.bits(), same.bits())
 
 
 def of_step(directory: Path, quantity: str, source: str) -> float:

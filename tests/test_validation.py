@@ -29,13 +29,14 @@ from sonda.probes.validation import (
     validate,
 )
 from sonda.probes.validation_child import ask_child
-from sonda.probes.validation_kernels import COPY, MachineCode, count_work, machine_loops, touching
+from sonda.probes.validation_kernels import COPY, MachineCode, count_work, machine_loops, stolen, touching
 from sonda.probes.validation_modelled import callgrind_trials, judge_modelled
 from sonda.probes.validation_pmu import FLOP_EVENTS, INSTRUCTIONS, known_work, pmu_trials
 from sonda.probes.validation_system import (
     children_trials,
     clock_trials,
     fill_trials,
+    judge_clock,
     papi_trials,
     source_trials,
     sums_trials,
@@ -156,10 +157,13 @@ def test_phases_and_what_is_unattributed_are_the_whole() -> None:
 
 
 @needs_kernel
+@pytest.mark.slow
 def test_time_switches_moves_and_children_are_counted() -> None:
     found = [*clock_trials(quiet, ask_child), *children_trials(ask_child)]
     assert {one.state for one in found} <= {"trusted", "missing"}, found
-    assert found[0].state == found[1].state == "trusted"
+    # Where the hypervisor took time in every window, nobody knows what the task clock must say.
+    assert found[0].state == "trusted" or "hypervisor" in found[0].reason
+    assert found[1].state == "trusted"
 
 
 @needs_kernel
@@ -202,6 +206,48 @@ def test_sums_that_do_not_add_up_differ() -> None:
     assert [one.state for one in sums_trials(quiet, answering(sums={**right, "collector": None}))] == ["missing"]
 
 
+def window(task_clock: int, stolen_ticks: int) -> dict[str, int]:
+    return {"task_clock": task_clock, "process_time": 1_000_000, "stolen": stolen_ticks}
+
+
+def test_the_task_clock_is_judged_where_nothing_was_stolen() -> None:
+    right = judge_clock([window(1_002_000, 0), window(1_376_000, 7), window(1_001_000, 0), window(1_003_000, 0)])
+    assert right.state == "trusted" and right.deviation == pytest.approx(0.002)
+    assert right.reason.startswith("1 of 4 windows left out") and "up to 38 % more" in right.reason
+    # A clock that runs wrong by itself is not excused by time that was stolen in other windows.
+    wrong = judge_clock([window(1_020_000, 0), window(1_376_000, 7)])
+    assert wrong.state == "differs" and wrong.deviation == pytest.approx(0.02)
+    never = judge_clock([window(1_020_000, 2), window(1_376_000, 7)])
+    assert never.state == "missing" and never.reason.startswith("2 of 2 windows left out")
+    assert judge_clock([window(1_000_000, 0)]).reason == ""
+
+
+def test_stolen_time_is_that_of_the_processor(tmp_path: Path) -> None:
+    (tmp_path / "proc").mkdir()
+    (tmp_path / "proc/stat").write_text(
+        "cpu  1 2 3 4 5 6 7 99 9 9\ncpu1 1 2 3 4 5 6 7 8 9 9\ncpu10 1 2 3 4 5 6 7 70 9 9\n"
+    )
+    assert [stolen(cpu, tmp_path) for cpu in (1, 10, 3)] == [8, 70, 0]
+    (tmp_path / "proc/stat").write_text("cpu1 1 2 3 4\n")  # a kernel that knows no stolen time
+    assert stolen(1, tmp_path) == 0
+
+
+@pytest.mark.parametrize(
+    ("counted", "usage", "states"),
+    [
+        (49, 49, ["trusted"]),  # seen: a short sleep may end before its thread has left the processor
+        (50, 51, ["trusted"]),
+        (20, 50, ["differs"]),
+        (0, 0, ["trusted", "differs"]),  # both agree, but a counter that does not move is none
+    ],
+)
+def test_switches_must_agree_and_move(counted: int, usage: int, states: list[str]) -> None:
+    sleep = {"context_switches": counted, "getrusage_switches": usage}
+    answer = {"busy": [window(1_000_000, 0)], "sleep": sleep}
+    found = [one for one in clock_trials(quiet, answering(clock=answer)) if "switches" in one.check]
+    assert [one.state for one in found] == states
+
+
 def test_children_counted_where_they_should_not_be_differ() -> None:
     [found] = children_trials(answering(children={"out": 19_525, "in": 19_525}))
     assert found.state == "differs"
@@ -215,8 +261,8 @@ def test_huge_pages_leave_page_faults_untried(tmp_path: Path) -> None:
     file.write_text("always [madvise] never\n")
     assert huge_pages(tmp_path) == ""
     file.write_text("[always] madvise never\n")
-    clock = {"task_clock": 100, "process_time": 100, "context_switches": 50, "getrusage_switches": 50}
-    first, *rest = system_trials(quiet, 1, answering(clock={"busy": clock, "sleep": clock}), tmp_path)
+    clock = {"task_clock": 100, "process_time": 100, "stolen": 0, "context_switches": 50, "getrusage_switches": 50}
+    first, *rest = system_trials(quiet, 1, answering(clock={"busy": [clock], "sleep": clock}), tmp_path)
     assert first.state == "missing" and "huge pages" in first.reason and "madvise" in first.remedy
     assert [one.state for one in rest] == ["trusted", "trusted", "missing"]
 

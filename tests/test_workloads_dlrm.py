@@ -138,6 +138,21 @@ def test_tables_are_drawn_in_parts_as_if_at_once() -> None:
     assert np.array_equal(parts, whole)
 
 
+def test_rows_of_a_table_are_those_of_the_whole_and_leave_the_generator_where_it_does() -> None:
+    columns = 2**20
+    rows = 2 * (DRAWN_AT_ONCE // columns) + 1
+    whole, some = DlrmWeights(7), DlrmWeights(7)
+    wanted = np.array([0, 3, 4, rows - 1])
+    assert np.array_equal(some.table_rows(rows, columns, wanted), whole.table(rows, columns)[wanted])
+    assert np.array_equal(some.table_rows(5, 2, np.array([], np.int64)), np.empty((0, 2), np.float32))
+    whole.table(5, 2)
+    for (weight, bias), (other_weight, other_bias) in zip(
+        some.perceptron((3, 4, 2)), whole.perceptron((3, 4, 2)), strict=True
+    ):
+        assert np.array_equal(weight, other_weight)
+        assert np.array_equal(bias, other_bias)
+
+
 @pytest.mark.parametrize(
     ("tables", "columns", "options", "width"),
     [  # widths as DLRM computes them

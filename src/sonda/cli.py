@@ -144,6 +144,9 @@ def run(
         list[str] | None,
         typer.Option(help="Count more: pmu (hardware counters), callgrind (a step modelled by valgrind); repeatable."),
     ] = None,
+    interval: Annotated[
+        str, typer.Option(help="Count a command from outside this often, e.g. 100ms; with --probe pmu, hardware too.")
+    ] = "",
     attempt: Annotated[
         bool, typer.Option("--try", help="Try the remedies that are a flag away and say what they brought.")
     ] = False,
@@ -167,13 +170,13 @@ def run(
     if context.obj is not None:
         if workload or on:
             raise SondaError("a command after -- chooses its own devices", "leave out the workload and --on")
-        from sonda.targets.command import Watching, parse_steps
+        from sonda.targets.command import Watching, parse_interval, parse_steps
 
         _refuse(context, COMMAND_OPTIONS, "is for a workload, not for a command after --")
         first, last = parse_steps(steps)
         watching = Watching(
             count=not no_count, first=first, last=last, max_time=max_time, redact=redact, output_to_stderr=json,
-            probe=tuple(probe or ()),
+            probe=tuple(probe or ()), interval=parse_interval(interval),
         )  # fmt: skip
         _run_command(context.obj, watching, tag or [], rows, json)
     _refuse(context, WORKLOAD_OPTIONS, "is for a command after --, not for a workload")
@@ -205,7 +208,9 @@ def run(
     _run_workload(job, on or ["cpu"], repeat, tag or [], attempt, rows, json)
 
 
-COMMAND_OPTIONS = ("steps", "probe", "tag", "rows", "max_time", "no_count", "redact", "json", "workload", "on")
+COMMAND_OPTIONS = (
+    "steps", "probe", "interval", "tag", "rows", "max_time", "no_count", "redact", "json", "workload", "on",
+)  # fmt: skip
 """Options of `run` that a command after -- knows."""
 WORKLOAD_OPTIONS = (
     "workload", "on", "train", "input", "framework", "steps", "warmup", "seconds", "repeat", "threads", "precision",

@@ -72,6 +72,8 @@ class Movement(NamedTuple):
     cold: Count
     again: Count
     """Rows of a table that come for the first time, and that had left the buffer."""
+    written: Count = 0
+    """Accesses that write; all others read."""
 
     def at(self, place: Any) -> Movement:
         """Of one or some of many."""
@@ -116,6 +118,8 @@ def traffic_of(
         stall_cycles=int(stalls_of(engine, moved, result.cycles, memory)),
         cold_misses=int(moved.cold),
         capacity_misses=int(moved.again),
+        moved_read_bytes=int(moved.accesses - moved.written) * memory.burst_bytes,
+        moved_write_bytes=int(moved.written) * memory.burst_bytes,
     )
 
 
@@ -206,7 +210,7 @@ def _reuse_of_bags(
 
 def _movement(reuse: Reuse, crossing: list[Crossing], fetches: Fetches, rows: Count, sizes: Sizes) -> Movement:
     """Operands that lie in memory in the order in which they are read or written, and so many elements of a table."""
-    reads, writes, accesses, row_misses = rows, 0, fetches.accesses, fetches.row_misses
+    reads, writes, accesses, row_misses, written = rows, 0, fetches.accesses, fetches.row_misses, 0
     for one in (*crossing, Crossing(0, reuse.outputs)):
         for elements in one:
             size = elements * sizes.element_bytes
@@ -214,10 +218,13 @@ def _movement(reuse: Reuse, crossing: list[Crossing], fetches: Fetches, rows: Co
             row_misses = row_misses + -(-size // sizes.row_bytes)
         reads = reads + one.reads
         writes = writes + one.writes
+        written = written + -(-one.writes * sizes.element_bytes // sizes.burst_bytes)
     reads, writes = reads * sizes.element_bytes, writes * sizes.element_bytes
     first = np.minimum(reuse.first * sizes.element_bytes, reads)
     last = np.minimum(reuse.last * sizes.element_bytes, writes)
-    return Movement(reads, writes, accesses, row_misses, first, last, reuse.starts, fetches.cold, fetches.again)
+    return Movement(
+        reads, writes, accesses, row_misses, first, last, reuse.starts, fetches.cold, fetches.again, written
+    )
 
 
 def stalls_of(engine: EngineDescription, moved: Movement, cycles: Count, memory: Times) -> Count:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from sonda.accelerators.candidate_tiles import C, G, K, N, R, S, X, Y, extents, hands_on
+from sonda.accelerators.candidate_tiles import C, G, K, N, R, S, X, Y, extents, hands_on, multiplied
 from sonda.accelerators.engines.mesh import Product
 from sonda.accelerators.hardware import Hardware
 from sonda.accelerators.layer import Layer
@@ -31,12 +31,12 @@ def of_tiles(hardware: Hardware, layer: Layer, tiles: Whole) -> Accesses:
     handed = layer.S // tiles[:, S]
     columns = parts[:, Y]
     rows_of_windows = np.where(hands_on(layer, tiles), across + (columns - 1) * handed, columns * across)
-    blocks = parts[:, K : N + 1].prod(axis=1)
+    blocks = multiplied(parts[:, K : N + 1])
     inputs = blocks * parts[:, X] * tiles[:, N] * tiles[:, G] * high * rows_of_windows * channels
-    folds = parts[:, : C + 1].prod(axis=1)
+    folds = multiplied(parts[:, : C + 1])
     # Without accumulators every sum goes back to the buffer after each fold but the last.
     back = folds - 1 if not hardware.accumulators and hardware.reduction == "ASNETWORK" else np.zeros_like(folds)
-    sums = blocks * parts[:, X] * parts[:, Y] * tiles[:, K:].prod(axis=1) * back
+    sums = blocks * parts[:, X] * parts[:, Y] * multiplied(tiles[:, K:]) * back
     writes = layer.N * layer.K * layer.rows * layer.columns * (1 + back)
     return Accesses(weights, inputs, sums, writes)
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from functools import lru_cache
+from functools import lru_cache, reduce
+from operator import mul
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,6 +27,12 @@ def extents(layer: Layer) -> Whole:
         (layer.R, layer.S, layer.C // layer.G, layer.K // layer.G, layer.G, layer.N, layer.rows, layer.columns),
         np.int64,
     ).T
+
+
+def multiplied(sizes: Whole) -> Whole:
+    """The product of every row; column by column, because rows are many and short."""
+    product: Whole = reduce(mul, sizes.T)
+    return product
 
 
 def candidates(hardware: Hardware, layer: Layer, most: int = MOST) -> Whole:
@@ -68,9 +75,9 @@ def runs(hardware: Hardware, layer: Layer, tiles: Whole) -> NDArray[np.bool_]:
 
 def fits(hardware: Hardware, layer: Layer, tiles: Whole) -> NDArray[np.bool_]:
     """Which of the tiles the machine can run (`Tile.check`)."""
-    neuron, neurons = tiles[:, : C + 1].prod(axis=1), tiles[:, K:].prod(axis=1)
+    neuron, neurons = multiplied(tiles[:, : C + 1]), multiplied(tiles[:, K:])
     parts = -(-extents(layer) // tiles)
-    folds = parts[:, : C + 1].prod(axis=1)
+    folds = multiplied(parts[:, : C + 1])
     used = neuron * neurons
     fitting: NDArray[np.bool_] = used <= hardware.multipliers
     if hardware.reduction == "TEMPORALRN":
@@ -135,5 +142,5 @@ def _listed(room: int, sizes: Sequence[Sequence[int]], most: int) -> Whole | Non
             if sum(map(len, grown)) > most:
                 return None
         tiles = np.concatenate(grown)
-        used = tiles.prod(axis=1)
+        used = multiplied(tiles)
     return tiles

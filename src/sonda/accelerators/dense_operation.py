@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -36,8 +38,12 @@ class Form:
 
     def under(self, engine: EngineDescription, tile: Tile) -> Choice:
         """The operation in this form under a tile."""
-        words = maps.tile_words(tile, self.product) | (APART if self.apart else {})
-        return Choice(words, times(flexible_dense.simulate(engine.hardware, self.layer, tile), self.count))
+        result = flexible_dense.simulate(engine.hardware, self.layer, tile)
+        return Choice(self.words(tile), times(result, self.count))
+
+    def words(self, tile: Tile) -> dict[str, Any]:
+        """A tile of this form as a mapping."""
+        return maps.tile_words(tile, self.product) | (APART if self.apart else {})
 
     def options(self, engine: EngineDescription, given: Tile | None = None) -> Options:
         """All tiles of this form that a search looks at; or one, which the machine need not be able to run."""
@@ -46,7 +52,7 @@ class Form:
             tiles = candidate_tiles.candidates(hardware, layer)
             least = self.count * least_cycles.of_tiles(hardware, layer, tiles)
         else:
-            tiles = np.array([[getattr(given, letter) for letter in candidate_tiles.LETTERS]], np.int64)
+            tiles = np.array([given.sizes], np.int64)
             least = np.zeros(1, np.int64)
         letters = maps.PRODUCT_LETTERS if self.product else maps.CONVOLUTION_LETTERS
         sizes = {name: tiles[:, candidate_tiles.LETTERS.index(letter)] for name, letter in letters.items()}
@@ -68,7 +74,7 @@ def choose(engine: EngineDescription, shape: MatrixProduct | Convolution | Bags,
     if engine.kind == "mesh":
         mesh_forms = _OnMesh(engine, _as_product(engine, shape))
         return mesh_forms.under(mesh_forms.given if given else mesh_forms.whole)
-    form, tile = _by_rule(engine, _forms_of(engine, shape), given)
+    ((form, tile),) = by_rules(engine, [_forms_of(engine, shape)], given)
     return form.under(engine, tile)
 
 
@@ -76,53 +82,70 @@ def listed(engine: EngineDescription, shape: MatrixProduct | Convolution | Bags)
     """All mappings of the operation, a rule's and the description's first."""
     if engine.kind == "mesh":
         return _OnMesh(engine, _as_product(engine, shape)).listed()
-    forms = _forms_of(engine, shape)
+    possible = _forms_of(engine, shape)
     starts: dict[tuple[Form, Tile], None] = {}
     for given in (False, True):
         # A tile that cannot run, or sums wrongly, is nothing to be measured against.
         with suppress(SondaError):
-            form, tile = _by_rule(engine, forms, given)
+            ((form, tile),) = by_rules(engine, [possible], given)
             if candidate_tiles.sums_rightly(form.layer, tile):
                 starts[form, tile] = None
-    return Listed([form.options(engine, tile) for form, tile in starts], [form.options(engine) for form in forms])
+    return Listed([form.options(engine, tile) for form, tile in starts], [form.options(engine) for form in possible])
 
 
-def _forms_of(engine: EngineDescription, shape: MatrixProduct | Convolution | Bags) -> list[Form]:
-    if isinstance(shape, Bags):
-        raise SondaError(f"{engine.kind} cannot sum the rows of a bag", "route embedding_bag to a sparse engine")
-    return list(_forms(shape))
+def _forms_of(engine: EngineDescription, shape: MatrixProduct | Convolution | Bags) -> tuple[Form, ...]:
+    return forms(_dense(engine, shape))
 
 
 def _as_product(engine: EngineDescription, shape: MatrixProduct | Convolution | Bags) -> MatrixProduct:
-    if isinstance(shape, Bags):
-        raise SondaError(f"{engine.kind} cannot sum the rows of a bag", "route embedding_bag to a sparse engine")
+    shape = _dense(engine, shape)
     return shape.product() if isinstance(shape, Convolution) else shape
 
 
-def _forms(shape: MatrixProduct | Convolution) -> Iterator[Form]:
+def _dense(engine: EngineDescription, shape: MatrixProduct | Convolution | Bags) -> MatrixProduct | Convolution:
+    if isinstance(shape, Bags):
+        raise SondaError(f"{engine.kind} cannot sum the rows of a bag", "route embedding_bag to a sparse engine")
+    return shape
+
+
+@lru_cache(maxsize=1 << 10)
+def forms(shape: MatrixProduct | Convolution) -> tuple[Form, ...]:
     """Ways to compute it, the usual one first."""
+    direct = []
+    product = shape
     if isinstance(shape, Convolution):
-        layer = shape.layer()
+        layer, product = shape.layer(), shape.product()
         if layer is not None:
-            yield Form(layer)
+            direct.append(Form(layer))
             if layer.N > 1:
-                yield Form(replace(layer, N=1), layer.N, apart=True)
-        shape = shape.product()
-    yield Form(Layer.product(shape.m, shape.n, shape.k), shape.count, product=True)
+                direct.append(Form(replace(layer, N=1), layer.N, apart=True))
+    assert isinstance(product, MatrixProduct)
+    return (*direct, Form(Layer.product(product.m, product.n, product.k), product.count, product=True))
 
 
-def _by_rule(engine: EngineDescription, forms: list[Form], given: bool) -> tuple[Form, Tile]:
-    """The first form under the description's tile, where that is wanted and there is one, else under a rule's."""
-    form = forms[0]
-    hardware, layer = engine.hardware, form.layer
-    described = (engine.tile if form.product else engine.convolution_tile) if given else {}
-    if form.product:
-        return form, maps.tile_of(described, layer) if described else maps.product_tile(hardware, layer)
-    tile = maps.tile_of(described, layer) if described else maps.convolution_tile(hardware, layer.check())
+def by_rules(engine: EngineDescription, operations: Sequence[tuple[Form, ...]], given: bool) -> list[tuple[Form, Tile]]:
+    """Of every operation, given by its forms, the first one under the description's tile, where that is wanted and
+    there is one, else under a rule's."""
+    hardware = engine.hardware
+    found: list[Tile | None] = []
+    for form, *_ in operations:
+        described = (engine.tile if form.product else engine.convolution_tile) if given else {}
+        if described:
+            found.append(maps.tile_of(described, form.layer))
+        else:
+            found.append(maps.product_tile(hardware, form.layer) if form.product else None)
+    left = [forms[0].layer.check() for forms, tile in zip(operations, found, strict=True) if tile is None]
+    ruled = iter(maps.convolution_tiles(hardware, left).tolist() if left else ())
+    return [_apart(forms, Tile(*next(ruled)) if tile is None else tile)
+            for forms, tile in zip(operations, found, strict=True)]  # fmt: skip
+
+
+def _apart(forms: tuple[Form, ...], tile: Tile) -> tuple[Form, Tile]:
+    """Neighbours hand activations on rightly only where one sample at a time is on the machine."""
+    layer = forms[0].layer
     if layer.N > 1 and tile.hands_on(layer) and layer.columns > 1:
-        # Neighbours hand activations on rightly only where one sample at a time is on the machine.
-        form, tile = forms[1], replace(tile, N=1)
-    return form, tile
+        return forms[1], replace(tile, N=1)
+    return forms[0], tile
 
 
 class _OnMesh:
@@ -131,29 +154,30 @@ class _OnMesh:
     def __init__(self, engine: EngineDescription, shape: MatrixProduct) -> None:
         self._hardware = engine.hardware
         self._shape = shape
-        self._product = mesh.Product(shape.m, shape.n, shape.k)
+        self.product = mesh.Product(shape.m, shape.n, shape.k)
+        self.count = shape.count
         self.whole = self.given = maps.mesh_tile(engine.hardware, shape.m, shape.n)
         if engine.tile:
             self.given = mesh.MeshTile(min(engine.tile["T_M"], shape.m), min(engine.tile["T_N"], shape.n))
 
     def under(self, tile: mesh.MeshTile) -> Choice:
-        result = mesh.simulate(self._hardware, self._product, tile)
-        return Choice({"T_M": tile.rows, "T_N": tile.columns}, times(result, self._shape.count))
+        result = mesh.simulate(self._hardware, self.product, tile)
+        return Choice({"T_M": tile.rows, "T_N": tile.columns}, times(result, self.count))
 
     def listed(self) -> Listed:
         """The whole mesh, the given tile, and all others."""
         shape, largest = self._shape, (self.whole.rows, self.whole.columns)
         tiles = candidate_tiles.combinations(math.prod(largest), (shape.m, shape.n), largest)
-        least = shape.count * least_cycles.of_mesh_tiles(self._hardware, self._product, *tiles.T)
+        least = shape.count * least_cycles.of_mesh_tiles(self._hardware, self.product, *tiles.T)
         starts = np.array([(one.rows, one.columns) for one in dict.fromkeys((self.whole, self.given))], np.int64)
         return Listed([self._options(starts, np.zeros(len(starts), np.int64))], [self._options(tiles, least)])
 
     def _options(self, tiles: NDArray[np.int64], least: NDArray[np.int64]) -> Options:
         rows, columns = tiles.T
-        accesses = buffer_reads.of_mesh_tiles(self._product, rows, columns)
+        accesses = buffer_reads.of_mesh_tiles(self.product, rows, columns)
         return Options(
             least=least,
             simulate=lambda number: self.under(mesh.MeshTile(*tiles[number].tolist())),
             mapping={"T_M": rows, "T_N": columns},
-            accesses=buffer_reads.times(accesses, self._shape.count),
+            accesses=buffer_reads.times(accesses, self.count),
         )

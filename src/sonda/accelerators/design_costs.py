@@ -19,7 +19,7 @@ from sonda.record.errors import SondaError
 
 Numbers = NDArray[np.float64]
 Whole = NDArray[np.int64]
-NOTHING = Work((), 0, {}, {})
+NOTHING = Work(None, lambda: (), 0, {}, {})
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,10 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from sonda.accelerators.compiled import compiled
 from sonda.accelerators.hardware import Hardware
+
+Whole = NDArray[np.int64]
 
 
 class Routing(NamedTuple):
@@ -52,13 +55,8 @@ def route(hardware: Hardware, package: NDArray[np.int64], multiplier: NDArray[np
 
     Pairs may come in any order; a pair given twice counts once. Numbers of packages are not negative.
     """
-    nodes = np.unique(package * hardware.multipliers + multiplier)
-    used = [len(nodes)]
-    for _ in range(span(hardware).bit_length() - 1):
-        nodes >>= 1
-        # Sorted, so equal nodes are neighbours: count the steps. A package's number fills whole subtrees.
-        nodes = nodes[np.flatnonzero(np.diff(nodes, prepend=-1))]
-        used.append(len(nodes))
+    depth = span(hardware).bit_length() - 1
+    used = compiled(_passed)(np.sort(package * hardware.multipliers + multiplier), depth).tolist()
     broadcast = sum(below - here for below, here in pairwise(used))
     return Routing(
         entries=used[-1],
@@ -66,6 +64,21 @@ def route(hardware: Hardware, package: NDArray[np.int64], multiplier: NDArray[np
         unicast=sum(used[1:]) - broadcast,
         broadcast=broadcast,
     )
+
+
+def _passed(nodes: Whole, depth: int) -> Whole:
+    """Different nodes of the ports' trees that packages pass, level by level from the multipliers up.
+
+    `nodes` ascend. A package's number fills whole subtrees.
+    """
+    used = np.zeros(depth + 1, np.int64)
+    for level in range(depth + 1):
+        last = -1
+        for node in nodes:
+            if node >> level != last:
+                last = node >> level
+                used[level] += 1
+    return used
 
 
 def unicast(hardware: Hardware, packages: int) -> Routing:

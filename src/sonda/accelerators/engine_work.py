@@ -4,20 +4,26 @@ from __future__ import annotations
 
 import dataclasses
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from sonda.accelerators.area import INSTANCES, instances_of
 from sonda.accelerators.behind import movement_of, stalls_of
+from sonda.accelerators.dense_operations import DenseOperations
 from sonda.accelerators.description import Accelerator
 from sonda.accelerators.engine_description import EngineDescription
 from sonda.accelerators.memory import Memory
 from sonda.accelerators.operation import Operation, Program
 from sonda.accelerators.placement import SPARSE, Learnt, Placed, Placement
+from sonda.accelerators.result import Count, Counters, Result
+from sonda.accelerators.reuse import Accesses
+from sonda.accelerators.sparse_operation import bags_together
+from sonda.accelerators.taken import Taken
 from sonda.accelerators.waiting import Memories
 from sonda.record.errors import SondaError
 
@@ -26,12 +32,25 @@ SEARCHED = "best"
 """The mapping that depends on the memory behind the buffer too."""
 
 
+class Part(NamedTuple):
+    """An operation of a work."""
+
+    operation: Operation
+    often: int
+    """How many times it is done."""
+    mapping: dict[str, Any]
+    cycles: int
+    """Of one."""
+    counted: Result | Accesses
+    """What one reads and writes."""
+
+
 @dataclass(frozen=True, eq=False)
 class Work:
     """What an engine does for a program, without waiting for memory."""
 
-    placed: tuple[tuple[Placed, int], ...]
-    """Operations with how often each is done."""
+    engine: EngineDescription | None
+    parts: Callable[[], Sequence[Part]]
     cycles: int
     counts: dict[tuple[str, str], int]
     """By component and operation, over all sections of the machine."""
@@ -56,13 +75,15 @@ class EngineWork:
         self._program = program
         self._alike: dict[tuple[tuple[str, ...], bool], list[tuple[Operation, int]]] = {}
         self._placed: dict[Any, Placed | SondaError] = {}
+        self._together = 0
+        self._dense: dict[tuple[str, ...], DenseOperations] = {}
         self._work: dict[Any, Work | SondaError] = {}
         self._learnt: dict[Any, Learnt] = {}
 
     @property
     def simulations(self) -> int:
         """Distinct operations on distinct designs so far; those that cannot be are counted too."""
-        return len(self._placed)
+        return len(self._placed) + self._together
 
     def left(self, accelerator: Accelerator) -> dict[str, int]:
         """Operations that run on the host because no engine takes them, by kind."""
@@ -101,37 +122,60 @@ class EngineWork:
         order = {one: place for place, one in enumerate(sizes)}
         which = np.array([order[memory.sizes] for memory in memories])
         distinct, times = Memories([memories[place] for place in sizes.values()]), Memories(memories)
-        for one, count in work.placed:
-            operation = one.operation
-            moved = movement_of(one.engine, operation.shape, one.mapping, one.result, distinct.sizes, operation)
+        for operation, often, mapping, cycles, counted in work.parts():
+            assert work.engine is not None
+            moved = movement_of(work.engine, operation.shape, mapping, counted, distinct.sizes, operation)
             moved = moved.at(which)
-            found.bytes[:] += count * (moved.reads + moved.writes)
-            found.row_misses[:] += count * moved.row_misses
-            found.row_hits[:] += count * (moved.accesses - moved.row_misses)
-            found.stall_cycles[:] += count * stalls_of(one.engine, moved, one.result.cycles, times)
+            found.bytes[:] += often * moved.accesses * times.sizes.burst_bytes
+            found.row_misses[:] += often * moved.row_misses
+            found.row_hits[:] += often * (moved.accesses - moved.row_misses)
+            found.stall_cycles[:] += often * stalls_of(work.engine, moved, cycles, times)
         return found
 
     def _take(
         self, placement: Placement, engine: EngineDescription, kinds: tuple[str, ...], design: Any
     ) -> Work | SondaError:
-        placed: list[tuple[Placed, int]] = []
+        operations = self._operations(kinds, engine.kind in SPARSE)
+        if operations and placement.mapping != SEARCHED and (engine.kind not in SPARSE or _only_bags(engine, kinds)):
+            # Where one cannot be, only one by one can say which.
+            with suppress(SondaError):
+                return self._take_all(engine, kinds, operations, placement.mapping == "")
+        parts: list[Part] = []
         counts: Counter[tuple[str, str]] = Counter()
         instances: dict[str, int] = {}
-        operations = self._operations(kinds, engine.kind in SPARSE)
         placement.prepare(one for one, _ in operations if (design, id(one)) not in self._placed)
         for operation, count in operations:
             one = self._place(placement, operation, design)
             if isinstance(one, SondaError):
                 return one
-            placed.append((one, count))
+            parts.append(Part(operation, count, one.mapping, one.result.cycles, one.result))
             instances = instances_of(one.result.counters)
             for components in one.result.counters.values():
                 for component, activity in components.items():
                     for name, value in activity.items():
                         if value and name != INSTANCES:
                             counts[component, name] += count * value
-        cycles = sum(count * one.result.cycles for one, count in placed)
-        return Work(tuple(placed), cycles, dict(counts), instances)
+        return Work(engine, lambda: parts, sum(one.often * one.cycles for one in parts), dict(counts), instances)
+
+    def _take_all(
+        self, engine: EngineDescription, kinds: tuple[str, ...], operations: list[tuple[Operation, int]], given: bool
+    ) -> Work:
+        """All at once. Raises SondaError where one cannot be."""
+        if _only_bags(engine, kinds):
+            groups = bags_together(engine, [one for one, _ in operations], given)
+        else:
+            if kinds not in self._dense:
+                self._dense[kinds] = DenseOperations([one.shape for one, _ in operations])
+            groups = [self._dense[kinds].on(engine, given)]
+        self._together += len(operations)
+        cycles = 0
+        counts: Counter[tuple[str, str]] = Counter()
+        instances: dict[str, int] = {}
+        for taken in groups:
+            often = np.array([operations[place][1] for place in taken.places], np.int64) * taken.count
+            cycles += int(often @ taken.result.cycles)
+            instances = _add(counts, taken.result.counters, often)
+        return Work(engine, lambda: _parts(operations, groups), cycles, dict(counts), instances)
 
     def _place(self, placement: Placement, operation: Operation, design: Any) -> Placed | SondaError:
         # What routes change is which operations an engine takes, never what one of them costs there.
@@ -160,6 +204,42 @@ class EngineWork:
                     groups.setdefault(key, [operation, 0])[1] += 1
             known = self._alike[kinds, zeros_count] = [(first, count) for first, count in groups.values()]
         return known
+
+
+def _only_bags(engine: EngineDescription, kinds: tuple[str, ...]) -> bool:
+    return engine.kind == "compressed_row" and kinds == ("embedding_bag",)
+
+
+def _parts(operations: list[tuple[Operation, int]], groups: Sequence[Taken]) -> list[Part]:
+    found = []
+    for taken in groups:
+        result = taken.result
+        counted = np.array(
+            (result.cycles, result.weight_reads, result.input_reads, result.psum_reads, result.writes), np.int64
+        )
+        for number, (cycles, *accesses) in enumerate((counted * taken.count).T.tolist()):
+            operation, often = operations[taken.places[number]]
+            found.append(Part(operation, often, taken.mapping(number), cycles, Accesses(*accesses)))
+    return found
+
+
+def _add(into: Counter[tuple[str, str]], counters: Counters, often: Whole) -> dict[str, int]:
+    """Add what many operations count, each done so often, by component and operation. Returns the instances."""
+    names: list[tuple[str, str]] = []
+    values: list[Count] = []
+    instances: dict[str, int] = {}
+    for components in counters.values():
+        for component, activity in components.items():
+            for name, value in activity.items():
+                if name == INSTANCES:
+                    instances[component] = instances.get(component, 0) + value
+                elif np.ndim(value) or value:
+                    names.append((component, name))
+                    values.append(value if np.ndim(value) else np.full(often.shape, value))
+    for key, total in zip(names, (np.array(values) @ often).tolist(), strict=True):
+        if total:
+            into[key] += total
+    return instances
 
 
 def _key(engine: EngineDescription) -> tuple[Any, ...]:

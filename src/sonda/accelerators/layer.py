@@ -89,6 +89,11 @@ class Tile:
         return Tile(R=1, S=k, C=1, K=n, G=1, N=1, X=m, Y=1)
 
     @property
+    def sizes(self) -> tuple[int, ...]:
+        """All fields in their order."""
+        return self.R, self.S, self.C, self.K, self.G, self.N, self.X, self.Y
+
+    @property
     def neuron(self) -> int:
         """Products per virtual neuron."""
         return self.R * self.S * self.C

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sonda.accelerators import distribution
-from sonda.accelerators.candidate_tiles import C, G, K, N, R, S, X, Y, extents, hands_on
+from sonda.accelerators.candidate_tiles import C, G, K, N, R, S, X, Y, extents, hands_on, multiplied
 from sonda.accelerators.engines.mesh import Product
 from sonda.accelerators.hardware import Hardware
 from sonda.accelerators.layer import Layer
@@ -22,10 +22,10 @@ def of_tiles(hardware: Hardware, layer: Layer, tiles: Whole) -> Whole:
     """For tiles (rows of an array, as `candidates` gives them) of a layer on the flexible dense engine."""
     span, later = distribution.span(hardware), distribution.arrival_delay(hardware)
     parts = -(-extents(layer) // tiles)
-    folds, blocks = parts[:, : C + 1].prod(axis=1), parts[:, K : N + 1].prod(axis=1)
+    folds, blocks = multiplied(parts[:, : C + 1]), multiplied(parts[:, K : N + 1])
     rows, columns = parts[:, X], parts[:, Y]
     windows = rows * columns
-    neuron, neurons = tiles[:, : C + 1].prod(axis=1), tiles[:, K:].prod(axis=1)
+    neuron, neurons = multiplied(tiles[:, : C + 1]), multiplied(tiles[:, K:])
     through_memory = (folds > 1) & (not hardware.accumulators and hardware.reduction == "ASNETWORK")
     size = neuron + through_memory
 

@@ -7,19 +7,22 @@ users as well. There, and where STONNE's tile cannot run, the rules of this file
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from functools import lru_cache
 
 import numpy as np
+from numpy.typing import NDArray
 
 from sonda.accelerators import least_cycles, stonne_mapper
-from sonda.accelerators.candidate_tiles import LETTERS, C, K, X, extents, runs
+from sonda.accelerators.candidate_tiles import LETTERS, C, K, X, extents, multiplied, runs
 from sonda.accelerators.engines.compressed_row import RowTile
 from sonda.accelerators.engines.mesh import MeshTile
 from sonda.accelerators.hardware import Hardware
 from sonda.accelerators.layer import Layer, Tile
 from sonda.record.errors import SondaError
 
+Whole = NDArray[np.int64]
 PRODUCT_LETTERS = {"T_M": "X", "T_N": "K", "T_K": "S"}
 """A tile of a matrix product in the letters of a convolution's."""
 CONVOLUTION_LETTERS = {f"T_{letter}": letter for letter in "RSCKGN"} | {"T_X_": "X", "T_Y_": "Y"}
@@ -37,9 +40,15 @@ def product_tile(hardware: Hardware, layer: Layer) -> Tile:
     """STONNE's tile for a layer that is a matrix product; where the machine cannot run it, the fullest that it can."""
     layer.check()
     try:
-        return stonne_mapper.product_tile(hardware, layer.rows, layer.K, layer.S).check(hardware, layer)
+        return _stonne_tile(hardware.multipliers, layer.rows, layer.K, layer.S).check(hardware, layer)
     except SondaError:
         return convolution_tile(hardware, layer)
+
+
+@lru_cache(maxsize=1 << 12)
+def _stonne_tile(multipliers: int, m: int, n: int, k: int) -> Tile:
+    """Remembered, because it does not depend on bandwidths: a sweep asks for it again and again."""
+    return stonne_mapper.product_tile(Hardware(multipliers), m, n, k)
 
 
 def convolution_tile(hardware: Hardware, layer: Layer) -> Tile:
@@ -50,19 +59,42 @@ def convolution_tile(hardware: Hardware, layer: Layer) -> Tile:
     equals the one that computes least beside the outputs; then the one with the most filters, whose inputs are read
     once for all.
     """
-    alone = replace(layer, N=1)
-    tiles = np.array(list(_few(hardware, alone)), np.int64).reshape(-1, len(LETTERS))
-    tiles = tiles[runs(hardware, alone, tiles)]
-    if not len(tiles):
-        raise SondaError(
-            f"no tile of this layer fits multipliers = {hardware.multipliers} with reduction = {hardware.reduction}",
-            "give more multipliers, or accumulators",
-        )
-    computed = (-(-extents(alone) // tiles) * tiles).prod(axis=1)
+    return Tile(*convolution_tiles(hardware, [layer])[0].tolist())
+
+
+def convolution_tiles(hardware: Hardware, layers: Sequence[Layer]) -> Whole:
+    """The tiles of many layers at once, rows of an array."""
+    few = [_few_of(hardware.multipliers, replace(layer, N=1)) for layer in layers]
+    which = np.repeat(np.arange(len(layers)), [len(one) for one in few])
+    tiles = np.concatenate(few)
+    sizes = np.array([replace(layer, N=1).sizes for layer in layers], np.int64)[which]
+    kept = runs(hardware, Layer(*sizes.T), tiles)
+    which, tiles, alone = which[kept], tiles[kept], Layer(*sizes[kept].T)
+    computed = multiplied(-(-extents(alone) // tiles) * tiles)
     least = least_cycles.of_tiles(hardware, alone, tiles)
-    neuron = tiles[:, : C + 1].prod(axis=1)
-    best = np.lexsort((tiles[:, X], -neuron, -tiles[:, K], computed, least))[0]
-    return Tile(*tiles[best].tolist())
+    neuron = multiplied(tiles[:, : C + 1])
+    left = np.arange(len(tiles))
+    for key in (least, computed, -tiles[:, K], -neuron, tiles[:, X]):
+        # Layer by layer those with the smallest key are left.
+        begins = np.searchsorted(which[left], np.arange(len(layers)))
+        if (np.diff(begins, append=len(left)) == 0).any():
+            raise SondaError(
+                f"no tile of this layer fits multipliers = {hardware.multipliers} with reduction = "
+                f"{hardware.reduction}",
+                "give more multipliers, or accumulators",
+            )
+        smallest = np.minimum.reduceat(key[left], begins)
+        left = left[key[left] == smallest[which[left]]]
+    best: Whole = tiles[left[np.searchsorted(which[left], np.arange(len(layers)))]]
+    return best
+
+
+@lru_cache(maxsize=1 << 10)
+def _few_of(room: int, layer: Layer) -> Whole:
+    """Tiles that are tried of a layer on so many multipliers; not to be written to."""
+    tiles = np.array(list(_few(room, layer)), np.int64).reshape(-1, len(LETTERS))
+    tiles.flags.writeable = False
+    return tiles
 
 
 def rows_tile(hardware: Hardware, n: int, k: int, sparsity: float) -> RowTile:
@@ -89,9 +121,8 @@ def _most(layer: Layer) -> dict[str, int]:
     }  # fmt: skip
 
 
-def _few(hardware: Hardware, layer: Layer) -> Iterator[tuple[int, ...]]:
+def _few(room: int, layer: Layer) -> Iterator[tuple[int, ...]]:
     most = _most(layer)
-    room = hardware.multipliers
     filters = [(layer.R, layer.S), (1, layer.S), *((1, size) for size in _sizes(layer.S, room))]
     for rows, columns in dict.fromkeys(filters):
         for channels in _sizes(most["C"], room // (rows * columns)):

@@ -51,7 +51,7 @@ class Traffic:
     """Of one operation. All numbers are simulated."""
 
     read_bytes: int
-    """Wanted by the engine; what accesses bring beside it is not counted."""
+    """Wanted by the engine; what accesses bring beside it is not counted here but in `moved_read_bytes`."""
     write_bytes: int
     row_hits: int
     """Accesses, of reads and writes, to a row of the memory that was open."""
@@ -62,3 +62,6 @@ class Traffic:
     """Rows of an embedding table that come into the buffer for the first time."""
     capacity_misses: int = 0
     """Rows of an embedding table that had been in the buffer and had to leave it."""
+    moved_read_bytes: int = 0
+    """Bytes of all accesses that read: whole bursts, wanted or not."""
+    moved_write_bytes: int = 0

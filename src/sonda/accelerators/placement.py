@@ -18,6 +18,7 @@ from sonda.accelerators.operation import Operation, Program
 from sonda.accelerators.repeated import times, total
 from sonda.accelerators.result import Result
 from sonda.accelerators.search import Choice, Cost, Listed, search
+from sonda.accelerators.useful import useful_products
 from sonda.record.errors import SondaError
 
 __all__ = ["MAPPINGS", "OnHost", "Placed", "Placement", "times", "total"]
@@ -49,6 +50,11 @@ class Placed:
     def cycles(self) -> int:
         """With the cycles in which the engine waits for memory."""
         return self.result.cycles + (self.traffic.stall_cycles if self.traffic else 0)
+
+    @property
+    def products(self) -> int:
+        """Those that the operation asks for; what only fills a tile up is in `result.multiplications` alone."""
+        return useful_products(self.engine.kind, self.operation, self.mapping, self.result)
 
     @property
     def words(self) -> str:

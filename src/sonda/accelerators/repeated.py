@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from sonda.accelerators.result import Result
+from sonda.accelerators.result import Count, Result
 
 
 def total(results: list[Result]) -> Result:
@@ -24,9 +24,9 @@ def total(results: list[Result]) -> Result:
     )
 
 
-def times(result: Result, count: int) -> Result:
+def times(result: Result, count: Count) -> Result:
     """The same operation so many times, one after the other."""
-    if count == 1:
+    if isinstance(count, int) and count == 1:
         return result
     counters = {
         section: {

@@ -21,7 +21,7 @@ class Result:
     psum_reads: int
     writes: int
     multiplications: int
-    """Useful and padded products; utilisation is this over cycles x multipliers."""
+    """As the engine counts them, on some engines with those that only fill a tile up; see `Placed.products`."""
     counters: Counters = field(default_factory=dict)
     stack: dict[str, int] = field(default_factory=dict)
     """Cycles by what they were spent on: distribution, compute, reduction, writeback, configuration; they add up."""

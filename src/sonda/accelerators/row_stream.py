@@ -81,15 +81,24 @@ class RowStream:
         changed[1:] = opened[1:] != closed[:-1]
         crossed = int((closed - opened).sum())
         split = split[fetched]
-        whole = int((end // memory.burst_bytes - begin // memory.burst_bytes + 1)[~split].sum())
-        in_pieces = int(np.count_nonzero(split))
-        of_piece = -(-at_once * memory.element_bytes // memory.burst_bytes)
+        whole = int((end // memory.burst_bytes - begin // memory.burst_bytes + 1).sum())
+        # A piece that ends inside a burst and the next piece each move that burst; one that ends inside a row of the
+        # memory and the next piece each open that row.
+        ends = np.arange(1, pieces) * at_once * memory.element_bytes
+        twice = _inside(begin[split], ends, memory.burst_bytes)
+        opened_twice = _inside(begin[changed & split], ends, memory.row_bytes)
         return Fetches(
             cold=self.distinct,
             again=int(np.count_nonzero(fetched)) - self.distinct,
-            accesses=whole + in_pieces * pieces * of_piece + int((closed - opened)[split].sum()),
-            row_misses=int(changed.sum()) + crossed + int((changed & split).sum()) * (pieces - 1),
+            accesses=whole + twice,
+            row_misses=int(changed.sum()) + crossed + opened_twice,
         )
+
+
+def _inside(begins: Whole, ends: Whole, block: int) -> int:
+    """How many of these ends, counted from every beginning, lie inside a block of so many bytes."""
+    places, often = np.unique(begins % block, return_counts=True)
+    return int(often @ np.count_nonzero((places[:, None] + ends) % block, axis=1))
 
 
 _KNOWN: WeakKeyDictionary[Bags, dict[tuple[str, int], RowStream]] = WeakKeyDictionary()

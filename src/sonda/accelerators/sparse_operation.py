@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
 from typing import NamedTuple
+from weakref import WeakKeyDictionary
 
 import numpy as np
 
@@ -21,6 +24,7 @@ from sonda.accelerators.operation import Bags, Convolution, Operation
 from sonda.accelerators.repeated import times, total
 from sonda.accelerators.reuse import Accesses
 from sonda.accelerators.search import Choice, Listed, Options
+from sonda.accelerators.taken import Taken
 from sonda.record.errors import SondaError
 
 STATIONARY_ROWS, STATIONARY_COLUMNS = bitmap_sparse.DATAFLOWS
@@ -62,16 +66,32 @@ def listed(engine: EngineDescription, operation: Operation, times_of: TimesOf) -
 
 def choose_bags(engine: EngineDescription, operations: Sequence[Operation], given: bool) -> list[Choice]:
     """Embedding bags on compressed rows, all at once; each as `choose` would have it."""
+    found: dict[int, Choice] = {}
+    for tile, places, products in _by_tile(engine, operations, given):
+        for place, result in zip(places, compressed_row.simulate_all(engine.hardware, products, tile), strict=True):
+            found[place] = Choice({"T_N": tile.columns, "T_K": tile.entries}, result)
+    return [found[place] for place in range(len(operations))]
+
+
+def bags_together(engine: EngineDescription, operations: Sequence[Operation], given: bool) -> list[Taken]:
+    """The same, those under one tile as one result whose counts are arrays."""
+    found = []
+    for tile, places, products in _by_tile(engine, operations, given):
+        result = compressed_row.simulate_together(engine.hardware, products, tile)
+        mappings = [{"T_N": tile.columns, "T_K": tile.entries}] * len(places)
+        found.append(Taken(places, result, np.ones(len(places), np.int64), mappings.__getitem__))
+    return found
+
+
+def _by_tile(
+    engine: EngineDescription, operations: Sequence[Operation], given: bool
+) -> Iterator[tuple[RowTile, list[int], list[RowsByDense]]]:
     ways = [_compressing(operation)[0] for operation in operations]
     by_tile: dict[RowTile, list[int]] = {}
     for place, way in enumerate(ways):
         by_tile.setdefault(_row_tile(engine, way, given), []).append(place)
-    found: dict[int, Choice] = {}
     for tile, places in by_tile.items():
-        results = compressed_row.simulate_all(engine.hardware, [ways[place].products[0] for place in places], tile)
-        for place, result in zip(places, results, strict=True):
-            found[place] = Choice({"T_N": tile.columns, "T_K": tile.entries}, result)
-    return [found[place] for place in range(len(ways))]
+        yield tile, places, [ways[place].products[0] for place in places]
 
 
 def _merged(engine: EngineDescription, operation: Operation) -> Choice:
@@ -152,7 +172,8 @@ def _ways_of_bags(bags: Bags) -> dict[str, _Staying]:
 # ---- compressed rows: which operand is compressed, and the tile ----------------------------------------------------
 
 
-class _Compressing(NamedTuple):
+@dataclass(frozen=True)
+class _Compressing:
     """An operand by rows, times the other."""
 
     products: list[RowsByDense]
@@ -167,10 +188,14 @@ class _Compressing(NamedTuple):
             groups.setdefault(one.entries.tobytes(), []).append(one)
         return [(ones[0], len(ones)) for ones in groups.values()]
 
-    @property
+    @cached_property
     def sparsity(self) -> float:
         held = sum(int(one.entries.sum()) for one in self.products)
         return min(1.0, max(0.0, 1 - held / (sum(len(one.entries) for one in self.products) * self.length)))
+
+
+_BAGS: WeakKeyDictionary[Bags, _Compressing] = WeakKeyDictionary()
+"""Bags that are still in use, made ready once for all designs of an engine."""
 
 
 def _row_tile(engine: EngineDescription, way: _Compressing, given: bool) -> RowTile:
@@ -184,7 +209,9 @@ def _compressing(operation: Operation) -> list[_Compressing]:
     """The operands that may be compressed, the one with more zeros first."""
     shape = operation.shape
     if isinstance(shape, Bags):
-        return [_Compressing([RowsByDense(shape.sizes.astype(np.int64), shape.columns)], shape.rows, {})]
+        if shape not in _BAGS:
+            _BAGS[shape] = _Compressing([RowsByDense(shape.sizes.astype(np.int64), shape.columns)], shape.rows, {})
+        return [_BAGS[shape]]
     inputs, weights = _matrices(operation)
     ways = [
         _Compressing(

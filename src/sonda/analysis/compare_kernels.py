@@ -1,6 +1,6 @@
 """Two imported traces kernel by kernel: how often each ran, how long a launch took, and what that makes per step.
 
-The interval of a ratio of means is that of its logarithm, from the spread of single launches (delta method), widened so
+The interval of a ratio of means is that of its logarithm, from the spread of single launches (Student's t, Welch), widened so
 that those of all kernels hold at once with 95 % (Bonferroni). Launches of one run are not independent of each other:
 two recordings of one program differ by more than these intervals say.
 """
@@ -10,9 +10,10 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from statistics import NormalDist, fmean, stdev
+from statistics import fmean, stdev
 
 from sonda.analysis.kernels import KernelTotals
+from sonda.analysis.statistics import student
 from sonda.analysis.summary import Value
 from sonda.analysis.trace_summary import DeviceWork, device_work, is_imported
 from sonda.record.errors import SondaError
@@ -75,7 +76,7 @@ class KernelComparison:
 
 
 def compare_kernels(a: Sequence[Run], b: Sequence[Run]) -> KernelComparison:
-    """One imported run against another. Raises SondaError for several on a side, and for runs that were not imported."""
+    """One imported run against another. Raises SondaError for several on a side, and for a run that was measured."""
     if len(a) != 1 or len(b) != 1:
         raise SondaError("imported runs are compared one by one", "name one run on each side")
     left, right = a[0], b[0]
@@ -129,8 +130,12 @@ def _ratio(a: tuple[float, float, int], b: tuple[float, float, int], comparisons
     value = b[0] / a[0]
     if math.isnan(a[1]) or math.isnan(b[1]):
         return Value(value, "1", "derived", reason="a side has one launch: no spread to judge by"), False, ""
-    spread = math.hypot(a[1] / a[0] / math.sqrt(a[2]), b[1] / b[0] / math.sqrt(b[2]))
-    width = NormalDist().inv_cdf(1 - 0.025 / max(1, comparisons)) * spread
+    first, second = ((mean, (deviation / mean) ** 2 / many, many) for mean, deviation, many in (a, b))
+    spread = first[1] + second[1]
+    # Welch's degrees of freedom.
+    below = first[1] ** 2 / (first[2] - 1) + second[1] ** 2 / (second[2] - 1)
+    freedom = max(1, int(spread**2 / below)) if below else first[2] + second[2] - 2
+    width = min(student(1 - 0.025 / max(1, comparisons), freedom) * math.sqrt(spread), 700.0)
     low, high = value * math.exp(-width), value * math.exp(width)
     significant = not low <= 1 <= high
     text = f"{value:.2f}x slower" if value > 1 else f"{1 / value:.2f}x faster"

@@ -120,6 +120,47 @@ class Intervals:
 
 
 @dataclass(frozen=True)
+class Stretch:
+    """Neighbouring intervals together, so that few rows show a whole program."""
+
+    start: float
+    """ns since the program began."""
+    end: float
+    rates: dict[str, Value]
+    """By the name of the series."""
+    phase: str
+    """The phase that took most of it; '' where no phase was seen."""
+    share: float
+    """Part of the stretch that it took, 0 to 1."""
+
+
+@dataclass(frozen=True)
+class Outside:
+    """A whole program with its child processes, counted from outside."""
+
+    duration: Value
+    """ns from its start to its end."""
+    busy: Value
+    """Processors that it kept busy, on average."""
+    totals: dict[str, Value]
+    """By quantity; what could not be counted has its reason."""
+    ipc: Value
+    interval: float = 0.0
+    """ns between readings; 0 where only totals were counted."""
+    starts: tuple[float, ...] = ()
+    """Of every interval, ns since the program began."""
+    ends: tuple[float, ...] = ()
+    series: tuple[Series, ...] = ()
+    """What was counted per interval, as rates; `steps` are the numbers of the intervals, from 1."""
+    phases: dict[str, tuple[float, ...]] = field(default_factory=dict)
+    """Part of every interval that each phase took, 0 to 1, with `other`; empty where no phase was seen."""
+    stretches: tuple[Stretch, ...] = ()
+    """The same in at most a dozen rows."""
+    sentences: tuple[str, ...] = ()
+    """Changes and drifts in words, in the order of time."""
+
+
+@dataclass(frozen=True)
 class OverTime:
     """How a part went on."""
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -42,7 +42,7 @@ def summarise_over_time(part: Part, places: Places, topdown: TopDown | None) -> 
     phases = [_series(one, part.measured, scale) for one in _phases(part)] if series[0].changes else []
     return OverTime(
         series=tuple(one for one in series if len(one.values)),
-        sentences=tuple(_sentences(part.name, series, phases)),
+        sentences=tuple(change_sentences(part.name, series, phases)),
         intervals=per_interval(part, places),
     )
 
@@ -115,8 +115,14 @@ def _worth(column: _Column, before: float, after: float, step: float) -> bool:
     return not column.events or max(before, after) >= FEW
 
 
-def _sentences(part: str, series: Sequence[Series], phases: Sequence[Series]) -> Iterator[str]:
-    """One sentence for all that changes at the same step, and one for every drift of time or IPC."""
+def change_sentences(
+    name: str, series: Sequence[Series], phases: Sequence[Series] = (), noun: str = "step",
+    when: Callable[[int], str] = "step {}".format,
+) -> Iterator[str]:  # fmt: skip
+    """One sentence for all that changes at the same step, and one for every drift of time or IPC.
+
+    `noun` and `when` are for series of something else than steps: what it is, and how its n-th is called.
+    """
     found = sorted(
         ((one.step_of(change), place, one, change) for place, one in enumerate(series) for change in one.changes),
         key=lambda item: item[:2],
@@ -133,10 +139,10 @@ def _sentences(part: str, series: Sequence[Series], phases: Sequence[Series]) ->
         left = len(reasons) - MOST_REASONS
         because = f": {wording.join(reasons[:MOST_REASONS])}" if reasons else ""
         more = f", and {left} more" if left > 0 else ""
-        yield f"{part}: from step {step} on {_change_words(lead, change)}{because}{more}"
+        yield f"{name}: from {when(step)} on {_change_words(lead, change)}{because}{more}"
     for one in series:
         if one.drift is not None:
-            yield f"{part}: {_drift_words(one, one.drift)}"
+            yield f"{name}: {_drift_words(one, one.drift, noun)}"
 
 
 def _change_words(series: Series, change: Change) -> str:
@@ -167,10 +173,10 @@ def _phase_words(phases: Sequence[Series], step: int, whole: Change) -> str:
     return f"{mostly}{name} ({'+' if difference > 0 else '-'}{wording.duration(abs(difference))})"
 
 
-def _drift_words(series: Series, drift: Drift) -> str:
+def _drift_words(series: Series, drift: Drift, noun: str) -> str:
     first, last = _amount(drift.first, series.unit), _amount(drift.last, series.unit)
     name = "the time of a step" if series.name == STEP else series.name
-    return f"{name} drifts from {first} to {last} over {wording.plural(len(series.values) - series.first, 'step')}"
+    return f"{name} drifts from {first} to {last} over {wording.plural(len(series.values) - series.first, noun)}"
 
 
 def _amount(value: float, unit: str) -> str:

@@ -28,12 +28,13 @@ TRAFFIC = (
     "dram_read_bytes:simulated", "dram_write_bytes:simulated", "row_hits:simulated", "row_misses:simulated",
     "cold_misses:simulated", "capacity_misses:simulated",
 )  # fmt: skip
+WANTED = "dram_wanted_bytes:simulated"
 COLUMNS = (
     "cycles:simulated", *(f"{part}_cycles:simulated" for part in (*STACK, MEMORY)), "buffer_reads:simulated",
-    "buffer_writes:simulated", "multiplications:simulated", "multiplier_cycles:simulated", *TRAFFIC, *ENERGY,
+    "buffer_writes:simulated", "multiplications:simulated", "multiplier_cycles:simulated", *TRAFFIC, WANTED, *ENERGY,
     "flops:nominal",
 )  # fmt: skip
-FINITE_ONLY = frozenset({f"{MEMORY}_cycles:simulated", *TRAFFIC})
+FINITE_ONLY = frozenset({f"{MEMORY}_cycles:simulated", *TRAFFIC, WANTED})
 """Columns of runs whose global buffer is finite."""
 CYCLES, FLOPS = COLUMNS.index("cycles:simulated"), COLUMNS.index("flops:nominal")
 NO_BYTES = "the global buffer is unlimited, so no memory is behind it"

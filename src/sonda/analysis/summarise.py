@@ -12,6 +12,7 @@ from sonda.analysis.counters import read_places, summarise_counters
 from sonda.analysis.exploration import is_exploration, summarise_exploration
 from sonda.analysis.interference import is_corun, summarise_corun
 from sonda.analysis.modelled import summarise_modelled
+from sonda.analysis.outside import summarise_outside
 from sonda.analysis.over_time import summarise_over_time
 from sonda.analysis.part_summary import Rates, summarise_part
 from sonda.analysis.parts import Part, parts
@@ -20,8 +21,8 @@ from sonda.analysis.rules import verdicts
 from sonda.analysis.simulated import summarise_simulated
 from sonda.analysis.statistics import judge_noise
 from sonda.analysis.summary import PartSummary, Summary, Value
-from sonda.analysis.trace_summary import is_imported, summarise_trace
 from sonda.analysis.topdown import summarise_topdown
+from sonda.analysis.trace_summary import is_imported, summarise_trace
 from sonda.record.errors import SondaError
 from sonda.record.run import Run, RunInfo
 from sonda.record.topdown import TopDownDefinition, read_definition
@@ -46,8 +47,11 @@ def summarise(run: Run) -> Summary:
     precision = str(info.workload.get("precision") or "float32")
     roofs, no_roofs = ceilings(info.machine, int(threads) if threads else None, precision)
     notes = list(info.notes)
-    warnings = _status(info)
-    if not found:
+    outside = summarise_outside(run)
+    # Of a program without PyTorch everything was seen that there is: from outside, and to its end.
+    foreign = outside is not None and len(run.spans) <= 1
+    warnings = [] if foreign else _status(info)
+    if not found and not foreign:
         warnings.append(
             "no step was seen: the program neither called a module nor stepped an optimizer while it was observed; "
             "check that the part that trains or infers was reached"
@@ -91,6 +95,7 @@ def summarise(run: Run) -> Summary:
         target=dict(info.target),
         machine={key: value for key, value in info.machine.items() if key != "ceilings"},
         modelled=summarise_modelled(run, summaries),
+        outside=outside,
     )
     said, failures = verdicts(bare)
     return replace(bare, verdicts=said, warnings=bare.warnings + failures)

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from sonda.analysis.counted_summary import CounterSummary, OverTime, TopDown
+    from sonda.analysis.counted_summary import CounterSummary, Outside, OverTime, TopDown
     from sonda.analysis.interference import Interference
     from sonda.analysis.modelled_summary import ModelledSummary
 
@@ -208,5 +208,7 @@ class Summary:
     """The machine record without its ceilings."""
     modelled: ModelledSummary | None = None
     """Counters of one step under callgrind, where they were asked for."""
+    outside: Outside | None = None
+    """Of a command: the whole of it, counted from outside."""
     corun: Interference | None = None
     """How programs slowed each other, where several ran at once."""

@@ -14,7 +14,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from sonda.analysis.counted_summary import Share, Slots, TopDown
-from sonda.analysis.counters import CYCLES, Places, Readings, best, groups_of, typical
+from sonda.analysis.counters import CYCLES, Places, Readings, best, groups_of, middle, typical
 from sonda.analysis.parts import Part
 from sonda.analysis.summary import Value
 from sonda.record.expression import Expression, divide
@@ -33,15 +33,15 @@ def summarise_topdown(definition: TopDownDefinition, part: Part, places: Places)
     if not measured.any():
         return None
 
-    def slots(readings: Readings) -> Slots:
-        return _slots(definition, formulas, readings.chosen(measured), effective)
+    def slots(readings: Readings, independent: int = effective) -> Slots:
+        return _slots(definition, formulas, readings.chosen(measured), independent)
 
     step = slots(places.step)
     phases = {name: slots(readings) for name, readings in places.phases.items()}
     if not any(share.value.value is not None for one in (step, *phases.values()) for share in one.shares.values()):
         return None
     stretches, over_steps = _over_steps(definition, formulas, places)
-    layers = {path: slots(readings) for path, readings in places.layers.items()}
+    layers = {path: slots(readings, 0) for path, readings in places.layers.items()}
     return TopDown(
         definition=definition,
         step=step,
@@ -124,15 +124,16 @@ class _Joint:
         cycles = readings.values.get(CYCLES)
         marks = readings.estimated
         whole = best(cycles, marks[CYCLES])[0] if cycles is not None else np.zeros(0)
+        usual = middle(whole) if len(whole) else math.nan
         for name, values in readings.values.items():
             if cycles is not None and len(whole):
                 rates, scaled = best(divide(values, cycles), marks[name] | marks[CYCLES])
-                factor = float(np.median(whole))
+                factor = usual
             else:
                 rates, scaled = best(values, marks[name])
                 factor = 1.0
             if len(rates):
-                self.known[name] = factor * float(np.median(rates))
+                self.known[name] = factor * middle(rates)
                 self.scaled[name] = scaled
 
     def has(self, name: str) -> bool:

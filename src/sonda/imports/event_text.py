@@ -133,7 +133,7 @@ class EventText:
 
     def _whole(self, text: bytes) -> list[Any] | None:
         try:
-            return self._decode(b"[" + text + b"]")
+            return self._decode(b"".join((b"[", text, b"]")))
         except (msgspec.MsgspecError, RecursionError):
             return None
 
@@ -204,7 +204,8 @@ class _Unzipped(io.RawIOBase):
         self._gzip = gzip.GzipFile(fileobj=file, mode="rb")
 
     def read(self, size: int = -1) -> bytes:
-        pieces, missing = [], size
+        pieces: list[bytes] = []
+        missing = size
         while missing > 0:
             try:
                 piece = self._gzip.read1(missing)

@@ -14,12 +14,14 @@ from sonda.imports.ncu_table import HEADING
 from sonda.imports.rank_events import RankEvents, write_ranks
 from sonda.record.errors import SondaError
 from sonda.record.run import Run, RunInfo, keep_run, new_id, now, write_samples
+from sonda.record.sample import Sample
 from sonda.record.span_file import SpanWriter
 from sonda.version import VERSION
 
 HEAD = 1 << 16
 TRACE = re.compile(r'\ufeff?\s*(?:\[\s*(?:[{\]]|$)|\{\s*(?:["}]|$))')
 """How JSON begins that may be a trace: a list of objects, or an object."""
+VERSIONS = ("cuda_runtime_version", "cuda_driver_version", "cupti_version")
 TRACES = {"kineto": read_kineto, "nsys": nsys.read_nsys}
 NAMES = {
     "kineto": "trace of torch.profiler or Chrome's", "nsys": "timeline of Nsight Systems",
@@ -130,8 +132,7 @@ def _traces(kind: str, files: list[Path], directory: Path, tell: Callable[[str],
         raise SondaError(f"{files[0].name} holds no event with a duration{cut}{why}", "record while something runs")
     devices = {str(one["name"]): None for rank in ranks for one in rank.head.get("deviceProperties") or []
                if isinstance(one, dict) and "name" in one}  # fmt: skip
-    versions = {name: str(ranks[0].head[name]) for name in ("cuda_runtime_version", "cuda_driver_version", "cupti_version")
-                if name in ranks[0].head}  # fmt: skip
+    versions = {name: str(ranks[0].head[name]) for name in VERSIONS if name in ranks[0].head}
     return {
         "status": "incomplete" if truncated else "complete",
         "workload": {"ranks": len(ranks)},
@@ -144,7 +145,7 @@ def _traces(kind: str, files: list[Path], directory: Path, tell: Callable[[str],
 
 def _one(kind: str, path: Path, directory: Path) -> dict[str, Any]:
     """A table of launches or counts: small, so it is read at once."""
-    samples = []
+    samples: list[Sample] = []
     try:
         if kind == "perf":
             spans, samples, notes = perf_stat.read_file(path)

@@ -99,8 +99,8 @@ def _together(reading: _Reading, spill: Spill, helper: _Helper) -> list[Spill]:
     source, text = reading.source, reading.text
     theirs = Spill(helper.spill)
     theirs.runs = part.runs
-    theirs.names = np.array([source.name(name) for name in part.names], dtype=np.int32)
-    theirs.threads = np.array([source.thread(*thread) for thread in part.threads], dtype=np.int32)
+    theirs.names = np.array([source.names[name] for name in part.names], dtype=np.int32)
+    theirs.threads = np.array([source.places[thread] for thread in part.threads], dtype=np.int32)
     for reason, count in part.left_out.items():
         source.leave_out(reason, count)
     text.head.update({key: value for key, value in part.head.items() if key not in text.head})
@@ -158,7 +158,7 @@ def read_part(path: Path, begin: int, spill_path: Path) -> Part:
     return Part(
         spill.runs,
         list(source.names),
-        list(source.threads),
+        source.threads,
         source.left_out,
         text.head,
         text.truncated,

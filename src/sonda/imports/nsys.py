@@ -101,8 +101,8 @@ def _queries(base: sqlite3.Connection, tables: set[str]) -> Iterator[tuple[int, 
             yield (
                 kind,
                 (
-                    f"SELECT t.start, t.end, {column(table, 'globalPid', '0')}, t.correlationId, t.deviceId, t.streamId, "
-                    f"{column(table, 'bytes')}, {name}, {operation} FROM {table} t"
+                    f"SELECT t.start, t.end, {column(table, 'globalPid', '0')}, t.correlationId, t.deviceId, "
+                    f"t.streamId, {column(table, 'bytes')}, {name}, {operation} FROM {table} t"
                 ),
             )
     if CALLS in tables:
@@ -142,9 +142,9 @@ def _raw(kind: int, rows: list[tuple[Any, ...]], source: Source) -> np.ndarray:
             (process & NUMBER_MASK) << 32 | correlation if isinstance(correlation, int) and correlation >= 0 else ABSENT
         )
         actual = COLLECTIVE if kind == KERNEL and is_collective(name) else kind
-        thread = source.thread(process, place & NUMBER_MASK) if kind in (CALL, OP) else 0
+        thread = source.places[process, place & NUMBER_MASK] if kind in (CALL, OP) else 0
         raw[kept] = (
-            start, end - start, own, ABSENT, size if isinstance(size, int) else ABSENT, source.name(name), thread,
+            start, end - start, own, ABSENT, size if isinstance(size, int) else ABSENT, source.names[name], thread,
             _small(stream), _small(device), actual,
         )  # fmt: skip
         kept += 1

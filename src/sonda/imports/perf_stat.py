@@ -81,7 +81,8 @@ def read_perf(lines: Iterable[bytes]) -> Counts:
 
 def _take(counts: Counts, line: Line) -> None:
     if not NUMBER.fullmatch(line.value):
-        reason = f"{line.event} {line.value.strip('<>') or 'has no value'}"
+        said = line.value.strip("<>") if line.value.startswith("<") else f"says {line.value!r}, which is no number"
+        reason = f"{line.event} {said}"
         counts.missing[reason] = counts.missing.get(reason, 0) + 1
         return
     unit, factor = UNITS.get(line.unit, (line.unit, 1))

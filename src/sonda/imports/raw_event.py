@@ -27,31 +27,47 @@ RAW = np.dtype(
 """`start` in ns on the file's own clock; `name` and `thread` are places in the tables of a `Source`; -1 is absent."""
 
 
+class Numbered(dict[str, int]):
+    """Words by number: a word that is asked for the first time gets the next."""
+
+    def __missing__(self, word: str) -> int:
+        self[word] = number = len(self)
+        return number
+
+
+class Places(dict[tuple[int | str, int | str], int]):
+    """Processes and threads by number, as a file writes them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.numbered: dict[tuple[str, int], int] = {}
+        """The same with threads as whole numbers."""
+
+    def __missing__(self, place: tuple[int | str, int | str]) -> int:
+        process, thread = place
+        number = thread if isinstance(thread, int) and abs(thread) < 1 << 62 else _number(str(thread))
+        self[place] = found = self.numbered.setdefault((str(process), number), len(self.numbered))
+        return found
+
+
 @dataclass
 class Source:
     """The words that raw events refer to by number, and what was left out on the way."""
 
-    names: dict[str, int] = field(default_factory=dict)
-    threads: dict[tuple[str, int], int] = field(default_factory=dict)
-    """Process and thread. Their numbers, which a trace may give as words, become whole numbers."""
+    names: Numbered = field(default_factory=Numbered)
+    places: Places = field(default_factory=Places)
     left_out: dict[str, int] = field(default_factory=dict)
     """Events by the reason why they are not kept."""
-    places: dict[tuple[int | str, int | str], int] = field(default_factory=dict)
-    """The same as `threads` by the words of the file."""
     _collectives: list[bool] = field(default_factory=list)
 
     def leave_out(self, reason: str, count: int) -> None:
         if count:
             self.left_out[reason] = self.left_out.get(reason, 0) + count
 
-    def name(self, word: str) -> int:
-        return self.names.setdefault(word, len(self.names))
-
-    def thread(self, process: int | str, thread: int | str) -> int:
-        number = thread if isinstance(thread, int) and abs(thread) < 1 << 62 else _number(str(thread))
-        found = self.threads.setdefault((str(process), number), len(self.threads))
-        self.places[process, thread] = found
-        return found
+    @property
+    def threads(self) -> list[tuple[str, int]]:
+        """Process and thread of every number."""
+        return list(self.places.numbered)
 
     def collectives(self) -> np.ndarray:
         """For every name so far, whether it is a kernel's that communicates."""

@@ -8,20 +8,19 @@ from __future__ import annotations
 
 import math
 import re
-from collections import Counter
 from decimal import Decimal, InvalidOperation
 from typing import Any
 
 import msgspec
 import numpy as np
 
-from sonda.imports import raw_event
 from sonda.imports.raw_event import (
     ABSENT,
     CALL,
     COLLECTIVE,
     COPY,
     EARLIEST,
+    FIRST_ON_DEVICE,
     KERNEL,
     LATEST,
     LAYER,
@@ -83,8 +82,8 @@ class ExactEvent(msgspec.Struct, gc=False):
     name: str = ""
     pid: int | str = 0
     tid: int | str = 0
-    ts: msgspec.Raw = msgspec.Raw(b"null")  # noqa: RUF009 (nothing can change it)
-    dur: msgspec.Raw = msgspec.Raw(b"null")  # noqa: RUF009
+    ts: msgspec.Raw = msgspec.Raw(b"null")
+    dur: msgspec.Raw = msgspec.Raw(b"null")
     args: Arguments | None = None
 
 
@@ -96,8 +95,8 @@ class _Loose(msgspec.Struct, gc=False):
     name: str = ""
     pid: int | str = 0
     tid: int | str = 0
-    ts: msgspec.Raw = msgspec.Raw(b"null")  # noqa: RUF009
-    dur: msgspec.Raw = msgspec.Raw(b"null")  # noqa: RUF009
+    ts: msgspec.Raw = msgspec.Raw(b"null")
+    dur: msgspec.Raw = msgspec.Raw(b"null")
     args: Any = None
 
 
@@ -109,11 +108,8 @@ _ONE = msgspec.json.Decoder(_Loose, strict=False)
 def decode_events(text: bytes) -> list[Any]:
     """Events of a JSON list. Raises msgspec.MsgspecError for anything else."""
     events = _FAST.decode(text)
-    # Kineto's times grow slowly: one look at each end would do, but nobody promises that.
-    for event in events:
-        if not -EXACT_BELOW < event.ts < EXACT_BELOW and event.ts == event.ts:
-            return _EXACT.decode(text)
-    return events
+    times = np.array([event.ts for event in events])
+    return _EXACT.decode(text) if (np.abs(times) >= EXACT_BELOW).any() else events
 
 
 def decode_event(text: bytes) -> Any:
@@ -131,36 +127,29 @@ def decode_event(text: bytes) -> Any:
 
 
 def raw_events(events: list[Any], source: Source) -> np.ndarray:
-    """The events that are spans, as rows of `RAW`, in the order given; `source` learns their names and what is left out."""
-    kinds, chosen = [], []
-    find = CATEGORIES.get
-    for event in events:
-        if event.ph == "X":
-            kind = find(event.cat, OP)
-            if kind < 0:
-                kind = _unusual(event, kind, source)
-                if kind < 0:
-                    continue
-            chosen.append(event)
-            kinds.append(kind)
-    if len(chosen) != len(events):
-        phases = Counter([event.ph for event in events])
-        for phase in ("B", "E"):
-            source.leave_out("begin or end without being one (ph B or E)", phases[phase])
+    """The events that are spans, as rows of `RAW`, in the order given; `source` learns names and what is left out."""
+    phases = [event.ph for event in events]
+    chosen = [event for event, phase in zip(events, phases, strict=True) if phase == "X"]
+    source.leave_out("begin or end without being one (ph B or E)", phases.count("B") + phases.count("E"))
+    kinds = [CATEGORIES.get(event.cat, OP) for event in chosen]
+    if kinds and min(kinds) < 0:
+        kinds = [
+            kind if kind >= 0 else _unusual(event, kind, source) for event, kind in zip(chosen, kinds, strict=True)
+        ]
+        chosen = [event for event, kind in zip(chosen, kinds, strict=True) if kind >= 0]
+        kinds = [kind for kind in kinds if kind >= 0]
     rows = np.empty(len(chosen), dtype=RAW)
     rows["start"], rows["duration"], timed = _times(chosen)
     names, places = source.names, source.places
-    arguments = [event.args or NO_ARGUMENTS for event in chosen]
     rows["kind"] = kinds
-    rows["name"] = [names.setdefault(event.name, len(names)) for event in chosen]
-    rows["thread"] = [
-        places[place] if (place := (event.pid, event.tid)) in places else source.thread(*place) for event in chosen
-    ]
+    rows["name"] = [names[event.name] for event in chosen]
+    rows["thread"] = [places[event.pid, event.tid] for event in chosen]
+    arguments = [event.args or NO_ARGUMENTS for event in chosen]
     try:
         _arguments(rows, arguments)
     except OverflowError:
         _arguments(rows, [_within(one) for one in arguments])
-    on_device = rows["kind"] >= raw_event.FIRST_ON_DEVICE
+    on_device = rows["kind"] >= FIRST_ON_DEVICE
     communicating = source.collectives()
     if communicating.any():
         rows["kind"][on_device & communicating[rows["name"]]] = COLLECTIVE
@@ -181,11 +170,17 @@ def _unusual(event: Any, kind: int, source: Source) -> int:
 
 
 def _arguments(rows: np.ndarray, arguments: list[Arguments]) -> None:
-    rows["correlation"] = [one.correlation for one in arguments]
     rows["external"] = [one.external if one.external != ABSENT else one.older_external for one in arguments]
-    rows["stream"] = [one.stream for one in arguments]
-    rows["device"] = [one.device for one in arguments]
-    rows["bytes"] = [_size(one) for one in arguments]
+    for name in ("correlation", "stream", "device", "bytes"):
+        rows[name] = ABSENT
+    # Most events are operations, which have none of these.
+    places = np.flatnonzero((rows["kind"] == CALL) | (rows["kind"] >= FIRST_ON_DEVICE))
+    rows["correlation"][places] = [arguments[place].correlation for place in places.tolist()]
+    places = places[rows["kind"][places] >= FIRST_ON_DEVICE]
+    mine = [arguments[place] for place in places.tolist()]
+    rows["stream"][places] = [one.stream for one in mine]
+    rows["device"][places] = [one.device for one in mine]
+    rows["bytes"][places] = [_size(one) for one in mine]
 
 
 def _size(arguments: Arguments) -> int:
@@ -212,7 +207,7 @@ def _times(events: list[Any]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Starts and durations in ns, and which of them are known."""
     if not events:
         return np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0, bool)
-    if isinstance(events[0], Event) and all(isinstance(event, Event) for event in events):
+    if isinstance(events[0], Event):  # then all are: a piece is decoded in one way
         starts, durations = np.array([event.ts for event in events]), np.array([event.dur for event in events])
         timed = np.isfinite(starts) & (np.abs(durations) < EXACT_BELOW)
         return _rounded(starts, timed), _rounded(durations, timed), timed

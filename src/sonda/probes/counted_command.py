@@ -9,7 +9,8 @@ from __future__ import annotations
 import os
 import select
 import signal
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from time import perf_counter_ns
 from typing import NoReturn, Protocol
@@ -23,6 +24,8 @@ SYSTEM = {name: Event(name.replace("-", "_"), TYPE_SOFTWARE, config, kernel=True
 """What every source can count, by the name that perf gives it."""
 RESTORED = (signal.SIGPIPE, signal.SIGXFSZ)
 """Signals that Python ignores and that a program expects not to be."""
+MOST_POINTS = 20_000
+"""A series that grows longer loses every other point, and its interval doubles."""
 
 
 @dataclass(frozen=True)
@@ -38,6 +41,22 @@ class Count:
         """Whether the value is an estimate, scaled up to the whole time."""
         return self.running < self.enabled
 
+    def since(self, before: Count) -> Count | None:
+        """What was added since an earlier reading; None where nothing of that time was counted.
+
+        The difference is scaled by its own times: scaled totals may fall from one reading to the next.
+        """
+        enabled, running = self.enabled - before.enabled, self.running - before.running
+        if not self.scaled:
+            return Count(self.value - before.value, enabled, running)
+        if running <= 0:
+            return None if enabled else Count(0.0)
+        return Count((self._unscaled - before._unscaled) * enabled / running, enabled, running)
+
+    @property
+    def _unscaled(self) -> float:
+        return self.value * self.running / self.enabled if self.scaled else self.value
+
 
 @dataclass(frozen=True)
 class Counted:
@@ -49,6 +68,11 @@ class Counted:
     """(s since the exec, counts since then), in order of time."""
     missing: dict[str, str] = field(default_factory=dict)
     """Events that could not be counted, with the reason."""
+    interval: float = 0.0
+    """s between the points of the series; 0 without."""
+    begin: int = 0
+    """When the command was let go and when it had ended, ns on the host's clock; 0 where the source does not say."""
+    end: int = 0
 
 
 class CommandCounter(Protocol):
@@ -69,26 +93,45 @@ class CommandCounter(Protocol):
 class Stopped:
     """A command that has been forked and waits before its exec. `go` lets it run, `end` kills it."""
 
-    def __init__(self, command: Sequence[str], environment: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self, command: Sequence[str], environment: Mapping[str, str] | None = None, output: int | None = None
+    ) -> None:
+        """`output` is the descriptor that its standard output goes to, where it is not ours."""
+        self._over = False
         gate, self._gate = os.pipe()
         self._failure, failure = os.pipe()
         self.pid = os.fork()
         if self.pid == 0:
             os.close(self._gate)
             os.close(self._failure)
-            _become(command, environment, gate, failure)
+            _become(command, environment, output, gate, failure)
         os.close(gate)
         os.close(failure)
 
     def go(self) -> None:
         """Let it exec. Raises SondaError where that fails."""
-        os.write(self._gate, b"g")
+        try:
+            os.write(self._gate, b"g")
+        except BrokenPipeError:
+            pass  # a signal has ended it already, which `wait` tells
         os.close(self._gate)
         reason = os.read(self._failure, 256)
         os.close(self._failure)
         if reason:
             os.waitpid(self.pid, 0)
             raise SondaError(f"cannot start the command: {reason.decode()}", "check the command after --")
+
+    def send(self, number: int) -> None:
+        """Pass a signal on, while it lives."""
+        if not self._over:
+            os.kill(self.pid, number)
+
+    def wait(self) -> int:
+        """Its exit code, -n where signal n ended it."""
+        # It stays until it is reaped, so that no signal goes to another process with its number.
+        os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOWAIT)
+        self._over = True
+        return os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
 
     def end(self) -> None:
         """Leave nothing behind of a command that was not let go."""
@@ -97,16 +140,24 @@ class Stopped:
         os.waitpid(self.pid, 0)
 
 
-def _become(command: Sequence[str], environment: Mapping[str, str] | None, gate: int, failure: int) -> NoReturn:
+def _become(
+    command: Sequence[str], environment: Mapping[str, str] | None, output: int | None, gate: int, failure: int
+) -> NoReturn:
     """In the child: wait for a byte, then become the command. An end of the pipe means that it is not wanted."""
     code = 127
     try:
+        if output is not None:
+            os.dup2(output, 1)
         if os.read(gate, 1):
             for number in RESTORED:
                 signal.signal(number, signal.SIG_DFL)
             os.execvpe(command[0], list(command), dict(environment if environment is not None else os.environ))
     except OSError as error:
         os.write(failure, f"{command[0]!r}: {error.strerror}".encode())
+    except KeyboardInterrupt:
+        # An interrupt ends it as it would end the command.
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+        os.kill(os.getpid(), signal.SIGINT)
     finally:
         os._exit(code)
 
@@ -131,13 +182,17 @@ class KernelCounter:
 
     def count(
         self, command: Sequence[str], events: Sequence[str], interval: float = 0.0,
-        environment: Mapping[str, str] | None = None,
+        environment: Mapping[str, str] | None = None, output: int | None = None,
+        around: Callable[[Stopped], AbstractContextManager[None]] = lambda child: nullcontext(),
     ) -> Counted:  # fmt: skip
-        """Events that fit into one group are counted together; see `CommandCounter.count`."""
+        """See `CommandCounter.count`. `output` takes its standard output; `around` is entered while it runs.
+
+        Where no event can be counted the command runs all the same, and `missing` says why.
+        """
         unknown = [name for name in events if name not in self._known]
         if unknown:
             raise SondaError(f"unknown event {unknown[0]!r}", f"known: {', '.join(self._known)}")
-        child = Stopped(command, environment)
+        child = Stopped(command, environment, output)
         groups: list[tuple[str, Group]] = []
         missing: dict[str, str] = {}
         try:
@@ -152,19 +207,19 @@ class KernelCounter:
                 group.close()
             raise
         try:
-            begin = perf_counter_ns()
-            child.go()
-            series: list[tuple[float, dict[str, Count]]] = []
-            for time in _moments(child.pid, interval):
-                series.append(((time - begin) / 1e9, _read(groups)))
-            code = os.waitstatus_to_exitcode(os.waitpid(child.pid, 0)[1])
+            with around(child):
+                begin = perf_counter_ns()
+                child.go()
+                series, interval = _series(child.pid, groups, begin, interval)
+                code = child.wait()
+                end = perf_counter_ns()
             counts = _read(groups)
         finally:
             for _, group in groups:
                 group.close()
         if interval:
-            series.append(((perf_counter_ns() - begin) / 1e9, counts))
-        return Counted(code, counts, series, missing)
+            series.append(((end - begin) / 1e9, counts))
+        return Counted(code, counts, series, missing, interval, begin, end)
 
     def _group(self, name: str, pid: int) -> Group:
         # A group each: without phases there is nothing that events must be counted together for, and a PMU that has
@@ -181,29 +236,27 @@ def _read(groups: Sequence[tuple[str, Group]]) -> dict[str, Count]:
     return found
 
 
-def _moments(pid: int, interval: float) -> list[int] | _Ticks:
-    """When to read, ns, until the process has ended; never where there is no interval."""
-    return _Ticks(pid, interval) if interval else []
+def _series(
+    pid: int, groups: Sequence[tuple[str, Group]], begin: int, interval: float
+) -> tuple[list[tuple[float, dict[str, Count]]], float]:
+    """Readings on a regular grid from `begin` (ns) until the process has ended, and the interval that they kept.
 
-
-class _Ticks:
-    """Moments on a regular grid while a process lives; one that was missed is left out, not made up for."""
-
-    def __init__(self, pid: int, interval: float) -> None:
-        self._pid = pid
-        self._interval = int(interval * 1e9)
-
-    def __iter__(self) -> _Ticks:
-        self._descriptor = os.pidfd_open(self._pid)
-        self._next = perf_counter_ns() + self._interval
-        return self
-
-    def __next__(self) -> int:
-        wait = max(0, self._next - perf_counter_ns()) / 1e9
-        ended, _, _ = select.select([self._descriptor], [], [], wait)
-        if ended:
-            os.close(self._descriptor)
-            raise StopIteration
-        time = perf_counter_ns()
-        self._next += max(1, -(-(time - self._next) // self._interval)) * self._interval
-        return time
+    A moment that was missed is left out, not made up for. Nothing is read where there is no interval.
+    """
+    series: list[tuple[float, dict[str, Count]]] = []
+    step = int(interval * 1e9)
+    if not step:
+        return series, 0.0
+    following = begin + step
+    ended = os.pidfd_open(pid)
+    try:
+        while not select.select([ended], [], [], max(0, following - perf_counter_ns()) / 1e9)[0]:
+            time = perf_counter_ns()
+            series.append(((time - begin) / 1e9, _read(groups)))
+            if len(series) == MOST_POINTS:
+                del series[::2]
+                step *= 2
+            following += max(1, -(-(time - following) // step)) * step
+    finally:
+        os.close(ended)
+    return series, step / 1e9

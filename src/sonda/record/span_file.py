@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING
 
 from sonda.record.errors import SondaError
 from sonda.record.run import SPANS, Run
-from sonda.record.span import Spans
+from sonda.record.span import TEXT_COLUMNS, Spans
 
 if TYPE_CHECKING:
     import pyarrow.parquet as pq
 
+GROWING = ("id", "parent", "start", "duration")
 NEEDED = ("parent", "kind", "name", "start", "duration")
 """Columns without which a table does not hold spans."""
 
@@ -48,9 +49,12 @@ class SpanWriter:
 
         table = spans.to_arrow()
         if self._writer is None:
+            # Dictionaries pay for words only; rows and times that grow are best kept as differences.
             self._writer = pq.ParquetWriter(
-                self._path, table.schema, compression="zstd", compression_level=1, write_page_checksum=True
-            )
+                self._path, table.schema, compression="zstd", compression_level=1, write_page_checksum=True,
+                use_dictionary=list(TEXT_COLUMNS), column_encoding=dict.fromkeys(GROWING, "DELTA_BINARY_PACKED"),
+                write_statistics=False,
+            )  # fmt: skip
         self._writer.write_table(table, row_group_size=max(1, len(spans)))
         self.rows += len(spans)
 

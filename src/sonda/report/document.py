@@ -12,10 +12,11 @@ from dataclasses import fields, is_dataclass
 from typing import Any
 
 from sonda.analysis.comparison import ComparedRow, Comparison
+from sonda.analysis.counted_summary import Outside
 from sonda.analysis.summary import Cost, LayerRow, PartSummary, PhaseRow, Remedy, Simulated, Summary, Value, Verdict
 from sonda.report.listing import RunRow
 from sonda.report.modelled_document import modelled_document
-from sonda.report.over_time import over_time_document
+from sonda.report.over_time import over_time_document, series_document
 from sonda.report.topdown_document import counters_document, topdown_document
 
 SCHEMA = 1
@@ -38,6 +39,7 @@ def to_document(summary: Summary) -> Document:
         "ceilings": plain_data(summary.ceilings),
         **_simulation(summary),
         **modelled_document(summary.modelled),
+        **_outside(summary.outside),
         "warnings": list(summary.warnings),
         "notes": list(summary.notes),
     }
@@ -219,6 +221,23 @@ def _simulation(summary: Summary) -> Document:
         return {}
     kept = ("options", "description", "energy", "area", "what_if", "host")
     return {"simulation": {name: plain_data(target[name]) for name in kept if name in target}}
+
+
+def _outside(outside: Outside | None) -> Document:
+    """The whole of a command as it was counted from outside, and its series where there is one."""
+    if outside is None:
+        return {}
+    ipc = {"ipc": outside.ipc} if outside.ipc.value is not None else {}
+    whole = {"duration": outside.duration, "busy_processors": outside.busy, **outside.totals, **ipc}
+    series: Document = {
+        "interval": {"value": outside.interval, "unit": "ns", "source": "measured"},
+        "starts": list(outside.starts),
+        "ends": list(outside.ends),
+        "series": [series_document(one, "interval") for one in outside.series],
+        "phases": plain_data(outside.phases),
+        "sentences": list(outside.sentences),
+    }
+    return {"outside": {"metrics": metrics(whole), **(series if outside.starts else {})}}
 
 
 def _cost_values(cost: Cost) -> dict[str, Value]:

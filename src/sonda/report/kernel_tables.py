@@ -76,7 +76,7 @@ def _times(values: Sequence[float]) -> list[Value]:
 
 def devices_table(devices: Sequence[DeviceTime]) -> Table:
     """How each device spent its window."""
-    unit, windows = numbers(_times([one.window for one in devices]), suffix=True)
+    windows = numbers(_times([one.window for one in devices]), suffix=True)[1]
     columns: list[tuple[Column, Sequence[Cell]]] = [
         (Column("device", right=False), words([_place(one) for one in devices])),
         (Column("window", hint="from its first activity to the end of its last"), windows),

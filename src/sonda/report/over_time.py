@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from sonda.analysis.change_points import Change
@@ -38,43 +39,62 @@ def over_time_figure(part: PartSummary) -> Figure | None:
     """
     if part.over_time is None or not part.over_time.series:
         return None
-    chosen = _chosen(part.over_time)
     count = len(part.durations)
+    shares = {
+        name: [100 * value / (whole or 1) for value, whole in zip(values, part.durations, strict=True)]
+        for name, values in part.phase_steps.items()
+    }
+    axis = {"range": [0.5, count + 0.5], "tickformat": "d"}
+    return panels(part.over_time.series, shares, count, "step", axis, lambda step: step, lambda step: step - 0.5,
+                  "step %{x:.0f}")  # fmt: skip
+
+
+def panels(
+    series: Sequence[Series], shares: Mapping[str, Sequence[float]], count: int, noun: str, axis: Figure,
+    place: Callable[[int], float], edge: Callable[[int], float], hover: str,
+) -> Figure:  # fmt: skip
+    """A panel for each of some series over the same `count` steps or intervals, `shares` of phases in % beneath.
+
+    `place` says where the n-th stands on the axis, `edge` where it begins, `hover` what its tooltip calls it.
+    """
+    chosen = _chosen(series)
     group = math.ceil(count / MOST_STEPS)
-    height = (1 - PHASES - GAP * (len(chosen) + 1)) / len(chosen)
-    title = "step" if group == 1 else f"step (means of {group} neighbours)"
+    beneath = PHASES if shares else 0.0
+    height = (1 - beneath - GAP * (len(chosen) + 1)) / len(chosen)
+    title = noun if group == 1 else f"{noun} (means of {group} neighbours)"
     layout: Figure = {
-        "xaxis": {"title": {"text": title}, "range": [0.5, count + 0.5], "tickformat": "d", "anchor": "y"},
-        "yaxis": {"domain": [0, PHASES], "title": {"text": "phases, %"}, "range": [0, 100]},
+        "xaxis": {"title": {"text": title}, **axis, "anchor": "y" if shares else f"y{len(chosen) + 1}"},
         "barmode": "stack",
         "bargap": 0,
-        "showlegend": True,
+        "showlegend": bool(shares),
         "legend": {"orientation": "h", "y": 1.02, "yanchor": "bottom", "traceorder": "normal"},
         "height": 160 + PANEL * len(chosen),
         "shapes": [],
         "annotations": [],
     }
-    data = _phase_bars(part, group)
-    for index, series in enumerate(chosen):
-        axis = f"y{index + 2}"
+    if shares:
+        layout["yaxis"] = {"domain": [0, PHASES], "title": {"text": "phases, %"}, "range": [0, 100]}
+    data = _phase_bars(shares, [place(at) for at in range(1, count + 1)], group, noun, hover)
+    for index, one in enumerate(chosen):
+        name = f"y{index + 2}"
         top = 1 - GAP - index * (height + GAP)
-        unit, scaled = _scaled(series)
+        unit, scaled = _scaled(one)
         layout[f"yaxis{index + 2}"] = {
-            "domain": [top - height, top], "anchor": "x", "rangemode": "tozero", "nticks": 4,
+            "domain": [max(0.0, top - height), top], "anchor": "x", "rangemode": "tozero", "nticks": 4,
         }  # fmt: skip
         # Names are longer than a panel is high, so they stand above it.
         layout["annotations"].append(
             {"x": 0, "y": top, "xref": "paper", "yref": "paper", "xanchor": "left", "yanchor": "bottom",
-             "text": f"{markup(series.name)}{f', {unit}' if unit else ''}", "showarrow": False, "font": {"size": 11}}
+             "text": f"{markup(one.name)}{f', {unit}' if unit else ''}", "showarrow": False, "font": {"size": 11}}
         )  # fmt: skip
-        steps, values = _thinned(list(series.steps), scaled, group)
-        hover = f"{markup(series.name)} %{{y:.4~g}} {unit} ({series.source})<extra>step %{{x:.0f}}</extra>"
+        places, values = _thinned([place(step) for step in one.steps], scaled, group)
+        said = f"{markup(one.name)} %{{y:.4~g}} {unit} ({one.source})<extra>{hover}</extra>"
         data.append({
-            "type": "scatter", "mode": "lines+markers" if len(steps) <= MOST_BARS else "lines", "x": steps, "y": values,
-            "yaxis": axis, "name": markup(series.name), "showlegend": False, "hovertemplate": hover,
+            "type": "scatter", "mode": "lines+markers" if len(places) <= MOST_BARS else "lines", "x": places,
+            "y": values, "yaxis": name, "name": markup(one.name), "showlegend": False, "hovertemplate": said,
             "line": {"color": LINE_COLOR, "width": 1.4}, "marker": {"size": 4},
         })  # fmt: skip
-        layout["shapes"] += [_mark(series.step_of(change), axis) for change in series.changes]
+        layout["shapes"] += [_mark(edge(one.step_of(change)), name) for change in one.changes]
     return {"data": data, "layout": layout}
 
 
@@ -84,41 +104,41 @@ def over_time_document(over_time: OverTime | None) -> dict[str, Any]:
         return {}
     return {
         "over_time": {
-            "series": [_series(series) for series in over_time.series],
+            "series": [series_document(series) for series in over_time.series],
             "sentences": list(over_time.sentences),
             **_intervals(over_time),
         }
     }
 
 
-def _chosen(over_time: OverTime) -> list[Series]:
-    moving = [one for one in over_time.series if one.changes or one.drift]
-    still = [one for one in over_time.series if one not in moving]
+def _chosen(series: Sequence[Series]) -> list[Series]:
+    moving = [one for one in series if one.changes or one.drift]
+    still = [one for one in series if one not in moving]
     kept = {id(one) for one in (moving + still)[:MOST_PANELS]}
-    return [one for one in over_time.series if id(one) in kept]
+    return [one for one in series if id(one) in kept]
 
 
-def _phase_bars(part: PartSummary, group: int) -> list[Figure]:
-    """Every phase's part of its step, so that long and short steps show the same phases."""
+def _phase_bars(
+    shares: Mapping[str, Sequence[float]], places: list[float], group: int, noun: str, hover: str
+) -> list[Figure]:
+    """Every phase's part of its step or interval, so that long and short ones show the same phases."""
     found: list[Figure] = []
-    steps = list(range(1, len(part.durations) + 1))
-    for index, (name, values) in enumerate(part.phase_steps.items()):
-        shares = [100 * value / (whole or 1) for value, whole in zip(values, part.durations, strict=True)]
-        places, heights = _thinned(steps, shares, group)
+    for index, (name, values) in enumerate(shares.items()):
+        middles, heights = _thinned(places, list(values), group)
         color = phase_color(name, index)
         shape = (
             {"type": "bar", "marker": {"color": color, "line": {"width": 0}}}
-            if len(places) <= MOST_BARS
+            if len(middles) <= MOST_BARS
             else {"type": "scatter", "mode": "none", "stackgroup": "phases", "fillcolor": color}
         )
-        hover = f"{markup(name)} %{{y:.3~g}} % of the step (measured)<extra>step %{{x:.0f}}</extra>"
-        found.append({**shape, "name": markup(name), "x": places, "y": heights, "hovertemplate": hover})
+        said = f"{markup(name)} %{{y:.3~g}} % of the {noun} (measured)<extra>{hover}</extra>"
+        found.append({**shape, "name": markup(name), "x": middles, "y": heights, "hovertemplate": said})
     return found
 
 
-def _mark(step: int, axis: str) -> Figure:
-    """A line before the first step of the new level, in this quantity's panel."""
-    return {"type": "line", "xref": "x", "yref": f"{axis} domain", "x0": step - 0.5, "x1": step - 0.5, "y0": 0, "y1": 1,
+def _mark(edge: float, axis: str) -> Figure:
+    """A line where the new level begins, in this quantity's panel."""
+    return {"type": "line", "xref": "x", "yref": f"{axis} domain", "x0": edge, "x1": edge, "y0": 0, "y1": 1,
             "line": {"color": CHANGE_COLOR, "width": 1.5, "dash": "dash"}}  # fmt: skip
 
 
@@ -129,28 +149,29 @@ def _scaled(series: Series) -> tuple[str, list[float]]:
     return scale.unit, [value / scale.factor for value in series.values]
 
 
-def _thinned(places: list[int], values: list[float], group: int) -> tuple[list[float], list[float]]:
+def _thinned(places: list[float], values: list[float], group: int) -> tuple[list[float], list[float]]:
     if group == 1:
         return [float(place) for place in places], values
     chunks = [(places[at : at + group], values[at : at + group]) for at in range(0, len(places), group)]
     return [sum(at) / len(at) for at, _ in chunks], [sum(value) / len(value) for _, value in chunks]
 
 
-def _series(series: Series) -> dict[str, Any]:
+def series_document(series: Series, noun: str = "step") -> dict[str, Any]:
+    """A series as a JSON object; `noun` is what it is a series of."""
     return {
         "name": series.name,
         "unit": series.unit,
         "source": series.source,
-        "steps": list(series.steps),
+        f"{noun}s": list(series.steps),
         "values": list(series.values),
-        "changes": [_change(series, change) for change in series.changes],
+        "changes": [_change(series, change, noun) for change in series.changes],
         "drift": None if series.drift is None else {"first": series.drift.first, "last": series.drift.last},
     }
 
 
-def _change(series: Series, change: Change) -> dict[str, Any]:
+def _change(series: Series, change: Change, noun: str) -> dict[str, Any]:
     relative = change.relative if math.isfinite(change.relative) else None
-    return {"step": series.step_of(change), "before": change.before, "after": change.after, "relative": relative}
+    return {noun: series.step_of(change), "before": change.before, "after": change.after, "relative": relative}
 
 
 def _intervals(over_time: OverTime) -> dict[str, Any]:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from sonda.analysis.comparison import Comparison
+from sonda.analysis.counted_summary import Outside
 from sonda.analysis.summary import PartSummary, Remedy, Summary, Value, Verdict
 from sonda.record.run import RunInfo
 from sonda.report import figures, quantities
@@ -21,6 +22,7 @@ from sonda.report.labels import markup, plain
 from sonda.report.listing import checks_table
 from sonda.report.markup import table_html
 from sonda.report.modelled_tables import titled_tables
+from sonda.report.outside import outside_figure, outside_table, totals_words
 from sonda.report.over_time import over_time_figure
 from sonda.report.simulated_tables import choose_simulated, energy_cell, simulated_layer_table, stack_tables
 from sonda.report.summary_tables import counter_phrases, layer_name, layer_table, phase_table, side_by_side_table
@@ -29,7 +31,7 @@ from sonda.report.topdown_figures import topdown_icicle, topdown_map, topdown_ov
 from sonda.report.topdown_tables import choose_counted, counter_sentences, counter_table, topdown_tables
 from sonda.report.tree import LIMIT, MAIN, Node, fold
 
-COUNTED = ("mapping", "energy", "area", "what_if")
+COUNTED = ("mapping", "energy", "area", "what_if", "outside")
 """What a simulated target says of every operation: in tables and notes, and in `sonda show --json`."""
 
 
@@ -59,6 +61,8 @@ def run_section(summary: Summary, name: str, index: int, info: RunInfo | None, a
         tables = titled_tables(summary.modelled)
         pieces += [_panel(title, table_html(table, "sortable")) for title, table in tables]
         pieces.append("".join(f'<p class="soft small">{markup(one)}</p>' for one in summary.modelled.sentences))
+    if summary.outside is not None:
+        pieces.append(_outside_panel(summary.outside, place, drawn))
     pieces.append(_provenance(summary, info))
     label = name if name == summary.run else f"{name} ({summary.run})"
     return Section(label, place, "\n".join(pieces), tuple(drawn))
@@ -195,6 +199,19 @@ def _over_time_panel(part: PartSummary, place: str, drawn: list[Figure]) -> str:
     said = "".join(f'<p class="warning">{markup(sentence)}</p>' for sentence in part.over_time.sentences)
     figure = _place(over_time_figure(part), f"{place}time", drawn, "no step was seen")
     return _panel("Over time", said + figure, "Dashed lines are changes of level; beneath are the phases of each step.")
+
+
+def _outside_panel(outside: Outside, place: str, drawn: list[Figure]) -> str:
+    said = "".join(f'<p class="warning">{markup(sentence)}</p>' for sentence in outside.sentences)
+    totals = f"<p>{markup(totals_words(outside))}</p>"
+    if not outside.stretches:
+        return _panel("The whole program", totals)
+    figure = _place(outside_figure(outside), f"{place}whole", drawn, "nothing could be counted")
+    return _panel(
+        "The whole program over time",
+        totals + said + figure + table_html(outside_table(outside), "sortable"),
+        "Counted from outside; dashed lines are changes of level, phases of the first process are beneath.",
+    )
 
 
 def _counters_panel(part: PartSummary) -> str:

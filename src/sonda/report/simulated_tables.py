@@ -13,14 +13,14 @@ from sonda.report.table import Cell, Column, Table, build, numbers, percents, sh
 
 _HINTS = {
     "share": "share of the step's cycles",
-    "utilisation": "products computed over multipliers times cycles",
+    "utilisation": "products of the operations, without what fills tiles up, over multipliers times cycles",
     "reads": "elements read from the global buffer",
     "writes": "elements written to the global buffer",
     "bound": "what most of the cycles are spent on",
     "mapping": "what is on the multipliers at one time",
     "energy": "in brackets the bounds that the entries of the energy table allow",
-    "dram_read": "bytes read from the memory behind the global buffer",
-    "dram_written": "bytes written to the memory behind the global buffer",
+    "dram_read": "bytes read from the memory behind the global buffer, in whole bursts",
+    "dram_written": "bytes written to the memory behind the global buffer, in whole bursts",
     "row_hits": "accesses of the memory that find its row open",
     "cold": "rows of embedding tables that come into the global buffer for the first time",
     "capacity": "rows of embedding tables that had to leave the global buffer and come again",

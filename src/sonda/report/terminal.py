@@ -20,6 +20,7 @@ from sonda.report.comparison_tables import (
 from sonda.report.labels import plain
 from sonda.report.listing import RunRow, checks_table, runs_table
 from sonda.report.modelled_tables import show_modelled
+from sonda.report.outside import show_outside
 from sonda.report.over_time import show_over_time
 from sonda.report.screen import Screen, fitted
 from sonda.report.simulated_tables import (
@@ -74,6 +75,8 @@ def render_summary(
         show_over_time(screen, part)
     if summary.modelled is not None:
         show_modelled(screen, summary.modelled, layers)
+    if summary.outside is not None:
+        show_outside(screen, summary.outside)
     _below(screen, summary)
     if saved:
         name = plain(short or summary.run)

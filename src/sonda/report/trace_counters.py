@@ -2,7 +2,7 @@
 
 A quantity that adds up is shown as a rate: its amount over the span's time, from the span's beginning to its end, where
 it falls to 0 unless the next span begins there. A quantity that stands at a height, and a latency, is shown as it is.
-Phases and activities of devices are shown, because neither lie inside each other; spans without a duration have no rate.
+Phases and activities of devices are shown, because none lies inside another; a span without a duration has no rate.
 """
 
 from __future__ import annotations

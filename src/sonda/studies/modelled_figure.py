@@ -1,7 +1,7 @@
 """What a study's table can show of a step that callgrind modelled: of all of it, of a phase, of a layer.
 
 `modelled_instructions@backward` is a phase's, `modelled_instructions@stages.0` that of a module and what is inside it.
-`modelled_misses@512KiB` is that of all phases with a last-level cache of that size, `modelled_misses` with the machine's.
+`modelled_misses@512KiB` is that of all phases with a last level of that size, `modelled_misses` with the machine's own.
 """
 
 from __future__ import annotations

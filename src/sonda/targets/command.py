@@ -6,25 +6,26 @@ import os
 import re
 import shutil
 import signal
-import subprocess
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from time import perf_counter_ns
 from typing import Any
 
 import msgspec
 
 from sonda.frameworks.assembly import Assembly, assemble
+from sonda.frameworks.collector.perf_event import Event
 from sonda.probes.contamination import read_conditions
+from sonda.probes.counted_command import Counted, Stopped
 from sonda.record.errors import SondaError
 from sonda.record.run import Run, RunInfo, new_id, write_run
 from sonda.record.store import Store
 from sonda.targets.counting import ask
 from sonda.targets.keeping import Say, observed, precision
 from sonda.targets.modelled import DIRECTORY, Modelled, asked_for, instruction_set, model_command
+from sonda.targets.outside import count_outside, kept, samples_of
 from sonda.targets.spec import available_threads
 
 INJECT = Path(__file__).parent.parent / "frameworks" / "inject"
@@ -32,6 +33,8 @@ PYTHON = re.compile(r"^(python|pypy)[\d.]*$")
 VALUE_FLAGS = "cmWX"
 """Flags of Python after which the rest of the word, or the next word, is a value; `-c` and `-m` end the flags."""
 SIZE_CAP = 256 << 20
+SHORTEST = 0.001
+"""s. Reading the counters takes some 10 µs: 1 % of such an interval."""
 
 
 @dataclass(frozen=True)
@@ -47,6 +50,8 @@ class Watching:
     output_to_stderr: bool = False
     probe: tuple[str, ...] = ()
     """Probes that are asked for beside those that are always on."""
+    interval: float = 0.0
+    """s between readings of the counters outside the program; 0: its totals only."""
 
 
 def parse_steps(text: str) -> tuple[int, int]:
@@ -58,24 +63,36 @@ def parse_steps(text: str) -> tuple[int, int]:
     return first, last
 
 
+def parse_interval(text: str) -> float:
+    """`100ms`, `0.5s`, `2` in s; '' is 0, no interval. Raises SondaError for anything else."""
+    if not text:
+        return 0.0
+    match = re.fullmatch(r"\s*(\d+\.?\d*|\.\d+)\s*(ms|s|)\s*", text)
+    if not match:
+        raise SondaError(f"--interval {text!r} is not a time", "write it like 100ms or 0.5s")
+    seconds = float(match[1]) * (0.001 if match[2] == "ms" else 1.0)
+    if seconds < SHORTEST:
+        raise SondaError(f"--interval {text!r} is too short", "give 1ms or more")
+    return seconds
+
+
 def run_command(
     command: Sequence[str], store: Store, watching: Watching, say: Say = lambda text: None
 ) -> tuple[Run, int]:
     """Run a program unmodified, that `refuse_isolated` lets pass; returns the run and the program's own exit code.
 
-    The code is 128 + n for a program that signal n ended.
+    Its Python processes are observed from inside, the whole of it is counted from outside. The code is 128 + n for a
+    program that signal n ended.
     """
     modelling = asked_for(watching.probe)
     with store.scratch() as directory:
-        counters = ask(watching.probe, directory, command)
+        counters = ask(watching.probe, directory, command, outside=watching.interval > 0)
         before = read_conditions()
-        begin = perf_counter_ns()
-        ending = _run(command, directory, watching)
-        code = ending if ending >= 0 else 128 - ending
-        end = perf_counter_ns()
+        counted = _run(command, directory, watching, counters.outside)
+        code = counted.code if counted.code >= 0 else 128 - counted.code
         after = read_conditions()
         say("reading what was observed")
-        assembly = assemble(directory, begin, end)
+        assembly = assemble(directory, counted.begin, counted.end)
         threads = assembly.threads or available_threads()
         if any(directory.glob("*.full")):
             raise SondaError(
@@ -86,7 +103,7 @@ def run_command(
         failures = sorted(directory.glob("*.failure"))
         failure = (failures[0].read_text(encoding="utf-8").split("\n")[-2:-1] or ["?"])[0] if failures else ""
     fields = observed(assembly, threads, store.root, before, after, watching.redact)
-    fields["notes"] = [*_seen(assembly, ending, failure), *fields["notes"]]
+    fields["notes"] = [*_seen(assembly, counted.code, failure), *fields["notes"]]
     modelled = Modelled()
     if modelling:
         # FLOPs were counted natively; a step spent on counting would not be the step that is modelled.
@@ -101,11 +118,11 @@ def run_command(
             "framework": "torch",
             **precision(assembly),
         },
-        target={"spec": "", "device": "cpu", "threads": threads, **counters.target, **modelled.kept()},
+        target={"spec": "", "device": "cpu", "threads": threads, **kept(counted), **counters.target, **modelled.kept()},
         exit_code=code,
         **counters.said(modelled.said(fields)),
     )
-    return write_run(store.root, info, modelled.added(assembly.spans)), code
+    return write_run(store.root, info, modelled.added(assembly.spans), samples_of(counted)), code
 
 
 def refuse_isolated(command: Sequence[str]) -> None:
@@ -175,27 +192,21 @@ def _environment(directory: str, watching: Watching) -> dict[str, str]:
     return {"PYTHONPATH": path, "SONDA_COLLECT": msgspec.json.encode(settings).decode()}
 
 
-def _run(command: Sequence[str], directory: Path, watching: Watching) -> int:
-    """Run the program to its end; returns its exit code, or -n where signal n ended it."""
+def _run(command: Sequence[str], directory: Path, watching: Watching, events: dict[str, Event]) -> Counted:
+    """Run the program to its end. Raises SondaError where it cannot be started."""
     environment = {**os.environ, **_environment(str(directory.resolve()), watching)}
-    try:
-        child = subprocess.Popen(
-            list(command), env=environment, stdout=sys.stderr.fileno() if watching.output_to_stderr else None
-        )
-    except OSError as error:
-        raise SondaError(f"cannot start {command[0]!r}: {error.strerror}", "check the command after --") from None
-    with _passed_on(child):
-        return child.wait()
+    output = sys.stderr.fileno() if watching.output_to_stderr else None
+    return count_outside(command, events, watching.interval, environment, output, _passed_on)
 
 
 @contextmanager
-def _passed_on(child: subprocess.Popen[bytes]) -> Iterator[None]:
+def _passed_on(child: Stopped) -> Iterator[None]:
     """Stay alive while the program is interrupted, and pass on what it was not told itself."""
 
     def pass_on(number: int, _frame: object) -> None:
         if number == signal.SIGINT and _terminal_tells():
             return
-        child.send_signal(number)
+        child.send(number)
 
     handlers: dict[signal.Signals, Any] = dict.fromkeys((signal.SIGINT, signal.SIGTERM, signal.SIGHUP), pass_on)
     try:
@@ -224,7 +235,7 @@ def _seen(assembly: Assembly, ending: int, failure: str) -> list[str]:
         notes.append(f"the program ran unobserved: {failure}")
     elif not assembly.processes:
         notes.append(
-            "nothing was observed: no process of this program imported PyTorch, or its environment hid PYTHONPATH"
+            "nothing was observed inside: no process of the program imported PyTorch, or its environment hid PYTHONPATH"
         )
     if ending != 0:
         how = f"was ended by {_signal_name(-ending)}" if ending < 0 else f"ended with code {ending}"

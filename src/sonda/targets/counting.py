@@ -15,6 +15,7 @@ from sonda.probes.counted_command import SYSTEM, CommandCounter
 from sonda.probes.papi import Papi
 from sonda.probes.perf_stat import PerfStat
 from sonda.probes.pmu import Plan, plan
+from sonda.probes.pmu_events import quantity
 from sonda.record.errors import SondaError
 from sonda.record.run import ProbeState
 
@@ -33,6 +34,8 @@ class Counters:
     """`topdown`: the definition that was counted; `second`: what second sources counted of the whole command."""
     notes: list[str] = field(default_factory=list)
     states: list[ProbeState] = field(default_factory=list)
+    outside: dict[str, Event] = field(default_factory=dict)
+    """Events of the PMU to count from outside, by name."""
 
     def said(self, fields: dict[str, Any]) -> dict[str, Any]:
         """The fields of a run's `info` with what is to be said of counters."""
@@ -41,15 +44,18 @@ class Counters:
         return {**fields, "probes": [*probes, *self.states], "notes": [*fields["notes"], *self.notes]}
 
 
-def ask(probes: Sequence[str] | str, directory: Path, command: Sequence[str] = ()) -> Counters:
+def ask(probes: Sequence[str] | str, directory: Path, command: Sequence[str] = (), outside: bool = False) -> Counters:
     """Leave in `directory` what the collector is to count, where `pmu` is among `probes`; ask second sources.
 
     `pmu:children+no-layers+branch-misses` counts child processes too, layers not, and an event more. A machine without
-    a PMU leaves nothing: the run goes on without, and its probes say why. Raises SondaError for a probe that is none.
+    a PMU leaves nothing: the run goes on without, and its probes say why. `outside` leaves the PMU to whoever counts
+    the command from outside: both would share its counters, and each would see a part of the time only. Raises
+    SondaError for a probe that is none.
     """
     target: dict[str, Any] = {}
     notes: list[str] = []
     states: list[ProbeState] = []
+    events: dict[str, Event] = {}
     for word in probes.split(",") if isinstance(probes, str) else probes:
         name, _, rest = word.strip().partition(":")
         options = [one for one in rest.split("+") if one]
@@ -60,6 +66,16 @@ def ask(probes: Sequence[str] | str, directory: Path, command: Sequence[str] = (
                 found = plan(extra=extra)
             except SondaError as error:
                 states.append(ProbeState(PMU, "missing", error.cause, error.remedy))
+                continue
+            if outside:
+                events = _for_the_whole(found, extra)
+                states.append(ProbeState(PMU, "ok", "counted from outside, per interval"))
+                notes.append(
+                    "hardware counters were read per interval, from outside; leave --interval out to have them per "
+                    "phase and layer"
+                )
+                if found.beside:
+                    notes.append("counts of large and of small cores are each scaled to all of the time, and too high")
                 continue
             write(found, directory, children, layers)
             notes += found.notes
@@ -77,7 +93,14 @@ def ask(probes: Sequence[str] | str, directory: Path, command: Sequence[str] = (
         elif name and name not in OTHERS:
             known = ", ".join((PMU, *OTHERS, *SECOND))
             raise SondaError(f"there is no probe {name!r}", f"there are {known}; os, clock and memory are always on")
-    return Counters(target, notes, states)
+    return Counters(target, notes, states, events)
+
+
+def _for_the_whole(found: Plan, extra: Sequence[str]) -> dict[str, Event]:
+    """Cycles, instructions and the events that were named: few enough to count all the time."""
+    wanted = {*HARDWARE, *(quantity(name) for name in extra)}
+    events = {event.name: event for group in found.groups for event in group if event.name in wanted}
+    return events | {event.name: event for group in found.beside for event in group}
 
 
 def _second(counter: CommandCounter, command: Sequence[str]) -> tuple[ProbeState, dict[str, Any]]:

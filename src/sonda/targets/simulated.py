@@ -20,7 +20,7 @@ from sonda.accelerators.settings import with_settings
 from sonda.accelerators.spending import Spending
 from sonda.probes.environment import versions
 from sonda.probes.machine import machine_record
-from sonda.record.errors import MissingExtraError, SondaError
+from sonda.record.errors import SondaError
 from sonda.record.run import Run, RunInfo, new_id, now, write_run
 from sonda.record.span import Spans
 from sonda.record.store import Store
@@ -28,6 +28,7 @@ from sonda.targets.child import run_child
 from sonda.targets.described import described_program
 from sonda.targets.job import Job, check_job
 from sonda.targets.keeping import Place, Say
+from sonda.targets.program import captured_program
 from sonda.targets.simulated_spans import spans_of
 from sonda.targets.spec import available_threads, parse_target
 from sonda.targets.what_if import what_ifs
@@ -148,19 +149,11 @@ def simulate(program: Program, placement: Placement, curious: bool = True) -> Si
 
 def simulate_job(job: Job, directory: Path) -> dict[str, Any]:
     """Capture and simulate in this process; leaves the spans in the directory and returns the fields of an outcome."""
-    from sonda.accelerators.capture import capture
-
     workload = describe(job.workload, job.options)
-    try:
-        import torch
-    except ImportError:
-        raise MissingExtraError("PyTorch", "torch") from None
-    if job.threads:
-        torch.set_num_threads(job.threads)
-    task = workload.build(job.framework, False, job.seed)
-    task.model.eval()
     placement = Placement(accelerator_of(job), job.mapping)
-    program = capture(task.model, task.infer, placement.patterns()).program
+    task, program = captured_program(job, workload, placement.patterns())
+    import torch  # it is there: the model ran
+
     simulation = simulate(program, placement)
     write_spans(directory / SPANS, simulation.spans)
     return {
@@ -168,7 +161,8 @@ def simulate_job(job: Job, directory: Path) -> dict[str, Any]:
             **workload.parameters(), "name": workload.name, "samples": task.samples, "tokens": task.tokens,
         },
         "simulation": {
-            "target": simulation.target(), "notes": simulation.notes, "versions": {"torch": str(torch.__version__)},
+            "target": simulation.target(), "notes": simulation.notes,
+            "versions": {"torch": str(torch.__version__)},
         },
     }  # fmt: skip
 

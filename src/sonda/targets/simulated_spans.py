@@ -149,7 +149,7 @@ def _values(placed: Placed, energy: Figure | None) -> dict[str, float]:
         **{f"{part}_cycles": result.stack.get(part, 0) for part in STACK},
         "buffer_reads": result.reads,
         "buffer_writes": result.writes,
-        "multiplications": result.multiplications,
+        "multiplications": placed.products,
         "multiplier_cycles": placed.cycles * placed.engine.elements,
         "energy": energy.value if energy else math.nan,
         "energy_low": energy.low if energy else math.nan,
@@ -158,8 +158,9 @@ def _values(placed: Placed, energy: Figure | None) -> dict[str, float]:
     if traffic is not None:
         values |= {
             "memory_cycles": traffic.stall_cycles,
-            "dram_read_bytes": traffic.read_bytes,
-            "dram_write_bytes": traffic.write_bytes,
+            "dram_read_bytes": traffic.moved_read_bytes,
+            "dram_write_bytes": traffic.moved_write_bytes,
+            "dram_wanted_bytes": traffic.read_bytes + traffic.write_bytes,
             "row_hits": traffic.row_hits,
             "row_misses": traffic.row_misses,
             "cold_misses": traffic.cold_misses,

@@ -7,7 +7,7 @@ legacy generator once before it builds the model. Everything is drawn in double 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
@@ -23,13 +23,26 @@ class DlrmWeights:
 
     def table(self, rows: int, columns: int) -> np.ndarray:
         """An embedding table, uniform within ±sqrt(1/rows), float32."""
-        limit = np.sqrt(1 / rows)
         table = np.empty((rows, columns), dtype=np.float32)
+        for first, part in self._parts(rows, columns):
+            table[first : first + len(part)] = part
+        return table
+
+    def table_rows(self, rows: int, columns: int, wanted: np.ndarray) -> np.ndarray:
+        """Only these rows of the table, ascending, float32. All of it is drawn, a part at a time; nothing else is kept,
+        so that tables of any size fit in memory."""
+        found = np.empty((len(wanted), columns), dtype=np.float32)
+        for first, part in self._parts(rows, columns):
+            begin, end = np.searchsorted(wanted, (first, first + len(part)))
+            found[begin:end] = part[wanted[begin:end] - first]
+        return found
+
+    def _parts(self, rows: int, columns: int) -> Iterator[tuple[int, np.ndarray]]:
+        """The rows of a table a part at a time, in double precision, each with the number of its first."""
+        limit = np.sqrt(1 / rows)
         step = max(1, DRAWN_AT_ONCE // columns)
         for first in range(0, rows, step):
-            part = table[first : first + step]
-            part[:] = self._draw.uniform(-limit, limit, part.shape)
-        return table
+            yield first, self._draw.uniform(-limit, limit, (min(step, rows - first), columns))
 
     def perceptron(self, widths: Sequence[int]) -> list[tuple[np.ndarray, np.ndarray]]:
         """Weight (out x in) and bias of each layer between these widths, float32."""

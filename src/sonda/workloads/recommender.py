@@ -161,6 +161,12 @@ class Recommender(Description):
 
         return build(self, train)
 
+    def first_step(self) -> Task:
+        """The first inference step in PyTorch; of the tables, which may be of any size, only rows that it looks up."""
+        from sonda.workloads.in_torch.recommender import build_first_step
+
+        return build_first_step(self)
+
 
 def presets() -> dict[str, dict[str, Any]]:
     """Published configurations by name, as `presets/dlrm.toml` holds them, each with its source."""

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,7 +21,7 @@ from sonda.accelerators import collection, distribution, multiplication, reducti
 from sonda.accelerators.compiled import compiled
 from sonda.accelerators.hardware import Hardware
 from sonda.accelerators.operands import CompressedRows
-from sonda.accelerators.result import Result
+from sonda.accelerators.result import Count, Result
 from sonda.record.errors import SondaError
 
 Whole = NDArray[np.int64]
@@ -59,18 +60,63 @@ def simulate(hardware: Hardware, product: RowsByDense, tile: RowTile) -> Result:
 
 
 def simulate_all(hardware: Hardware, products: Sequence[RowsByDense], tile: RowTile) -> list[Result]:
-    """Several products under one tile, such as all embedding bags of a step, each as `simulate` gives it.
+    """Several products under one tile, such as all embedding bags of a step, each as `simulate` gives it."""
+    found, paths, weights = _run(hardware, products, tile)
+    return [_result(hardware, tile, one, paths, weights) for one in found]
 
-    Ways through the networks depend on the tile only, and the times of a row on its folds only: both are computed once.
-    """
+
+def simulate_together(hardware: Hardware, products: Sequence[RowsByDense], tile: RowTile) -> Result:
+    """The same as one result whose counts are arrays, with an element for each product."""
+    found, paths, weights = _run(hardware, products, tile)
+    return _result(hardware, tile, _Rows(*np.array(found, np.int64).T), paths, weights)
+
+
+class _Rows(NamedTuple):
+    """What the rows of a product take together."""
+
+    product_at: Count
+    offered_at: Count
+    length: Count
+    """Cycles of the last product, of the last sum's being offered and of its being written, each from its row's first,
+    summed over rows."""
+    count: Count
+    weight_steps: Count
+    blocks: Count
+    stored: Count
+    columns: Count
+    last_folds: Count
+    """Folds of the last row."""
+
+
+def _run(
+    hardware: Hardware, products: Sequence[RowsByDense], tile: RowTile
+) -> tuple[list[_Rows], reduction.Reduction, distribution.Routing]:
+    """Ways through the networks depend on the tile only, and the times of a row on its folds only: both are computed
+    once for all products."""
     for product in products:
         _check(hardware, product, tile)
-    times = RowTimes(hardware, tile)
-    used = np.arange(tile.columns * tile.entries)
-    weights = distribution.route(hardware, used % tile.entries, used)
+    known = RowTimes(hardware, tile)
     if len(products) > 1:
-        times.prepare(products)
-    return [_result(hardware, product, tile, times, weights) for product in products]
+        known.prepare(products)
+    found = []
+    for product in products:
+        folds, rows, times = known.rows(product)
+        product_at, offered_at, length = (times @ rows).tolist()
+        found.append(
+            _Rows(
+                product_at=product_at,
+                offered_at=offered_at,
+                length=length,
+                count=len(product.entries),
+                weight_steps=int(rows @ folds),
+                blocks=known.blocks(product),
+                stored=int(np.maximum(product.entries, 1).sum()),
+                columns=product.columns,
+                last_folds=-(-max(int(product.entries[-1]), 1) // tile.entries),
+            )
+        )
+    used = np.arange(tile.columns * tile.entries)
+    return found, known.paths, distribution.route(hardware, used % tile.entries, used)
 
 
 class RowTimes:
@@ -137,37 +183,31 @@ class RowTimes:
 
 
 def _result(
-    hardware: Hardware, product: RowsByDense, tile: RowTile, known: RowTimes, weights: distribution.Routing
+    hardware: Hardware, tile: RowTile, rows: _Rows, paths: reduction.Reduction, weights: distribution.Routing
 ) -> Result:
-    folds, rows, times = known.rows(product)
-    blocks, paths = known.blocks(product), known.paths
-    product_at, offered_at, length = (times @ rows).tolist()
-
+    """Of one product; or of many, whose counts are arrays."""
     used = tile.columns * tile.entries
-    count = len(product.entries)
-    weight_steps = int(rows @ folds)
-    steps = weight_steps * blocks
-    stored = int(np.maximum(product.entries, 1).sum())
+    count, stored = rows.count, rows.stored
+    steps = rows.weight_steps * rows.blocks
     products = steps * used
     nodes, two, three = paths.totals
     results = steps * tile.columns
-    outputs = count * blocks * tile.columns
-    last_folds = -(-max(int(product.entries[-1]), 1) // tile.entries)
+    outputs = count * rows.blocks * tile.columns
     return Result(
-        cycles=length,
+        cycles=rows.length,
         weight_reads=stored,
-        input_reads=stored * product.columns,
-        psum_reads=0,
-        writes=count * product.columns,
+        input_reads=stored * rows.columns,
+        psum_reads=0 * count,
+        writes=count * rows.columns,
         multiplications=products,
         counters={
             "DSNetwork": distribution.activity(
-                hardware, weights.times(weight_steps).plus(distribution.unicast(hardware, products))
+                hardware, weights.times(rows.weight_steps).plus(distribution.unicast(hardware, products))
             ),
             "MSNetwork": multiplication.activity(
                 hardware,
-                weights=weight_steps * used,
-                weights_left=last_folds * used,
+                weights=rows.weight_steps * used,
+                weights_left=rows.last_folds * used,
                 products=products,
                 configured=count * used,
             ),
@@ -186,17 +226,17 @@ def _result(
             "GlobalBuffer": {
                 "GLOBALBUFFER": {
                     "entries": 1,
-                    "READ": stored * (1 + product.columns),
-                    "WRITE": count * product.columns,
+                    "READ": stored * (1 + rows.columns),
+                    "WRITE": count * rows.columns,
                 }
             },
             "CollectionBus": collection.activity(hardware, outputs),
         },
         stack={
-            "distribution": product_at - count - steps,
+            "distribution": rows.product_at - count - steps,
             "compute": steps,
-            "reduction": offered_at - product_at,
-            "writeback": length - offered_at,
+            "reduction": rows.offered_at - rows.product_at,
+            "writeback": rows.length - rows.offered_at,
             "configuration": count,
         },
     )

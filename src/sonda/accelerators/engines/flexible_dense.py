@@ -6,7 +6,6 @@ every window of the output the inputs of all folds. Timing depends on shapes onl
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -78,14 +77,14 @@ def simulate(hardware: Hardware, layer: Layer, tile: Tile) -> Result:
     return _result(hardware, layer, tile, plan, setup, dealt.routing, cycles, stack, together)
 
 
-def simulate_all(hardware: Hardware, layers: Sequence[Layer], tiles: Whole) -> Result:
-    """Many layers, each under a tile of its own (rows of an array, in the order of Tile's fields), at once.
+def simulate_all(hardware: Hardware, layers: Whole, tiles: Whole) -> Result:
+    """Many layers, each under a tile of its own, at once: rows of arrays, in the order of the fields of both.
 
     Every count is an array with an element for each layer, as `simulate` gives it; there is no stack. Raises SondaError
     where the machine cannot run one of them; which, only one by one can say.
     """
     hardware.check()
-    layer = Layer(*np.array([layer.sizes for layer in layers], np.int64).T)
+    layer = Layer(*layers.T)
     tile = Tile(*tiles.T)
     if not candidate_tiles.fits(hardware, layer, tiles).all():
         raise SondaError("a tile does not fit the machine", "simulate layers one by one")

@@ -11,7 +11,6 @@ j + max(max over i' <= i of row arrival - i', max over j' <= j of column arrival
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -61,16 +60,15 @@ def simulate(hardware: Hardware, product: Product, tile: MeshTile) -> Result:
     ))))  # fmt: skip
 
 
-def simulate_all(hardware: Hardware, products: Sequence[Product], tiles: Whole) -> Result:
-    """Many products, each under a tile of its own (rows of an array: rows and columns of outputs), at once.
+def simulate_all(hardware: Hardware, products: Whole, tiles: Whole) -> Result:
+    """Many products (rows of an array: M, N, K), each under a tile of its own (rows and columns of outputs), at once.
 
     Every count is an array with an element for each product, as `simulate` gives it. Raises SondaError where the mesh
     cannot run one of them; which, only one by one can say.
     """
-    m, n, k = np.array([(one.m, one.n, one.k) for one in products], np.int64).T
-    largest = Product(int(m.max()), int(n.max()), int(k.max()))
-    for rows, columns in (tiles.min(axis=0).tolist(), tiles.max(axis=0).tolist()):
-        _check(hardware, largest, MeshTile(rows, columns))
+    m, n, k = products.T
+    for extreme in (np.min, np.max):
+        _check(hardware, Product(*extreme(products, axis=0).tolist()), MeshTile(*extreme(tiles, axis=0).tolist()))
     high, wide = (np.stack((part, whole % part)) for part, whole in ((tiles[:, 0], m), (tiles[:, 1], n)))
     down, across = (np.stack((whole // part, whole % part > 0)) for part, whole in ((tiles[:, 0], m), (tiles[:, 1], n)))
     # Sides x sides x products: full tiles, and those cut at the borders.
@@ -83,8 +81,8 @@ def simulate_all(hardware: Hardware, products: Sequence[Product], tiles: Whole) 
     compiled(_lengths)(hardware.rows, hardware.columns, hardware.read_ports, hardware.write_ports, shapes, lengths)
     found = np.zeros((2, *there.shape), np.int64)
     found[:, there] = lengths[which].T
-    sums = _Tiles(*(one.sum(axis=(0, 1)) for one in _of_shape(k, *sides[:2], counts, *found)))
-    return _result(hardware, Product(m, n, k), sums)  # type: ignore[arg-type]  # counts of many are arrays
+    sums = _Tiles(*(one.sum(axis=(0, 1)) for one in _of_shape(k, sides[0], sides[1], counts, found[0], found[1])))
+    return _result(hardware, Product(m, n, k), sums)
 
 
 class _Tiles(NamedTuple):

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.utils.data import Dataset
@@ -43,16 +44,17 @@ class Interaction(nn.Module):
 class Dlrm(nn.Module):
     """Bottom perceptron and embedding bags, interaction, top perceptron."""
 
-    def __init__(self, description: Recommender) -> None:
+    def __init__(self, description: Recommender, wanted: Sequence[np.ndarray] = ()) -> None:
+        """`wanted` are the rows of each table that are kept, ascending; all where it is left out."""
         super().__init__()
         weights = DlrmWeights(description.numpy_rand_seed)
         columns = description.arch_sparse_feature_size
-        self.embeddings = nn.ModuleList(
-            nn.EmbeddingBag(
-                rows, columns, mode="sum", sparse=True, _weight=torch.from_numpy(weights.table(rows, columns))
+        self.embeddings = nn.ModuleList()
+        for number, rows in enumerate(description.arch_embedding_size):
+            kept = weights.table_rows(rows, columns, wanted[number]) if wanted else weights.table(rows, columns)
+            self.embeddings.append(
+                nn.EmbeddingBag(len(kept), columns, mode="sum", sparse=True, _weight=torch.from_numpy(kept))
             )
-            for rows in description.arch_embedding_size
-        )
         self.bottom = perceptron(weights, description.arch_mlp_bot, nn.ReLU())
         self.interaction = Interaction(description)
         self.top = perceptron(weights, (description.top_input, *description.arch_mlp_top), nn.Sigmoid())
@@ -116,8 +118,17 @@ def build(description: Recommender, train: bool) -> TorchTask:
     model = Dlrm(description)
     dataset = StreamDataset(description.stream())
     inputs, _ = dataset[0]
+    return _task(description, model.train(train), inputs, dataset)
+
+
+def _task(
+    description: Recommender,
+    model: Dlrm,
+    inputs: tuple[Tensor, Tensor, list[Tensor]],
+    dataset: StreamDataset | FirstBatch,
+) -> TorchTask:
     return TorchTask(
-        model.train(train),
+        model,
         inputs,
         dataset,
         Endless(len(dataset), 0, shuffled=False),
@@ -126,6 +137,34 @@ def build(description: Recommender, train: bool) -> TorchTask:
         sgd(model, description.learning_rate),
         samples=description.samples,
     )
+
+
+class FirstBatch(Dataset):
+    """The first batch of a stream, its rows numbered among those of each table that it looks up."""
+
+    def __init__(self, stream: DlrmStream) -> None:
+        (dense, offsets, indices), self._targets = StreamDataset(stream)[0]
+        self.wanted = [np.unique(rows.numpy()) for rows in indices]
+        """The rows that it looks up in each table, ascending."""
+        places = [np.searchsorted(kept, rows.numpy()) for kept, rows in zip(self.wanted, indices, strict=True)]
+        self.inputs = (dense, offsets, [torch.from_numpy(place) for place in places])
+
+    def __len__(self) -> int:
+        return 1
+
+    def __getitem__(self, number: int) -> Batch:
+        return self.inputs, self._targets
+
+
+def build_first_step(description: Recommender) -> TorchTask:
+    """The first inference step of the model with tables of any size: only the rows that it looks up are kept.
+
+    Every number in it is that of the whole model; only rows of tables are numbered otherwise.
+    """
+    torch.manual_seed(description.numpy_rand_seed)
+    first = FirstBatch(description.stream())
+    model = Dlrm(description, first.wanted)
+    return _task(description, model.eval(), first.inputs, first)
 
 
 def require_memory(description: Recommender) -> None:

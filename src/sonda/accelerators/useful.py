@@ -1,0 +1,53 @@
+"""The products that an operation asks an engine for, without those that only fill a tile up."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from sonda.accelerators.operation import Bags, Convolution, Operation, ZeroPattern
+from sonda.accelerators.result import Result
+
+
+def useful_products(kind: str, operation: Operation, mapping: Mapping[str, Any], result: Result) -> int:
+    """Of an operation on an engine of this kind, which counted `result`.
+
+    On a dense engine all products of the operation; by compressed rows, every entry of the compressed operand times the
+    columns of the other; on bitmap and merging engines, which fill nothing up, those that the engine counts.
+    """
+    if kind in ("flexible_dense", "mesh"):
+        return operation.shape.multiplications
+    if kind != "compressed_row":
+        return result.multiplications
+    shape = operation.shape
+    if isinstance(shape, Bags):
+        return shape.multiplications
+    assert operation.inputs is not None, "an engine of compressed rows has seen the zeros"
+    assert operation.weights is not None, "an engine of compressed rows has seen the zeros"
+    product = shape.product() if isinstance(shape, Convolution) else shape
+    if mapping["rows"] == "weights by rows":
+        return _entries(operation.weights) * product.m
+    if isinstance(shape, Convolution):
+        return _unfolded_entries(operation.inputs, shape) * product.n
+    return _entries(operation.inputs) * product.n
+
+
+def _entries(pattern: ZeroPattern) -> int:
+    return int(np.prod(pattern.shape, dtype=np.int64)) - pattern.zeros
+
+
+def _unfolded_entries(inputs: ZeroPattern, shape: Convolution) -> int:
+    """Entries of all windows: every pixel that is not zero, as often as windows cover it."""
+    pixels = inputs.bits().sum(axis=(0, 1), dtype=np.int64)
+    sides = zip((shape.X, shape.Y), (shape.R, shape.S), shape.stride, shape.padding, shape.dilation, shape.outputs,
+                strict=True)  # fmt: skip
+    rows, columns = (_covered(*side) for side in sides)
+    return int(rows @ pixels @ columns)
+
+
+def _covered(side: int, size: int, stride: int, padding: int, dilation: int, outputs: int) -> Any:
+    """How many windows cover each place of a side."""
+    places = (np.arange(outputs)[:, None] * stride + np.arange(size) * dilation - padding).ravel()
+    return np.bincount(places[(places >= 0) & (places < side)], minlength=side)

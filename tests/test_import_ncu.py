@@ -1,0 +1,204 @@
+"""Nsight Compute's tables: both shapes, exact counts, output in between, numbers that are not there."""
+
+from __future__ import annotations
+
+import os
+import sys
+import types
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pytest
+from trace_examples import GPU, table
+
+from sonda.imports import ncu
+from sonda.imports.importing import import_files
+from sonda.imports.ncu_metrics import counted, duration
+from sonda.imports.ncu_table import parse_number, read_launches
+from sonda.record.errors import SondaError
+from sonda.record.run import Run
+
+NCU = GPU / "ncu"
+LEADING = '"ID","Process ID","Process Name","Host Name","Kernel Name","Context","Stream","Block Size","Grid Size","Device","CC"'
+START = '"{}","1","python","host","{}","1","7","(1, 1, 1)","(1, 1, 1)","0","9.0"'
+FADD, FMUL, FFMA = (f"smsp__sass_thread_inst_executed_op_{name}_pred_on.sum" for name in ("fadd", "fmul", "ffma"))
+
+
+def wide(*rows: tuple[str, ...], metrics: tuple[str, ...] = (FADD, FMUL, FFMA), units: tuple[str, ...] = ()) -> str:
+    """A table in the shape of --page raw."""
+    head = LEADING + "".join(f',"{name}"' for name in metrics)
+    unit = ",".join(['""'] * 11) + "".join(f',"{one}"' for one in units or ("inst",) * len(metrics))
+    body = [START.format(number, f"k{number}") + "".join(f',"{value}"' for value in row) for number, row in enumerate(rows)]
+    return "\n".join([head, unit, *body]) + "\n"
+
+
+def imported(folder: Path, text: str) -> Run:
+    (folder / "launches.csv").write_text(text, encoding="utf-8")
+    return import_files([folder / "launches.csv"], folder / "runs")
+
+
+def flops(path: Path) -> list[int]:
+    return [int(counted(launch)["flops"]) for launch in ncu.read_csv(path)]
+
+
+def test_counted_flops_are_whole_numbers_that_theory_gives() -> None:
+    """The six operations at 2048²: add is one FFMA an element, mul and scalar one FMUL, sigmoid 2 FADD + 7 FFMA."""
+    found = flops(NCU / "raw.csv")
+    elements = 2048**2
+    assert found[0] == 2 * elements and found[1] == found[3] == elements and found[4] == 16 * elements
+    assert 0 <= found[2] / (2 * 2048**3) - 1 < 0.01
+    assert 13 * elements < found[5] < 15 * elements
+
+
+def test_the_same_launches_printed_by_ncu_itself_and_from_its_report_agree() -> None:
+    one, other = (list(ncu.read_csv(NCU / name)) for name in ("raw.csv", "from_rep.csv"))
+    assert [launch.kernel for launch in one] == [launch.kernel for launch in other]
+    assert [counted(launch) for launch in one] == [counted(launch) for launch in other]
+    assert [duration(launch) for launch in one] == [12736, 12928, 343680, 9472, 10112, 10304]
+
+
+def test_the_programs_output_between_the_rows_is_passed_over() -> None:
+    found = flops(NCU / "mixed.csv")
+    assert found[0] == 2 * 1024**2 and found[1] == 1024**2 and len(found) == 6
+
+
+def test_the_long_shape_gives_a_launch_for_all_its_rows() -> None:
+    found = list(ncu.read_csv(NCU / "details.csv"))
+    assert [launch.number for launch in found] == list(range(6))
+    assert found[0].values["Elapsed Cycles"] == 10_100 and duration(found[0]) == 5_120
+    assert counted(found[0])["sm_clock"] == Decimal("1967895507.81")
+
+
+def test_stalls_become_quantities(tmp_path: Path) -> None:
+    rows = table(import_files([NCU / "stalls.csv"], tmp_path / "runs"))
+    assert rows[0]["stall_long_scoreboard:counted"] == 82.14 and rows[0]["stall_drain:counted"] == 13.99
+    assert all(row["kind"] == "kernel" for row in rows)
+    assert "flops:counted" not in rows[0]
+
+
+def test_a_metric_that_does_not_exist_leaves_flops_missing_and_says_so(tmp_path: Path) -> None:
+    run = import_files([NCU / "unknown.txt"], tmp_path / "runs")
+    assert len(run.spans) == 7 and "flops:counted" not in run.spans.metrics
+    assert any("FLOPs are missing" in note for note in run.info.notes)
+
+
+def test_a_row_that_output_ran_into_and_one_that_is_gone(tmp_path: Path) -> None:
+    lines = wide(("1", "2", "3"), ("10", "20", "30"), ("5", "5", "5"), ("1", "1", "1")).splitlines()
+    lines[3] = "loss = 0.5" + lines[3]
+    lines[4] = '"a line", "of the program\'s"'
+    run = imported(tmp_path, "\n".join(["==PROF== Connected", "epoch 1", *lines, "done"]) + "\n")
+    assert [row["flops:counted"] for row in table(run)] == [9, 90, 4]
+    assert any(note == "launches are missing from the table: 2" for note in run.info.notes)
+
+
+@pytest.mark.parametrize("lacking", ["n/a", "", "nan", "no data", "3,5", "1.234,5"])
+def test_a_number_that_is_not_there_is_missing_never_zero(lacking: str, tmp_path: Path) -> None:
+    run = imported(tmp_path, wide(("1", "2", "3"), ("1", "2", lacking)))
+    assert [row["flops:counted"] for row in table(run)] == [9, None]
+    assert any(FFMA in note for note in run.info.notes)
+
+
+def test_units_are_brought_to_one_and_whole_counts_stay_whole(tmp_path: Path) -> None:
+    text = wide(
+        ("1.5", "2.25", "9,007,199,254,740,991", "0", "0"),
+        metrics=("gpu__time_duration.sum", "dram__bytes_read.sum", FADD, FMUL, FFMA),
+        units=("us", "Mbyte", "inst", "inst", "inst"),
+    )
+    row = table(imported(tmp_path, text))[0]
+    assert row["duration"] == 1500 and row["dram_read_bytes:counted"] == 2_250_000
+    assert int(row["flops:counted"]) == 2**53 - 1
+
+
+def test_tensor_operations_add_up_and_variants_of_them_do_not() -> None:
+    names = ("sm__ops_path_tensor_src_bf16_dst_fp32.sum", "sm__ops_path_tensor_src_fp8.sum",
+             "sm__ops_path_tensor_src_fp8_sparsity_on.sum", "sm__ops_path_tensor_src_fp8_realtime.sum",
+             "sm__ops_path_tensor_op_hmma_src_fp16.sum")  # fmt: skip
+    launch = next(read_launches(wide(("100", "10", "1", "2", "4"), metrics=names).splitlines()))
+    assert counted(launch) == {"flops_tensor": 110, "flops": 110}
+
+
+@pytest.mark.parametrize(
+    ("text", "number"),
+    [("4,194,304.00", 4194304), ("0", 0), ("1e3", 1000), ("-5", -5), ("1,23", None), ("n/a", None), ("12a", None),
+     ("(1, 2)", None), ("1,0000", None)],
+)  # fmt: skip
+def test_numbers(text: str, number: int | None) -> None:
+    assert parse_number(text) == number
+
+
+@pytest.mark.parametrize(
+    "text", ["==ERROR== ERR_NVGPUCTRPERM - no permission\n", f"==PROF== x\n{LEADING}\n", '"ID","Kernel Name"\n"0","k"\n']
+)
+def test_a_table_without_a_launch_says_why(text: str, tmp_path: Path) -> None:
+    with pytest.raises(SondaError, match=r"launches.csv: .*(ERR_NVGPUCTRPERM|no launch|no column)"):
+        imported(tmp_path, text)
+
+
+def test_a_kernels_name_with_markup_is_kept_as_it_is(tmp_path: Path) -> None:
+    text = wide(("1", "1", "1")).replace("k0", "<b>[red]\x1b[31mk</b>")
+    assert table(imported(tmp_path, text))[0]["name"] == "<b>[red]\x1b[31mk</b>"
+
+
+# ---- reports ----------------------------------------------------------------------------------------------------
+
+
+def report(folder: Path) -> Path:
+    (folder / "a.ncu-rep").write_bytes(b"NVR\x00 constructed")
+    return folder / "a.ncu-rep"
+
+
+def test_a_report_is_read_by_ncu_where_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Constructed: a program named ncu that prints what the real one printed for this report."""
+    program = tmp_path / "ncu"
+    program.write_text(f'#!/bin/sh\n[ "$1" = -i ] && cat "{NCU / "from_rep.csv"}"\n')
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
+    rows = table(import_files([report(tmp_path)], tmp_path / "runs"))
+    assert rows[0]["flops:counted"] == 2 * 2048**2 and len(rows) == 6
+    program.write_text("#!/bin/sh\necho '==ERROR== too old' >&2; exit 1\n")
+    with pytest.raises(SondaError, match="too old"):
+        import_files([report(tmp_path)], tmp_path / "runs")
+
+
+def test_a_report_without_a_reader_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setitem(sys.modules, "ncu_report", None)
+    with pytest.raises(SondaError, match="pip install ncu-report"):
+        import_files([report(tmp_path)], tmp_path / "runs")
+
+
+def test_a_report_is_read_by_ncu_report(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Constructed: a module with the interface of NVIDIA's."""
+
+    class Metric:
+        def __init__(self, value: Any, unit: str) -> None:
+            self._value, self._unit = value, unit
+
+        def value(self) -> Any:
+            return self._value
+
+        def unit(self) -> str:
+            return self._unit
+
+    class Action:
+        metrics = {FADD: Metric(3, "inst"), FMUL: Metric(4, "inst"), FFMA: Metric(2**40 + 1, "inst"),
+                   "gpu__time_duration.sum": Metric(1234.0, "ns"), "launch__device_id": Metric(1, ""),
+                   "launch__kernel_name": Metric("k", "")}  # fmt: skip
+
+        def name(self) -> str:
+            return "k"
+
+        def metric_names(self) -> list[str]:
+            return list(self.metrics)
+
+        def metric_by_name(self, name: str) -> Metric:
+            return self.metrics[name]
+
+    module = types.ModuleType("ncu_report")
+    module.load_report = lambda path: [[Action()]]  # type: ignore[attr-defined]
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setitem(sys.modules, "ncu_report", module)
+    row = table(import_files([report(tmp_path)], tmp_path / "runs"))[0]
+    assert int(row["flops:counted"]) == 7 + 2 * (2**40 + 1)
+    assert row["duration"] == 1234 and row["device"] == "cuda:1"

@@ -1,0 +1,69 @@
+"""perf stat -j: intervals become samples, sums become metrics, what was not counted is said."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from sonda.imports.importing import import_files
+from sonda.record.errors import SondaError
+
+LINE = '{{"interval" : {}, "counter-value" : "{}", "unit" : "{}", "event" : "{}", "event-runtime" : 1, "pcnt-running" : {}}}'
+
+
+def test_intervals_add_up_and_keep_their_moments(tmp_path: Path) -> None:
+    lines = [
+        "# started on Sun Nov 15 07:56:14 2026", "", "output of the program",
+        LINE.format("0.100000001", "1.365953", "msec", "task-clock", "100.00"),
+        LINE.format("0.100000001", "77.000000", "", "page-faults", "100.00"),
+        LINE.format("0.100000001", "<not supported>", "", "cycles", "100.00"),
+        LINE.format("0.200000003", "0.5", "msec", "task-clock", "100.00"),
+        LINE.format("0.200000003", "3", "", "page-faults", "100.00"),
+        LINE.format("0.200000003", "1000", "", "instructions:u", "50.00"),
+        LINE.format("0.200000003", "2.50", "Joules", "power/energy-pkg/", "100.00"),
+    ]  # fmt: skip
+    (tmp_path / "counts.json").write_text("\n".join(lines))
+    run = import_files([tmp_path / "counts.json"], tmp_path / "runs")
+    spans = run.spans
+    assert spans.number("duration").tolist() == [200_000_003]
+    assert spans.metric("task_clock", "counted").tolist() == [1_865_953]
+    assert spans.metric("page_faults", "counted").tolist() == [80]
+    assert spans.metric("instructions.u", "estimated").tolist() == [1000]
+    assert [(one.time, one.sensor, one.value, one.source) for one in run.samples] == [
+        (100_000_001, "task-clock", 1_365_953, "counted"), (100_000_001, "page-faults", 77, "counted"),
+        (200_000_003, "task-clock", 500_000, "counted"), (200_000_003, "page-faults", 3, "counted"),
+        (200_000_003, "instructions:u", 1000, "estimated"), (200_000_003, "power/energy-pkg/", 2.5, "counted"),
+    ]  # fmt: skip
+    notes = " ".join(run.info.notes)
+    assert "cycles not supported" in notes and "power/energy-pkg/ 2.5 J" in notes and "took turns" in notes
+
+
+@pytest.mark.skipif(shutil.which("perf") is None, reason="perf is not installed")
+def test_what_perf_itself_writes_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "counts.json"
+    program = [sys.executable, "-c", "import time\nend = time.monotonic() + 0.3\nwhile time.monotonic() < end: bytearray(1 << 20)"]
+    done = subprocess.run(["perf", "stat", "-j", "-I", "50", "-e", "task-clock,page-faults", "-o", str(path), *program], check=False)
+    if done.returncode:
+        pytest.skip("perf may not count here")
+    run = import_files([path], tmp_path / "runs")
+    assert run.spans.metric("page_faults", "counted")[0] > 100
+    assert 0 < run.spans.metric("task_clock", "counted")[0] <= 2 * run.spans.number("duration")[0]
+    moments = [sample.time for sample in run.samples]
+    assert moments == sorted(moments) and len(moments) >= 2
+
+
+@pytest.mark.parametrize("text", ['{"counter-value" : 5}\n', '{"counter-value" : "1", "event" : ""}\n'])
+def test_lines_that_say_nothing_are_one_line(text: str, tmp_path: Path) -> None:
+    (tmp_path / "counts.json").write_text(text)
+    with pytest.raises(SondaError, match="counts.json: it holds no counts"):
+        import_files([tmp_path / "counts.json"], tmp_path / "runs")
+
+
+def test_a_comma_for_a_point_is_not_taken_for_thousands(tmp_path: Path) -> None:
+    (tmp_path / "counts.json").write_text(LINE.format("0.1", "1,365", "msec", "task-clock", "100.00"))
+    run = import_files([tmp_path / "counts.json"], tmp_path / "runs")
+    assert run.spans.metrics == {} and "1,365" in run.info.notes[0]
