@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from oracle.golden import runs
-from sonda.accelerators import collection, compiled, distribution, instances, reduction
+from sonda.accelerators import collection, compiled, distribution, few_tiles_kernel, instances, reduction
 from sonda.accelerators.engines import folding_kernel, packages_kernel, streaming_kernel
 from sonda.accelerators.hardware import Hardware
 
@@ -168,6 +168,7 @@ def test_kernels_see_nothing_but_their_arguments(kernel: Callable[..., None]) ->
         (packages_kernel.packages_all, packages_kernel.packages),
         (streaming_kernel.stream_all, streaming_kernel.stream),
         (folding_kernel.fold_all, folding_kernel.fold),
+        (few_tiles_kernel.few, few_tiles_kernel._next),
     ],
     ids=lambda kernel: kernel.__name__,
 )

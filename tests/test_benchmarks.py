@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gzip
+import json
 import sys
 from pathlib import Path
 
@@ -11,6 +13,7 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 
 from benchmarks.bar import Interval, at_least, at_most, paired_interval
 from benchmarks.events_file import write_events
+from benchmarks.trace_maker import REAL, STEPS, TraceMaker
 
 from sonda.frameworks.assembly import assemble
 
@@ -50,3 +53,19 @@ def test_the_invented_training_has_the_spans_it_says(tmp_path: Path) -> None:
     assert int(spans.where(kind="layer", direction="backward").sum()) == 7 * 5
     assert int(spans.number("duration")[spans.where(kind="layer")].sum()) == total
     assert int(spans.where(kind="phase").sum()) == 7 * 6
+
+
+def test_a_made_trace_is_the_real_one_again_and_again(tmp_path: Path) -> None:
+    maker = TraceMaker()
+    real = json.loads(gzip.decompress(REAL.read_bytes()))
+    assert maker.write(tmp_path / "once.json", 1) == 1
+    assert json.loads((tmp_path / "once.json").read_bytes()) == real
+    assert maker.write(tmp_path / "thrice.json", 3 * maker.copy_bytes) == 3
+    events = json.loads((tmp_path / "thrice.json").read_bytes())["traceEvents"]
+    kernels = [event for event in events if event.get("cat") == "kernel"]
+    first = [event for event in real["traceEvents"] if event.get("cat") == "kernel"]
+    assert len(kernels) == 3 * len(first)
+    assert len({event["args"]["correlation"] for event in kernels}) == 3 * len(first)
+    assert [event["dur"] for event in kernels] == 3 * [event["dur"] for event in first]
+    steps = {event["name"] for event in events if event.get("cat") == "user_annotation" and "Step" in event["name"]}
+    assert {f"ProfilerStep#{number}" for number in range(3 * STEPS)} <= steps

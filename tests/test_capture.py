@@ -284,13 +284,23 @@ def test_zeros_are_kept_for_the_kinds_that_were_asked_for_only() -> None:
     assert linear.inputs is not None
 
 
-def test_nan_weights_are_refused_where_zeros_count() -> None:
+def test_nan_weights_are_refused_by_name_and_infinite_ones_are_not() -> None:
     module = nn.Sequential(nn.Linear(4, 3))
     with torch.no_grad():
-        module[0].weight[0, 0] = float("nan")
+        module[0].weight[0, 0], module[0].weight[0, 1] = float("inf"), -float("inf")
     assert len(of_module(module, torch.ones(1, 4)).program.operations) == 1
+    with torch.no_grad():
+        module[0].weight[0, 2] = float("nan")
+    for patterns in (frozenset(), frozenset({"linear"})):
+        with pytest.raises(SondaError, match=r"^0\.weight has NaN"):
+            of_module(module, torch.ones(1, 4), patterns=patterns)
+
+
+def test_nan_inputs_are_refused_where_zeros_count() -> None:
+    module, inputs = nn.Sequential(nn.Linear(4, 3)), torch.full((1, 4), float("nan"))
+    assert len(of_module(module, inputs).program.operations) == 1
     with pytest.raises(SondaError, match=r"0: addmm has NaN"):
-        of_module(module, torch.ones(1, 4), patterns=frozenset({"linear"}))
+        of_module(module, inputs, patterns=frozenset({"linear"}))
 
 
 def test_a_model_that_hides_its_operations_is_told_in_one_line() -> None:

@@ -1,4 +1,4 @@
-"""Many layers on the flexible dense engine at once are those one by one; so are the tiles that a rule chooses."""
+"""Many operations on a dense engine at once are those one by one; so are the tiles that a rule chooses."""
 
 from __future__ import annotations
 
@@ -7,11 +7,26 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from mapping_examples import layers, machines
-from sonda.accelerators.candidate_tiles import LETTERS, candidates, fits
-from sonda.accelerators.engines import flexible_dense
+from sonda.accelerators.candidate_tiles import LETTERS, candidates, extents, fits
+from sonda.accelerators.compiled import compiled
+from sonda.accelerators.engines import flexible_dense, mesh
+from sonda.accelerators.few_tiles_kernel import _next, few
 from sonda.accelerators.hardware import Hardware
 from sonda.accelerators.layer import Layer, Tile
+from sonda.accelerators.mapping import convolution_tile, convolution_tiles
+from sonda.accelerators.result import Result
 from sonda.record.errors import SondaError
+
+
+def check_alike(many: Result, place: int, alone: Result) -> None:
+    """One of many results is that of its own simulation, in everything that both count."""
+    for name in ("cycles", "weight_reads", "input_reads", "psum_reads", "writes", "multiplications"):
+        assert np.array(getattr(many, name))[place] == getattr(alone, name), name
+    for section, components in alone.counters.items():
+        for component, counts in components.items():
+            for name, count in counts.items():
+                found = np.array(many.counters[section][component][name])
+                assert (found[place] if found.ndim else found) == count, (section, component, name)
 
 
 @settings(max_examples=100, deadline=None)
@@ -26,14 +41,7 @@ def test_many_layers_at_once_are_those_one_by_one(hardware: Hardware, some: list
     assume(chosen)
     found = flexible_dense.simulate_all(hardware, np.array([one.sizes for one in chosen]), np.array(tiles))
     for place, (layer, tile) in enumerate(zip(chosen, tiles, strict=True)):
-        alone = flexible_dense.simulate(hardware, layer, Tile(*tile.tolist()))
-        for name in ("cycles", "weight_reads", "input_reads", "psum_reads", "writes", "multiplications"):
-            assert getattr(found, name)[place] == getattr(alone, name), name
-        for section, components in alone.counters.items():
-            for component, counts in components.items():
-                for name, count in counts.items():
-                    many = np.broadcast_to(found.counters[section][component][name], len(chosen))
-                    assert many[place] == count, (section, component, name)
+        check_alike(found, place, flexible_dense.simulate(hardware, layer, Tile(*tile.tolist())))
 
 
 @settings(max_examples=200, deadline=None)
@@ -49,3 +57,58 @@ def test_tiles_that_fit_are_those_that_the_tile_itself_allows(
         allowed = True
     assert len(sizes) == len(LETTERS)
     assert fits(hardware, layer, np.array([sizes]))[0] == allowed
+
+
+def sizes_up_to(whole: int, room: int) -> list[int]:
+    """Powers of two that fit, and the largest size that does."""
+    most = min(whole, room)
+    return sorted({1 << power for power in range(most.bit_length())} | ({most} if most else set()))
+
+
+@settings(max_examples=100, deadline=None)
+@given(layers(), st.integers(0, 7))
+def test_the_few_tiles_of_a_rule_in_plain_loops(layer: Layer, size: int) -> None:
+    room = 1 << size
+    most = extents(layer)
+    r, s, c, k, g, _, x, _ = most.tolist()
+    expected = []
+    for rows, columns in dict.fromkeys([(r, s), (1, s), *((1, part) for part in sizes_up_to(s, room))]):
+        for channels in sizes_up_to(c, room // (rows * columns)):
+            for filters in sizes_up_to(k, room // (rows * columns * channels)):
+                for groups in sizes_up_to(g, room // (rows * columns * channels * filters)):
+                    for windows in sizes_up_to(x, room // (rows * columns * channels * filters * groups)):
+                        expected.append([rows, columns, channels, filters, groups, 1, windows, 1])
+    assert compiled(few, _next)(room, most).tolist() == expected
+
+
+@settings(max_examples=60, deadline=None)
+@given(machines(), st.lists(layers(), min_size=1, max_size=5))
+def test_tiles_of_many_layers_are_those_of_each(hardware: Hardware, some: list[Layer]) -> None:
+    def alone(layer: Layer) -> tuple[int, ...] | None:
+        try:
+            return convolution_tile(hardware, layer).sizes
+        except SondaError:
+            return None
+
+    expected = [alone(layer) for layer in some]
+    assume(None not in expected)
+    assert [tuple(tile) for tile in convolution_tiles(hardware, some).tolist()] == expected
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    st.integers(0, 4), st.integers(0, 5), st.integers(0, 8),
+    st.lists(st.tuples(*[st.integers(1, 60)] * 3, *[st.integers(1, 16)] * 2), min_size=1, max_size=5),
+)  # fmt: skip
+def test_many_products_on_the_mesh_are_those_one_by_one(
+    side: int, shared: int, lines: int, given_products: list[tuple[int, ...]]
+) -> None:
+    side = 1 << side
+    ports, writes = max(1, 2 * side >> shared), min(side * side, 1 << lines)
+    hardware = Hardware(side * side, side, side, ports, writes, "TEMPORALRN", True, "TPU_OS_DENSE")
+    products = np.array([one[:3] for one in given_products])
+    tiles = np.minimum([one[3:] for one in given_products], side)
+    found = mesh.simulate_all(hardware, products, tiles)
+    for place, (product, tile) in enumerate(zip(products.tolist(), tiles.tolist(), strict=True)):
+        alone = mesh.simulate(hardware, mesh.Product(*product), mesh.MeshTile(*tile))
+        check_alike(found, place, alone)

@@ -9,13 +9,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from trace_examples import KINETO, call, imported, kernel, op, step, table, write
 
 from sonda.imports import event_text, kineto, linking, rank_events, spill
 from sonda.imports.importing import import_files
 from sonda.record.errors import SondaError
 from sonda.record.run import Run
 from sonda.record.span_file import read_blocks
+from trace_examples import KINETO, call, imported, kernel, op, step, table, write
 
 REAL = ("mlp", "resnet18", "streams")
 ON_DEVICE = ("kernel", "gpu_memcpy", "gpu_memset")
@@ -52,7 +52,11 @@ def test_every_activity_lies_under_the_operation_that_has_its_external_id(name: 
 
     external = {place(event): event["args"]["External id"] for event in events if event["cat"] == "cpu_op"}
     wanted = {place(event): event["args"]["External id"] for event in events if event["cat"] in ON_DEVICE}
-    launched = {event["args"]["correlation"]: event["ts"] for event in events if "runtime" in event["cat"] or "driver" in event["cat"]}
+    launched = {
+        event["args"]["correlation"]: event["ts"]
+        for event in events
+        if "runtime" in event["cat"] or "driver" in event["cat"]
+    }
     latencies = {place(event): round(1000 * (event["ts"] - launched[event["args"]["correlation"]]))
                  for event in events if event["cat"] in ON_DEVICE}  # fmt: skip
     checked = 0
@@ -105,7 +109,7 @@ def test_steps_hold_the_backward_pass_of_another_thread(tmp_path: Path) -> None:
     for number, row in enumerate(rows):
         if row["clock"] == "device":
             launched[ancestors(rows, number)[-1]] += 1
-    assert dict(launched) == {number: 993 // 3 for number in steps}
+    assert dict(launched) == dict.fromkeys(steps, 993 // 3)
 
 
 @pytest.mark.parametrize("name", REAL)
@@ -187,7 +191,11 @@ def test_events_that_end_before_they_begin_are_left_out_and_counted(tmp_path: Pa
                               {"ph": "B", "name": "b", "ts": 0}, {"ph": "E", "name": "b", "ts": 9}])  # fmt: skip
     assert [row["name"] for row in table(run)] == ["good", "open"]
     notes = " ".join(run.info.notes)
-    assert "1 events end before they begin" in notes and "1 events have no time" in notes and "2 events begin or end" in notes
+    assert (
+        "1 events end before they begin" in notes
+        and "1 events have no time" in notes
+        and "2 events begin or end" in notes
+    )
 
 
 def test_events_that_overlap_are_told_and_never_nested(tmp_path: Path) -> None:
@@ -205,11 +213,15 @@ def test_a_kernel_before_its_launch_is_told(tmp_path: Path) -> None:
 
 
 def test_times_around_2_to_the_53_are_exact(tmp_path: Path) -> None:
-    text = '{"traceEvents": [' + ", ".join(
-        f'{{"ph": "X", "cat": "kernel", "name": "k{i}", "pid": 0, "tid": 7, "ts": {ts}, "dur": 0.007, '
-        f'"args": {{"stream": 7, "device": 0}}}}'
-        for i, ts in enumerate(["9007199254740990.999", "9007199254740993", "9007199254740993.001"])
-    ) + "]}"
+    text = (
+        '{"traceEvents": ['
+        + ", ".join(
+            f'{{"ph": "X", "cat": "kernel", "name": "k{i}", "pid": 0, "tid": 7, "ts": {ts}, "dur": 0.007, '
+            f'"args": {{"stream": 7, "device": 0}}}}'
+            for i, ts in enumerate(["9007199254740990.999", "9007199254740993", "9007199254740993.001"])
+        )
+        + "]}"
+    )
     (tmp_path / "late.json").write_text(text)
     rows = table(import_files([tmp_path / "late.json"], tmp_path / "runs"))
     assert [(row["start"], row["duration"]) for row in rows] == [(0, 7), (2001, 7), (2002, 7)]
@@ -220,7 +232,9 @@ def test_ranks_keep_their_files_apart(tmp_path: Path) -> None:
     folder.mkdir()
     for rank in (1, 0):
         events = [call("cudaLaunchKernel", 10 * rank, 2, 1), kernel(f"k{rank}", 10 * rank + 5, 4, 1)]
-        write(folder / f"part-{1 - rank}.json.gz", events, distributedInfo={"rank": rank}, baseTimeNanoseconds=1000 * rank)
+        write(
+            folder / f"part-{1 - rank}.json.gz", events, distributedInfo={"rank": rank}, baseTimeNanoseconds=1000 * rank
+        )
     (folder / "notes.txt").write_text("nothing of ours")
     run = import_files([folder], tmp_path / "runs")
     rows = table(run)

@@ -7,20 +7,20 @@ import sys
 import types
 from decimal import Decimal
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
-from trace_examples import GPU, table
 
-from sonda.imports import ncu
+from sonda.imports import ncu, ncu_table
 from sonda.imports.importing import import_files
 from sonda.imports.ncu_metrics import counted, duration
 from sonda.imports.ncu_table import parse_number, read_launches
 from sonda.record.errors import SondaError
 from sonda.record.run import Run
+from trace_examples import GPU, table
 
 NCU = GPU / "ncu"
-LEADING = '"ID","Process ID","Process Name","Host Name","Kernel Name","Context","Stream","Block Size","Grid Size","Device","CC"'
+LEADING = ",".join(f'"{name}"' for name in ncu_table.LEADING)
 START = '"{}","1","python","host","{}","1","7","(1, 1, 1)","(1, 1, 1)","0","9.0"'
 FADD, FMUL, FFMA = (f"smsp__sass_thread_inst_executed_op_{name}_pred_on.sum" for name in ("fadd", "fmul", "ffma"))
 
@@ -29,7 +29,9 @@ def wide(*rows: tuple[str, ...], metrics: tuple[str, ...] = (FADD, FMUL, FFMA), 
     """A table in the shape of --page raw."""
     head = LEADING + "".join(f',"{name}"' for name in metrics)
     unit = ",".join(['""'] * 11) + "".join(f',"{one}"' for one in units or ("inst",) * len(metrics))
-    body = [START.format(number, f"k{number}") + "".join(f',"{value}"' for value in row) for number, row in enumerate(rows)]
+    body = [
+        START.format(number, f"k{number}") + "".join(f',"{value}"' for value in row) for number, row in enumerate(rows)
+    ]
     return "\n".join([head, unit, *body]) + "\n"
 
 
@@ -128,7 +130,8 @@ def test_numbers(text: str, number: int | None) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["==ERROR== ERR_NVGPUCTRPERM - no permission\n", f"==PROF== x\n{LEADING}\n", '"ID","Kernel Name"\n"0","k"\n']
+    "text",
+    ["==ERROR== ERR_NVGPUCTRPERM - no permission\n", f"==PROF== x\n{LEADING}\n", '"ID","Kernel Name"\n"0","k"\n'],
 )
 def test_a_table_without_a_launch_says_why(text: str, tmp_path: Path) -> None:
     with pytest.raises(SondaError, match=r"launches.csv: .*(ERR_NVGPUCTRPERM|no launch|no column)"):
@@ -182,7 +185,8 @@ def test_a_report_is_read_by_ncu_report(tmp_path: Path, monkeypatch: pytest.Monk
             return self._unit
 
     class Action:
-        metrics = {FADD: Metric(3, "inst"), FMUL: Metric(4, "inst"), FFMA: Metric(2**40 + 1, "inst"),
+        metrics: ClassVar[dict[str, Metric]] = {
+                   FADD: Metric(3, "inst"), FMUL: Metric(4, "inst"), FFMA: Metric(2**40 + 1, "inst"),
                    "gpu__time_duration.sum": Metric(1234.0, "ns"), "launch__device_id": Metric(1, ""),
                    "launch__kernel_name": Metric("k", "")}  # fmt: skip
 

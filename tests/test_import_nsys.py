@@ -7,10 +7,10 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-from trace_examples import table
 
 from sonda.imports.importing import import_files
 from sonda.record.errors import SondaError
+from trace_examples import table
 
 SCHEMA = """
 CREATE TABLE StringIds (id INTEGER PRIMARY KEY, value TEXT);
@@ -58,8 +58,11 @@ def test_a_timeline_becomes_spans(tmp_path: Path) -> None:
     run = import_files([timeline(tmp_path / "t.sqlite")], tmp_path / "runs")
     rows = table(run)
     names = [row["name"] for row in rows]
-    found = [(row["name"], row["kind"], row["start"], row["duration"], names[row["parent"]] if row["parent"] >= 0 else "")
-             for row in rows]  # fmt: skip
+    around = [names[row["parent"]] if row["parent"] >= 0 else "" for row in rows]
+    found = [
+        (row["name"], row["kind"], row["start"], row["duration"], parent)
+        for row, parent in zip(rows, around, strict=True)
+    ]
     assert found == [
         ("forward", "op", 0, 1000, ""), ("cudaLaunchKernel", "op", 500, 100, "forward"),
         ("cudaLaunchKernel", "op", 700, 100, ""), ("gemm<float>", "kernel", 1000, 3000, "cudaLaunchKernel"),
@@ -92,4 +95,6 @@ def test_rows_that_cannot_be_are_left_out_and_counted(tmp_path: Path) -> None:
         base.commit()
     run = import_files([path], tmp_path / "runs")
     assert len(run.spans) == 6
-    assert {"1 events end before they begin: left out", "1 events have no time that can be read: left out"} <= set(run.info.notes)
+    assert {"1 events end before they begin: left out", "1 events have no time that can be read: left out"} <= set(
+        run.info.notes
+    )

@@ -38,7 +38,13 @@ def read(data: bytes) -> tuple[list[Any], EventText]:
     bare=st.booleans(),
 )  # fmt: skip
 def test_every_event_is_found_wherever_the_text_is_cut(
-    monkeypatch: pytest.MonkeyPatch, names: list[str], nested: bool, indent: int | None, piece: int, late: bool, bare: bool
+    monkeypatch: pytest.MonkeyPatch,
+    names: list[str],
+    nested: bool,
+    indent: int | None,
+    piece: int,
+    late: bool,
+    bare: bool,
 ) -> None:
     monkeypatch.setattr(event_text, "PIECE", piece)
     events = [
@@ -82,7 +88,7 @@ def test_a_compressed_file_that_was_cut_gives_what_is_left(tmp_path: Path) -> No
 
 def test_numbers_that_json_does_not_have_and_bytes_that_are_no_utf8_spoil_nothing() -> None:
     data = (
-        b'{"traceEvents": [{"ph": "X", "name": "inf: inf, nan", "ts": 1.5, "dur": 2, "args": {"bandwidth": inf, "x": -nan}},'
+        b'{"traceEvents": [{"ph": "X", "name": "inf: inf, nan", "ts": 1.5, "dur": 2, "args": {"a": inf, "x": -nan}},'
         b'{"ph": "X", "name": "caf\xe9", "ts": "3", "dur": 4, "args": {"stream": "7", "correlation": 5}},'
         b'{"ph": "X", "name": {"no": "name"}, "ts": 5, "dur": 6}, {"ph": "X", "name": "last", "ts": 7, "dur": 8}]}'
     )
@@ -93,7 +99,9 @@ def test_numbers_that_json_does_not_have_and_bytes_that_are_no_utf8_spoil_nothin
     assert text.unreadable == 1 and not text.truncated
 
 
-@pytest.mark.parametrize("data", [b"", b"{}", b'{"a": 1}', b"hello", b'{"traceEvents": 5}', b"\x00\x01", b'{"traceEvents"'])
+@pytest.mark.parametrize(
+    "data", [b"", b"{}", b'{"a": 1}', b"hello", b'{"traceEvents": 5}', b"\x00\x01", b'{"traceEvents"']
+)
 def test_what_is_no_trace_is_said_in_one_line(data: bytes) -> None:
     with pytest.raises(SondaError, match="traceEvents"):
         read(data)

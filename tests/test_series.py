@@ -354,7 +354,7 @@ def test_the_screen_the_document_and_the_page_show_it() -> None:
         "source": "counted",
     }
     assert document["series"][0]["changes"][0]["interval"] == 21 and len(document["starts"]) == 41
-    page = page_text([summary], infos=[run.info])
+    page = page_text([summary], [run])
     assert "The whole program over time" in page and "from 2.0 s on busy processors" in page
 
 
@@ -366,6 +366,7 @@ def test_the_figure_marks_the_change_where_its_interval_begins_and_has_the_phase
     assert figure["layout"]["xaxis"]["range"] == [0, 4.02]
     bars = [one for one in figure["data"] if one["type"] == "bar"]
     assert [one["name"] for one in bars] == ["data", "forward", "other"]
+    assert bars[0]["width"] == pytest.approx([0.1] * 40 + [0.02])
     assert bars[1]["x"][25] == pytest.approx(2.55) and bars[1]["y"][25] == pytest.approx(60)
     lines = [one for one in figure["data"] if one["type"] == "scatter"]
     assert len(lines) == 3 and all(len(one["x"]) == 41 for one in lines)

@@ -155,7 +155,8 @@ def test_layers_have_what_is_theirs_and_what_is_inside(tmp_path: Path) -> None:
     assert sum(value.value or 0 for value in layer.own_simulated.stack.values()) == 2 * LAYER
     assert rows["act"].simulated is None
     assert part.step.value == whole  # ns at 1 GHz
-    assert part.samples_per_second.value == pytest.approx(20 / (whole * 1e-9))
+    assert part.samples_per_second.value is None
+    assert part.samples_per_second.reason == "some operations run on the host, whose time is not simulated"
 
 
 def test_the_verdict_names_the_layers_and_what_their_cycles_went_into(tmp_path: Path) -> None:

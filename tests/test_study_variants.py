@@ -178,6 +178,7 @@ def spent(cycles: float, whole: float, dram: float | None = None) -> Simulated:
         bound="compute",
         energy=Value(cycles * 1e-9, "J", "simulated", cycles * 5e-10, cycles * 2e-9),
         traffic=traffic,
+        possible=20 * cycles,
     )
 
 

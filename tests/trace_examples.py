@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gzip
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +16,15 @@ KINETO = GPU / "kineto"
 
 def op(name: str, start: float | str, length: float | str, external: int = 0, thread: int = 1) -> dict[str, Any]:
     """An operation of the host; µs."""
-    found: dict[str, Any] = {"ph": "X", "cat": "cpu_op", "name": name, "pid": 10, "tid": thread, "ts": start, "dur": length}
+    found: dict[str, Any] = {
+        "ph": "X",
+        "cat": "cpu_op",
+        "name": name,
+        "pid": 10,
+        "tid": thread,
+        "ts": start,
+        "dur": length,
+    }
     if external:
         found["args"] = {"External id": external}
     return found
@@ -42,7 +49,9 @@ def kernel(
 
 def write(path: Path, events: list[dict[str, Any]], indent: int | None = None, **head: Any) -> Path:
     """A trace with these events; `.gz` compresses."""
-    data = json.dumps({"schemaVersion": 1, **head, "traceEvents": events, "traceName": path.name}, indent=indent).encode()
+    data = json.dumps(
+        {"schemaVersion": 1, **head, "traceEvents": events, "traceName": path.name}, indent=indent
+    ).encode()
     path.write_bytes(gzip.compress(data) if path.suffix == ".gz" else data)
     return path
 
@@ -55,13 +64,12 @@ def imported(folder: Path, events: list[dict[str, Any]], **head: Any) -> Run:
 def table(run: Run) -> list[dict[str, Any]]:
     """Spans as plain rows, words in place of codes, None for missing, in the order of the file."""
     spans = run.spans
-    words: dict[str, Callable[[int], str]] = {
-        name: (lambda row, column=spans.words(name): column.words[column.codes[row]])  # type: ignore[misc]
-        for name in ("kind", "name", "device", "clock")
+    words = {name: spans.words(name).decoded().tolist() for name in ("kind", "name", "device", "clock")}
+    numbers = {
+        name: spans.number(name).tolist() for name in ("parent", "start", "duration", "stream", "rank", "thread")
     }
-    numbers = {name: spans.number(name).tolist() for name in ("parent", "start", "duration", "stream", "rank", "thread")}
     return [
-        {**{name: find(row) for name, find in words.items()}, **{name: values[row] for name, values in numbers.items()},
+        {**{name: values[row] for name, values in (words | numbers).items()},
          **{column: None if values[row] != values[row] else float(values[row])
             for column, values in spans.metrics.items()}}
         for row in range(len(spans))

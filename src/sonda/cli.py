@@ -116,7 +116,9 @@ def run(
     workload: Annotated[
         str, typer.Argument(help="A built-in name or file.py:factory; nothing before -- command.")
     ] = "",
-    on: Annotated[list[str] | None, typer.Option(help="Where: cpu, cpu/8 (8 threads). Several: a column each.")] = None,
+    on: Annotated[
+        list[str] | None, typer.Option(help="Where: cpu, cpu/8 (8 threads), sim:NAME. Several: a column each.")
+    ] = None,
     train: Annotated[bool, typer.Option("--train", help="Train instead of inferring.")] = False,
     input: Annotated[
         list[str] | None,
@@ -184,6 +186,8 @@ def run(
         raise SondaError(
             "nothing to run", "name a workload, e.g. sonda run mlp, or a program: sonda run -- python train.py"
         )
+    if on and all(target.startswith("sim:") for target in on):
+        _refuse(context, SIMULATED_OPTIONS, "means nothing on a simulated accelerator: it runs once and is exact")
     from sonda.targets.job import Job, options_of, whole_number
 
     job = Job(
@@ -218,6 +222,11 @@ WORKLOAD_OPTIONS = (
     "json",
 )  # fmt: skip
 """Options of `run` that a workload knows."""
+SIMULATED_OPTIONS = tuple(
+    name for name in WORKLOAD_OPTIONS
+    if name not in ("steps", "warmup", "seconds", "repeat", "channels_last", "workers", "probe", "attempt")
+)  # fmt: skip
+"""Options of `run` that a workload knows where it is simulated only."""
 
 
 def _refuse(context: typer.Context, known: tuple[str, ...], why: str) -> None:
@@ -468,11 +477,10 @@ def import_(
 
 
 def _show_imported(run: Run, store: Store, rows: int, json: bool) -> None:
-    from sonda.analysis.summarise import summarise
     from sonda.analysis.trace_summary import summarise_trace
     from sonda.report.kernel_tables import render_trace, trace_document
 
-    found = summarise_trace(run, summarise(run).title)
+    found = summarise_trace(run)
     write_json(trace_document(found)) if json else print(render_trace(found, rows=rows, short=store.short(run.id)))
 
 
@@ -515,7 +523,7 @@ def export(
     """Write a run as a file of another tool."""
     from sonda.accelerators.stonne_export import export_run
     from sonda.record.errors import SondaError
-    from sonda.report.trace import write_trace
+    from sonda.report.trace import IN_CYCLES, in_cycles, write_trace
 
     if trace is None and stonne is None:
         raise SondaError("no format was named", "write: sonda export last --trace trace.json, or --stonne folder")
@@ -525,13 +533,15 @@ def export(
         document["stonne"] = [str(path) for path in export_run(found, stonne)]
     if trace is not None:
         document["trace"] = str(write_trace(trace, found))
+        if in_cycles(found):
+            document["times"] = IN_CYCLES
     if json:
         write_json(document)
         return
     if stonne is not None:
         print(f"{stonne}: {len(document['stonne'])} files")
     if trace is not None:
-        print(trace)
+        print(f"{trace} (times are {IN_CYCLES})" if in_cycles(found) else trace)
 
 
 # ---- studies and the machine ----------------------------------------------------------------------------------

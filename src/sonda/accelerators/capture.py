@@ -43,12 +43,13 @@ class Capture:
 def capture(model: Any, step: Callable[[Mark], Any], patterns: frozenset[str] = frozenset()) -> Capture:
     """Run `step` once and write down its operations; `patterns` names the kinds whose zeros are wanted.
 
-    `step` is handed a context manager that announces phases. Raises SondaError where an operand whose zeros are wanted
-    holds NaN or has no values, where the model hides its operations, and where it has none or no element to compute;
-    what the model itself raises is passed on.
+    `step` is handed a context manager that announces phases. Raises SondaError where a parameter or a buffer holds NaN,
+    where an operand whose zeros are wanted holds NaN or has no values, where the model hides its operations, and where
+    it has none or no element to compute; what the model itself raises is passed on.
     """
     from torch.utils._python_dispatch import TorchDispatchMode
 
+    _refuse_nan(model)
     recorder = _Recorder(model, patterns)
 
     class Seeing(TorchDispatchMode):
@@ -202,6 +203,21 @@ class _Recorder:
 
     def program(self) -> Program:
         return Program(tuple(self.calls), tuple(self.operations), tuple(self.phases), dict(self.others))
+
+
+def _refuse_nan(model: Any) -> None:
+    """Raise SondaError naming the first parameter or buffer with NaN: what such a model computes is not a number."""
+    import torch
+
+    for name, tensor in (*model.named_parameters(), *model.named_buffers()):
+        values = tensor.detach()
+        if torch.nn.parameter.is_lazy(tensor) or values.is_meta or not values.is_floating_point():
+            continue
+        if values.layout != torch.strided:
+            values = values.coalesce().values() if values.layout == torch.sparse_coo else values.values()
+        # The sum needs no memory of its own; it is no number also where infinities of both signs meet.
+        if values.numel() and bool(torch.isnan(values.sum())) and bool(torch.isnan(values).any()):
+            raise SondaError(f"{name} has NaN in it", "mend the weights")
 
 
 def _storage(tensor: Any) -> int:

@@ -95,9 +95,11 @@ def load_accelerator(reference: str) -> Accelerator:
     if reference in built_in():
         folder = resources.files("sonda.accelerators") / "descriptions"
         return parse_accelerator((folder / f"{reference}.toml").read_text(encoding="utf-8"), f"{reference}.toml")
+    near = nearest(reference, built_in())
+    end = "" if near.endswith("?") else "."
     raise SondaError(
         f"accelerator {reference!r} is unknown",
-        f"{nearest(reference, built_in())} A .toml description or a .cfg of STONNE can be given by its path",
+        f"{near}{end} A .toml description or a .cfg of STONNE can be given by its path",
     )
 
 

@@ -77,13 +77,7 @@ class EngineDescription:
                 f"reduction = {hardware.reduction!r} with accumulators = {hardware.accumulators} cannot sum on a mesh",
                 "leave both out",
             )
-        inputs = hardware.rows + hardware.columns
-        per_port, rest = divmod(inputs, hardware.read_ports)
-        if rest or per_port & (per_port - 1):
-            raise SondaError(
-                f"read_ports = {hardware.read_ports} does not share the {inputs} inputs of the mesh by a power of two",
-                "make rows + columns a power of two times read_ports",
-            )
+        hardware.check_mesh_ports()
         if -(-self.elements // hardware.write_ports) > hardware.multipliers // hardware.write_ports + 1:
             raise SondaError(
                 f"multipliers = {hardware.multipliers} is too few for {self.elements} processing elements",

@@ -51,6 +51,16 @@ class Hardware:
                     )
         return self
 
+    def check_mesh_ports(self) -> None:
+        """Raises SondaError where the read ports cannot share the inputs of the mesh, of its rows and columns."""
+        inputs = self.rows + self.columns
+        per_port, rest = divmod(inputs, self.read_ports)
+        if rest or per_port & (per_port - 1):
+            raise SondaError(
+                f"read_ports = {self.read_ports} does not share the {inputs} inputs of the mesh by a power of two",
+                "make rows + columns a power of two times read_ports",
+            )
+
 
 def _is_whole(value: object) -> bool:
     return type(value) is int or (isinstance(value, Integral) and not isinstance(value, bool))

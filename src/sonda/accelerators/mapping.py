@@ -7,17 +7,18 @@ users as well. There, and where STONNE's tile cannot run, the rules of this file
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Sequence
 from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
 
 from sonda.accelerators import least_cycles, stonne_mapper
-from sonda.accelerators.candidate_tiles import LETTERS, C, K, X, extents, multiplied, runs
+from sonda.accelerators.candidate_tiles import C, K, N, X, extents, multiplied, runs
+from sonda.accelerators.compiled import compiled
 from sonda.accelerators.engines.compressed_row import RowTile
 from sonda.accelerators.engines.mesh import MeshTile
+from sonda.accelerators.few_tiles_kernel import _next, few
 from sonda.accelerators.hardware import Hardware
 from sonda.accelerators.layer import Layer, Tile
 from sonda.record.errors import SondaError
@@ -64,10 +65,11 @@ def convolution_tile(hardware: Hardware, layer: Layer) -> Tile:
 
 def convolution_tiles(hardware: Hardware, layers: Sequence[Layer]) -> Whole:
     """The tiles of many layers at once, rows of an array."""
-    few = [_few_of(hardware.multipliers, replace(layer, N=1)) for layer in layers]
-    which = np.repeat(np.arange(len(layers)), [len(one) for one in few])
-    tiles = np.concatenate(few)
-    sizes = np.array([replace(layer, N=1).sizes for layer in layers], np.int64)[which]
+    sizes = np.array([layer.sizes for layer in layers], np.int64)
+    sizes[:, N] = 1
+    tried = [compiled(few, _next)(hardware.multipliers, most) for most in extents(Layer(*sizes.T))]
+    which = np.repeat(np.arange(len(layers)), [len(one) for one in tried])
+    tiles, sizes = np.concatenate(tried), sizes[which]
     kept = runs(hardware, Layer(*sizes.T), tiles)
     which, tiles, alone = which[kept], tiles[kept], Layer(*sizes[kept].T)
     computed = multiplied(-(-extents(alone) // tiles) * tiles)
@@ -87,14 +89,6 @@ def convolution_tiles(hardware: Hardware, layers: Sequence[Layer]) -> Whole:
         left = left[key[left] == smallest[which[left]]]
     best: Whole = tiles[left[np.searchsorted(which[left], np.arange(len(layers)))]]
     return best
-
-
-@lru_cache(maxsize=1 << 10)
-def _few_of(room: int, layer: Layer) -> Whole:
-    """Tiles that are tried of a layer on so many multipliers; not to be written to."""
-    tiles = np.array(list(_few(room, layer)), np.int64).reshape(-1, len(LETTERS))
-    tiles.flags.writeable = False
-    return tiles
 
 
 def rows_tile(hardware: Hardware, n: int, k: int, sparsity: float) -> RowTile:
@@ -119,22 +113,3 @@ def _most(layer: Layer) -> dict[str, int]:
         "R": layer.R, "S": layer.S, "C": layer.C // layer.G, "K": layer.K // layer.G, "G": layer.G, "N": layer.N,
         "X": layer.rows, "Y": layer.columns,
     }  # fmt: skip
-
-
-def _few(room: int, layer: Layer) -> Iterator[tuple[int, ...]]:
-    most = _most(layer)
-    filters = [(layer.R, layer.S), (1, layer.S), *((1, size) for size in _sizes(layer.S, room))]
-    for rows, columns in dict.fromkeys(filters):
-        for channels in _sizes(most["C"], room // (rows * columns)):
-            sum_size = rows * columns * channels
-            for kept in _sizes(most["K"], room // sum_size):
-                for groups in _sizes(most["G"], room // (sum_size * kept)):
-                    for window in _sizes(most["X"], room // (sum_size * kept * groups)):
-                        yield rows, columns, channels, kept, groups, 1, window, 1
-
-
-def _sizes(whole: int, room: int) -> list[int]:
-    """Powers of two that fit, and the largest size that does; the last is the largest."""
-    most = min(whole, room)
-    powers = [1 << power for power in range(most.bit_length())]
-    return powers if not powers or powers[-1] == most else [*powers, most]

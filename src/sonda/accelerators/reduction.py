@@ -88,21 +88,7 @@ def reduce(hardware: Hardware, first: Whole, last: Whole) -> Reduction:
         vector,
         totals,
     )
-    level, index, nodes, two, three, line, slot, delay = vector
-    all_nodes, all_two, all_three, configured = totals.tolist()
-    return Reduction(
-        hops=hops,
-        level=level,
-        index=index,
-        nodes=nodes,
-        two=two,
-        three=three,
-        line=line,
-        slot=slot,
-        delay=delay,
-        configured=0 if network else configured,
-        totals=(all_nodes, all_two, all_three),
-    )
+    return _setup(hops, vector, totals.tolist(), network)
 
 
 def reduce_all(hardware: Hardware, sizes: Count, counts: Count) -> Reduction:
@@ -116,7 +102,11 @@ def reduce_all(hardware: Hardware, sizes: Count, counts: Count) -> Reduction:
         hardware.multipliers, hardware.write_ports, network, int(hardware.accumulators), sizes, counts, hops, vector,
         totals,
     )  # fmt: skip
-    level, index, nodes, two, three, line, slot, delay = np.ascontiguousarray(vector.transpose(1, 0, 2))
+    return _setup(hops, np.ascontiguousarray(vector.transpose(1, 0, 2)), list(totals.T), network)
+
+
+def _setup(hops: Whole, vector: Whole, totals: list[Count], network: int) -> Reduction:
+    level, index, nodes, two, three, line, slot, delay = vector
     return Reduction(
         hops=hops,
         level=level,
@@ -127,8 +117,8 @@ def reduce_all(hardware: Hardware, sizes: Count, counts: Count) -> Reduction:
         line=line,
         slot=slot,
         delay=delay,
-        configured=0 * totals[:, 3] if network else totals[:, 3],
-        totals=(totals[:, 0], totals[:, 1], totals[:, 2]),
+        configured=0 * totals[3] if network else totals[3],
+        totals=(totals[0], totals[1], totals[2]),
     )
 
 

@@ -51,6 +51,11 @@ def export_run(run: Run, folder: Path) -> list[Path]:
 
 def _checked(run: Run) -> tuple[dict[str, tuple[str, Hardware]], list[Entry]]:
     target = run.info.target
+    if target.get("device") == "exploration":
+        raise SondaError(
+            f"run {run.id} is an exploration, which keeps no counters of its points",
+            "simulate the point that you want: sonda run MODEL --on sim:NAME --set …",
+        )
     if target.get("device") != "sim":
         raise SondaError(
             f"run {run.id} was measured on {target.get('spec', 'a machine')}, not simulated",

@@ -52,6 +52,12 @@ def compare(a: list[Run], b: list[Run]) -> Comparison:
         raise SondaError("there is nothing to compare", "name at least one run on each side")
     if any(is_corun(run) for run in [*a, *b]):
         raise SondaError("a co-run holds several programs, alone and together", "look at it with: sonda show")
+    explored = next((run for run in [*a, *b] if run.info.target.get("device") == "exploration"), None)
+    if explored is not None:
+        raise SondaError(
+            f"{explored.id} is an exploration, which has points and no step",
+            "look at it with: sonda show; compare runs of two of its points",
+        )
     if any(is_imported(run) for run in [*a, *b]):
         raise SondaError("imported runs are compared kernel by kernel", "compare them with: sonda compare A B")
     simulated = [run.info.target.get("device") == "sim" for run in [*a, *b]]

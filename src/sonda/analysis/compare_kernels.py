@@ -1,8 +1,8 @@
 """Two imported traces kernel by kernel: how often each ran, how long a launch took, and what that makes per step.
 
-The interval of a ratio of means is that of its logarithm, from the spread of single launches (Student's t, Welch), widened so
-that those of all kernels hold at once with 95 % (Bonferroni). Launches of one run are not independent of each other:
-two recordings of one program differ by more than these intervals say.
+The interval of a ratio of means is that of its logarithm, from the spread of single launches (Student's t with Welch's
+degrees of freedom), widened so that those of all kernels hold at once with 95 % (Bonferroni). Launches of one run are
+not independent of each other: two recordings of one program differ by more than these intervals say.
 """
 
 from __future__ import annotations

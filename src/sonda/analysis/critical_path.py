@@ -21,8 +21,8 @@ from sonda.record.span_file import read_blocks
 SYNCHRONISING = re.compile(
     r"(?:cuda|cu|hip)(?:Device|Stream|Event|Ctx)Synchronize|(?:cuda|hip)Memcpy|cuMemcpy\w+toH_v2"
 )
-MOST = 2_000_000
-"""Activities; each takes about 60 bytes while the path is walked."""
+MOST = 500_000
+"""Activities; each takes about 150 bytes while the path is walked."""
 
 
 @dataclass(frozen=True)

@@ -42,6 +42,7 @@ NO_ACTIVATIONS = "memory of activations is not simulated"
 NO_ENERGY = "the run holds no energy"
 NO_ROOF = "a simulated accelerator has no measured ceilings"
 ON_HOST = "it runs on the host"
+ENGINES_ONLY = "some operations run on the host, whose time is not simulated"
 
 
 @dataclass
@@ -112,8 +113,8 @@ def _part(spans: Spans, target: Mapping[str, Any], mappings: dict[str, list[str]
         warmup=0,
         durations=(step.value,) if step.value is not None else (),
         noise=math.nan,
-        samples_per_second=_rate(workload.get("samples"), step, "samples/s"),
-        tokens_per_second=_rate(workload.get("tokens"), step, "tokens/s"),
+        samples_per_second=_rate(workload.get("samples"), step, "samples/s", target),
+        tokens_per_second=_rate(workload.get("tokens"), step, "tokens/s", target),
         phases=tuple(phases),
         layers=_layers(spans, table, kind, name, scale, mappings),
         phase_steps={row.name: (row.cost.time.value,) for row in phases if row.cost.time.value is not None},
@@ -131,7 +132,9 @@ def _sums(spans: Spans) -> np.ndarray:
     return table
 
 
-def _rate(amount: Any, step: Value, unit: str) -> Value:
+def _rate(amount: Any, step: Value, unit: str, target: Mapping[str, Any]) -> Value:
+    if target.get("host"):
+        return missing(unit, "derived", ENGINES_ONLY)
     if not amount:
         return missing(unit, "derived", f"it is not known how many {unit.removesuffix('/s')} a step processes")
     if not step.value:
@@ -246,6 +249,7 @@ class _Scale:
             energy=self._energy(values),
             traffic=_traffic(values) if self.finite else None,
             mapping=mapping,
+            possible=values["multiplier_cycles:simulated"],
         )
 
     def _energy(self, values: dict[str, float]) -> Value:

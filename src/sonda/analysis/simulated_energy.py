@@ -9,7 +9,7 @@ from sonda.analysis import wording
 
 SECTIONS = {
     "DSNetwork": "distribution network",
-    "MSNetwork": "multipliers",
+    "MSNetwork": "multiplier network",
     "ReduceNetwork": "reduction network",
     "GlobalBuffer": "global buffer",
     "CollectionBus": "collection bus",
@@ -17,6 +17,9 @@ SECTIONS = {
 }
 """Sections of the machine in words."""
 STATIC = "STATIC"
+BOUNDED = ("value", "low", "high")
+"""What a figure of energy or area has."""
+OTHER_VERSION = "another version of Sonda kept the run, without it"
 
 
 def energy_notes(target: Mapping[str, Any]) -> tuple[str, ...]:
@@ -32,7 +35,7 @@ def energy_warnings(target: Mapping[str, Any]) -> tuple[str, ...]:
     energy = target.get("energy") or {}
     if not energy.get("implausible"):
         return ()
-    return (f"energy table {energy['table']} is implausible: {energy['implausible']}; set energy_table=45nm",)
+    return (f"energy table {energy.get('table', '')} is implausible: {energy['implausible']}; set energy_table=45nm",)
 
 
 def bounded(figure: Mapping[str, float], unit: str) -> str:
@@ -48,22 +51,25 @@ def bounded(figure: Mapping[str, float], unit: str) -> str:
 
 def _where(energy: Mapping[str, Any]) -> list[str]:
     total, parts = energy.get("total"), energy.get("parts") or {}
-    if not total:
-        return [f"no energy: {energy['reason']}"] if energy.get("reason") else []
+    if not total or any(key not in total for key in BOUNDED):
+        return [f"no energy: {energy.get('reason') or OTHER_VERSION}"]
     if energy.get("unit") != "J":
         return [
             f"no energy in joules: {energy.get('reason')}; in the table's own numbers {bounded(total, '')}, bounds in "
             "brackets"
         ]
-    shares = sorted(((one["value"] / (total["value"] or 1.0), name) for name, one in parts.items()), reverse=True)
+    shares = sorted(
+        ((one["value"] / (total["value"] or 1.0), name) for name, one in parts.items() if one.get("value")),
+        reverse=True,
+    )
     spent = ", ".join(f"{SECTIONS.get(name, name)} {wording.percent(share)}" for share, name in shares if share >= 5e-4)
     return [f"energy {bounded(total, 'J')}, bounds of its table in brackets: {spent}"]
 
 
 def _table(energy: Mapping[str, Any]) -> list[str]:
     nodes = ", ".join(node for node in energy.get("nodes") or () if node != "not stated")
-    said = [f"energy table {energy['table']} ({nodes or 'no node stated'})"]
-    if energy.get("buffer_assumed"):
+    said = [f"energy table {energy.get('table') or 'unknown'} ({nodes or 'no node stated'})"]
+    if energy.get("buffer_assumed") and energy.get("buffer_bytes"):
         said.append(f"as if the global buffer had {energy['buffer_bytes'] / 1024:g} KiB")
     if energy.get("dram"):
         said.append(f"memory {energy['dram']}")
@@ -84,13 +90,17 @@ def _areas(areas: Mapping[str, Any]) -> list[str]:
     """`area perceptrons 4.3, embeddings 2.3, global buffer 0.4, together 7 mm² (1.9–27)`."""
     if not areas:
         return []
-    parts = {**areas["engines"], "global buffer": areas["global_buffer"]}
-    known = {name: one for name, one in parts.items() if one["value"] is not None}
-    together, said = areas["together"], []
-    if known:
+    together, parts = areas.get("together") or {}, dict(areas.get("engines") or {})
+    if not parts or any(key not in together for key in BOUNDED):
+        return [f"no area: {OTHER_VERSION}"]
+    if areas.get("global_buffer"):
+        parts["global buffer"] = areas["global_buffer"]
+    known = {name: one for name, one in parts.items() if one.get("value") is not None}
+    said = []
+    if known and together["value"] is not None:
         listed = "".join(f"{name} {one['value']:.3g}, " for name, one in known.items())
-        lacking = dict.fromkeys(part for one in known.values() for part in one["missing"])
-        recalled = dict.fromkeys(part for one in known.values() for part in one["recalled"])
+        lacking = dict.fromkeys(part for one in known.values() for part in one.get("missing") or ())
+        recalled = dict.fromkeys(part for one in known.values() for part in one.get("recalled") or ())
         said.append(
             f"area {listed}together {together['value']:.3g} mm² ({together['low']:.3g}–{together['high']:.3g}), "
             "bounds of its table in brackets"
@@ -99,6 +109,6 @@ def _areas(areas: Mapping[str, Any]) -> list[str]:
         )
     reasons: dict[str, list[str]] = {}
     for name, one in parts.items():
-        if one["value"] is None:
-            reasons.setdefault(str(one["reason"]), []).append(name)
+        if one.get("value") is None:
+            reasons.setdefault(str(one.get("reason") or OTHER_VERSION), []).append(name)
     return [*said, *(f"no area of {', '.join(names)}: {reason}" for reason, names in reasons.items())]

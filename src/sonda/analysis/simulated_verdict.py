@@ -43,7 +43,7 @@ def verdict_of(part: PartSummary, target: Mapping[str, Any]) -> Verdict:
     stack = {part: sum(one.stack[part].value or 0.0 for one in members) for part in members[0].stack}
     bound = max(stack, key=lambda part: stack[part])
     busy = sum(one.multiplications.value or 0.0 for one in members)
-    room = sum((one.multiplications.value or 0.0) / (one.utilisation.value or 1.0) for one in members)
+    room = sum(one.possible for one in members)
     evidence = {
         "share": Value(share, "1", "derived"),
         "spent": Value(stack[bound] / cycles, "1", "derived"),
@@ -56,7 +56,8 @@ def verdict_of(part: PartSummary, target: Mapping[str, Any]) -> Verdict:
     sentence = (
         f"{bound.capitalize()}-bound in the {name}: {wording.percent(share)} of "
         f"{wording.plural(whole.cycles.value or 0.0, 'cycle')}, {wording.percent(stack[bound] / cycles)} of them "
-        f"{SPENT[bound]}; the multipliers are busy {wording.percent(evidence['utilisation'].value or 0.0)} of the time."
+        f"{SPENT[bound]}; the multipliers do useful work "
+        f"{wording.percent(evidence['utilisation'].value or 0.0)} of the time."
     )
     return Verdict(bound, sentence, evidence, _remedies(target, bound, whole.cycles.value or 0.0), share)
 

@@ -39,7 +39,7 @@ def summarise(run: Run) -> Summary:
     if is_corun(run):
         return summarise_corun(run, _title(info, []))
     if is_imported(run):
-        return summarise_trace(run, _title(info, []), paths=False).summary
+        return summarise_trace(run, paths=False).summary
     if info.target.get("device") == "sim":
         return summarise_simulated(run, _title(info, []))
     found = parts(run)

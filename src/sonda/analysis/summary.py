@@ -73,7 +73,7 @@ class Simulated:
     share: float
     """Part of the step's cycles, 0 to 1."""
     utilisation: Value
-    """Products computed over multipliers x cycles, 0 to 1."""
+    """Products that the operations ask for over multipliers x cycles, 0 to 1."""
     reads: Value
     """Elements read from the global buffer."""
     writes: Value
@@ -88,6 +88,8 @@ class Simulated:
     """None where the buffer is unlimited."""
     mapping: tuple[str, ...] = ()
     """What was chosen for its operations, each once: `T_M=1 T_N=64 T_K=4`."""
+    possible: float = 0.0
+    """Multipliers x cycles: the products that could have been computed."""
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,7 @@
 """The timeline of a device: when it computes, communicates, copies, or does nothing, and what it then waits for.
 
-Definitions are those of Holistic Trace Analysis, so that figures can be held against each other: the window reaches
+Definitions are those of Holistic Trace Analysis, so that figures can be held against each other (it tells copies from
+kernels by their names, Sonda by what the trace calls them): the window reaches
 from the beginning of the first activity to the end of the last; idle is what no activity covers; compute is the union
 of the kernels that neither communicate nor copy; non-compute is the rest of the busy time. A gap on a stream is a *host
 wait* where the next activity was launched only after the last had ended, a *kernel wait* where it is below 30 µs, and

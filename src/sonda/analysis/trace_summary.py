@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from sonda.analysis import wording
-from sonda.analysis.critical_path import CriticalPath, critical_path
+from sonda.analysis.critical_path import MOST, CriticalPath, critical_path
 from sonda.analysis.kernels import LATENCY, KernelTable, KernelTotals, on_device
 from sonda.analysis.summary import Remedy, Summary, Value, Verdict
 from sonda.analysis.timeline import CLASSES, Coverage, DeviceTime
@@ -114,7 +114,7 @@ def _cover(coverages: dict[tuple[int, str], Coverage], spans: Spans, rows: np.nd
         )
 
 
-def summarise_trace(run: Run, title: str, paths: bool = True) -> TraceSummary:
+def summarise_trace(run: Run, paths: bool = True) -> TraceSummary:
     """What an imported run means; without `paths` the critical path is left out."""
     info = run.info
     work = device_work(run)
@@ -122,14 +122,18 @@ def summarise_trace(run: Run, title: str, paths: bool = True) -> TraceSummary:
     if info.status != "complete":
         warnings.append("the file ends in the middle: only what stands before that is shown; record it again")
     walked = [critical_path(run, rank) for rank in sorted({one.rank for one in work.devices})] if paths else []
+    notes = list(info.notes)
+    if None in walked:
+        notes.append(f"the critical path is left out: a rank has more than {MOST:,} activities of devices")
     ranks = info.workload.get("ranks") or 1
     sections = [str(info.machine["processor"])] if info.machine.get("processor") else []
     sections += [wording.plural(ranks, "rank")] if ranks > 1 else []
     sections += [wording.plural(work.step_count, "step")] if work.step_count else []
     summary = Summary(
-        run=info.id, title=title, subtitle=" · ".join(sections) or "imported", status=info.status, parts=(),
+        run=info.id, title=str(info.workload.get("name") or "imported run"),
+        subtitle=" · ".join(sections) or "imported", status=info.status, parts=(),
         verdicts=tuple(_verdicts(work)), warnings=tuple(warnings),
-        ceilings={"reason": "an imported run has no machine to measure"}, notes=tuple(info.notes),
+        ceilings={"reason": "an imported run has no machine to measure"}, notes=tuple(notes),
         workload=dict(info.workload), target=dict(info.target), machine=dict(info.machine),
     )  # fmt: skip
     return TraceSummary(summary, work, tuple(path for path in walked if path is not None))

@@ -130,7 +130,12 @@ class _Helper:
             return None
         begin = size // 2 + at
         command = [sys.executable, "-m", "sonda.imports.kineto", str(path), str(begin), str(spill)]
-        return cls(path, begin, spill, subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE))
+        return cls(
+            path,
+            begin,
+            spill,
+            subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL),
+        )
 
     def __enter__(self) -> _Helper:
         return self

@@ -76,13 +76,8 @@ class Source:
 
 
 def is_collective(name: str) -> bool:
-    """Whether a kernel communicates: NCCL and RCCL name theirs `ncclKernel…` or `ncclDevKernel…`."""
-    return name.startswith(("ncclKernel", "ncclDevKernel", "ncclSymDevKernel", "ncclSymkDevKernel"))
-
-
-def is_copy(name: str) -> bool:
-    """Whether a device's activity is a copy or a filling, by the names that CUPTI gives them."""
-    return name.startswith(("Memcpy", "Memset", "dma"))
+    """Whether a kernel communicates: NCCL and RCCL name theirs `ncclKernel…`, `ncclDevKernel…` and the like."""
+    return name.startswith("nccl") and "Kernel" in name
 
 
 def _number(word: str) -> int:

@@ -24,6 +24,8 @@ SYSTEM = {name: Event(name.replace("-", "_"), TYPE_SOFTWARE, config, kernel=True
 """What every source can count, by the name that perf gives it."""
 RESTORED = (signal.SIGPIPE, signal.SIGXFSZ)
 """Signals that Python ignores and that a program expects not to be."""
+ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+"""Signals that we may handle, and that end a command before its exec as they do after it."""
 MOST_POINTS = 20_000
 """A series that grows longer loses every other point, and its interval doubles."""
 
@@ -100,11 +102,16 @@ class Stopped:
         self._over = False
         gate, self._gate = os.pipe()
         self._failure, failure = os.pipe()
-        self.pid = os.fork()
-        if self.pid == 0:
-            os.close(self._gate)
-            os.close(self._failure)
-            _become(command, environment, output, gate, failure)
+        # Python forgets a signal that reaches the child before it has finished to fork.
+        mask = signal.pthread_sigmask(signal.SIG_BLOCK, ENDING)
+        try:
+            self.pid = os.fork()
+            if self.pid == 0:
+                os.close(self._gate)
+                os.close(self._failure)
+                _become(command, environment, output, mask, gate, failure)
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, mask)
         os.close(gate)
         os.close(failure)
 
@@ -141,11 +148,16 @@ class Stopped:
 
 
 def _become(
-    command: Sequence[str], environment: Mapping[str, str] | None, output: int | None, gate: int, failure: int
-) -> NoReturn:
+    command: Sequence[str], environment: Mapping[str, str] | None, output: int | None, mask: set[int], gate: int,
+    failure: int,
+) -> NoReturn:  # fmt: skip
     """In the child: wait for a byte, then become the command. An end of the pipe means that it is not wanted."""
     code = 127
     try:
+        for number in ENDING:
+            if callable(signal.getsignal(number)):
+                signal.signal(number, signal.SIG_DFL)
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
         if output is not None:
             os.dup2(output, 1)
         if os.read(gate, 1):
@@ -154,10 +166,6 @@ def _become(
             os.execvpe(command[0], list(command), dict(environment if environment is not None else os.environ))
     except OSError as error:
         os.write(failure, f"{command[0]!r}: {error.strerror}".encode())
-    except KeyboardInterrupt:
-        # An interrupt ends it as it would end the command.
-        signal.signal(signal.SIGINT, signal.SIG_DFL)
-        os.kill(os.getpid(), signal.SIGINT)
     finally:
         os._exit(code)
 

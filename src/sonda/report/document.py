@@ -86,7 +86,7 @@ def runs_document(rows: Sequence[RunRow], damaged: Sequence[str] = ()) -> Docume
             "status": row.status,
             "verdict": row.verdict or None,
             "tags": list(row.tags),
-            "metrics": metrics({"step_time": row.step}),
+            "metrics": metrics({{"cycle": "cycles", "point": "points"}.get(row.step.unit, "step_time"): row.step}),
         }
         for row in rows
     ]

@@ -136,14 +136,16 @@ def roofline(rows: Sequence[LayerRow], lines: Sequence[tuple[str, Value]]) -> Fi
     return {"data": data, "layout": layout}
 
 
-def phase_bars(summaries: Sequence[Summary], names: Sequence[str]) -> Figure | None:
-    """Median time of every phase, one stacked bar per run; None where no run has phases."""
+def phase_bars(summaries: Sequence[Summary], names: Sequence[str], cycles: bool = False) -> Figure | None:
+    """Median time of every phase, or its cycles, one stacked bar per run; None where there are none to draw."""
     parts = [summary.parts[0] if summary.parts else None for summary in summaries]
-    phases = list(dict.fromkeys(row.name for part in parts if part for row in part.phases))
+    times = [_phase_values(part, cycles) if part else {} for part in parts]
+    phases = list(dict.fromkeys(name for known in times for name in known))
     if not phases:
         return None
-    times = [{row.name: row.cost.time for row in part.phases} if part else {} for part in parts]
-    scale = quantities.common_scale((part.step.value for part in parts if part), "ns")
+    scale = quantities.common_scale(
+        (sum(value.value or 0.0 for value in known.values()) for known in times), "cycle" if cycles else "ns"
+    )
     # Equal names would be stacked into one bar, so bars stand at their positions and names label the ticks.
     places = list(range(len(names)))
     data = []
@@ -158,13 +160,30 @@ def phase_bars(summaries: Sequence[Summary], names: Sequence[str]) -> Figure | N
         })  # fmt: skip
     layout = {
         "barmode": "stack",
-        "xaxis": {"title": {"text": f"median time per step, {scale.unit}"}, "rangemode": "tozero"},
+        "xaxis": {"title": {"text": f"{scale.unit}s per step" if cycles else f"median time per step, {scale.unit}"},
+                  "rangemode": "tozero"},
         "yaxis": {"tickvals": places, "ticktext": [markup(name) for name in names], "autorange": "reversed",
                   "automargin": True},
         "legend": {"orientation": "h", "y": 1.02, "yanchor": "bottom", "traceorder": "normal"},
         "height": 130 + 46 * len(names),
     }  # fmt: skip
     return {"data": data, "layout": layout}
+
+
+def in_cycles(summaries: Sequence[Summary]) -> list[bool]:
+    """Which of these runs only cycles can be drawn of; all of them where all are simulated and one has no clock."""
+    parts = [summary.parts[0] if summary.parts else None for summary in summaries]
+    simulated = [part is not None and part.simulated is not None for part in parts]
+    clockless = [one and part is not None and not quantities.known(part.step)
+                 for one, part in zip(simulated, parts, strict=True)]  # fmt: skip
+    return simulated if all(simulated) and any(clockless) else clockless
+
+
+def _phase_values(part: PartSummary, cycles: bool) -> dict[str, Value]:
+    """What each phase took, where that is known."""
+    if cycles:
+        return {row.name: row.simulated.cycles for row in part.phases if row.simulated is not None}
+    return {row.name: row.cost.time for row in part.phases if quantities.known(row.cost.time)}
 
 
 def cycle_stacks(rows: Sequence[LayerRow]) -> Figure | None:

@@ -40,6 +40,11 @@ def run_row(info: RunInfo, short: str = "", tags: Sequence[str] = (), summary: S
     """The row of a run; without its summary, step and verdict stay open."""
     part = summary.parts[0] if summary and summary.parts else None
     step = part.step if part else Value(None, "ns", "measured", reason="the run holds no step" if summary else "")
+    if part and part.simulated is not None:
+        step = part.simulated.cycles
+    points = (info.target.get("exploration") or {}).get("points")
+    if points:
+        step = Value(float(points), "point", "counted")
     verdict = summary.verdicts[0].kind if summary and summary.verdicts else ""
     return RunRow(
         short or info.id, info.created, _workload_words(info), str(info.target.get("spec", "")), step, info.status,
@@ -49,10 +54,7 @@ def run_row(info: RunInfo, short: str = "", tags: Sequence[str] = (), summary: S
 
 def runs_table(rows: Sequence[RunRow]) -> Table:
     """Runs in the order given."""
-    steps = [
-        Cell(quantities.amount(row.step.value, row.step.unit), row.step.value, quantities.provenance(row.step))
-        for row in rows
-    ]
+    steps = [Cell(_step_words(row.step), row.step.value, quantities.provenance(row.step)) for row in rows]
     return build(
         [
             (Column("run", right=False), [Cell(plain(row.id), row.id, tone="name") for row in rows]),
@@ -80,6 +82,12 @@ def checks_table(checks: Iterable[tuple[str, str, str]]) -> Table:
         ],
         "checks",
     )
+
+
+def _step_words(step: Value) -> str:
+    if step.unit in ("cycle", "point") and step.value is not None:
+        return f"{step.value:,.0f} {step.unit}{'' if step.value == 1 else 's'}"
+    return quantities.amount(step.value, step.unit)
 
 
 def _workload_words(info: RunInfo) -> str:

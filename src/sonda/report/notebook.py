@@ -5,7 +5,7 @@ from __future__ import annotations
 from sonda.analysis.summary import Summary
 from sonda.report.labels import markup
 from sonda.report.markup import table_html
-from sonda.report.simulated_tables import choose_simulated, simulated_layer_table, stack_tables
+from sonda.report.simulated_tables import choose_simulated, is_idle, simulated_layer_table, stack_tables
 from sonda.report.summary_tables import choose_layers, layer_table, phase_table
 from sonda.report.terminal import remedy_words
 
@@ -34,6 +34,8 @@ def html_fragment(summary: Summary, layers: int = LAYERS) -> str:
     if remedies:
         pieces.append(f"<div>Try: {markup('   ·   '.join(remedy_words(remedy) for remedy in remedies))}</div>")
     for index, part in enumerate(summary.parts):
+        if is_idle(summary, part):
+            continue
         if len(summary.parts) > 1:
             pieces.append(f"<div><b>{markup(part.name)}</b></div>")
         if part.simulated is not None:

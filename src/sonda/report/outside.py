@@ -82,6 +82,9 @@ def outside_figure(outside: Outside) -> Figure | None:
         lambda at: (starts[at - 1] + ends[at - 1]) / 2 / scale.factor, lambda at: starts[at - 1] / scale.factor,
         f"%{{x:.4~g}} {scale.unit}",
     )  # fmt: skip
+    for trace in figure["data"]:
+        if trace["type"] == "bar":  # Plotly makes all as narrow as the shortest interval
+            trace["width"] = [(end - start) / scale.factor for start, end in zip(starts, ends, strict=True)]
     title = figure["layout"]["xaxis"]["title"]
     title["text"] = title["text"].replace("interval", f"time since the program began, {scale.unit}", 1)
     return figure

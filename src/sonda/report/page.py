@@ -56,9 +56,14 @@ def page_text(
     sections: list[Section] = []
     if comparison is not None:
         sections.append(comparison_section(comparison))
-    if len(summaries) > 1:
-        sections.append(side_by_side_section(summaries, names))
     kept: Sequence[Run | None] = runs or [None] * len(summaries)
+    # An exploration has no step that could stand beside those of runs.
+    steps = [
+        (summary, name) for summary, name, run in zip(summaries, names, kept, strict=True)
+        if run is None or not is_exploration(run)
+    ]  # fmt: skip
+    if len(steps) > 1:
+        sections.append(side_by_side_section([summary for summary, _ in steps], [name for _, name in steps]))
     for index, (summary, name, run) in enumerate(zip(summaries, names, kept, strict=True)):
         alone = len(sections) == 0 and len(summaries) == 1
         if run is not None and is_exploration(run):
@@ -66,7 +71,7 @@ def page_text(
         elif run is not None and is_corun(run):
             sections.append(corun_section(interference(run, summary.title), index, alone))
         elif run is not None and is_imported(run):
-            sections.append(trace_section(summarise_trace(run, summary.title), index, alone))
+            sections.append(trace_section(summarise_trace(run), index, alone))
         else:
             sections.append(run_section(summary, name, index, run.info if run is not None else None, alone=alone))
     figures = [figure for section in sections for figure in section.figures]

@@ -24,7 +24,7 @@ from sonda.report.markup import table_html
 from sonda.report.modelled_tables import titled_tables
 from sonda.report.outside import outside_figure, outside_table, totals_words
 from sonda.report.over_time import over_time_figure
-from sonda.report.simulated_tables import choose_simulated, energy_cell, simulated_layer_table, stack_tables
+from sonda.report.simulated_tables import choose_simulated, energy_cell, is_idle, simulated_layer_table, stack_tables
 from sonda.report.summary_tables import counter_phrases, layer_name, layer_table, phase_table, side_by_side_table
 from sonda.report.table import Cell, Table
 from sonda.report.topdown_figures import topdown_icicle, topdown_map, topdown_over_steps
@@ -72,9 +72,13 @@ def side_by_side_section(summaries: Sequence[Summary], names: Sequence[str]) -> 
     """Several runs: bars per phase and one column each."""
     drawn: list[Figure] = []
     table = side_by_side_table(summaries, names)
-    html = "<h1>Side by side</h1>\n" + _panel(
-        "Time per step by phase", _place(figures.phase_bars(summaries, names), "bars", drawn, "no run has phases")
-    )
+    html = "<h1>Side by side</h1>\n"
+    by_cycles = figures.in_cycles(summaries)
+    for title, cycles, place in (("Time", False, "bars"), ("Cycles", True, "cyclebars")):
+        chosen = [index for index, one in enumerate(by_cycles) if one is cycles]
+        if chosen:
+            figure = figures.phase_bars([summaries[one] for one in chosen], [names[one] for one in chosen], cycles)
+            html += _panel(f"{title} per step by phase", _place(figure, place, drawn, "no run has phases"))
     html += _panel("", table_html(table, "side"))
     return Section("Side by side", "together", html, tuple(drawn))
 
@@ -111,7 +115,7 @@ def _verdict_panel(summary: Summary) -> str:
         items = "".join(f"<li>{_remedy(remedy)}</li>" for remedy in remedies)
         lines.append(f'<p class="soft small">Try</p><ul class="plain">{items}</ul>')
     lines += [f'<p class="warning">{markup(warning)}</p>' for warning in summary.warnings]
-    if summary.parts:
+    if summary.parts and not is_idle(summary, summary.parts[0]):
         lines.append(_facts(summary.parts[0]))
     return f'<div class="panel verdict {markup(kind)}">' + "\n".join(lines) + "</div>"
 
@@ -152,6 +156,8 @@ def _fact(name: str, value: Value, note: str) -> str:
 def _part(part: PartSummary, summary: Summary, place: str, drawn: list[Figure], named: bool) -> str:
     from sonda.analysis.roofline import lines
 
+    if is_idle(summary, part):
+        return ""
     if part.simulated is not None:
         return _simulated_part(part, place, drawn, named)
     views = fold(part.layers)

@@ -27,6 +27,11 @@ _HINTS = {
 }
 
 
+def is_idle(summary: Summary, part: PartSummary) -> bool:
+    """Whether nothing of a simulated step ran on an engine: the verdict says so, and there is nothing to list."""
+    return summary.target.get("device") == "sim" and part.simulated is None
+
+
 def stack_tables(part: PartSummary) -> tuple[Table, ...]:
     """Phases of a step, and what their cycles were spent on; then, where the buffer is finite, what they moved."""
     rows = [(row.name, row.simulated, row.cost.time) for row in part.phases if row.simulated is not None]
@@ -76,7 +81,7 @@ def simulated_layer_table(rows: Sequence[LayerRow], title: str) -> Table:
         [
             (Column(title, right=False, path=True), names),
             (Column("type", right=False, keep=1), words([plain(row.name) for row in rows])),
-            (Column("mapping", right=False, keep=4, hint=_HINTS["mapping"]), [_mapping(one) for one in found]),
+            (Column("mapping", right=False, keep=5, hint=_HINTS["mapping"]), [_mapping(one) for one in found]),
             (Column("cycles"), _whole([one.cycles for one in found])),
             (Column("%", keep=6, hint=_HINTS["share"]), shares([one.share for one in found], "the step's cycles")),
             _utilisation(found),
@@ -148,9 +153,9 @@ def _traffic(found: Sequence[Simulated]) -> list[tuple[Column, list[Cell]]]:
     traffic = [one.traffic for one in found if one.traffic is not None]
     if not traffic or len(traffic) < len(found):
         return []
-    _, moved = numbers([one.reads for one in traffic] + [one.writes for one in traffic], suffix=True)
+    moved = _bytes([one.reads for one in traffic] + [one.writes for one in traffic])
     return [
-        (Column("DRAM read", keep=5, hint=_HINTS["dram_read"]), moved[: len(traffic)]),
+        (Column("DRAM read", keep=4, hint=_HINTS["dram_read"]), moved[: len(traffic)]),
         (Column("DRAM written", keep=3, hint=_HINTS["dram_written"]), moved[len(traffic) :]),
         (Column("row hits", keep=2, hint=_HINTS["row_hits"]), percents([one.row_hits for one in traffic])),
         *_misses(traffic),
@@ -200,6 +205,17 @@ def _whole(values: Sequence[Value]) -> list[Cell]:
         if value.value is not None
         else Cell(quantities.MISSING, None, quantities.provenance(value), value.reason, "quiet")
         for value in values
+    ]
+
+
+def _bytes(values: Sequence[Value]) -> list[Cell]:
+    """All in the unit that suits the largest, so that tables of one run have the same."""
+    scale = quantities.own_scale(max((value.value or 0.0 for value in values), default=0.0), "B")
+    sizes = [(value.value or 0.0) / scale.factor for value in values]
+    decimals = quantities.decimals_for(sizes)
+    return [
+        Cell(f"{quantities.fixed(size, decimals)} {scale.unit}", value.value, quantities.provenance(value))
+        for size, value in zip(sizes, values, strict=True)
     ]
 
 

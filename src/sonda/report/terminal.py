@@ -25,6 +25,7 @@ from sonda.report.over_time import show_over_time
 from sonda.report.screen import Screen, fitted
 from sonda.report.simulated_tables import (
     choose_simulated,
+    is_idle,
     layers_side_by_side,
     simulated_layer_table,
     stack_tables,
@@ -60,6 +61,8 @@ def render_summary(
     _heading(screen, summary)
     _verdicts(screen, summary)
     for index, part in enumerate(summary.parts):
+        if is_idle(summary, part):
+            continue
         screen.line()
         if len(summary.parts) > 1:
             screen.line(_part_words(part), "bold", 2)

@@ -4,7 +4,8 @@ A process of the trace is a node, rank and clock; its tracks are threads, and th
 were disturbed (count, kernels, modelled) have tracks of their own, named so, and never mix with timed steps. Spans that
 overlap without being nested go to a further lane of their track, because a track of this format can only hold nested
 ones. Samples are counters, and so are the metrics of phases and of activities of devices (`trace_counters.py`). Times
-are µs with three decimals: no nanosecond is lost.
+are µs with three decimals: no nanosecond is lost. Of a simulated run without a clock a cycle is drawn as one ns, which
+the trace says.
 """
 
 from __future__ import annotations
@@ -18,13 +19,14 @@ from typing import IO, Any
 
 from sonda.record.run import Run
 from sonda.record.sample import Sample
-from sonda.record.span import Spans
+from sonda.record.span import NUMBER_COLUMNS, TEXT_COLUMNS, Spans
 from sonda.report.output import whole_file
 from sonda.report.trace_counters import metric_counters
 
 CHUNK = 50_000
 ON_STREAMS = ("kernel", "copy")
 UNDISTURBED = ("timed", "warmup")
+IN_CYCLES = "cycles, one drawn as 1 ns: the accelerator's description gives no clock"
 
 
 @dataclass(frozen=True)
@@ -44,6 +46,8 @@ def write_trace(path: Path, run: Run) -> Path:
 
 def _write(stream: IO[bytes], run: Run) -> None:
     about = {"run": run.id, "workload": run.info.workload, "target": run.info.target, "status": run.info.status}
+    if in_cycles(run):
+        about["times"] = IN_CYCLES
     head = json.dumps({"displayTimeUnit": "ms", "otherData": about}, default=str)
     stream.write((head[:-1] + ', "traceEvents": [\n').encode())
     processes: dict[tuple[str, int, str], int] = {}
@@ -54,9 +58,36 @@ def _write(stream: IO[bytes], run: Run) -> None:
     stream.write(b"\n]}\n")
 
 
+def in_cycles(run: Run) -> bool:
+    """Whether a run has cycles only, because its accelerator's description gives no clock."""
+    target = run.info.target
+    return target.get("device") == "sim" and not (target.get("description") or {}).get("clock_hz")
+
+
+def _timed_by_cycles(spans: Spans) -> Spans:
+    """The same with a cycle as one ns: operations follow each other, and what is around them spans them."""
+    import numpy as np
+
+    cycles = np.nan_to_num(spans.metric("cycles", "simulated")).astype(np.int64)
+    parent, leaf = spans.number("parent"), spans.where(kind="op")
+    # An operation begins when those before it have ended; anything else with the first operation inside it, or, where
+    # there is none, when those written down before it have ended.
+    done = np.concatenate(([0], np.cumsum(np.where(leaf, cycles, 0))))
+    start = done[:-1].copy()
+    first = np.full(len(spans), -1, np.int64)
+    for row in np.flatnonzero(leaf & (cycles > 0))[::-1].tolist():
+        around = int(parent[row])
+        while around >= 0:
+            first[around] = start[row]
+            around = int(parent[around])
+    start = np.where(first >= 0, first, start)
+    numbers = {name: spans.number(name) for name in NUMBER_COLUMNS} | {"start": start, "duration": cycles}
+    return Spans(numbers, {name: spans.words(name) for name in TEXT_COLUMNS}, spans.metrics)
+
+
 def _events(run: Run, processes: dict[tuple[str, int, str], int]) -> Iterator[str]:
     """Pieces of JSON, each one or more events joined by commas."""
-    spans = run.spans
+    spans = _timed_by_cycles(run.spans) if in_cycles(run) else run.spans
     if len(spans):
         codes, tracks = _tracks(spans)
         order, lanes = _nested(spans, codes)
@@ -73,7 +104,8 @@ def _events(run: Run, processes: dict[tuple[str, int, str], int]) -> Iterator[st
             yield _meta("thread_name", process, thread, {"name": name})
             yield _meta("thread_sort_index", process, thread, {"sort_index": thread})
         yield from _complete_events(spans, order, thread_of, process_of)
-        for counter in metric_counters(spans):
+        # Without a clock there are no rates.
+        for counter in () if in_cycles(run) else metric_counters(spans):
             process = _process(processes, _Track(counter.node, counter.rank, counter.clock, ""))
             yield _counter(counter.name, process, counter.time, counter.unit, counter.value)
     yield from _counters(run.samples, processes)

@@ -44,6 +44,9 @@ def explore(
     if not space:
         raise SondaError("nothing varies", "give for example --vary multipliers=64..1024*2")
     count_points(space)
+    for name, given in ((ON, job.on), (MAPPING, job.mapping)):
+        if given and name in space:
+            raise SondaError(f"{name} is given as {given} and varies", f"leave out --{name} or --vary {name}=…")
     targets = tuple(space.get(ON, (job.on or OBVIOUS.get(job.workload, ELSE),)))
     axes = {key: tuple(values) for key, values in space.items() if key != ON}
     if MAPPING in axes:

@@ -14,25 +14,31 @@ from sonda.record.run import Run, new_id
 from sonda.record.store import Store
 from sonda.targets.job import Job
 from sonda.targets.keeping import Place, Say
-from sonda.targets.measure import SIMULATED_ONLY, measure
+from sonda.targets.measure import SIMULATED_ONLY, measure, unmeasured
 from sonda.targets.spec import parse_target, runnable
 
 
 def measure_all(job: Job, on: list[str], repeat: int, store: Store, say: Say) -> list[list[Run]]:
-    """Runs by target, `repeat` of each. Targets take turns, so that a machine that drifts does not favour one."""
+    """Runs by target, `repeat` of each. Targets take turns, so that a machine that drifts does not favour one.
+
+    Beside targets that are measured, a simulated one, which is exact, runs once.
+    """
     if repeat < 1:
         raise SondaError(f"--repeat {repeat} is too small", "give 1 or more")
     kinds = [runnable(parse_target(target)).kind for target in on]
-    # Beside a simulated accelerator its own settings are not meant for the others.
+    # Beside a simulated accelerator its own settings are not meant for the others, nor theirs for it.
     plain = msgspec.structs.replace(job, **dict.fromkeys(SIMULATED_ONLY, "")) if "sim" in kinds else job
+    exact = unmeasured(job) if set(kinds) != {"sim"} else job
     groups = [new_id() if repeat > 1 else "" for _ in on]
     runs: list[list[Run]] = [[] for _ in on]
     for turn in range(repeat):
         for index, target in enumerate(on):
+            if turn and kinds[index] == "sim":
+                continue
             if repeat > 1:
                 say(f"{target}, {turn + 1} of {repeat}")
             place = Place(group=groups[index])
-            wanted = job if kinds[index] == "sim" else plain
+            wanted = exact if kinds[index] == "sim" else plain
             runs[index].append(measure(msgspec.structs.replace(wanted, on=target), store, place, say))
     return runs
 

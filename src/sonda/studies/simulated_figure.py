@@ -82,10 +82,9 @@ def _share(rows: Sequence[Simulated]) -> Value:
 
 
 def _utilisation(rows: Sequence[Simulated]) -> Value:
-    """Products computed over those that could have been, of several modules together."""
+    """Products asked for over those that could have been computed, of several modules together."""
     done = _sum([row.multiplications for row in rows])
-    busy = [(row.multiplications.value, row.utilisation.value) for row in rows if row.utilisation.value]
-    possible = sum(products / share for products, share in busy if products and share)
+    possible = sum(row.possible for row in rows)
     if done.value is None or not possible:
         return Value(None, "1", "derived", reason=done.reason or "nothing was multiplied")
     return Value(done.value / possible, "1", "derived")

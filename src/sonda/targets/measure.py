@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import msgspec
+
 from sonda.record.errors import SondaError
 from sonda.record.run import Run
 from sonda.record.store import Store
@@ -11,6 +13,8 @@ from sonda.targets.spec import parse_target, runnable
 
 SIMULATED_ONLY = ("mapping", "set")
 """Settings of a job that mean nothing on other targets."""
+MEASURED_ONLY = ("steps", "warmup", "seconds", "channels_last", "workers", "probe")
+"""Settings of a job that mean nothing on a simulated accelerator."""
 
 
 def measure(job: Job, store: Store, place: Place | None = None, say: Say = lambda text: None) -> Run:
@@ -18,8 +22,27 @@ def measure(job: Job, store: Store, place: Place | None = None, say: Say = lambd
     from sonda.targets import cpu, simulated
 
     if runnable(parse_target(job.on)).kind == "sim":
+        if not (place and place.study):  # a study may measure and simulate the same configuration
+            _refuse(job)
         return simulated.measure(job, store, place, say)
     for name in SIMULATED_ONLY:
         if getattr(job, name):
             raise SondaError(f"--{name} is for a simulated accelerator, not for {job.on}", "use --on sim:NAME")
     return cpu.measure(job, store, place, say)
+
+
+def unmeasured(job: Job) -> Job:
+    """The job without what only matters where time is measured."""
+    return msgspec.structs.replace(job, **{name: _DEFAULTS[name] for name in MEASURED_ONLY})
+
+
+def _refuse(job: Job) -> None:
+    for name in MEASURED_ONLY:
+        if getattr(job, name) != _DEFAULTS[name]:
+            raise SondaError(
+                f"--{name.replace('_', '-')} means nothing on {job.on}: a simulation runs once and is exact",
+                "leave it out",
+            )
+
+
+_DEFAULTS = msgspec.structs.asdict(Job(workload=""))

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from sonda.record.errors import SondaError
 
 MODES = ("ddp", "dp", "hybrid", "pipeline", "localsgd")
-DEVICE = re.compile(r"^(?:(?P<cpu>cpu)(?:/(?P<threads>\d+))?|(?P<cuda>cuda)(?::(?P<index>\d+))?|sim:(?P<sim>.+))$")
+DEVICE = re.compile(r"^(?:(?P<cpu>cpu)(?:/(?P<threads>\d+))?|(?P<cuda>cuda)(?::(?P<index>\d+))?|sim:(?P<sim>.*))$")
 FORM = "write cpu, cpu/8 (8 threads), cuda:0 or sim:NAME, several joined by '+', with a mode as in ddp=cpu/1+cpu/1"
 
 

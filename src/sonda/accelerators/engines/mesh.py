@@ -17,6 +17,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from sonda.accelerators import collection
 from sonda.accelerators.compiled import compiled
 from sonda.accelerators.hardware import Hardware
 from sonda.accelerators.result import Count, Counters, Result
@@ -144,13 +145,7 @@ def _check(hardware: Hardware, product: Product, tile: MeshTile) -> None:
         raise SondaError(
             f"rows = {hardware.rows}, columns = {hardware.columns} is not a mesh", "give at least 1 of each"
         )
-    inputs = hardware.rows + hardware.columns
-    per_port, rest = divmod(inputs, hardware.read_ports)
-    if rest or per_port & (per_port - 1):
-        raise SondaError(
-            f"read_ports = {hardware.read_ports} does not share the {inputs} inputs of the mesh by a power of two",
-            "make rows + columns a power of two times read_ports",
-        )
+    hardware.check_mesh_ports()
     elements = hardware.rows * hardware.columns
     bus_inputs = hardware.multipliers // hardware.write_ports + 1
     if -(-elements // hardware.write_ports) > bus_inputs:
@@ -269,7 +264,6 @@ def _counters(hardware: Hardware, k: Count, tiles: Count, packages: Count, outpu
     products = outputs * k
     per_port = (rows + columns) // hardware.read_ports
     levels = per_port.bit_length() - 1
-    bus_inputs = hardware.multipliers // hardware.write_ports + 1
     wires = hardware.read_ports * (2 * per_port - 1)
     distribution = {"DN_WIRE": {"entries": wires, "WRITE": packages * (1 + levels), "READ": 0}}
     if per_port > 1:
@@ -298,8 +292,5 @@ def _counters(hardware: Hardware, k: Count, tiles: Count, packages: Count, outpu
             "FIFO": {"entries": 2 * elements, "PUSH": products + outputs, "POP": products + outputs, "FRONT": 0},
         },
         "GlobalBuffer": {"GLOBALBUFFER": {"entries": 1, "READ": packages, "WRITE": outputs}},
-        "CollectionBus": {
-            "CB_WIRE": {"entries": hardware.write_ports * (bus_inputs + 1), "WRITE": 2 * outputs, "READ": 0},
-            "FIFO": {"entries": hardware.write_ports * bus_inputs, "PUSH": outputs, "POP": outputs, "FRONT": 0},
-        },
+        "CollectionBus": collection.activity(hardware, outputs),
     }

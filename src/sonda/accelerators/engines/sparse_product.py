@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from sonda.accelerators import collection
 from sonda.accelerators.engines.merge_tree import Merged
 from sonda.accelerators.hardware import Hardware
 from sonda.accelerators.operands import CompressedRows
@@ -50,9 +51,8 @@ def merger_counters(
 ) -> Counters:
     """Activity of both merging engines: `forwarded` are partial results that multipliers only pass on to the tree,
     `configurations` settings of the tree, `weights_kept` those still in their queues at the end."""
-    nm, lines = hardware.multipliers, hardware.write_ports
+    nm = hardware.multipliers
     levels = nm.bit_length() - 1
-    collected = merged.left + merged.later_left
     pushes = weights + 3 * products + 2 * forwarded
     packages = weights + products + forwarded
     passed = merged.received + merged.sent
@@ -85,8 +85,5 @@ def merger_counters(
             },
         },
         "GlobalBuffer": {"GLOBALBUFFER": {"entries": 1, "READ": packages, "WRITE": writes}},
-        "CollectionBus": {
-            "CB_WIRE": {"entries": lines * (nm // lines + 2), "WRITE": 2 * collected, "READ": 0},
-            "FIFO": {"entries": lines * (nm // lines + 1), "PUSH": collected, "POP": collected, "FRONT": 0},
-        },
+        "CollectionBus": collection.activity(hardware, merged.left + merged.later_left),
     }
