@@ -277,8 +277,8 @@ def test_a_compiled_model_has_the_counts_of_the_model_itself(home):
 
 def test_an_interrupt_that_only_sonda_gets_is_passed_on_to_the_program(tmp_path):
     script = (
-        "import sys, time\nprint('ready', flush=True)\n"
-        "try:\n    time.sleep(60)\nexcept KeyboardInterrupt:\n    sys.exit(5)"
+        "import sys, time\n"
+        "try:\n    print('ready', flush=True)\n    time.sleep(60)\nexcept KeyboardInterrupt:\n    sys.exit(5)"
     )
     started = subprocess.Popen(
         [*PROGRAM, "run", "--", sys.executable, "-c", script],

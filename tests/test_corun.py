@@ -18,9 +18,12 @@ from sonda.probes.resctrl import Resctrl
 from sonda.probes.resctrl_partition import JOURNAL
 from sonda.record.errors import SondaError
 from sonda.record.store import Store
+from sonda.targets import corun_crew, participant
 from sonda.targets.corun import _Cache, corun
 from sonda.targets.corun_crew import Crew
 from sonda.targets.corun_plan import Setting, Window, cast_of, partitions_of, windows_of
+from sonda.targets.job import Job
+from sonda.targets.participant import Order, Participation
 
 SMALL = ["mlp --batch 4 --train", "stress-compute --size 48KiB --rounds 4"]
 QUICK = Setting(seconds=0.2, repeat=1, timeout=100)
@@ -150,6 +153,45 @@ def test_partitions_that_cannot_be_read_are_refused(changes, word):
         partitions_of(Setting(**changes), ["a", "b"], cache)
 
 
+class Alone:
+    """A board on which nobody else is."""
+
+    def line_up(self, *_words):
+        pass
+
+    def measured(self, *_words):
+        pass
+
+    def measuring(self, *_words):
+        return False
+
+
+@pytest.mark.parametrize("step_ms", [1, 7, 60, 130, 3000])
+def test_what_was_counted_and_the_pieces_are_of_the_same_steps(monkeypatch, step_ms):
+    """One fault a step, on a clock that only steps move: whatever a step takes, it comes out as one."""
+    clock = [0]
+    monkeypatch.setattr(participant, "perf_counter_ns", lambda: clock[0])
+    monkeypatch.setattr(participant, "process_time_ns", lambda: clock[0] // 2)
+
+    class Stepped(participant.Participant):
+        def __init__(self):
+            self.what = Participation(job=Job(workload="mlp"), slot=0, slots=1, board=0, cores=[0], seconds=1.0,
+                                      timeout=9.0)  # fmt: skip
+            self.board = Alone()
+            self.done = 0
+
+        def step(self):
+            clock[0] += step_ms * 1_000_000
+            self.done += 1
+
+        def _counters(self):
+            return {"page_faults": self.done, "time": clock[0]}
+
+    report = Stepped().measure(Order(window=1, members=[0]))
+    assert report.counters["page_faults"] == sum(steps for _, _, steps, _ in report.slices) >= 3
+    assert report.counters["time"] == sum(long for _, long, _, _ in report.slices) >= 1_000_000_000
+
+
 # ---- real processes ---------------------------------------------------------------------------------------------
 
 
@@ -265,6 +307,35 @@ def test_a_participant_that_hangs_is_named_within_its_timeout(tmp_path):
 
 
 @pytest.mark.slow
+def test_only_who_is_not_ready_has_hung_while_starting_and_importing_may_take_longer_than_a_step(
+    tmp_path, monkeypatch
+):
+    """On a clock that stands at 119 s until the first is ready, and then at 121 s; a step may take 1 s."""
+    model = tmp_path / "hangs.py"
+    model.write_text("import time\ndef build(): time.sleep(1000)\n")
+    cast = cast_of(["mlp --batch 4", f"bad={model}:build --input 2x2"])
+    with Crew(cast.participants, tmp_path / "crew", seconds=0.2, timeout=1) as crew:
+        clock = [0.0]
+        first = crew._members[0]
+        take = first.take
+
+        def taken():
+            clock[0] = 119.0
+            line = take()
+            if line is not None:
+                clock[0] = 121.0
+                monkeypatch.setattr(first, "take", take)
+            return line
+
+        monkeypatch.setattr(first, "take", taken)
+        monkeypatch.setattr(corun_crew.time, "monotonic", lambda: clock[0])
+        with pytest.raises(SondaError, match="^bad has hung while starting: nothing for 120 s; all were stopped"):
+            crew.warm()
+        monkeypatch.undo()
+    assert alive(tmp_path) == []
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL], ids=["term", "kill"])
 def test_stopping_sonda_stops_every_participant(tmp_path, number):
     store = tmp_path / "store"
@@ -334,8 +405,15 @@ def test_where_nothing_can_be_divided_the_rest_goes_on_with_the_reason(tmp_path,
     setting = Setting(**changes)
     cache = _Cache(files, setting, cast_of(SMALL))
     assert cache.partitions == [] and why in cache.facts()["reason"] and why in cache.notes[0]
+    said = []
+
+    def warn(text):
+        said.append((text, bool(started)))
+
     with pytest.raises(BaseException, match="it went on"):
-        corun(SMALL, Store(tmp_path), setting=setting, files=files)
+        corun(SMALL, Store(tmp_path), setting=setting, files=files, warn=warn)
+    [(text, late)] = said
+    assert text.startswith("partitions are left out: ") and why in text and not late, "before anything is measured"
     assert started and list(files.groups) == [""] and not (tmp_path / JOURNAL).exists()
 
 
@@ -359,7 +437,8 @@ def test_the_command_shows_saves_and_shows_again(tmp_path):
     document = json.loads(done.stdout)
     assert document["kind"] == "corun" and set(document["matrix"]) == {"mlp", "stress-compute"}
     value = document["matrix"]["mlp"]["stress-compute"]
-    assert value["unit"] == "1" and value["source"] == "derived" and value["low"] <= value["value"] <= value["high"]
+    assert value["unit"] == "1" and value["source"] == "derived" and value["value"] > 0
+    assert "low" not in value and value["reason"] == "too few repetitions for an interval"
     shown = sonda("show", "both")
     assert shown.returncode == 0 and "weighted speed-up" in shown.stdout and "by stress-compute" in shown.stdout
     assert "mlp + stress-compute" in sonda("ls").stdout

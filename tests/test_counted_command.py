@@ -6,6 +6,7 @@ import errno
 import os
 import shutil
 import signal
+import struct
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -18,6 +19,7 @@ from sonda.frameworks.collector.perf_event import Event
 from sonda.probes import counted_command
 from sonda.probes.counted_command import Count, KernelCounter, Stopped
 from sonda.record.errors import SondaError
+from sonda.targets import outside
 from test_perf_event import needs_kernel
 
 PAGES = 5000
@@ -110,6 +112,22 @@ def test_events_count_apart_and_refused_ones_are_named() -> None:
     assert kernel.events == {} and all(one.flags & 1 << 12 for one in kernel.asked), "all begin with the exec"
     with pytest.raises(SondaError, match="unknown event 'flops'"):
         KernelCounter(kernel=kernel).count(["true"], ["flops"])
+
+
+def test_an_event_that_never_had_a_counter_is_missing_and_not_zero() -> None:
+    class Busy(FakeKernel):
+        """Others hold the PMU's counters all the time."""
+
+        def read(self, descriptor: int, size: int) -> bytes:  # type: ignore[override]
+            hardware = self.events[descriptor].type == 0
+            return struct.pack("=4Q", 1, 1000, 0 if hardware else 1000, 0 if hardware else 12)[:size]
+
+    counter = KernelCounter(kernel=Busy(), known={"cycles": Event("cycles", 0, 0)})
+    found = counter.count(["sleep", "0.05"], ["page-faults", "cycles"], interval=0.01)
+    assert found.counts == {"page-faults": Count(12.0, 1000, 1000)}
+    assert "never had a counter" in found.missing["cycles"]
+    assert "cycles" not in outside.kept(found)["outside"]["counts"]
+    assert {one.sensor for one in outside.samples_of(found)} == {"page_faults"}
 
 
 def test_a_value_that_was_counted_for_a_part_of_the_time_says_so() -> None:

@@ -481,6 +481,8 @@ def test_probes_are_asked_by_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     ]
     assert not (tmp_path / FILE).exists()
     assert asking.ask("", tmp_path) == asking.ask((), tmp_path) == asking.ask("callgrind:1MiB", tmp_path)
+    always = asking.ask("os", tmp_path)
+    assert not always.states and not always.target and "always recorded" in always.notes[0]
     with pytest.raises(SondaError, match="no probe 'pnu'"):
         asking.ask("pnu", tmp_path)
     with pytest.raises(SondaError, match="whole command"):

@@ -73,3 +73,13 @@ def test_a_comma_for_a_point_is_not_taken_for_thousands(tmp_path: Path) -> None:
     (tmp_path / "counts.json").write_text(LINE.format("0.1", "1,365", "msec", "task-clock", "100.00"))
     run = import_files([tmp_path / "counts.json"], tmp_path / "runs")
     assert run.spans.metrics == {} and "1,365" in run.info.notes[0]
+
+
+def test_a_line_that_was_damaged_is_counted(tmp_path: Path) -> None:
+    good = LINE.format("0.1", "5", "", "page-faults", "100.00")
+    (tmp_path / "counts.json").write_bytes(
+        f"{good}\n{good[:40]}\n".encode() + b'{"event" : "\xff", "counter-value" : "1"}\n'
+    )
+    run = import_files([tmp_path / "counts.json"], tmp_path / "runs")
+    assert run.spans.metric("page_faults", "counted").tolist() == [5]
+    assert "2 lines cannot be read: left out" in run.info.notes

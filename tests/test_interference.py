@@ -21,7 +21,6 @@ from sonda.report.page import page_text
 MS = 1_000_000
 T2 = 4.302653
 """Student's t for 95 % and 2 degrees of freedom, from a printed table."""
-T1 = 12.7062
 ALONE = {"a": 10.0, "b": 20.0, "c": 5.0}
 """ms per step."""
 PAIRS = {("a", "b"): (2.0, 4.0), ("a", "c"): (1.0, 1.5), ("b", "c"): (1.25, 1.0)}
@@ -139,15 +138,34 @@ def test_repetitions_that_agree_by_chance_are_not_believed_beyond_their_pieces(t
             return pieces(10.0)
         return [[0, 10 * MS, 1, MS], [0, 30 * MS, 1, MS]]
 
-    value = interference(experiment(tmp_path, measured, repeat=2)).slowdown("a", "b")
-    # mean 20 of 10 and 30: standard error 10, half of the mean; two repetitions, one degree of freedom
-    reach = T1 * 0.5 / math.sqrt(2)
+    value = interference(experiment(tmp_path, measured, repeat=3)).slowdown("a", "b")
+    # mean 20 of 10 and 30: standard error 10, half of the mean; three repetitions, two degrees of freedom
+    reach = T2 * 0.5 / math.sqrt(3)
     assert value.value == pytest.approx(2.0)
     assert value.high == pytest.approx(2 * math.exp(reach), rel=1e-3)
 
 
+@pytest.mark.parametrize("repeat", [1, 2])
+def test_fewer_than_three_repetitions_have_no_interval_and_say_so(tmp_path, repeat):
+    def measured(members, turn, slot):
+        return [[0, (10 + at + turn) * len(members) * MS, 1, MS] for at in range(5)]
+
+    found = interference(experiment(tmp_path, measured, repeat=repeat))
+    for value in (found.slowdown("a", "b"), found.slowdown("a", "b", cpu=True), found.together.weighted_speedup,
+                  found.together.harmonic_mean, found.together.fairness):  # fmt: skip
+        assert value.value is not None and value.low is value.high is None
+        assert value.reason == "too few repetitions for an interval"
+    assert found.slowdown("a", "b").value == pytest.approx(2.0)
+    assert "too few repetitions for an interval: give --repeat 3 or more" in render_corun(found, 160, color=False)
+
+
+def test_three_repetitions_say_nothing_of_too_few(tmp_path):
+    found = interference(experiment(tmp_path, known, repeat=3))
+    assert "too few repetitions" not in render_corun(found, 160, color=False)
+
+
 def test_one_piece_has_no_interval_but_a_reason(tmp_path):
-    found = interference(experiment(tmp_path, lambda members, turn, slot: pieces(5.0, count=1)))
+    found = interference(experiment(tmp_path, lambda members, turn, slot: pieces(5.0, count=1), repeat=3))
     assert found.slowdown("a", "b").low is None and found.slowdown("a", "b").reason
     assert found.together.fairness.low is None and found.together.fairness.reason
     assert "beyond doubt" in found.sentence

@@ -99,12 +99,15 @@ def test_the_budget_is_from_the_issue_floor_to_all_stalls_without_overlap() -> N
     assert budget.native.value == pytest.approx(8e6)
 
 
-def test_processor_time_stands_beside_the_budget_where_it_was_counted() -> None:
+def test_native_cycles_are_time_on_a_clock_in_every_row() -> None:
     run = modelled_run()
-    clock = np.where(run.spans.where(kind="phase", name="forward", pass_="timed"), 3.0 * MS, np.nan)
-    run.spans.metrics["task_clock:counted"] = clock
-    budget = summary_of(run).phases[0].modelled.budget
-    assert budget is not None and budget.native.value == pytest.approx(6e6)
+    run.spans.metrics["task_clock:counted"] = np.where(run.spans.where(kind="phase", pass_="timed"), 7.0 * MS, np.nan)
+    found = summary_of(run)
+    layers = {layer.path: layer.own for layer in found.layers}
+    rows = [found.step, *(phase.modelled for phase in found.phases), found.outside, layers[""], layers["conv"]]
+    # At 2 GHz: a step of 10 ms, forward 4, backward 5, other 1; the model without its layer 1, that one 3 + 5.
+    assert [row.budget.native.value for row in rows if row.budget] == pytest.approx([20e6, 8e6, 10e6, 2e6, 2e6, 16e6])
+    assert "native Mcycles (wall)" in render_summary(summarise(run), width=200, color=False)
 
 
 def test_phases_and_what_belongs_to_none_add_up_to_the_step() -> None:

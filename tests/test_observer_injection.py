@@ -54,6 +54,17 @@ def test_an_unmodified_script_keeps_its_output_and_exit_code(store: Store, capfd
 
 
 @pytest.mark.slow
+def test_a_program_that_replaces_itself_is_seen_before_and_after(store: Store) -> None:
+    pytest.importorskip("torch")
+    run, code = run_command(program("leaving", "again"), store, Watching())
+    assert code == 3
+    check_structure(run.spans)
+    assert sum(steps for part, steps in seen(run.spans).parts if part == "train") == 10
+    assert int(run.spans.where(kind="phase", name="optimizer").sum()) >= 10
+    assert run.info.overhead["span_ns"] > 0
+
+
+@pytest.mark.slow
 def test_spawned_workers_compute_and_are_no_part_of_the_training(
     store: Store, capfd: pytest.CaptureFixture[str]
 ) -> None:

@@ -109,6 +109,7 @@ PROGRAMS = {
     "leaving exit": Seen([("train", 5)], 0, 1, TRAINED, each(5, ""), each(5, "")),
     "leaving raise": Seen([("train", 5)], 0, 1, TRAINED, each(5, ""), each(5, "")),
     "leaving hard": Seen([("train", 5)], 0, 1, TRAINED, each(5, ""), each(5, "")),
+    "leaving replace": Seen([("train", 5)], 0, 1, TRAINED, each(5, ""), each(5, "")),
 }  # fmt: skip
 
 
@@ -118,7 +119,8 @@ def test_a_program_is_the_same_observed_and_seen_for_what_it_is(nursery: Nursery
     bare = nursery.run(program, *arguments, directory=tmp_path / "bare", observe=False)
     observed = nursery.run(program, *arguments, directory=tmp_path / "observed", observe=True)
     assert observed.output == bare.output
-    assert observed.code == bare.code == {"leaving exit": 3, "leaving raise": 1, "leaving hard": 4}.get(name, 0)
+    codes = {"leaving exit": 3, "leaving raise": 1, "leaving hard": 4, "leaving replace": 6}
+    assert observed.code == bare.code == codes.get(name, 0)
     assert len(bare.output.splitlines()) > 2
     assert observed.assembly is not None
     check_structure(observed.assembly.spans)

@@ -199,6 +199,23 @@ def test_the_watchdog_takes_a_counter_of_amd(tmp_path: Path) -> None:
     assert max(len(group) for group in watched.groups) == 5 and len(watched.groups) > len(free.groups)
 
 
+def test_the_watchdog_takes_a_counter_of_intel_whose_cycles_are_fixed(tmp_path: Path) -> None:
+    """It keeps the fixed one: our cycles take one of the 4 programmable, and 3 are left beside them."""
+    cpu = x86("GenuineIntel", 6, 85)
+    free, watched, off = (
+        plan(machine(tmp_path / name, cpu, {"cpu": (4, INTEL, {})}, **files), Tried())
+        for name, files in (
+            ("a", {}),
+            ("b", {"proc/sys/kernel/nmi_watchdog": "1"}),
+            ("c", {"proc/sys/kernel/nmi_watchdog": "0"}),
+        )
+    )
+    assert max(len(group) for group in free.groups) == 6 and off.groups == free.groups
+    assert max(len(group) for group in watched.groups) == 5
+    assert {event for group in watched.groups for event in group} == {event for group in free.groups for event in group}
+    assert all([event.name for event in group[:2]] == ["cycles", "instructions"] for group in watched.groups)
+
+
 def test_groups_that_are_refused_are_missing_and_said(tmp_path: Path) -> None:
     tree = machine(tmp_path, x86("AuthenticAMD", 25, 17), {"cpu": (4, AMD, {})})
     found = plan(tree, Tried(lambda event: errno.EINVAL if event.name == "ex_ret_ucode_ops" else 0))

@@ -175,6 +175,61 @@ def test_memory_and_counters_come_from_their_spans():
     assert rows(summary)["other"].peak_memory.value is None
 
 
+def test_a_phase_whose_counters_were_read_now_and_then_only_has_a_reason_and_no_figure():
+    """Only what is long is read: the few readings of a short phase are those of its longest occurrences."""
+    builder = RunBuilder()
+    part = builder.part("train")
+    for index in range(20):
+        step = builder.step(part, 10, {"forward": 9, "loss": 0.5 if index in (7, 8) else 0.1})
+        builder.rows[step["forward"]]["metrics"] = {"task_clock:counted": 9 * MS}
+        if index in (7, 8):
+            builder.rows[step["loss"]]["metrics"] = {"task_clock:counted": 0.45 * MS}
+    summary = summarise(builder.run())
+    loss = rows(summary)["loss"].counters["task_clock:counted"]
+    assert loss.value is None
+    assert loss.reason == "read in 2 of 20 steps: the phase is too short to read counters each time"
+    assert rows(summary)["forward"].counters["task_clock:counted"].value == 9 * MS
+    assert summary.parts[0].counters["task_clock:counted"].value == 9 * MS
+
+
+def test_a_phase_that_is_not_in_every_step_needs_readings_in_most_of_its_own():
+    builder = RunBuilder()
+    part = builder.part("train")
+    for index in range(16):
+        phases = {"forward": 6} | ({"optimizer": 3} if index % 4 == 3 else {})
+        step = builder.step(part, 10, phases)
+        if index % 4 == 3:
+            builder.rows[step["optimizer"]]["metrics"] = {"page_faults:counted": 5}
+    assert rows(summarise(builder.run()))["optimizer"].counters["page_faults:counted"].value == 5
+
+
+def test_counters_of_the_step_are_there_where_phases_change_places():
+    """A phase's median is 1 of 10 ms: together 3, though the phases cover every step."""
+    builder = RunBuilder()
+    part = builder.part("train")
+    names = ("forward", "backward", "optimizer")
+    for index in range(21):
+        lengths = {name: 8.0 if at == index % 3 else 1.0 for at, name in enumerate(names)}
+        step = builder.step(part, 10, lengths)
+        for name in names:
+            builder.rows[step[name]]["metrics"] = {
+                "task_clock:counted": lengths[name] * MS, "resident_memory:measured": 100 * lengths[name]}  # fmt: skip
+    found = summarise(builder.run()).parts[0]
+    assert found.counters["task_clock:counted"].value == 10 * MS
+    assert found.counters["resident_memory:measured"].value == 800
+
+
+def test_counters_that_cover_few_steps_do_not_stand_for_the_step():
+    builder = RunBuilder()
+    part = builder.part("train")
+    for index in range(20):
+        step = builder.step(part, 10, {"forward": 5, "backward": 5})
+        builder.rows[step["forward"]]["metrics"] = {"page_faults:counted": 1}
+        if index < 8:
+            builder.rows[step["backward"]]["metrics"] = {"page_faults:counted": 1}
+    assert "page_faults:counted" not in summarise(builder.run()).parts[0].counters
+
+
 def test_planned_and_found_warmup_are_set_apart_together():
     builder = RunBuilder()
     part = builder.part("train")

@@ -280,6 +280,28 @@ def test_level_one_over_steps_takes_a_stretch_for_every_turn_of_all_groups() -> 
     assert math.isnan(only_last.over_steps["backend_bound"][2])
 
 
+def test_level_one_over_steps_joins_groups_that_took_turns() -> None:
+    """8 slots x 1,000 cycles; mispredictions are of the second group, whose steps do three times the work.
+
+    Frontend 1600/8000 - 4*25/1000 = 0.1; bad (1-3/4)*(1-1/2) + 0.1 = 0.225; backend 0.3; retiring 3/4*1/2 = 0.375.
+    Without mispredictions, from step 5 on, 0.2 and 0.125.
+    """
+    events = {
+        "cycles": 1000, "instructions": 2000, "stall_slot_frontend": 1600, "stall_slot_backend": 2400,
+        "stall_slot": 4000, "op_retired": 3000, "op_spec": 4000, "stall_backend": 400, "stall_backend_mem": 300,
+        "br_mis_pred": 25,
+    }  # fmt: skip
+    run = counted_run("neoverse-v1", events, 8, scale=lambda step, phase: 1.0 + 2 * (step % 2))
+    start, mispredicted = run.spans.number("start"), run.spans.metrics["br_mis_pred:counted"]
+    mispredicted[(start >= start[run.spans.where(kind="step")][4]) & ~np.isnan(mispredicted)] = 0
+    found = summarise(run).parts[0].topdown
+    assert found is not None and found.stretches == ((1, 2), (3, 4), (5, 6), (7, 8))
+    assert found.over_steps["frontend_bound"] == pytest.approx((0.1, 0.1, 0.2, 0.2))
+    assert found.over_steps["bad_speculation"] == pytest.approx((0.225, 0.225, 0.125, 0.125))
+    assert found.over_steps["backend_bound"] == pytest.approx((0.3,) * 4)
+    assert found.over_steps["retiring"] == pytest.approx((0.375,) * 4)
+
+
 def test_a_run_without_counters_has_no_top_down() -> None:
     run = counted_run("skylake-sp", SKYLAKE)
     for column in [name for name in run.spans.metrics if not name.startswith("counter_")]:

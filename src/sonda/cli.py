@@ -144,7 +144,11 @@ def run(
     ] = None,
     probe: Annotated[
         list[str] | None,
-        typer.Option(help="Count more: pmu (hardware counters), callgrind (a step modelled by valgrind); repeatable."),
+        typer.Option(
+            help="Count more, beside os (always on): pmu (hardware counters; pmu:children+no-layers+EVENT), callgrind "
+            "(a step modelled by valgrind; callgrind:512KiB+2MiB for caches of other sizes), and of a command as a "
+            "whole perf-stat, papi; repeatable."
+        ),
     ] = None,
     interval: Annotated[
         str, typer.Option(help="Count a command from outside this often, e.g. 100ms; with --probe pmu, hardware too.")
@@ -668,7 +672,7 @@ def corun(
     for one in tag or []:
         store.check_tag(one)
     setting = Setting(seconds, repeat, timeout, ways, partition, bandwidth, sweep_ways)
-    found = carry_out(participants, store, cores, setting, say_each)
+    found = carry_out(participants, store, cores, setting, say_each, warn=lambda text: print(text, file=sys.stderr))
     hush()
     for one in tag or []:
         store.tag(found.id, one)

@@ -30,6 +30,13 @@ if how == "raise":
     raise RuntimeError("on purpose")
 if how == "hard":
     os._exit(4)
+if how == "replace":
+    try:
+        os.execv("/nonexistent/program", ["program"])
+    except FileNotFoundError:
+        os.execlp("sh", "sh", "-c", "exit 6")
+if how == "again":
+    os.execv(sys.executable, [sys.executable, sys.argv[0], "exit"])
 if how == "kill":
     os.kill(os.getpid(), signal.SIGKILL)
 if how == "terminate":

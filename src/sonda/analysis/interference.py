@@ -4,7 +4,7 @@ The **slowdown** of a program is its time per step beside others over its time p
 steps done in them, because programs that share a core run in turn, which a median of single steps would not see. The
 slowdown of **CPU time** leaves out waiting for a core: what is left is caches, memory and clock. Each repetition gives
 the logarithm of one such ratio, measured in the same processes; the interval is Student's t over repetitions, never
-narrower than what the pieces within windows allow; with one repetition it rests on the pieces alone.
+narrower than what the pieces within windows allow; fewer than three repetitions have none.
 **Weighted speed-up** is the sum of 1/slowdown, the number of programs where nobody suffers (Snavely and Tullsen, ASPLOS
 2000); the **harmonic mean** of the speed-ups weighs losers more (Luo, Gummaraju and Franklin, ISPASS 2001);
 **fairness** is the smallest slowdown over the largest (Gabor, Weiss and Mendelson, MICRO 2006).
@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from sonda.analysis.slowdown import Law, Rate, paired, rate, together
+from sonda.analysis.slowdown import FEW_REPETITIONS, FEWEST_REPETITIONS, Law, Rate, paired, rate, together
 from sonda.analysis.statistics import median
 from sonda.analysis.summary import Summary, Value, Verdict
 from sonda.record.errors import SondaError
@@ -192,8 +192,13 @@ class _Reader:
             partition_reason=str(cache.get("reason") or ""),
             monitor_reason=str(cache.get("monitor_reason") or ""),
             warnings=tuple(info.disturbed),
-            notes=tuple(info.notes),
+            notes=(*self._few(), *info.notes),
         )
+
+    def _few(self) -> list[str]:
+        if int(self.facts["repeat"]) >= FEWEST_REPETITIONS:
+            return []
+        return [f"{FEW_REPETITIONS}: give --repeat {FEWEST_REPETITIONS} or more"]
 
     def _cores(self) -> str:
         return ", ".join(

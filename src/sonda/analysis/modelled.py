@@ -19,7 +19,7 @@ from sonda.analysis.modelled_summary import (
     ModelledPhase,
     ModelledSummary,
 )
-from sonda.analysis.summary import PartSummary, PhaseRow, Value
+from sonda.analysis.summary import PartSummary, Value
 from sonda.analysis.tree import nearest
 from sonda.record.run import Run
 from sonda.record.span import PHASES, Spans
@@ -30,7 +30,6 @@ COUNTERS = (
 )  # fmt: skip
 LINE = 64
 """Bytes of a line, where a run does not say."""
-CPU_TIME = "task_clock:counted"
 NO_NATIVE = "not timed natively"
 
 
@@ -45,7 +44,7 @@ def summarise_modelled(run: Run, parts: Sequence[PartSummary]) -> ModelledSummar
     part = next((one for one in parts if one.name == about.get("part")), None)
     scale = _Scale(table[steps[0]], about)
     phases = _phases(spans, table)
-    times = {row.name: _processor_time(row) for row in part.phases} if part else {}
+    times = {row.name: row.cost.time for row in part.phases} if part else {}
     inside = np.sum(list(phases.values()), axis=0) if phases else np.zeros(len(COUNTERS))
     return ModelledSummary(
         tool=str(about.get("tool", "")),
@@ -55,18 +54,13 @@ def summarise_modelled(run: Run, parts: Sequence[PartSummary]) -> ModelledSummar
         threads=int(about.get("threads", 1)),
         part=str(about.get("part", "")),
         complete=bool(about.get("complete", True)),
-        step=scale.modelled(table[steps[0]], part.counters.get(CPU_TIME, part.step) if part else None),
+        step=scale.modelled(table[steps[0]], part.step if part else None),
         outside=scale.modelled(np.maximum(table[steps[0]] - inside, 0), times.get("other")),
         phases=tuple(ModelledPhase(name, scale.modelled(sums, times.get(name))) for name, sums in phases.items()),
         layers=_layers(spans, table, steps, scale, part),
         sentences=_sentences(about, run.info.target.get("threads")),
         curve=_curve(about.get("miss_curve")),
     )
-
-
-def _processor_time(row: PhaseRow) -> Value:
-    """ns that a phase had a processor, all threads together; where that was not counted, its time."""
-    return row.counters.get(CPU_TIME, row.cost.time)
 
 
 def _phases(spans: Spans, table: np.ndarray) -> dict[str, np.ndarray]:
@@ -123,7 +117,7 @@ class _Scale:
         self.line = _line(str(about.get("LL", "")))
 
     def modelled(self, sums: np.ndarray, native: Value | None) -> Modelled:
-        """`native` is the time that the same took, ns."""
+        """`native` is the time that the same took on a clock, ns: of steps, phases and layers alike."""
         counts = dict(zip(COUNTERS, (float(value) for value in sums), strict=True))
         instructions = counts["instructions"]
         branches = counts["branches"] + counts["indirect_branches"]
@@ -209,7 +203,7 @@ def _sentences(about: dict[str, Any], threads: Any) -> tuple[str, ...]:
             f"memory {known['memory']:.0f} cycles (measured here, {known['hertz'] / 1e9:.2f} GHz); not Top-Down"
         )
         if threads and threads != about.get("threads", 1):
-            said.append(f"native cycles are those of {threads} threads, which also wait for each other")
+            said.append(f"native cycles are the time that {threads} threads took side by side, not the sum of theirs")
     return tuple(said)
 
 

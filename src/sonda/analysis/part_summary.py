@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from sonda.analysis.costs import Scale, missing, times
+from sonda.analysis.counters import COVERED, SYSTEM
 from sonda.analysis.counts import Counts, count, counted_step
 from sonda.analysis.parts import Part
 from sonda.analysis.roofline import Ceilings
@@ -17,8 +18,9 @@ from sonda.record.quantity import LEVELS, Metric
 
 ONLY_COUNTED = "only counted steps were seen, and counting disturbs their times"
 
-COVERED = 0.8
-"""Counters are read for longer phases only; their sum stands for the step where they cover this part of it."""
+OFTEN = 0.5
+"""A phase's figure stands for it where the system's counters were read in this part of its steps. Only the longest of
+a short phase are read: the median of these few says nothing of the others."""
 NOT_COUNTERS = frozenset({"flops", "bytes", "activations", "peak_memory", "samples", "tokens", "shape", "operations"})
 """Quantities with a place of their own in the rows."""
 
@@ -66,7 +68,7 @@ def summarise_part(part: Part, roofs: Ceilings | None, no_roofs: str, rates: Rat
         layers=_layers(part, counts, scale, effective),
         phase_steps={name: tuple(values.tolist()) for name, values in part.phases.items()},
         total=Value(float(part.durations.sum()), "ns", "measured") if len(part.durations) else None,
-        counters=_whole_step(phases),
+        counters=_whole_step(part),
         phase_tokens=_phase_tokens(phases, rates.phase_tokens),
     )
     return summary, notes
@@ -120,54 +122,84 @@ def _phase_tokens(phases: tuple[PhaseRow, ...], tokens: dict[str, int]) -> dict[
     }
 
 
-def _whole_step(phases: tuple[PhaseRow, ...]) -> dict[str, Value]:
-    """The counters of all phases together; left out where they do not cover most of the step."""
+def _whole_step(part: Part) -> dict[str, Value]:
+    """The counters of all phases together, median over the steps that their readings cover, by column.
+
+    Left out where these are too few. Medians of phases are not added: under noise they do not add up to the step.
+    """
+    steps = int(part.measured.sum())
+    rows, step = _phase_spans(part)
+    duration = part.index.spans.number("duration")[rows].astype(np.float64)
     found: dict[str, Value] = {}
-    covered: dict[str, float] = {}
-    for row in phases:
-        for column, value in row.counters.items():
-            before = found[column].value if column in found else None
-            if value.value is None:
-                continue
-            together = value.value
-            if before is not None:
-                level = Metric.parse(column).quantity in LEVELS
-                together = max(before, together) if level else before + together
-            found[column] = Value(together, value.unit, value.source)
-            covered[column] = covered.get(column, 0.0) + (row.cost.share if math.isfinite(row.cost.share) else 0.0)
-    return {column: value for column, value in found.items() if covered[column] >= COVERED}
+    for column in _columns(part):
+        metric = Metric.parse(column)
+        values = part.index.spans.metrics[column][rows]
+        known = ~np.isnan(values)
+        lasted = np.bincount(step[known], weights=duration[known], minlength=steps)
+        covered = (lasted > 0) & (lasted >= COVERED * part.durations[part.measured])
+        fewest = OFTEN * steps if metric.quantity in SYSTEM else 1
+        if covered.any() and covered.sum() >= fewest:
+            together = _per_step(metric, values[known], step[known], steps)[covered]
+            found[column] = Value(float(np.median(together)), metric.unit, metric.source)
+    return found
 
 
 def _counters(part: Part, effective: int) -> dict[str, dict[str, Value]]:
     """Every other metric of the phases: per step, median over the measured steps, by phase and column."""
     spans = part.index.spans
     steps = int(part.measured.sum())
-    columns = [column for column in spans.metrics if Metric.parse(column).quantity not in NOT_COUNTERS]
-    if not steps or not columns:
-        return {}
-    number = np.full(len(spans), -1, dtype=np.int64)
-    number[part.rows[part.measured]] = np.arange(steps)
-    rows = np.flatnonzero(spans.where(kind="phase") & (part.index.step_of >= 0))
-    step = number[part.index.step_of[rows]]
-    rows, step = rows[step >= 0], step[step >= 0]
+    rows, step = _phase_spans(part)
     name = spans.words("name")
+    duration = spans.number("duration")[rows].astype(np.float64)
     found: dict[str, dict[str, Value]] = {}
-    for column in columns:
+    for column in _columns(part):
         metric = Metric.parse(column)
         values = spans.metrics[column][rows]
         known = ~np.isnan(values)
         for code in np.unique(name.codes[rows[known]]):
-            mask = known & (name.codes[rows] == code)
-            per_step = np.zeros(steps)
-            if metric.quantity in LEVELS:
-                np.maximum.at(per_step, step[mask], values[mask])
-            else:
-                np.add.at(per_step, step[mask], values[mask])
+            here = name.codes[rows] == code
+            mask = known & here
             # A step without a reading has no value: it is not 0.
-            seen = per_step[np.unique(step[mask])]
+            read = np.bincount(step[mask], minlength=steps) > 0
+            if metric.quantity in SYSTEM:
+                lasted = np.bincount(step[here], weights=duration[here], minlength=steps)
+                read &= np.bincount(step[mask], weights=duration[mask], minlength=steps) >= COVERED * lasted
+                seen_in = len(np.unique(step[here]))
+                if not read.any() or read.sum() < OFTEN * seen_in:
+                    reason = (
+                        f"read in {read.sum()} of {seen_in} steps: the phase is too short to read counters each time"
+                    )
+                    found.setdefault(name.words[code], {})[column] = missing(metric.unit, metric.source, reason)
+                    continue
+            seen = _per_step(metric, values[mask], step[mask], steps)[read]
             middle, low, high = (float(end) for end in medians(seen, min(effective, len(seen))))
             ends = (None, None) if len(seen) < 2 else (low, high)
             found.setdefault(name.words[code], {})[column] = Value(middle, metric.unit, metric.source, *ends)
+    return found
+
+
+def _columns(part: Part) -> list[str]:
+    columns = part.index.spans.metrics if part.measured.any() else ()
+    return [column for column in columns if Metric.parse(column).quantity not in NOT_COUNTERS]
+
+
+def _phase_spans(part: Part) -> tuple[np.ndarray, np.ndarray]:
+    """Rows of the phases of measured steps, and the number of each one's step among these."""
+    spans = part.index.spans
+    number = np.full(len(spans), -1, dtype=np.int64)
+    number[part.rows[part.measured]] = np.arange(int(part.measured.sum()))
+    rows = np.flatnonzero(spans.where(kind="phase") & (part.index.step_of >= 0))
+    step = number[part.index.step_of[rows]]
+    return rows[step >= 0], step[step >= 0]
+
+
+def _per_step(metric: Metric, values: np.ndarray, step: np.ndarray, steps: int) -> np.ndarray:
+    """The sum of every step; of a level the highest."""
+    found = np.zeros(steps)
+    if metric.quantity in LEVELS:
+        np.maximum.at(found, step, values)
+    else:
+        np.add.at(found, step, values)
     return found
 
 

@@ -1,7 +1,8 @@
 """A slowdown with its interval: a ratio of means, measured in turn in the same processes, several times.
 
 Each repetition gives the logarithm of one ratio. The interval is Student's t over repetitions, never narrower than what
-the pieces within windows allow; with one repetition it rests on the pieces alone.
+the pieces within windows allow. Fewer than three repetitions have none: of two it is so wide that it says nothing, of
+one it would leave out how processes differ.
 """
 
 from __future__ import annotations
@@ -17,16 +18,17 @@ from sonda.analysis.summary import Value
 
 LARGEST_REACH = 20.0
 """Of an interval, as a logarithm: beyond it nothing is known anyway."""
-ONE_PIECE = "too few pieces were measured for an interval"
+FEWEST_REPETITIONS = 3
+FEW_REPETITIONS = "too few repetitions for an interval"
+NO_SPREAD = "all pieces were measured alike: no interval"
 
 
 @dataclass(frozen=True)
 class Rate:
-    """A mean, the square of its standard error over it, and how many independent pieces that rests on."""
+    """A mean, and the square of its standard error over it."""
 
     mean: float
     variance: float
-    pieces: int
 
 
 def rate(amounts: np.ndarray, counts: np.ndarray | None = None) -> Rate:
@@ -34,14 +36,14 @@ def rate(amounts: np.ndarray, counts: np.ndarray | None = None) -> Rate:
     counts = np.ones(len(amounts)) if counts is None else counts
     total = float(amounts.sum())
     if total <= 0:
-        return Rate(math.nan, 0.0, len(amounts))
+        return Rate(math.nan, 0.0)
     mean = total / float(counts.sum())
-    pieces = effective_size(amounts / counts)
     if len(amounts) < 2:
-        return Rate(mean, 0.0, 1)
+        return Rate(mean, 0.0)
+    pieces = effective_size(amounts / counts)
     residuals = amounts - mean * counts
     variance = len(amounts) ** 2 / (len(amounts) - 1) * float(residuals @ residuals) / total**2 / pieces
-    return Rate(mean, variance, pieces)
+    return Rate(mean, variance)
 
 
 @dataclass(frozen=True)
@@ -51,12 +53,20 @@ class Law:
     middle: float
     error: float
     freedom: int
+    """0 where there were too few repetitions."""
+
+    @property
+    def reason(self) -> str:
+        """Why it has no interval; empty where it has one."""
+        if not self.freedom:
+            return FEW_REPETITIONS
+        return "" if self.error > 0 else NO_SPREAD
 
     def value(self) -> Value:
         if not math.isfinite(self.middle):
             return Value(None, "1", "derived", reason="no time was spent in it")
-        if self.error <= 0:
-            return Value(math.exp(self.middle), "1", "derived", reason=ONE_PIECE)
+        if self.reason:
+            return Value(math.exp(self.middle), "1", "derived", reason=self.reason)
         reach = min(student((1 + CONFIDENCE) / 2, self.freedom) * self.error, LARGEST_REACH)
         low, high = math.exp(self.middle - reach), math.exp(self.middle + reach)
         return Value(math.exp(self.middle), "1", "derived", low, high)
@@ -68,9 +78,8 @@ def paired(rates: Sequence[tuple[Rate, Rate]]) -> Law:
     within = [before.variance + after.variance for before, after in rates]
     if not logs or not all(math.isfinite(one) for one in logs):
         return Law(math.nan, 0.0, 1)
-    if len(logs) == 1:
-        freedom = min(rates[0][0].pieces, rates[0][1].pieces) - 1
-        return Law(logs[0], math.sqrt(within[0]), max(1, freedom))
+    if len(logs) < FEWEST_REPETITIONS:
+        return Law(float(np.mean(logs)), 0.0, 0)
     # Few repetitions may agree by chance: they cannot be more exact than what was measured within each.
     between = float(np.var(logs, ddof=1))
     return Law(float(np.mean(logs)), math.sqrt(max(between, float(np.mean(within))) / len(logs)), len(logs) - 1)
@@ -82,8 +91,9 @@ def together(laws: Sequence[Law], combine: Callable[[np.ndarray], np.ndarray]) -
         return Value(None, "1", "derived", reason="a program alone has no neighbour")
     middles = np.exp([law.middle for law in laws])
     value = float(combine(middles[:, None])[0])
-    if not all(law.error > 0 for law in laws):
-        return Value(value, "1", "derived", reason=ONE_PIECE)
+    reasons = [law.reason for law in laws if law.reason]
+    if reasons:
+        return Value(value, "1", "derived", reason=reasons[0])
     generator = np.random.default_rng([SEED, len(laws)])
     draws = np.empty((len(laws), RESAMPLES))
     for place, law in enumerate(laws):

@@ -53,8 +53,8 @@ def summarise(run: Run) -> Summary:
     warnings = [] if foreign else _status(info)
     if not found and not foreign:
         warnings.append(
-            "no step was seen: the program neither called a module nor stepped an optimizer while it was observed; "
-            "check that the part that trains or infers was reached"
+            "no step was seen: nothing that was observed called a module or stepped an optimizer; check that the part "
+            "that trains or infers was reached, in a process that was not killed"
         )
     rates = Rates(
         _number(info.workload.get("samples")),

@@ -183,20 +183,54 @@ def _leading(definition: TopDownDefinition, shares: Mapping[str, Share]) -> tupl
 def _over_steps(
     definition: TopDownDefinition, formulas: Mapping[str, Expression], places: Places
 ) -> tuple[tuple[tuple[int, int], ...], dict[str, tuple[float, ...]]]:
-    """Level 1 of every stretch of steps in which each group had its turn, warm-up included."""
-    values, _ = step_shares(definition, formulas, places.step)
+    """Level 1 of every stretch of steps in which each group had its turn, warm-up included.
+
+    As in a summary, events that no step of a stretch counted together are joined by their rates per cycle.
+    """
+    readings = places.step
+    values, marks = step_shares(definition, formulas, readings)
     _, groups = groups_of(places)
     names = [category.name for category in definition.categories if not category.parent]
     count = len(values["width"])
     length = max(1, len(groups))
     stretches = [(start, min(start + length, count)) for start in range(0, count, length)]
-    over: dict[str, tuple[float, ...]] = {}
-    for name in names:
-        pieces = [values[name][start:end] for start, end in stretches]
-        over[name] = tuple(
-            float(np.median(known)) if len(known := piece[np.isfinite(piece)]) else math.nan for piece in pieces
-        )
+    nowhere = np.zeros(count, dtype=bool)
+
+    def typical_of(column: np.ndarray, estimated: np.ndarray) -> np.ndarray:
+        return _medians(column, estimated, length)
+
+    found = {"width": np.full(len(stretches), float(definition.width))}
+    cycles = readings.values.get(CYCLES, np.full(count, np.nan))
+    scaled = readings.estimated.get(CYCLES, nowhere)
+    usual = typical_of(cycles, scaled)
+    for name, column in readings.values.items():
+        rates = typical_of(divide(column, cycles), readings.estimated[name] | scaled)
+        found[name] = np.where(np.isnan(usual), typical_of(column, readings.estimated[name]), usual * rates)
+    unknown = np.full(len(stretches), np.nan)
+    for name, formula in formulas.items():
+        together = typical_of(values[name], marks[name])
+        joined = formula.value({one: found.get(one, unknown) for one in formula.names})
+        found[name] = np.where(np.isnan(together), joined, together)
+    over = {name: tuple(np.where(np.isfinite(found[name]), found[name], np.nan).tolist()) for name in names}
     return tuple((start + 1, end) for start, end in stretches), over
+
+
+def _medians(column: np.ndarray, estimated: np.ndarray, length: int) -> np.ndarray:
+    """The median of every so many steps, of those that were counted all the time where there are some; NaN for none."""
+    rows = -(-len(column) // length)
+
+    def folded(values: np.ndarray) -> np.ndarray:
+        padded = np.full(rows * length, np.nan)
+        padded[: len(values)] = np.where(np.isfinite(values), values, np.nan)
+        return padded.reshape(rows, length)
+
+    counted = folded(np.where(estimated, np.nan, column))
+    none = np.isnan(counted).all(axis=1, keepdims=True)
+    # NaN sorts to the end of a row.
+    ordered = np.sort(np.where(none, folded(column), counted), axis=1)
+    known = (~np.isnan(ordered)).sum(axis=1)
+    row = np.arange(rows)
+    return (ordered[row, np.maximum(known - 1, 0) // 2] + ordered[row, np.minimum(known // 2, length - 1)]) / 2
 
 
 def _sentences(definition: TopDownDefinition, part: str, step: Slots) -> tuple[str, ...]:

@@ -21,6 +21,8 @@ from sonda.record.errors import SondaError
 
 PIECE = 1 << 21
 """Bytes decoded at once; the objects made of them take several times as much."""
+BAD_TEXT = (msgspec.MsgspecError, RecursionError, ValueError)
+"""What decoding raises for text that is no JSON, is nested too deeply, or is no UTF-8."""
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 LARGEST_EVENT = 64 << 20
 LARGEST_HEAD = 64 << 20
@@ -35,7 +37,7 @@ NOT_JSON = re.compile(rb'"(?:[^"\\]|\\.)*"|-?\b(?:nan|NaN|inf|Infinity)\b', re.D
 class EventText:
     """One trace, or a part of a plain one, as lists of decoded events.
 
-    `decode` turns the text of a list into events and raises msgspec.MsgspecError when it cannot; `decode_one` does so
+    `decode` turns the text of a list into events and raises one of `BAD_TEXT` when it cannot; `decode_one` does so
     for a single event, as patiently as it can. After the last event `head` holds the other members of the trace.
     """
 
@@ -70,7 +72,7 @@ class EventText:
             for found in LIST.finditer(text, start):
                 try:
                     head = msgspec.json.decode(text[mark : found.end()] + b"]}")
-                except (msgspec.MsgspecError, RecursionError):
+                except BAD_TEXT:
                     continue  # the same words inside something else
                 self.head.update({key: value for key, value in head.items() if key != "traceEvents"})
                 self._rest = text[found.end() :]
@@ -134,7 +136,7 @@ class EventText:
     def _whole(self, text: bytes) -> list[Any] | None:
         try:
             return self._decode(b"".join((b"[", text, b"]")))
-        except (msgspec.MsgspecError, RecursionError):
+        except BAD_TEXT:
             return None
 
     def _walk(self, text: bytes) -> tuple[list[Any], int, bool]:
@@ -165,7 +167,7 @@ class EventText:
         for candidate in (text, _mended(text)):
             try:
                 return self._decode_one(candidate)
-            except (msgspec.MsgspecError, RecursionError, ValueError):
+            except BAD_TEXT:
                 continue
         self.unreadable += 1
         return None
@@ -183,7 +185,7 @@ class EventText:
         try:
             tail = msgspec.json.decode(b"{" + text.removeprefix(b","))
             self.head.update({key: value for key, value in tail.items() if key not in self.head})
-        except (msgspec.MsgspecError, RecursionError):
+        except BAD_TEXT:
             self.truncated = True
 
     def _read(self, size: int) -> bytes:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gzip
 import re
+import zlib
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -70,8 +72,8 @@ def recognise(path: Path) -> str:
                 return "ncu-rep"
         with open_text(path) as stream:
             head = stream.read(HEAD)
-    except EOFError:
-        head = b""
+    except (EOFError, zlib.error, gzip.BadGzipFile):
+        raise SondaError(f"{path.name} is damaged: nothing of it can be unpacked", "copy or record it again") from None
     except OSError as error:
         raise SondaError(f"cannot read {path}: {error.strerror or error}", "name a file that can be read") from None
     if head.startswith(nsys.MAGIC):

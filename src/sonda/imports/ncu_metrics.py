@@ -21,6 +21,8 @@ SCALAR = {
 }
 """Instructions of each precision; the last counts twice."""
 TENSOR = re.compile(r"sm__ops_path_tensor_src_((?!.*(?:_sparsity|_realtime))\w+)\.sum")
+LONGEST = 10**15
+"""ns that a launch may take; more is no duration."""
 DURATION = ("gpu__time_duration.sum", "Duration")
 DIRECT = {
     "dram__bytes_read.sum": "dram_read_bytes",
@@ -44,7 +46,7 @@ QUIET = re.compile(
 def duration(launch: Launch) -> int | None:
     """ns, None where it was not measured."""
     for name in DURATION:
-        if name in launch.values and launch.units.get(name) == "ns":
+        if name in launch.values and launch.units.get(name) == "ns" and 0 <= launch.values[name] < LONGEST:
             return int(launch.values[name])
     return None
 

@@ -30,6 +30,7 @@ EVENTS = {
 UNITS = {"msec": ("ns", 10**6), "ns": ("ns", 1), "Joules": ("J", 1), "": ("1", 1)}
 """perf's units: Sonda's, and how many of it."""
 FULL = 100
+LATEST_S = 10**9
 
 
 class Line(msgspec.Struct, gc=False):
@@ -55,6 +56,8 @@ class Counts:
     end: int = 0
     """ns of the last interval."""
     repeated: bool = False
+    unreadable: int = 0
+    """Lines that begin like perf's and cannot be read."""
 
 
 def read_perf(lines: Iterable[bytes]) -> Counts:
@@ -67,7 +70,8 @@ def read_perf(lines: Iterable[bytes]) -> Counts:
             continue
         try:
             found = decoder.decode(line)
-        except msgspec.MsgspecError:
+        except (msgspec.MsgspecError, ValueError):
+            counts.unreadable += 1
             continue
         if not found.event:
             continue
@@ -80,6 +84,9 @@ def read_perf(lines: Iterable[bytes]) -> Counts:
 
 
 def _take(counts: Counts, line: Line) -> None:
+    if line.interval is not None and not 0 <= line.interval < LATEST_S:
+        counts.missing[f"{line.event} has a time that cannot be"] = 1
+        return
     if not NUMBER.fullmatch(line.value):
         said = line.value.strip("<>") if line.value.startswith("<") else f"says {line.value!r}, which is no number"
         reason = f"{line.event} {said}"
@@ -117,6 +124,8 @@ def counted_span(counts: Counts, name: str) -> tuple[Spans, list[str]]:
     notes = [
         f"perf: {reason}{f' in {many:,} intervals' if many > 1 else ''}" for reason, many in counts.missing.items()
     ]
+    if counts.unreadable:
+        notes.append(f"{counts.unreadable:,} lines cannot be read: left out")
     if other:
         notes.append(f"perf also says: {', '.join(other)}")
     if counts.estimated:

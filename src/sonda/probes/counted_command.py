@@ -26,6 +26,7 @@ RESTORED = (signal.SIGPIPE, signal.SIGXFSZ)
 """Signals that Python ignores and that a program expects not to be."""
 ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 """Signals that we may handle, and that end a command before its exec as they do after it."""
+NO_COUNTER = "it never had a counter of the PMU while the command ran: others hold them"
 MOST_POINTS = 20_000
 """A series that grows longer loses every other point, and its interval doubles."""
 
@@ -67,7 +68,7 @@ class Counted:
     code: int
     counts: dict[str, Count]
     series: list[tuple[float, dict[str, Count]]] = field(default_factory=list)
-    """(s since the exec, counts since then), in order of time."""
+    """(s since the exec, counts since then), in order of time; what did not run yet is there, with `running` 0."""
     missing: dict[str, str] = field(default_factory=dict)
     """Events that could not be counted, with the reason."""
     interval: float = 0.0
@@ -221,12 +222,15 @@ class KernelCounter:
                 series, interval = _series(child.pid, groups, begin, interval)
                 code = child.wait()
                 end = perf_counter_ns()
-            counts = _read(groups)
+            last = _read(groups)
         finally:
             for _, group in groups:
                 group.close()
         if interval:
-            series.append(((end - begin) / 1e9, counts))
+            series.append(((end - begin) / 1e9, last))
+        # What never had a counter was not counted: its 0 is no count.
+        counts = {name: one for name, one in last.items() if one.running or not one.enabled}
+        missing |= dict.fromkeys(last.keys() - counts.keys(), NO_COUNTER)
         return Counted(code, counts, series, missing, interval, begin, end)
 
     def _group(self, name: str, pid: int) -> Group:

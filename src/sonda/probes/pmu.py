@@ -98,7 +98,7 @@ def _opened(
     table: Table, pmu: Pmu, hybrid: bool, root: Path, trial: Trial, notes: list[str]
 ) -> tuple[Table, list[list[Event]]]:
     """The table's groups, each tried once; where the first is refused, those of the table that takes its place."""
-    counters = table.counters - _watchdog(table, root)
+    counters = table.counters - _watchdog(root)
     groups = [[_event(table, name, pmu, hybrid) for name in group] for group in table.fitting(counters)]
     refusal = _refusal(trial, groups[0])
     if refusal is not None and refusal.errno in REFUSED and table.guest:
@@ -113,9 +113,13 @@ def _opened(
     return table, usable
 
 
-def _watchdog(table: Table, root: Path) -> int:
-    """The kernel's watchdog keeps a counter: a fixed one where cycles have one."""
-    return int(read_int(root / "proc/sys/kernel/nmi_watchdog") == 1 and "cycles" not in table.fixed)
+def _watchdog(root: Path) -> int:
+    """Programmable counters that the kernel's watchdog costs.
+
+    It counts cycles all the time. Where these have a fixed counter it keeps that one, and our own cycles need another.
+    The kernel opens a group that is then too large, and never counts it.
+    """
+    return int(read_int(root / "proc/sys/kernel/nmi_watchdog") == 1)
 
 
 def _event(table: Table, name: str, pmu: Pmu, hybrid: bool) -> Event:

@@ -191,5 +191,5 @@ def table_for(identity: dict[str, Any]) -> Table:
     name = identity.get("processor") or vendor or "this processor"
     raise SondaError(
         f"no Top-Down table for {name} (family {family}, model {model})",
-        "cycles and instructions are counted all the same; for a table of your own see docs/cpu-counters.md",
+        "cycles and instructions are counted all the same; for a table of your own see docs/counters.md",
     )

@@ -58,7 +58,9 @@ QUANTITIES = {
         Quantity("indirect_misses", "1", "indirect branches to an address that was not foreseen"),
         Quantity("task_clock", "ns", "time that all threads of the process ran on a processor"),
         Quantity("cpu_migrations", "1", "moves of threads of the process to another processor"),
-        Quantity("run_queue_wait", "ns", "time that threads of the process were ready to run and waited for a processor"),
+        Quantity(
+            "run_queue_wait", "ns", "time that threads of the process were ready to run and waited for a processor"
+        ),
         Quantity("counter_enabled", "ns", "time that a group of counters was asked to count, of all threads"),
         Quantity("counter_running", "ns", "time that it really counted; where that is less, counts are estimated"),
         Quantity("operations", "1", "framework operations dispatched"),

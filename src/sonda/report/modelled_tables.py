@@ -20,7 +20,7 @@ _HINTS = {
     "LL": "accesses that miss the last level, per 1,000 instructions; simulated",
     "mispredicted": "mispredicted branches per 1,000 instructions; simulated predictor",
     "budget": "from the issue floor, every stall hidden, to all stalls one after the other; not Top-Down",
-    "native": "processor time of the native run (of a layer: time) times the frequency",
+    "native": "time of the native run on a clock times the frequency; of a layer, without the layers inside",
 }
 MILLION = 1e6
 
@@ -135,7 +135,9 @@ def _columns(found: Sequence[Modelled]) -> list[tuple[Column, list[Cell]]]:
         columns.append((Column("budget Mcycles", keep=7, hint=_HINTS["budget"]), [_interval(one) for one in budgets]))
         absent = Value(None, "cycle", "derived")
         natives = [one.native if one else absent for one in budgets]
-        columns.append((Column("native Mcycles", keep=5, hint=_HINTS["native"]), [_cycles(one) for one in natives]))
+        columns.append(
+            (Column("native Mcycles (wall)", keep=5, hint=_HINTS["native"]), [_cycles(one) for one in natives])
+        )
     return columns
 
 

@@ -153,10 +153,9 @@ def _traffic(found: Sequence[Simulated]) -> list[tuple[Column, list[Cell]]]:
     traffic = [one.traffic for one in found if one.traffic is not None]
     if not traffic or len(traffic) < len(found):
         return []
-    moved = _bytes([one.reads for one in traffic] + [one.writes for one in traffic])
     return [
-        (Column("DRAM read", keep=4, hint=_HINTS["dram_read"]), moved[: len(traffic)]),
-        (Column("DRAM written", keep=3, hint=_HINTS["dram_written"]), moved[len(traffic) :]),
+        (Column("DRAM read", keep=4, hint=_HINTS["dram_read"]), _bytes([one.reads for one in traffic])),
+        (Column("DRAM written", keep=3, hint=_HINTS["dram_written"]), _bytes([one.writes for one in traffic])),
         (Column("row hits", keep=2, hint=_HINTS["row_hits"]), percents([one.row_hits for one in traffic])),
         *_misses(traffic),
     ]
@@ -209,7 +208,7 @@ def _whole(values: Sequence[Value]) -> list[Cell]:
 
 
 def _bytes(values: Sequence[Value]) -> list[Cell]:
-    """All in the unit that suits the largest, so that tables of one run have the same."""
+    """A column in the unit that suits its largest."""
     scale = quantities.own_scale(max((value.value or 0.0 for value in values), default=0.0), "B")
     sizes = [(value.value or 0.0) / scale.factor for value in values]
     decimals = quantities.decimals_for(sizes)

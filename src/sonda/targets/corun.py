@@ -39,13 +39,14 @@ def corun(
     say: Say = lambda text: None,
     files: ResctrlFiles | None = None,
     place: Place | None = None,
+    warn: Say | None = None,
 ) -> Run:
     """Carry out the experiment and keep it as one run, whose `target["corun"]` holds what was measured.
 
     Participants and cores are as in `cast_of`. `files` is the resctrl to use, the machine's unless given; `place` is
-    where the run belongs. Raises
-    SondaError when it cannot be done, or when a participant dies or hangs; all of them are stopped then, and cache
-    partitions restored.
+    where the run belongs. `warn` is told, before anything is measured, what was asked for and cannot be; `say` unless
+    given. Raises SondaError when it cannot be done, or when a participant dies or hangs; all of them are stopped then,
+    and cache partitions restored.
     """
     setting = setting or Setting()
     place = place or Place()
@@ -53,6 +54,8 @@ def corun(
     cast = cast_of(participants, cores)
     restored = restore_left(store.root, files)
     cache = _Cache(files, setting, cast)
+    if cache.lacks:
+        (warn or say)(f"partitions are left out: {cache.lacks}")
     windows = windows_of(len(cast.participants), cache.partitions)
     notes = [*([restored] if restored else []), *cast.notes, *cache.notes]
     machine = machine_record()
@@ -119,16 +122,16 @@ class _Cache:
             self.files = RealFiles() if usable else None
         if self.files is not None:
             self.capabilities = Resctrl(self.files).capabilities
-        lacks = self._lacks()
-        if setting.divides and lacks:
-            self.notes.append(f"no partition was measured: {lacks}")
+        self.lacks = self._lacks() if setting.divides else ""
+        """Why what was asked for cannot be divided here."""
+        if self.lacks:
+            self.notes.append(f"no partition was measured: {self.lacks}")
         elif setting.divides and self.capabilities is not None:
             self.partitions = partitions_of(setting, cast.names, self.capabilities.cache)
             for _, shares in self.partitions:
                 shares.check(self.capabilities)
 
     def _lacks(self) -> str:
-        """Why what was asked for cannot be divided here."""
         if self.capabilities is None:
             return f"{self.reason}; {self.remedy}" if self.remedy else self.reason
         if (self.setting.ways or self.setting.partition or self.setting.sweep) and self.capabilities.cache is None:
@@ -152,7 +155,7 @@ class _Cache:
         return {
             "partitions": {label: shares.masks for label, shares in self.partitions},
             "ways": cache.ways if cache else None,
-            "reason": self._lacks() if self.setting.divides else "",
+            "reason": self.lacks,
             "monitor_reason": self.reason if self.capabilities is None else "",
         }
 

@@ -23,6 +23,8 @@ from sonda.targets.participant import Order, Participation, Ready, Report
 LOOK_S = 0.1
 """Between two looks at who is still alive and moving."""
 LONGEST_MESSAGE = 1 << 24
+STARTING_S = 120.0
+"""Seconds that everybody has at least to import PyTorch, build its workload and warm up."""
 ENDING_S = 10.0
 """Seconds that a participant may take to write down what it saw."""
 
@@ -130,8 +132,11 @@ class Crew:
     def warm(self) -> list[Ready]:
         """Wait until everybody has built its workload and warmed up."""
         members = list(range(len(self._members)))
-        end = time.monotonic() + self.timeout
-        found = self._gather(members, Ready, "starting", lambda waiting: waiting if time.monotonic() > end else [])
+        limit = max(self.timeout, STARTING_S)
+        end = time.monotonic() + limit
+        found = self._gather(
+            members, Ready, "starting", limit, lambda waiting: waiting if time.monotonic() > end else []
+        )
         return [found[slot] for slot in members]
 
     def measure(self, window: int, members: Sequence[int]) -> list[Report]:
@@ -140,7 +145,9 @@ class Crew:
         for slot in members:
             self._tell(slot, Order(window=window, members=list(members)))
         names = " + ".join(self.participants[slot].name for slot in members)
-        found = self._gather(members, Report, f"running {names}", lambda waiting: self._stuck(members, window))
+        found = self._gather(
+            members, Report, f"running {names}", self.timeout, lambda waiting: self._stuck(members, window)
+        )
         return [found[slot] for slot in members]
 
     def finish(self) -> None:
@@ -172,9 +179,9 @@ class Crew:
             pass  # it has ended: what it said last is read next
 
     def _gather(
-        self, slots: Sequence[int], kind: Any, doing: str, late: Callable[[list[int]], list[int]]
+        self, slots: Sequence[int], kind: Any, doing: str, limit: float, late: Callable[[list[int]], list[int]]
     ) -> dict[int, Any]:
-        """A message of each of these participants."""
+        """A message of each of these participants; `late` says who of those that said nothing had `limit` s."""
         found: dict[int, Any] = {}
         while len(found) < len(slots):
             for key, _ in self._selector.select(LOOK_S):
@@ -193,7 +200,7 @@ class Crew:
                 names = " and ".join(self.participants[slot].name for slot in stuck)
                 verb = "have" if len(stuck) > 1 else "has"
                 raise SondaError(
-                    f"{names} {verb} hung while {doing}: nothing for {self.timeout:g} s; all were stopped",
+                    f"{names} {verb} hung while {doing}: nothing for {limit:g} s; all were stopped",
                     "give a longer --timeout, or smaller steps",
                 )
         return found

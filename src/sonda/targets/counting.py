@@ -20,6 +20,7 @@ from sonda.record.errors import SondaError
 from sonda.record.run import ProbeState
 
 PMU = "pmu"
+ALWAYS = "os"
 SECOND: dict[str, Callable[[], CommandCounter]] = {"perf-stat": PerfStat, "papi": Papi}
 """Sources that count a whole command, in a run of its own."""
 OTHERS = ("callgrind",)
@@ -90,6 +91,8 @@ def ask(probes: Sequence[str] | str, directory: Path, command: Sequence[str] = (
             states.append(ProbeState(name, state.state, state.reason, state.remedy))
             if counted:
                 target.setdefault("second", {})[name] = counted
+        elif name == ALWAYS:
+            notes.append("--probe os changes nothing: what the operating system counts is always recorded")
         elif name and name not in OTHERS:
             known = ", ".join((PMU, *OTHERS, *SECOND))
             raise SondaError(f"there is no probe {name!r}", f"there are {known}; os, clock and memory are always on")

@@ -46,8 +46,8 @@ def samples_of(counted: Counted) -> list[Sample]:
     found = []
     begin: dict[str, Count] = dict.fromkeys(counted.counts, Count(0.0))
     for (_, before), (time, after) in pairwise([(0.0, begin), *counted.series]):
-        for name, count in after.items():
-            added = count.since(before[name])
+        for name in counted.counts:
+            added = after[name].since(before[name])
             if added is not None:
                 source = "estimated" if added.scaled else "counted"
                 sensor = quantity(name)

@@ -268,10 +268,11 @@ def _result(
     bus = collection.activity(hardware, work.outputs)
     # Two sums that leave one adder in one cycle go over its wire together.
     together = (1 - through_memory) * pairs * windows
-    if hardware.accumulators:
-        work = work._replace(shared=together)
-    else:
-        bus["CB_WIRE"]["WRITE"] = bus["CB_WIRE"]["WRITE"] - together
+    if not isinstance(together, int) or together:
+        if hardware.accumulators:
+            work = work._replace(shared=together)
+        else:
+            bus["CB_WIRE"]["WRITE"] = bus["CB_WIRE"]["WRITE"] - together
     counters: Counters = {
         "DSNetwork": distribution.activity(hardware, sent),
         "MSNetwork": multiplication.activity(

@@ -200,15 +200,24 @@ class Recorder:
     def _append(self, blocks: list) -> None:
         data = b"".join(HEAD.pack(kind, len(payload)) + payload for kind, payload in blocks)
         if self._file is None:
-            self.path = os.path.join(self.directory, f"{os.getpid()}.events")
-            # Stays open until the end.
-            self._file = io.FileIO(self.path, "a")
+            self._file = self._create()  # stays open until the end
+            self.path = str(self._file.name)
             data = MAGIC + data
         left = memoryview(data)
         while left:
             count = self._file.write(left) or 0
             self.written += count
             left = left[count:]
+
+    def _create(self) -> io.FileIO:
+        """A file of its own; a program that replaced itself has the number of the one before it."""
+        number = 0
+        while True:
+            name = f"{os.getpid()}-{number}.events" if number else f"{os.getpid()}.events"
+            try:
+                return io.FileIO(os.path.join(self.directory, name), "x")
+            except FileExistsError:
+                number += 1
 
     def close(self) -> None:
         """Write what is left and close the file."""

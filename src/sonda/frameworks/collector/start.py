@@ -6,6 +6,7 @@ Nothing here may disturb the program: a failure is written beside the events and
 from __future__ import annotations
 
 import atexit
+import functools
 import json
 import os
 import sys
@@ -102,6 +103,7 @@ def observe(torch: Any, settings: dict, counting: Any = None) -> None:
     observer.install()
     atexit.register(finish, observer)
     _finish_before_hard_exit(observer)
+    _write_before_exec(observer)
     begin_modelling(observer, announced=False)
     join_from_environment(observer)
 
@@ -117,6 +119,39 @@ def _finish_before_hard_exit(observer: Any) -> None:
         leave(status)
 
     os._exit = _exit  # type: ignore[assignment]
+
+
+def _write_before_exec(observer: Any) -> None:
+    """A program that replaces itself ends here for the collector; where it cannot be replaced, it goes on.
+
+    All of `os.exec*` call these two.
+    """
+    os.execv = _written_first(os.execv, observer)
+    os.execve = _written_first(os.execve, observer)
+
+
+def _written_first(replace: Any, observer: Any) -> Any:
+    recorder = observer.recorder
+    costs: dict = {}
+
+    @functools.wraps(replace)
+    def written_first(*words: Any, **named: Any) -> Any:
+        if recorder.off:  # a forked child, which has nothing to write
+            return replace(*words, **named)
+        try:
+            costs.update(costs or _costs(observer))  # once: `execvp` tries one directory after the other
+            _state_end(observer, costs)
+            recorder.flush()
+        except Exception:
+            report_failure(recorder.directory)
+        try:
+            return replace(*words, **named)
+        finally:
+            recorder.state(finished=False)
+
+    if replace in os.supports_fd:
+        os.supports_fd.add(written_first)
+    return written_first
 
 
 def state_versions(recorder: Any, torch: Any) -> None:
@@ -137,24 +172,38 @@ def _rank() -> int:
 
 
 def finish(observer: Any) -> None:
-    """State what only the end knows: the threads used, what observing cost, what was left out."""
-    from .torch_cost import layer_cost, phase_cost
-
-    recorder = observer.recorder
+    """State what only the end knows, and observe no more."""
     try:
-        if recorder.written or recorder.streams:
-            recorder.state(
-                rank=_rank(),
-                threads=observer.torch.get_num_threads(),
-                span_ns=layer_cost(observer.torch, observer.layers.counting),
-                phase_ns=phase_cost(observer.torch),
-                notes=observer.schedule.notes,
-                **observer.counting.facts(),
-            )
-        recorder.state(finished=True)
+        _state_end(observer, _costs(observer))
         observer.remove()
     except Exception:
-        report_failure(recorder.directory)
+        report_failure(observer.recorder.directory)
+
+
+def _state_end(observer: Any, costs: dict) -> None:
+    """State the threads used, what observing cost, what was left out, and that this is all."""
+    recorder = observer.recorder
+    if recorder.written or recorder.streams:
+        recorder.state(
+            rank=_rank(),
+            threads=observer.torch.get_num_threads(),
+            notes=observer.schedule.notes,
+            **costs,
+            **observer.counting.facts(),
+        )
+    recorder.state(finished=True)
+
+
+def _costs(observer: Any) -> dict:
+    """What a layer and a phase cost, ns; nothing of a process that ran none."""
+    from .torch_cost import layer_cost, phase_cost
+
+    if not (observer.recorder.written or observer.recorder.streams):
+        return {}
+    return {
+        "span_ns": layer_cost(observer.torch, observer.layers.counting),
+        "phase_ns": phase_cost(observer.torch),
+    }
 
 
 def report_failure(directory: str) -> None:
