@@ -307,9 +307,7 @@ def test_a_participant_that_hangs_is_named_within_its_timeout(tmp_path):
 
 
 @pytest.mark.slow
-def test_only_who_is_not_ready_has_hung_while_starting_and_importing_may_take_longer_than_a_step(
-    tmp_path, monkeypatch
-):
+def test_only_who_is_not_ready_has_hung_while_starting_and_importing_may_take_longer_than_a_step(tmp_path, monkeypatch):
     """On a clock that stands at 119 s until the first is ready, and then at 121 s; a step may take 1 s."""
     model = tmp_path / "hangs.py"
     model.write_text("import time\ndef build(): time.sleep(1000)\n")
@@ -329,7 +327,7 @@ def test_only_who_is_not_ready_has_hung_while_starting_and_importing_may_take_lo
 
         monkeypatch.setattr(first, "take", taken)
         monkeypatch.setattr(corun_crew.time, "monotonic", lambda: clock[0])
-        with pytest.raises(SondaError, match="^bad has hung while starting: nothing for 120 s; all were stopped"):
+        with pytest.raises(SondaError, match=r"^bad has hung while starting: nothing for 120 s; all were stopped"):
             crew.warm()
         monkeypatch.undo()
     assert alive(tmp_path) == []
