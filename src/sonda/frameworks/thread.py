@@ -149,9 +149,7 @@ def _with_loss(raw: RawSpans, definitions: list[dict[str, Any]]) -> tuple[RawSpa
 
 
 def _append(raw: RawSpans, **columns: np.ndarray) -> RawSpans:
-    joined: dict[str, Any] = {
-        name: np.concatenate((getattr(raw, name), values)) for name, values in columns.items()
-    }
+    joined: dict[str, Any] = {name: np.concatenate((getattr(raw, name), values)) for name, values in columns.items()}
     return replace(raw, **joined)
 
 
