@@ -20,7 +20,6 @@ FACES = {"api", "cli"}
 INSIDE_THE_PROGRAM = ("frameworks/collector/", "frameworks/inject/")
 
 LONGEST = 400
-LONGER = {"cli.py": "one thin function per command, with its help"}
 
 
 def table() -> dict[str, set[str]]:
@@ -170,12 +169,8 @@ DOCUMENTS = sorted(
 
 @pytest.mark.parametrize("path", FILES, ids=NAMES)
 def test_a_file_holds_one_noun(path: Path) -> None:
-    name = str(path.relative_to(PACKAGE))
     lines = len(path.read_text(encoding="utf-8").splitlines())
-    if name in LONGER:
-        assert lines > LONGEST, f"{name} is short enough now: it needs no exception"
-    else:
-        assert lines <= LONGEST, "a file this long has two nouns in it"
+    assert lines <= LONGEST, "a file this long has two nouns in it"
 
 
 @pytest.mark.parametrize("path", DOCUMENTS, ids=[str(path.relative_to(REPOSITORY)) for path in DOCUMENTS])

@@ -1,0 +1,188 @@
+"""Commands about many runs and about the machine: study, explore, corun, verify, doctor."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from sonda.cli.face import Json, app, hush, open_store, say, say_each, write_json
+from sonda.cli.showing import show_corun, show_exploration
+
+
+@app.command()
+def study(
+    reference: Annotated[str, typer.Argument(help="A published study's name or a file; without, a list of them.")] = "",
+    scale: Annotated[str, typer.Option(help="A smaller or larger version that the study describes.")] = "",
+    repeat: Annotated[int | None, typer.Option(help="Repetitions of each configuration.")] = None,
+    again: Annotated[bool, typer.Option("--again", help="Forget what was measured and start anew.")] = False,
+    plan: Annotated[bool, typer.Option("--plan", help="Show what would be measured, and stop.")] = False,
+    show: Annotated[bool, typer.Option("--show", help="Show what was measured so far, and stop.")] = False,
+    json: Json = False,
+) -> None:
+    """Carry out a designed experiment. Interrupted and started again, it goes on where it stopped."""
+    from sonda.report.study import render_plan, render_studies, render_study
+    from sonda.studies.catalogue import carry_out, list_studies, load_plan, show_study
+
+    if not reference:
+        rows = list_studies()
+        write_json({"studies": rows}) if json else print(render_studies(rows))
+        return
+    if plan:
+        document = load_plan(reference, scale, repeat)
+        write_json(document) if json else print(render_plan(document))
+        return
+    if show:
+        document = show_study(reference, scale, repeat, open_store())
+    else:
+        document = carry_out(reference, scale, repeat, again, open_store(), say_each)
+    hush()
+    write_json(document) if json else print(render_study(document))
+
+
+@app.command(context_settings={"ignore_unknown_options": True, "allow_extra_args": True})
+def explore(
+    context: typer.Context,
+    workload: Annotated[str, typer.Argument(help="A built-in name or file.py:factory.")],
+    on: Annotated[str, typer.Option(help="A simulated accelerator, sim:NAME; an obvious one unless given.")] = "",
+    vary: Annotated[
+        list[str] | None,
+        typer.Option(help="A field and its values: multipliers=64,128 or read_ports=16..256*2 or mapping=stonne,best."),
+    ] = None,
+    set: Annotated[
+        list[str] | None, typer.Option(help="Change the description for all points, e.g. clock_GHz=1; repeatable.")
+    ] = None,
+    mapping: Annotated[str, typer.Option(help="stonne or best, for all points.")] = "",
+    input: Annotated[list[str] | None, typer.Option(help="Shape for file.py:factory; repeatable.")] = None,
+    seed: Annotated[int, typer.Option(help="Seed of weights and data.")] = 0,
+    threads: Annotated[int | None, typer.Option(help="Threads while the model is looked at.")] = None,
+    csv: Annotated[Path | None, typer.Option(help="Write all points as a CSV file.")] = None,
+    parquet: Annotated[Path | None, typer.Option(help="Write all points as a Parquet file.")] = None,
+    tag: Annotated[list[str] | None, typer.Option(help="Give the run a tag.")] = None,
+    rows: Annotated[int, typer.Option("--rows", help="Points of the front to list.", min=0)] = 10,
+    json: Json = False,
+) -> None:
+    """Simulate a workload on many accelerators at once and show which are worth building.
+
+    sonda explore dlrm --vary multipliers=64..1024*2 --vary dn_bw=16,64,256
+
+    Fields are those of the accelerator's description; on=sim:A,sim:B and mapping=stonne,best vary too. Options that are
+    not listed here belong to the workload.
+    """
+    from sonda.report.exploration import write_points
+    from sonda.studies.explore import explore as explore_space
+    from sonda.studies.space import parse_space
+    from sonda.targets.job import Job, options_of
+
+    job = Job(
+        workload=workload,
+        options=options_of(context.args, {"input": ",".join(input)} if input else {}),
+        on=on,
+        seed=seed,
+        threads=threads,
+        mapping=mapping,
+        set=" ".join(set or []),
+    )
+    store = open_store()
+    found = explore_space(job, parse_space(vary or []), store, tag or [], say)
+    hush()
+    for path, form in ((csv, "csv"), (parquet, "parquet")):
+        if path is not None:
+            write_points(path, found.points, form)
+    show_exploration(found, store, rows, json)
+
+
+@app.command()
+def corun(
+    participants: Annotated[
+        list[str], typer.Argument(help="Two or more workloads, options in quotes: mlp 'cnn --batch 8' a=stress-cache.")
+    ],
+    cores: Annotated[str, typer.Option(help="Cores of each, in order: 0,1 or 0-3,4-7 or 0+2,1; few are shared.")] = "",
+    seconds: Annotated[float, typer.Option(help="Length of a window.")] = 5.0,
+    repeat: Annotated[int, typer.Option(help="Times that everything is measured, with new processes.")] = 3,
+    timeout: Annotated[float, typer.Option(help="Seconds without a step after which a program has hung.")] = 120.0,
+    ways: Annotated[str, typer.Option(help="Ways of the last-level cache for each, in order: 4,6.")] = "",
+    partition: Annotated[str, typer.Option(help="Masks of ways by name: mlp=0xf,cnn=0xf0.")] = "",
+    bandwidth: Annotated[str, typer.Option(help="Memory bandwidth for each, in order, in the machine's unit.")] = "",
+    sweep_ways: Annotated[bool, typer.Option("--sweep-ways", help="Give the first program 1, 2, … ways.")] = False,
+    tag: Annotated[list[str] | None, typer.Option(help="Give the run a tag.")] = None,
+    json: Json = False,
+) -> None:
+    """Run programs alone, in twos and all together, and say how much they slow each other.
+
+    sonda corun "mlp --train" cnn stress-bandwidth --cores 0,1,2
+    """
+    from sonda.targets.corun import corun as carry_out
+    from sonda.targets.corun_plan import Setting
+
+    store = open_store()
+    for one in tag or []:
+        store.check_tag(one)
+    setting = Setting(seconds, repeat, timeout, ways, partition, bandwidth, sweep_ways)
+    found = carry_out(participants, store, cores, setting, say_each, warn=lambda text: print(text, file=sys.stderr))
+    hush()
+    for one in tag or []:
+        store.tag(found.id, one)
+    show_corun(found, store, json)
+
+
+@app.command()
+def verify(
+    what: Annotated[str, typer.Argument(help="The simulator that the reference runs were made with: stonne.")],
+    file: Annotated[Path, typer.Argument(help="A JSON file of reference runs.")],
+    json: Json = False,
+) -> None:
+    """Hold the simulated accelerators against reference runs; exit code 1 when any differs."""
+    from sonda.accelerators.verify import verify_stonne
+    from sonda.record.errors import SondaError
+    from sonda.report.verification import render_verification
+
+    if what != "stonne":
+        raise SondaError(f"there are no reference runs of {what!r}", "write: sonda verify stonne FILE.json")
+    result = verify_stonne(file)
+    document = result.to_document()
+    if json:
+        write_json(document)
+    else:
+        print(render_verification(document))
+    if result.exit_status:
+        raise SystemExit(result.exit_status)
+
+
+@app.command()
+def doctor(
+    validate: Annotated[
+        bool, typer.Option("--validate", help="Count known work with every probe; exit code 1 when one counts wrong.")
+    ] = False,
+    json: Json = False,
+) -> None:
+    """Say what this machine can measure, what it cannot, and what would change that."""
+    if validate:
+        _validate(json)
+        return
+    from sonda.probes.doctor import examine
+    from sonda.probes.resctrl_partition import left_checks
+    from sonda.report.document import checks_document
+    from sonda.report.terminal import render_doctor
+
+    root = open_store().root
+    left = left_checks(root)
+    checks = [(check.name, check.state, check.detail, check.remedy) for check in examine(store=root)] + left
+    if json:
+        write_json(checks_document(checks))
+    else:
+        print(render_doctor(checks))
+
+
+def _validate(json: bool) -> None:
+    from sonda.probes.validation import validate
+    from sonda.report.validation import render_validation
+
+    found = validate(say)
+    hush()
+    document = found.to_document()
+    write_json(document) if json else print(render_validation(document))
+    if found.exit_status:
+        raise SystemExit(found.exit_status)

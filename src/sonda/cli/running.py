@@ -1,0 +1,191 @@
+"""`sonda run`: a workload, or an unmodified program after --."""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated, Any
+
+import typer
+
+from sonda.cli.face import Json, Rows, app, hush, open_store, say
+from sonda.cli.showing import show_runs
+
+
+@app.command(context_settings={"ignore_unknown_options": True, "allow_extra_args": True})
+def run(
+    context: typer.Context,
+    workload: Annotated[
+        str, typer.Argument(help="A built-in name or file.py:factory; nothing before -- command.")
+    ] = "",
+    on: Annotated[
+        list[str] | None, typer.Option(help="Where: cpu, cpu/8 (8 threads), sim:NAME. Several: a column each.")
+    ] = None,
+    train: Annotated[bool, typer.Option("--train", help="Train instead of inferring.")] = False,
+    input: Annotated[
+        list[str] | None,
+        typer.Option(help="Shape for file.py:factory, e.g. 8x3x224x224 or 8x128:int64<1000; repeatable."),
+    ] = None,
+    framework: Annotated[str, typer.Option(help="The framework of a built-in workload.")] = "torch",
+    steps: Annotated[str, typer.Option(help="Timed steps; for a command, the steps seen in detail, e.g. 10:30.")] = "",
+    warmup: Annotated[int, typer.Option(help="Steps before timing begins.")] = 3,
+    seconds: Annotated[float, typer.Option(help="Time for the timed steps where --steps is not given.")] = 10.0,
+    repeat: Annotated[int, typer.Option(help="Processes, each a run of its own.")] = 1,
+    threads: Annotated[int | None, typer.Option(help="Threads; all that may be used unless given.")] = None,
+    precision: Annotated[str, typer.Option(help="float32, bfloat16, float16 or float64.")] = "float32",
+    compile: Annotated[bool, typer.Option("--compile", help="Compile the model.")] = False,
+    channels_last: Annotated[bool, typer.Option("--channels-last", help="Channels last in memory.")] = False,
+    workers: Annotated[int, typer.Option(help="Processes that load data.")] = 0,
+    seed: Annotated[int, typer.Option(help="Seed of weights and data.")] = 0,
+    mapping: Annotated[
+        str, typer.Option(help="On sim:NAME: stonne (STONNE's own rule) or best (a search with the simulator).")
+    ] = "",
+    set: Annotated[
+        list[str] | None,
+        typer.Option(help="On sim:NAME: change its description: multipliers=512 memory.buffer_KiB=64; repeatable."),
+    ] = None,
+    probe: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Count more, beside os (always on): pmu (hardware counters; pmu:children+no-layers+EVENT), callgrind "
+            "(a step modelled by valgrind; callgrind:512KiB+2MiB for caches of other sizes), and of a command as a "
+            "whole perf-stat, papi; repeatable."
+        ),
+    ] = None,
+    interval: Annotated[
+        str, typer.Option(help="Count a command from outside this often, e.g. 100ms; with --probe pmu, hardware too.")
+    ] = "",
+    attempt: Annotated[
+        bool, typer.Option("--try", help="Try the remedies that are a flag away and say what they brought.")
+    ] = False,
+    tag: Annotated[list[str] | None, typer.Option(help="Give the run a tag.")] = None,
+    rows: Rows = 10,
+    max_time: Annotated[float, typer.Option(help="Observe a command for so many seconds only.", min=0)] = 0.0,
+    no_count: Annotated[bool, typer.Option("--no-count", help="Spend no step of a command on counting FLOPs.")] = False,
+    redact: Annotated[bool, typer.Option("--redact", help="Keep no arguments and no host name.")] = False,
+    json: Json = False,
+) -> None:
+    """Run a workload, or an unmodified program after --, and say where its time goes.
+
+    Options that are not listed here belong to the workload: sonda run resnet34 --train --batch 16 --image 148x112
+
+    A simulated accelerator: sonda run dlrm --on sim:dlrm-hybrid --mapping best --set "embeddings.multipliers=256"
+    """
+    from sonda.record.errors import SondaError
+
+    if workload.startswith("-"):
+        raise SondaError(f"{workload} is not an option of sonda run", "a workload's own options come after its name")
+    if context.obj is not None:
+        if workload or on:
+            raise SondaError("a command after -- chooses its own devices", "leave out the workload and --on")
+        from sonda.targets.command import Watching, parse_interval, parse_steps
+
+        _refuse(context, COMMAND_OPTIONS, "is for a workload, not for a command after --")
+        first, last = parse_steps(steps)
+        watching = Watching(
+            count=not no_count, first=first, last=last, max_time=max_time, redact=redact, output_to_stderr=json,
+            probe=tuple(probe or ()), interval=parse_interval(interval),
+        )  # fmt: skip
+        _run_command(context.obj, watching, tag or [], rows, json)
+    _refuse(context, WORKLOAD_OPTIONS, "is for a command after --, not for a workload")
+    if not workload:
+        raise SondaError(
+            "nothing to run", "name a workload, e.g. sonda run mlp, or a program: sonda run -- python train.py"
+        )
+    if on and all(target.startswith("sim:") for target in on):
+        _refuse(context, SIMULATED_OPTIONS, "means nothing on a simulated accelerator: it runs once and is exact")
+    from sonda.targets.job import Job, options_of, whole_number
+
+    job = Job(
+        workload=workload,
+        options=options_of(context.args, {"input": ",".join(input)} if input else {}),
+        framework=framework,
+        train=train,
+        steps=whole_number("steps", steps) if steps else None,
+        warmup=warmup,
+        seconds=seconds,
+        seed=seed,
+        threads=threads,
+        precision=precision,
+        compile=compile,
+        channels_last=channels_last,
+        workers=workers,
+        mapping=mapping,
+        set=" ".join(set or []),
+        probe=",".join(probe or ()),
+        redact=redact,
+    )
+    _run_workload(job, on or ["cpu"], repeat, tag or [], attempt, rows, json)
+
+
+COMMAND_OPTIONS = (
+    "steps", "probe", "interval", "tag", "rows", "max_time", "no_count", "redact", "json", "workload", "on",
+)  # fmt: skip
+"""Options of `run` that a command after -- knows."""
+
+
+WORKLOAD_OPTIONS = (
+    "workload", "on", "train", "input", "framework", "steps", "warmup", "seconds", "repeat", "threads", "precision",
+    "compile", "channels_last", "workers", "seed", "mapping", "set", "probe", "attempt", "tag", "rows", "redact",
+    "json",
+)  # fmt: skip
+"""Options of `run` that a workload knows."""
+
+
+SIMULATED_OPTIONS = tuple(
+    name for name in WORKLOAD_OPTIONS
+    if name not in ("steps", "warmup", "seconds", "repeat", "channels_last", "workers", "probe", "attempt")
+)  # fmt: skip
+"""Options of `run` that a workload knows where it is simulated only."""
+
+
+def _refuse(context: typer.Context, known: tuple[str, ...], why: str) -> None:
+    """Raise SondaError for an option that was given and means nothing here: nothing is ignored in silence."""
+    from sonda.record.errors import SondaError
+
+    for name in context.params:
+        source = context.get_parameter_source(name)
+        if name not in known and source is not None and source.name == "COMMANDLINE":
+            raise SondaError(f"--{name.replace('_', '-').replace('attempt', 'try')} {why}", "leave it out")
+    if context.obj is not None and context.args:
+        raise SondaError(f"{context.args[0]} is not an option of sonda run", "put the program's own words after --")
+
+
+def _run_workload(job: Any, on: list[str], repeat: int, tags: list[str], attempt: bool, rows: int, json: bool) -> None:
+    from sonda.studies.repetition import measure_all, show_of
+    from sonda.studies.trial import try_remedies
+
+    store = open_store()
+    for tag in tags:
+        store.check_tag(tag)
+    groups = measure_all(job, on, repeat, store, say)
+    hush()
+    for measured in (run for group in groups for run in group):
+        for tag in tags:
+            store.tag(measured.id, tag)
+    shown = [show_of(group) for group in groups]
+    if attempt:
+        shown = [(run, try_remedies(job, group, summary, store, say))
+                 for group, (run, summary) in zip(groups, shown, strict=True)]  # fmt: skip
+        hush()
+    show_runs(shown, store, rows, json)
+
+
+def _run_command(command: list[str], watching: Any, tags: list[str], rows: int, json: bool) -> None:
+    from sonda.analysis.summarise import summarise
+    from sonda.record.errors import SondaError
+    from sonda.targets.command import refuse_isolated, run_command
+
+    store = open_store()
+    for tag in tags:
+        store.check_tag(tag)
+    refuse_isolated(command)
+    try:
+        observed, code = run_command(command, store, watching, say)
+        hush()
+        for tag in tags:
+            store.tag(observed.id, tag)
+        show_runs([(observed, summarise(observed))], store, rows, json, to=sys.stderr)
+    except SondaError as error:
+        error.exit_code = 125  # the program may be right: it is Sonda that failed
+        raise
+    raise SystemExit(code)

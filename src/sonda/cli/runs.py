@@ -1,0 +1,244 @@
+"""Commands about runs that are kept: list, show, tag, remove, compare, import, report, export."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from sonda.cli.face import Json, Reference, Rows, app, complain, hush, open_store, say, write_json
+from sonda.cli.showing import show_corun, show_exploration, show_imported, show_runs
+
+if TYPE_CHECKING:
+    from sonda.record.run import Run
+
+
+@app.command("ls")
+def list_runs(
+    all: Annotated[bool, typer.Option("--all", help="All runs, not the newest 20 only.")] = False,
+    json: Json = False,
+) -> None:
+    """List runs, newest first."""
+    from sonda.record.errors import SondaError
+    from sonda.report.document import runs_document
+    from sonda.report.listing import run_row
+    from sonda.report.terminal import render_runs
+
+    store = open_store()
+    tags = store.tags()
+    limit = None if all else 20
+    rows = []
+    listed = list(store.runs(limit))
+    shorts = dict(zip((found.id for found in listed), store.shorts([found.id for found in listed]), strict=True))
+    for found in listed:
+        try:
+            from sonda.analysis.summarise import summarise
+
+            summary = summarise(found)
+        except SondaError as error:
+            store.damaged.append(error)
+            continue
+        rows.append(run_row(found.info, shorts[found.id], tags.get(found.id, []), summary))
+    damaged = [str(error) for error in store.damaged]
+    if json:
+        write_json(runs_document(rows, damaged))
+    else:
+        more = len(store.directories()) - len(rows) - len(damaged)
+        print(render_runs(rows, damaged=damaged, more=max(0, more)))
+
+
+@app.command()
+def show(
+    reference: Reference = "last",
+    rows: Rows = 10,
+    json: Json = False,
+) -> None:
+    """Show a run again."""
+    from sonda.analysis.exploration import is_exploration
+    from sonda.analysis.interference import is_corun
+    from sonda.analysis.summarise import summarise
+    from sonda.analysis.trace_summary import is_imported
+
+    store = open_store()
+    found = store.one(reference)
+    if is_exploration(found):
+        show_exploration(found, store, rows, json)
+    elif is_corun(found):
+        show_corun(found, store, json)
+    elif is_imported(found):
+        show_imported(found, store, rows, json)
+    else:
+        show_runs([(found, summarise(found))], store, rows, json)
+
+
+@app.command()
+def tag(
+    reference: Reference,
+    name: Annotated[str, typer.Argument(help="The tag; several runs may share one.")],
+    remove: Annotated[bool, typer.Option("--remove", help="Take the tag off.")] = False,
+    json: Json = False,
+) -> None:
+    """Give a run a name of your own."""
+    store = open_store()
+    found = store.find(reference)
+    for one in found:
+        if remove:
+            store.untag(one.id, name)
+        else:
+            store.tag(one.id, name)
+    if json:
+        write_json({"tag": name, "runs": [one.id for one in found], "removed": remove})
+
+
+@app.command()
+def rm(
+    references: Annotated[list[str] | None, typer.Argument(help="Runs to remove.")] = None,
+    older_than: Annotated[str, typer.Option(help="Remove runs older than this: 30d, 12h, 2w.")] = "",
+    json: Json = False,
+) -> None:
+    """Remove runs."""
+    from sonda.record.errors import SondaError
+    from sonda.record.store import parse_age
+
+    store = open_store()
+    if not references and not older_than:
+        raise SondaError("nothing to remove", "name runs, or give --older-than 30d")
+    removed = [path.name for path in store.remove_older_than(parse_age(older_than))] if older_than else []
+    for reference in references or []:
+        for directory in store.locate(reference):
+            store.remove(directory)
+            removed.append(directory.name)
+    if json:
+        write_json({"removed": removed})
+    else:
+        print(f"removed {len(removed)} run{'' if len(removed) == 1 else 's'}")
+
+
+@app.command()
+def compare(
+    a: Annotated[str, typer.Argument(help="The base: an id, a tag, a path.")],
+    b: Annotated[str, typer.Argument(help="What is held against it.")],
+    fail_above: Annotated[str, typer.Option(help="Exit with 1 when B is slower by more than this, e.g. 5%.")] = "",
+    rows: Rows = 10,
+    json: Json = False,
+) -> None:
+    """Say how much faster or slower B is than A, per phase and layer, or that it is not significant."""
+    from sonda.analysis.compare import compare as compare_runs
+    from sonda.analysis.compare import parse_percent
+    from sonda.analysis.trace_summary import is_imported
+    from sonda.report.document import comparison_document
+    from sonda.report.terminal import render_comparison
+
+    limit = parse_percent(fail_above) if fail_above else None
+    store = open_store()
+    left, right = store.find(a), store.find(b)
+    if any(is_imported(one) for one in [*left, *right]):
+        _compare_imported(left, right, limit, rows, json)
+        return
+    result = compare_runs(left, right)
+    for error in store.damaged:
+        complain(f"skipped: {error}")
+    if json:
+        write_json(comparison_document(result))
+    else:
+        print(render_comparison(result, layers=rows, fail_above=limit))
+    if limit is not None and result.fails(limit):
+        raise SystemExit(1)
+
+
+def _compare_imported(a: list[Run], b: list[Run], limit: float | None, rows: int, json: bool) -> None:
+    from sonda.analysis.compare_kernels import compare_kernels
+    from sonda.report.kernel_comparison import kernel_comparison_document, render_kernel_comparison
+
+    result = compare_kernels(a, b)
+    if json:
+        write_json(kernel_comparison_document(result))
+    else:
+        print(render_kernel_comparison(result, rows=rows, fail_above=limit))
+    if limit is not None and result.fails(limit):
+        raise SystemExit(1)
+
+
+@app.command("import")
+def import_(
+    files: Annotated[list[Path], typer.Argument(help="Files of one kind; several traces, or a directory, are ranks.")],
+    tag: Annotated[list[str] | None, typer.Option(help="Give the run a tag.")] = None,
+    rows: Annotated[int, typer.Option("--rows", help="Kernels to list.", min=0)] = 10,
+    json: Json = False,
+) -> None:
+    """Read another tool's file as a run and say where the time of its devices goes.
+
+    Chrome and Kineto traces (torch.profiler; plain or .gz), Nsight Compute's CSV and .ncu-rep, Nsight Systems' SQLite,
+    perf stat -j. Traces may be larger than memory.
+    """
+    from sonda.imports.importing import import_files
+
+    store = open_store()
+    for one in tag or []:
+        store.check_tag(one)
+    found = import_files(files, store.root, say)
+    hush()
+    for one in tag or []:
+        store.tag(found.id, one)
+    show_imported(found, store, rows, json)
+
+
+@app.command()
+def report(
+    references: Annotated[list[str] | None, typer.Argument(help="Runs; the newest unless named.")] = None,
+    output: Annotated[Path, typer.Option("-o", "--output", help="The file to write.")] = Path("sonda-report.html"),
+    json: Json = False,
+) -> None:
+    """Write one HTML page about runs; it works offline."""
+    from sonda.analysis.compare import compare as compare_runs
+    from sonda.analysis.summarise import summarise
+    from sonda.record.errors import SondaError
+    from sonda.report.page import write_page
+
+    store = open_store()
+    runs = [found for reference in references or ["last"] for found in store.find(reference)]
+    comparison = None
+    if len(runs) == 2:
+        try:
+            comparison = compare_runs([runs[0]], [runs[1]])
+        except SondaError:
+            comparison = None  # two runs with nothing in common still stand side by side
+    path = write_page(output, [summarise(one) for one in runs], runs, comparison)
+    if json:
+        write_json({"page": str(path)})
+    else:
+        print(path)
+
+
+@app.command()
+def export(
+    reference: Reference = "last",
+    trace: Annotated[Path | None, typer.Option(help="Write a trace for Perfetto or Chrome; .gz compresses.")] = None,
+    stonne: Annotated[
+        Path | None, typer.Option(help="Write STONNE's .counters and .txt of each simulated operation to this folder.")
+    ] = None,
+    json: Json = False,
+) -> None:
+    """Write a run as a file of another tool."""
+    from sonda.accelerators.stonne_export import export_run
+    from sonda.record.errors import SondaError
+    from sonda.report.trace import IN_CYCLES, in_cycles, write_trace
+
+    if trace is None and stonne is None:
+        raise SondaError("no format was named", "write: sonda export last --trace trace.json, or --stonne folder")
+    found = open_store().one(reference)
+    document: dict[str, Any] = {}
+    if stonne is not None:
+        document["stonne"] = [str(path) for path in export_run(found, stonne)]
+    if trace is not None:
+        document["trace"] = str(write_trace(trace, found))
+        if in_cycles(found):
+            document["times"] = IN_CYCLES
+    if json:
+        write_json(document)
+        return
+    if stonne is not None:
+        print(f"{stonne}: {len(document['stonne'])} files")
+    if trace is not None:
+        print(f"{trace} (times are {IN_CYCLES})" if in_cycles(found) else trace)

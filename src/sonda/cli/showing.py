@@ -1,0 +1,64 @@
+"""Showing a kept run on the screen or as JSON, whatever kind of run it is."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Any
+
+from sonda.cli.face import write_json
+
+if TYPE_CHECKING:
+    from sonda.record.run import Run
+    from sonda.record.store import Store
+
+
+def show_runs(shown: list[tuple[Run, Any]], store: Store, rows: int, json: bool, to: Any = None) -> None:
+    """Summaries of runs: one in full, several side by side. A program's own output keeps stdout to itself."""
+    if json:
+        from sonda.report.document import summaries_document, to_document
+
+        documents = [summary for _, summary in shown]
+        write_json(to_document(documents[0]) if len(documents) == 1 else summaries_document(documents))
+        return
+    from sonda.report.terminal import render_side_by_side, render_summary
+
+    to = to or sys.stdout
+    if len(shown) == 1:
+        run, summary = shown[0]
+        text = render_summary(summary, layers=rows, short=store.short(run.id), color=to.isatty())
+    else:
+        text = render_side_by_side([summary for _, summary in shown], layers=rows, color=to.isatty())
+        names = " ".join(store.short(run.id) for run, _ in shown)
+        text += f"\n  Saved as runs {names}. Page: sonda report {names}\n"
+    print(text, file=to)
+
+
+def show_imported(run: Run, store: Store, rows: int, json: bool) -> None:
+    from sonda.analysis.trace_summary import summarise_trace
+    from sonda.report.kernel_tables import render_trace, trace_document
+
+    found = summarise_trace(run)
+    write_json(trace_document(found)) if json else print(render_trace(found, rows=rows, short=store.short(run.id)))
+
+
+def show_exploration(run: Run, store: Store, rows: int, json: bool) -> None:
+    from sonda.analysis.exploration import explored
+    from sonda.analysis.summarise import summarise
+    from sonda.report.exploration import exploration_document, render_exploration
+
+    found = explored(run, summarise(run).title)
+    if json:
+        write_json(exploration_document(found, run.points))
+    else:
+        print(render_exploration(found, rows=rows, short=store.short(run.id)))
+
+
+def show_corun(run: Run, store: Store, json: bool) -> None:
+    from sonda.analysis.interference import interference
+    from sonda.report.corun import corun_document, render_corun
+
+    found = interference(run)
+    if json:
+        write_json(corun_document(found))
+    else:
+        print(render_corun(found, short=store.short(run.id)))
