@@ -91,7 +91,7 @@ def _areas(areas: Mapping[str, Any]) -> list[str]:
     if not areas:
         return []
     together, parts = areas.get("together") or {}, dict(areas.get("engines") or {})
-    if not parts or "value" not in together:
+    if not parts or not {"value", "low", "high"} <= together.keys():
         return [f"no area: {OTHER_VERSION}"]
     if areas.get("global_buffer"):
         parts["global buffer"] = areas["global_buffer"]
