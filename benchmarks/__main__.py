@@ -7,7 +7,9 @@ import sys
 from benchmarks import (
     counters,
     dlrm_study,
+    energy,
     explore,
+    gpu,
     growth,
     importing,
     mapping,
@@ -23,7 +25,9 @@ from benchmarks.bar import Bar, machine_line
 ALL = {
     "counters": counters.run,
     "dlrm_study": dlrm_study.run,
+    "energy": energy.run,
     "explore": explore.run,
+    "gpu": gpu.run,
     "growth": growth.run,
     "importing": importing.run,
     "mapping": mapping.run,

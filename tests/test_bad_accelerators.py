@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+from command_line import run_command
 
 GOOD = """name = "mine"
 [engines.dense]
@@ -50,6 +49,10 @@ def no_samples():
     return nn.Linear(16, 8), (torch.zeros(0, 16),)
 
 
+def no_outputs():
+    return nn.Linear(16, 0)
+
+
 def spoilt():
     model = nn.Sequential(nn.Linear(16, 8))
     with torch.no_grad():
@@ -58,15 +61,9 @@ def spoilt():
 """
 
 
-def sonda(directory: Path, *words: str) -> subprocess.CompletedProcess[str]:
-    environment = {**os.environ, "SONDA_HOME": str(directory / "store"), "OMP_NUM_THREADS": "1"}
-    command = [sys.executable, "-P", "-m", "sonda", *words]
-    return subprocess.run(command, capture_output=True, text=True, env=environment, timeout=300, cwd=directory)
-
-
 def refused(directory: Path, *words: str) -> str:
     """The one line of a command that fails, and that leaves no run behind, not even a part of one."""
-    done = sonda(directory, *words)
+    done = run_command(directory, *words)
     assert (done.returncode, done.stdout) == (2, ""), done.stderr
     (line,) = done.stderr.splitlines()
     assert line.startswith("sonda: ")
@@ -112,6 +109,30 @@ def test_descriptions(old: str, new: str, said: str, tmp_path: Path) -> None:
     assert line.startswith("mine.toml") and said in line
 
 
+def test_all_mistakes_of_a_description_are_told_at_once(tmp_path: Path) -> None:
+    """Also those of an engine whose kind is misspelt, and of routes to engines that have mistakes of their own."""
+    changes = {
+        "multipliers = 64": "multipliers = 100", "read_ports = 16": "read_ports = 12",
+        "accumulators = true": "accumulators = 1\ntile = { T_M = 0, T_N = 1, T_K = 1 }\nreduction = 'FENETWORK'",
+        "[route]": "[engines.square]\nkind = 'meshh'\nrows = 0\ncolumns = 4\nread_ports = 3\nwrite_ports = 4\n[route]",
+        'linear = "dense"': 'linear = "dense"\nembedding_bag = "square"\ngem = "dense"',
+    }  # fmt: skip
+    text = GOOD
+    for old, new in changes.items():
+        assert old in text
+        text = text.replace(old, new)
+    (tmp_path / "mine.toml").write_text(text, encoding="utf-8")
+    done = run_command(tmp_path, "run", "mlp", "--on", "sim:mine.toml")
+    assert (done.returncode, done.stdout) == (2, "")
+    named = [line.removeprefix("sonda: ").removeprefix("mine.toml: ").split()[0].rstrip(":") for line in
+             done.stderr.splitlines()]  # fmt: skip
+    assert sorted(named) == [
+        "engines.dense.accumulators", "engines.dense.multipliers", "engines.dense.read_ports",
+        "engines.dense.tile.T_M", "engines.square.kind", "engines.square.read_ports", "engines.square.rows",
+        "route.embedding_bag", "route.gem",
+    ]  # fmt: skip
+
+
 def test_a_good_description_is_not_refused_by_these_checks(tmp_path: Path) -> None:
     from sonda.accelerators.description import parse_accelerator
 
@@ -133,7 +154,18 @@ def test_a_good_description_is_not_refused_by_these_checks(tmp_path: Path) -> No
         (("run", "models.py:linear", "--input=-2x16", "--on", "sim:tpu-16x16"), "'-2x16' is not an input shape"),
         (("verify", "stonne", "none.json"), "none.json cannot be read"),
         (("verify", "stonne", "models.py"), "models.py is not JSON"),
-        (("verify", "scalesim", "models.py"), "there are no reference runs of 'scalesim'"),
+        (("verify", "stonne"), "no file of reference runs was given; write: sonda verify stonne FILE.json"),
+        (("verify", "stonne", "none.json", "--on", "sim:tpu-16x16"), "--on means nothing to verify stonne"),
+        (("verify", "gem5"), "nothing is known of 'gem5'; write: sonda verify stonne FILE.json, or verify scalesim"),
+        (("verify", "scalesim", "models.py"), "there is no workload 'models.py'"),
+        (("verify", "scalesim", "--batch", "3"), "--batch is an option of a model, which is not named"),
+        (("verify", "scalesim", "--input", "3x3"), "--input is an option of a model, which is not named"),
+        (("verify", "scalesim", "--on", "cpu"), "cpu is not a simulated accelerator; give a mesh"),
+        (("verify", "scalesim", "--on", "sim:maeri-256"), "maeri-256 has no mesh"),
+        (("run", "models.py:linear", "--input", f"{10**30}x16", "--on", "sim:tpu-16x16"), "x16' has more than"),
+        (("explore", "dlrm", "--vary", "rows,colums=8", "--on", "sim:tpu-16x16"), "setting 'colums' is unknown"),
+        (("run", "mlp", "--on", "sim:tpu-16x16", "--set", "rows,columns=8:16:32"), "not a value for each of 2 fields"),
+        (("run", "mlp", "--on", "sim:tpu-16x16", "--set", "rows,ms_rows=8"), "names engines.mesh.rows twice"),
     ],
 )
 def test_commands(words: tuple[str, ...], said: str, tmp_path: Path) -> None:
@@ -147,13 +179,11 @@ def test_commands(words: tuple[str, ...], said: str, tmp_path: Path) -> None:
     ("factory", "accelerator", "said"),
     [
         ("spoilt", "tpu-16x16", "0.weight has NaN in it; mend the weights"),
-        ("no_samples", "tpu-16x16", "the model: addmm has no elements; give inputs with at least one sample"),
     ],
 )
 def test_models_on_the_command_line(factory: str, accelerator: str, said: str, tmp_path: Path) -> None:
     (tmp_path / "models.py").write_text(MODELS, encoding="utf-8")
-    inputs = () if factory == "no_samples" else ("--input", "2x16")
-    assert said in refused(tmp_path, "run", f"models.py:{factory}", *inputs, "--on", f"sim:{accelerator}")
+    assert said in refused(tmp_path, "run", f"models.py:{factory}", "--input", "2x16", "--on", f"sim:{accelerator}")
 
 
 def simulated(factory: str, accelerator: str, directory: Path, **options: str) -> Any:
@@ -175,13 +205,16 @@ def simulated(factory: str, accelerator: str, directory: Path, **options: str) -
         ("nothing", "sigma-128", "the model cannot be captured: it runs no operation"),
         ("meta", "tpu-16x16", "weight is on the meta device and has no values"),
         ("spoilt", "magma-128", "0.weight has NaN in it"),
+        ("no_samples", "tpu-16x16", "the model: addmm of 0x16 by 16x8 has no elements; give inputs with at least one"),
+        ("no_outputs", "tpu-16x16", "addmm of 2x16 by 16x0 has no elements; give inputs with at least one sample, and"),
     ],
 )
 def test_models(factory: str, accelerator: str, said: str, tmp_path: Path) -> None:
     from sonda.record.errors import SondaError
 
+    options = {} if factory == "no_samples" else {"input": "2x16"}
     with pytest.raises(SondaError) as caught:
-        simulated(factory, accelerator, tmp_path, input="2x16")
+        simulated(factory, accelerator, tmp_path, **options)
     assert said in str(caught.value)
     assert len(str(caught.value).splitlines()) == 1
 

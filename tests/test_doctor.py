@@ -270,6 +270,15 @@ def test_resctrl_states(tmp_path: Path) -> None:
     assert resctrl(tmp_path) == ("ok", "mounted: L3", "")
 
 
+def test_resctrl_that_only_counts_is_mounted_and_divides_nothing(tmp_path: Path) -> None:
+    tree = Path(__file__).parent / "data/resctrl/monitor-only"
+    (tmp_path / "sys/fs").mkdir(parents=True)
+    (tmp_path / "sys/fs/resctrl").symlink_to(tree)
+    write_tree(tmp_path, {"proc/filesystems": "nodev\tresctrl\n"})
+    state = resctrl(tmp_path)
+    assert state.state == "missing" and "only counts" in state.detail and "mount" not in state.remedy
+
+
 # NVML
 
 

@@ -14,7 +14,6 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from hypothesis.extra.numpy import arrays
 
 import sonda
 from sonda.accelerators.behind import Movement, stalls_of
@@ -30,10 +29,9 @@ from sonda.analysis.exploration import explored, is_exploration
 from sonda.record.errors import SondaError
 from sonda.record.run import Run
 from sonda.record.store import Store
-from sonda.studies import pareto
 from sonda.studies.explore import explore
-from sonda.studies.pareto import knee, least, pareto_front
-from sonda.studies.space import MOST_POINTS, parse_space, points
+from sonda.studies.space import parse_space
+from sonda.targets.exploring import by_field
 from sonda.targets.exploring import explore as explore_grid
 from sonda.targets.job import Job
 from sonda.targets.measure import measure
@@ -55,138 +53,6 @@ def dlrm(**changes: Any) -> Job:
 def rows(run: Run) -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = run.points.to_pylist()
     return found
-
-
-# ---- values ------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("text", "values"),
-    [
-        ("a=64,128", ("64", "128")),
-        ("a=64..1024*2", ("64", "128", "256", "512", "1024")),
-        ("a=64..1000*2", ("64", "128", "256", "512")),
-        ("a=0..10+5", ("0", "5", "10")),
-        ("a=0.5..1.2+0.25", ("0.5", "0.75", "1")),
-        ("a=0.1..0.3+0.1", ("0.1", "0.2", "0.3")),
-        ("a=1,16..64*2", ("1", "16", "32", "64")),
-        ("a=7..7*2", ("7",)),
-        ("a= 1 , 2 ", ("1", "2")),
-        ("on=sim:a,sim:./b/../c.toml", ("sim:a", "sim:./b/../c.toml")),
-    ],
-)
-def test_values_are_lists_multiples_or_steps(text: str, values: tuple[str, ...]) -> None:
-    assert list(parse_space([text]).values()) == [values]
-
-
-@pytest.mark.parametrize(
-    ("text", "said"),
-    [
-        ("", "has no field and values"),
-        ("a", "has no field and values"),
-        ("=1", "has no field and values"),
-        ("a=", "--vary a: a value is empty"),
-        ("a=1,,2", "--vary a: a value is empty"),
-        ("a=1,1", "--vary a: 1 is given twice"),
-        ("a=1..4*2,4", "--vary a: 4 is given twice"),
-        ("a=1..2", "--vary a: 1..2 has no step; write 1..2*2 or 1..2+1"),
-        ("a=8..2*2", "--vary a: 8..2*2 ends before it begins; write 2..8*2"),
-        ("a=1..8*1", "does not grow"),
-        ("a=1..8*0", "does not grow"),
-        ("a=0..8*2", "does not grow"),
-        ("a=-4..8*2", "does not grow"),
-        ("a=1..8+0", "does not grow"),
-        ("a=1..8+-1", "does not grow"),
-        ("a=..8*2", "is not a range of numbers"),
-        ("a=x..8*2", "is not a range of numbers"),
-        ("a=1..8*2*2", "is not a range of numbers"),
-        ("a=1..1e9*2", "is not a range of numbers"),
-        ("a=1.." + "9" * 99 + "*2", "is not a range of numbers"),
-        ("a=1..999999999999+1", "has more than 2,000,000 values"),
-        ("a=1..2*1.0000000001", "has more than 2,000,000 values"),
-    ],
-)
-def test_a_mistake_in_values_names_the_field(text: str, said: str) -> None:
-    with pytest.raises(SondaError) as caught:
-        parse_space([text])
-    assert said in str(caught.value)
-
-
-def test_a_field_is_given_once_and_points_are_not_too_many() -> None:
-    with pytest.raises(SondaError, match="--vary a is given twice"):
-        parse_space(["a=1", "a=2"])
-    assert points({"a": range(MOST_POINTS)}) == MOST_POINTS
-    with pytest.raises(SondaError, match="4,000,000 points are more than 2,000,000; vary fewer fields"):
-        parse_space(["a=1..2000+1", "b=1..2000+1"])
-
-
-@settings(deadline=None)
-@given(st.integers(1, 10**6), st.integers(1, 10**7), st.integers(2, 9))
-def test_multiples_are_those_that_counting_finds(first: int, last: int, factor: int) -> None:
-    expected = [str(first * factor**power) for power in range(30) if first * factor**power <= last]
-    if expected:
-        assert parse_space([f"a={first}..{last}*{factor}"]) == {"a": tuple(expected)}
-
-
-@settings(deadline=None)
-@given(st.text(max_size=40))
-def test_any_text_is_read_or_refused(text: str) -> None:
-    try:
-        space = parse_space([text])
-    except SondaError:
-        return
-    assert all(space.values())
-
-
-# ---- the front ---------------------------------------------------------------------------------------------------
-
-
-def brute_front(objectives: np.ndarray) -> list[bool]:
-    """By the definition: compared with every other row."""
-    found = []
-    for row in objectives:
-        known = not any(math.isnan(one) for one in row)
-        beaten = any(
-            all(a <= b for a, b in zip(other, row, strict=True)) and any(a < b for a, b in zip(other, row, strict=True))
-            for other in objectives
-            if not any(math.isnan(one) for one in other)
-        )
-        found.append(known and not beaten)
-    return found
-
-
-# Few distinct values make many equal coordinates and rows.
-FEW_VALUES = st.one_of(st.integers(0, 4).map(float), st.just(math.nan), st.just(math.inf))
-OBJECTIVES = st.tuples(st.integers(0, 40), st.integers(1, 3)).flatmap(
-    lambda shape: arrays(np.float64, shape, elements=FEW_VALUES)
-)
-
-
-@settings(deadline=None)
-@given(OBJECTIVES, st.sampled_from([0, 5, 10_000]))
-def test_the_front_is_what_the_definition_finds(objectives: np.ndarray, few: int) -> None:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(pareto, "FEW", few)
-        assert pareto_front(objectives).tolist() == brute_front(objectives)
-
-
-def test_the_front_of_many_points_is_found() -> None:
-    """On the plane x + y + z = 1 no point beats another; all others are beaten."""
-    generator = np.random.default_rng(3)
-    plane = generator.dirichlet((1, 1, 1), 3000)
-    beaten = plane + generator.random((3000, 1)) + 0.01
-    front = pareto_front(np.concatenate([beaten, plane]))
-    assert not front[:3000].any()
-    assert front[3000:].all()
-
-
-def test_the_best_in_one_objective_is_the_least_of_the_others_too() -> None:
-    objectives = np.array([[2.0, 1.0], [1.0, 9.0], [1.0, 5.0], [np.nan, 0.0]])
-    assert least(objectives, 0) == 2
-    assert least(objectives, 1) == 0
-    assert knee(objectives) == 0, "2 x 1 is less than 1 x 5"
-    assert least(np.full((2, 2), np.nan), 0) == -1
-    assert knee(np.full((2, 2), np.nan)) == -1
 
 
 # ---- waiting for memory ------------------------------------------------------------------------------------------
@@ -314,6 +180,14 @@ GRIDS: dict[str, tuple[Job, list[str]]] = {
         ["mapping=default,stonne,best", "memory.buffer_KiB=2,256", "perceptrons.dn_bw=16,64"],
     ),
     "tiles": (dlrm(), ["perceptrons.tile.T_N=1,4,64", "embeddings.tile.T_K=1,2,8,256", "perceptrons.tile.T_M=1,2"]),
+    "a mesh in step": (
+        dlrm(on="sim:dlrm-hybrid-tpu"),
+        ["rows,columns,perceptrons.read_ports=4:4:8,8:24:16,16:16:32,8:8:3", "embeddings.dn_bw,rn_bw=16:32,128:64"],
+    ),
+    "engine and memory in step": (
+        dlrm(set=MEMORY),
+        ["perceptrons.dn_bw,memory.buffer_KiB=8:64,16:1,64:2", "clock_GHz,memory.bytes_per_cycle=0.5:8,1:16"],
+    ),
     "accelerators": (dlrm(), ["on=sim:dlrm-hybrid,sim:maeri-256,sim:tpu-16x16", "read_ports=32,16"]),
 }  # fmt: skip
 
@@ -327,7 +201,7 @@ def test_points_are_those_of_runs_of_their_own(name: str, store: Store) -> None:
     sample = random.Random(7).sample(all_points, min(8, len(all_points)))
     impossible = 0
     for point in sample:
-        given_here = {key: str(point[key]) for key in space if key not in ("on", "mapping")}
+        given_here = {field: str(point[field]) for field in by_field(space) if field not in ("on", "mapping")}
         varied = " ".join(f"{key}={value}" for key, value in given_here.items())
         # What varies wins over what is fixed.
         held = " ".join(one for one in job.set.split() if one.partition("=")[0] not in given_here)

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import os
-import sys
-import types
 from decimal import Decimal
 from pathlib import Path
-from typing import Any, ClassVar
 
 import pytest
 
 from sonda.imports import ncu, ncu_table
 from sonda.imports.importing import import_files
-from sonda.imports.ncu_metrics import counted, duration
+from sonda.imports.ncu_metrics import counted, duration, peaks, roofs
 from sonda.imports.ncu_table import parse_number, read_launches
 from sonda.record.errors import SondaError
 from sonda.record.run import Run
@@ -117,7 +114,31 @@ def test_tensor_operations_add_up_and_variants_of_them_do_not() -> None:
              "sm__ops_path_tensor_src_fp8_sparsity_on.sum", "sm__ops_path_tensor_src_fp8_realtime.sum",
              "sm__ops_path_tensor_op_hmma_src_fp16.sum")  # fmt: skip
     launch = next(read_launches(wide(("100", "10", "1", "2", "4"), metrics=names).splitlines()))
-    assert counted(launch) == {"flops_tensor": 110, "flops": 110}
+    assert counted(launch) == {"flops_tensor_bf16": 100, "flops_tensor_fp8": 10, "flops_tensor": 110, "flops": 110}
+
+
+def test_integers_on_tensor_cores_are_no_flops_and_accumulators_of_one_kind_add_up() -> None:
+    names = ("sm__ops_path_tensor_src_fp16_dst_fp16.sum", "sm__ops_path_tensor_src_fp16_dst_fp32.sum",
+             "sm__ops_path_tensor_src_int8.sum", "sm__ops_path_tensor_src_int4.sum")  # fmt: skip
+    launch = next(read_launches(wide(("3", "4", "50", "60"), metrics=names).splitlines()))
+    assert counted(launch) == {"flops_tensor_fp16": 7, "integer_tensor": 110, "flops_tensor": 7, "flops": 7}
+
+
+def test_a_launch_is_held_against_the_devices_own_peaks() -> None:
+    """An invented device at 1 GHz: 100 ns of 10 FFMA lanes are 2,000 FLOP at most, of DRAM at 8 B a cycle 800 B."""
+    names = {FADD: "100", FMUL: "0", FFMA: "700", "gpu__time_duration.sum": "100",
+             "sm__cycles_elapsed.avg.per_second": "1,000,000,000",
+             "sm__sass_thread_inst_executed_op_ffma_pred_on.sum.peak_sustained": "10",
+             "sm__ops_path_tensor_src_bf16_dst_fp32.sum": "1,000",
+             "sm__ops_path_tensor_src_bf16_dst_fp32.sum.peak_sustained": "80",
+             "dram__bytes.sum": "200", "dram__bytes.sum.peak_sustained": "8",
+             "dram__cycles_elapsed.avg.per_second": "1,000,000,000"}  # fmt: skip
+    units = tuple({"gpu__time_duration.sum": "ns", "dram__bytes.sum": "byte"}.get(name, "") for name in names)
+    launch = next(read_launches(wide(tuple(names.values()), metrics=tuple(names), units=units).splitlines()))
+    assert peaks(launch) == {"dram_bytes": 8 * 10**9, "flops_single": 20 * 10**9, "flops_tensor_bf16": 40 * 10**9}
+    assert roofs(launch) == {"flops_roof": Decimal("0.75"), "dram_roof": Decimal("0.25")}
+    del launch.values["gpu__time_duration.sum"]
+    assert roofs(launch) == {}
 
 
 @pytest.mark.parametrize(
@@ -165,44 +186,44 @@ def test_a_report_is_read_by_ncu_where_it_is(tmp_path: Path, monkeypatch: pytest
 
 
 def test_a_report_without_a_reader_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "ncu_report.py").write_text("raise ImportError")
     monkeypatch.setenv("PATH", str(tmp_path))
-    monkeypatch.setitem(sys.modules, "ncu_report", None)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     with pytest.raises(SondaError, match="pip install ncu-report"):
         import_files([report(tmp_path)], tmp_path / "runs")
 
 
+MODULE = f"""
+class Metric:
+    def __init__(self, value, unit):
+        self.value, self.unit = lambda: value, lambda: unit
+
+class Action:
+    metrics = {{"{FADD}": Metric(3, "inst"), "{FMUL}": Metric(4, "inst"), "{FFMA}": Metric(2**40 + 1, "inst"),
+               "gpu__time_duration.sum": Metric(1234.0, "ns"), "launch__device_id": Metric(1, ""),
+               "launch__kernel_name": Metric("k", "")}}
+    def name(self):
+        return "k"
+    def metric_names(self):
+        return list(self.metrics)
+    def metric_by_name(self, name):
+        return self.metrics[name]
+
+def load_report(path):
+    if "bad" in path:
+        raise RuntimeError("cannot open it")
+    return [[Action()]]
+"""
+
+
 def test_a_report_is_read_by_ncu_report(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Constructed: a module with the interface of NVIDIA's."""
-
-    class Metric:
-        def __init__(self, value: Any, unit: str) -> None:
-            self._value, self._unit = value, unit
-
-        def value(self) -> Any:
-            return self._value
-
-        def unit(self) -> str:
-            return self._unit
-
-    class Action:
-        metrics: ClassVar[dict[str, Metric]] = {
-                   FADD: Metric(3, "inst"), FMUL: Metric(4, "inst"), FFMA: Metric(2**40 + 1, "inst"),
-                   "gpu__time_duration.sum": Metric(1234.0, "ns"), "launch__device_id": Metric(1, ""),
-                   "launch__kernel_name": Metric("k", "")}  # fmt: skip
-
-        def name(self) -> str:
-            return "k"
-
-        def metric_names(self) -> list[str]:
-            return list(self.metrics)
-
-        def metric_by_name(self, name: str) -> Metric:
-            return self.metrics[name]
-
-    module = types.ModuleType("ncu_report")
-    module.load_report = lambda path: [[Action()]]  # type: ignore[attr-defined]
+    (tmp_path / "ncu_report.py").write_text(MODULE)
     monkeypatch.setenv("PATH", str(tmp_path))
-    monkeypatch.setitem(sys.modules, "ncu_report", module)
-    row = table(import_files([report(tmp_path)], tmp_path / "runs"))[0]
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    path = report(tmp_path)
+    row = table(import_files([path], tmp_path / "runs"))[0]
     assert int(row["flops:counted"]) == 7 + 2 * (2**40 + 1)
     assert row["duration"] == 1234 and row["device"] == "cuda:1"
+    with pytest.raises(SondaError, match="ncu_report can read: cannot open it"):
+        import_files([path.rename(tmp_path / "bad.ncu-rep")], tmp_path / "runs")

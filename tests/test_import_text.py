@@ -132,5 +132,5 @@ def test_no_nanosecond_is_lost_at_any_size(ns: int) -> None:
     from sonda.imports.trace_events import raw_events
 
     text = f'[{{"ph": "X", "name": "a", "ts": {Decimal(ns) / 1000:f}, "dur": 0.001}}]'
-    rows = raw_events(decode_events(text.encode()), Source())
+    rows, _ = raw_events(decode_events(text.encode()), Source())
     assert rows["start"].tolist() == [ns] and rows["duration"].tolist() == [1]

@@ -229,6 +229,98 @@ def test_phases_have_slowdowns_of_their_own(tmp_path):
     assert phases["b"] == {}, "one phase is the step itself"
 
 
+def layered() -> Spans:
+    """Participant a, alone (window 0) and together (2), two steps each, of which the first has layers.
+
+    Alone the model takes 10: `one` 4, `two` 3, itself 3. Together `one` takes 8, `two` 3 and the model itself 4.
+    Backward of `one`: 2 alone, 8 together.
+    """
+    kinds, names, paths, directions, parent, call, duration = ["run"], ["run"], [""], [""], [-1], [0], [0]
+
+    def add(kind, name, above, window, long, path="", direction=""):
+        for column, value in ((kinds, kind), (names, name), (paths, path), (directions, direction), (parent, above),
+                              (call, window), (duration, long)):  # fmt: skip
+            column.append(value)
+        return len(kinds) - 1
+
+    for window, whole, one, two, back in ((0, 10, 4, 3, 2), (2, 15, 8, 3, 8)):
+        epoch = add("epoch", "x", 0, window, 1000)
+        for detail in (True, False):
+            step = add("step", "step", epoch, window, whole + back)
+            forward = add("phase", "forward", step, window, whole)
+            backward = add("phase", "backward", step, window, back)
+            if detail:
+                model = add("layer", "Net", forward, window, whole, "", "forward")
+                add("layer", "Linear", model, window, one, "one", "forward")
+                add("layer", "ReLU", model, window, two, "two", "forward")
+                add("layer", "Linear", backward, window, back, "one", "backward")
+    return Spans(
+        {"start": np.arange(len(kinds)), "duration": duration, "parent": parent, "call": call},
+        {"kind": Words.of(kinds), "name": Words.of(names), "path": Words.of(paths), "direction": Words.of(directions)},
+    )
+
+
+def test_layers_have_slowdowns_of_their_own_time_and_those_that_lose_most_come_first(tmp_path):
+    run = experiment(tmp_path, lambda members, turn, slot: pieces(1.0), names="ab", spans=layered())
+    found = interference(run)
+    layers = found.together.layers["a"]
+    figures = [(one.layer, one.direction, one.alone.value, one.together.value) for one in layers]
+    assert figures[:2] == [("one", "backward", 2, 8), ("one", "forward", 4, 8)]
+    assert figures[2:] == [("", "forward", 3, 4), ("two", "forward", 3, 3)]
+    assert [one.lost.value for one in layers] == pytest.approx([6, 4, 1, 0])
+    assert [one.slowdown.value for one in layers] == pytest.approx([4, 2, 4 / 3, 1])
+    assert found.together.layers["b"] == ()
+    text = render_corun(found, 160, color=False)
+    rows = [line.split() for line in text[text.index("Layers that lose most") :].splitlines()[2:4]]
+    assert rows[0][:4] == ["a", "one", "Linear", "backward"] and rows[1][:4] == ["a", "one", "Linear", "forward"]
+    assert corun_document(found)["together"]["layers"]["a"][0]["layer"] == "one"
+
+
+def test_counters_of_the_processor_are_rates_alone_and_together(tmp_path):
+    """Alone 2000 instructions in 1000 cycles with 4 misses; together as many in 4000, half of the time counted."""
+    run = experiment(tmp_path, known, names="ab")
+    facts = run.info.target["corun"]
+    facts["pmu"] = {"events": ["cycles", "instructions", "cache_misses", "r01c2"], "reason": "", "refused": {"b": "no"}}
+    for window in facts["windows"]:
+        one = window["measured"][0]
+        if one["slot"] == 0:
+            alone = len(window["members"]) == 1
+            counted = {"cycles": 1000, "cache_misses": 4} if alone else {"cycles": 4000, "scaled": 0.5}
+            one["counters"] |= {"instructions": 2000, **counted}
+    found = interference(run)
+    alone, together = found.alone["a"].counters["a"], found.together.counters["a"]
+    assert (alone["ipc"].value, together["ipc"].value) == (2.0, 0.5)
+    assert (alone["ipc"].source, together["ipc"].source) == ("counted", "estimated")
+    assert alone["cache_misses"].value == 2.0 and together["cache_misses"].reason == "it had no counter"
+    assert found.together.counters["b"]["ipc"].value is None and found.together.counters["b"]["ipc"].reason == "no"
+    text = render_corun(found, 200, color=False)
+    header = next(line for line in text.splitlines() if "IPC alone" in line)
+    assert header.index("IPC alone") < header.index("IPC together") < header.index("cache misses /1000 alone")
+    assert "– r01c2 /1000: it had no counter" in text, "a column that nobody has is one line"
+
+
+def test_why_there_are_no_counters_of_the_processor_is_said_once(tmp_path):
+    run = experiment(tmp_path, known)
+    run.info.target["corun"]["pmu"] = {"events": [], "reason": "no PMU in this virtual machine", "refused": {}}
+    found = interference(run)
+    text = render_corun(found, 160, color=False)
+    assert text.count("no PMU") == 1 and "– IPC, cache misses /1000: no PMU in this virtual machine" in text
+
+
+def test_a_program_whose_progress_nobody_counts_has_no_slowdown_but_a_reason(tmp_path):
+    def measured(members, turn, slot):
+        return pieces(10.0 * len(members), steps=0 if slot else 10)
+
+    run = experiment(tmp_path, measured, names="ab", repeat=3)
+    run.info.target["corun"]["participants"][1]["region"] = "window"
+    found = interference(run)
+    assert found.slowdown("a", "b").value == pytest.approx(2.0)
+    assert found.slowdown("b", "a").value is None and "nobody counts" in found.slowdown("b", "a").reason
+    for figure in (found.together.weighted_speedup, found.together.harmonic_mean, found.together.fairness):
+        assert figure.value is None and "nobody counts" in figure.reason
+    assert found.together.steps["b"].value is None and "weighted" not in found.sentence
+
+
 def divided(label, slowdown):
     return {
         "members": [0, 1], "partition": label, "repetition": 0,

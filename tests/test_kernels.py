@@ -24,8 +24,8 @@ from sonda.analysis.trace_summary import device_work, summarise_trace
 from sonda.imports import rank_events, spill
 from sonda.imports.importing import import_files
 from sonda.record.errors import SondaError
+from sonda.report.imported import render_trace, trace_document
 from sonda.report.kernel_comparison import kernel_comparison_document, render_kernel_comparison
-from sonda.report.kernel_tables import render_trace, trace_document
 from sonda.report.page import page_text
 from sonda.report.trace import write_trace
 from trace_examples import KINETO, call, imported, kernel, op, step, write
@@ -164,29 +164,6 @@ def test_a_path_through_a_wait_of_the_host(tmp_path: Path) -> None:
     assert (path.total, path.device, path.launch, path.host, path.returning, path.queue) == (
         50_000, 25_000, 15_000, 7_000, 3_000, 0,
     )  # fmt: skip
-
-
-@settings(max_examples=100, deadline=None)
-@given(
-    st.lists(
-        st.tuples(st.integers(0, 40), st.integers(0, 10), st.integers(0, 10), st.integers(7, 8)), min_size=1, max_size=9
-    ),
-    st.lists(st.tuples(st.integers(0, 60), st.integers(0, 20)), max_size=5),
-)  # fmt: skip
-def test_the_parts_of_a_path_always_add_up(
-    tmp_path_factory: pytest.TempPathFactory, work: list[tuple[int, int, int, int]], waits: list[tuple[int, int]]
-) -> None:
-    events = []
-    for number, (launch, late, length, stream) in enumerate(work):
-        events += [call("cudaLaunchKernel", launch, 1, number), kernel("k", launch + late, length, number, stream)]
-    events += [
-        call("cudaStreamSynchronize", begin, length, 100 + number, 2) for number, (begin, length) in enumerate(waits)
-    ]
-    path = critical_path(imported(tmp_path_factory.mktemp("path"), events))
-    assert path is not None
-    assert path.device + path.queue + path.launch + path.host + path.returning == path.total
-    assert min(path.device, path.queue, path.launch, path.host, path.returning) >= 0
-    assert sum(path.names.values()) == path.device
 
 
 # ---- comparison -------------------------------------------------------------------------------------------------

@@ -14,7 +14,7 @@ from sonda.frameworks.collector.modelled import EMPTY, EMPTY_WARMUP
 from sonda.frameworks.events import ProcessEvents, read_events
 from sonda.probes.callgrind import EVENT_NAMES, QUANTITIES, parse_dump
 from sonda.record.span import Spans
-from sonda.targets.modelled_spans import ModelledStep, joined, modelled_step
+from sonda.targets.modelled_spans import ModelledStep, modelled_step, with_modelled
 
 PROGRAMS = Path(__file__).parent / "programs"
 RECORDED = Path(__file__).parent / "data" / "callgrind" / "convolving"
@@ -272,7 +272,7 @@ def test_the_modelled_step_hangs_on_the_run_and_changes_nothing_else(tmp_path: P
     for _ in range(2):
         builder.step(part, 10.0, {"forward": 5.0})
     native, extra = builder.run().spans, story.read(tmp_path).spans
-    both = joined(native, extra)
+    both = with_modelled(native, extra)
     assert len(both) == len(native) + len(extra)
     assert both.number("parent")[len(native)] == 0
     assert both.number("parent")[: len(native)].tolist() == native.number("parent").tolist()

@@ -141,7 +141,7 @@ def test_ten_thousand_steps_leave_nothing_behind(tmp_path: Path) -> None:
         def held() -> list[int]:
             stream = recorder.stream()
             return [len(recorder._codes), len(recorder.streams), len(layers.codes), len(layers._marks), layers._roots,
-                    len(stream.layers), len(stream.phases), len(observer._optimizers.values())]  # fmt: skip
+                    len(stream.layers), len(stream.phases), len(observer.optimizers._known.values())]  # fmt: skip
 
         def work(steps: int) -> None:
             train(model, optimizer, steps)

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import csv
 import json
-import os
-import subprocess
-import sys
+import runpy
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+import sonda
+from command_line import run_command
 from sonda.analysis.exploration import Exploration, Point, amount, explored
 from sonda.analysis.summarise import summarise
 from sonda.analysis.summary import Value
@@ -24,8 +24,6 @@ from sonda.report.terminal import render_side_by_side, render_summary
 from sonda.studies.explore import explore
 from sonda.studies.space import parse_space
 from sonda.targets.job import Job
-
-PROGRAM = [sys.executable, "-P", "-m", "sonda"]
 
 
 def point(number: int, cycles: float, energy: float, area: float, **settings: Any) -> Point:
@@ -82,6 +80,12 @@ def test_the_front_is_a_table_and_counts_stand_below() -> None:
     assert "1 impossible: x = 3 is odd" in text
     assert "make it even" not in text
     assert text.endswith("Saved as run abcd. Page: sonda report abcd")
+
+
+def test_reasons_that_several_points_share_are_shown_by_one_of_them() -> None:
+    several = {"reason": "x = N is odd", "points": 3, "example": "x = 5 is odd; make it even"}
+    text = render_exploration(Exploration(**{**FOUND.__dict__, "impossible": (several,)}), 200, color=False)
+    assert "3 impossible, such as: x = 5 is odd\n" in text
 
 
 def test_few_rows_keep_those_that_stand_out() -> None:
@@ -243,34 +247,82 @@ def test_a_damaged_exploration_is_one_line(kept: tuple[Store, Run], tmp_path: Pa
         summarise(Run.load(copy))
 
 
+# ---- Python ------------------------------------------------------------------------------------------------------
+
+
+def test_python_shows_what_was_found(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    vary = {("rows", "columns", "read_ports"): [(4, 4, 8), (8, 8, 16), (16, 16, 32)], "write_ports": [16, 256]}
+    found = sonda.explore("dlrm", vary, on="sim:tpu-16x16", store=store, preset="5-1M-20-100")
+    assert isinstance(found, sonda.Explored)
+    assert "3 on the front" in repr(found)
+    assert repr(found).startswith("DLRM, inference, batch 20 · sim:tpu-16x16")
+    assert found.points.num_rows == 6
+    assert [point.settings["rows"] for point in found.front] == [16, 8, 4], "larger meshes are faster and larger"
+    cycles = {(row["rows"], row["columns"], row["read_ports"]): row["cycles:simulated"]
+              for row in found.points.to_pylist()}  # fmt: skip
+    assert list(cycles) == [(4, 4, 8), (8, 8, 16), (16, 16, 32)]
+    assert found.best["cycles"].values["cycles"].value == min(cycles.values()) == cycles[16, 16, 32]
+    assert repr(found.best["cycles"]).startswith("<point 4: rows=16 columns=16 read_ports=32 write_ports=16: ")
+    assert found.to_document()["together"] == [["rows", "columns", "read_ports"]]
+    assert found.to_document()["axes"]["rows"] == ["4", "8", "16"]
+    assert "<script" not in found._repr_html_()
+    assert found.exploration.sentence in found._repr_html_()
+    again = sonda.load("last", store)
+    assert isinstance(again, sonda.Explored)
+    assert repr(again) == repr(found)
+    assert "Pareto front" in found.report(tmp_path / "page.html").read_text(encoding="utf-8")
+
+
+def test_points_as_a_frame_need_pandas(kept: tuple[Store, Run], monkeypatch: pytest.MonkeyPatch) -> None:
+    found = sonda.Explored(kept[1])
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    with pytest.raises(SondaError, match=r"pandas is not installed; pip install pandas, or use \.points"):
+        found.to_pandas()
+
+
+def test_tiles_that_hold_at_every_point_are_said(tmp_path: Path) -> None:
+    """dlrm-hybrid gives tiles for both of its engines; a search chooses its own."""
+    said = "the description's tiles hold at every point of sim:dlrm-hybrid (perceptrons), sim:dlrm-hybrid (embeddings)"
+    for settings, notes in (({}, 1), ({"mapping": "best"}, 0)):
+        found = sonda.explore("dlrm", "multipliers=128,256", store=Store(tmp_path), batch=4, **settings)
+        assert sum(note.startswith(said) for note in found.info.notes) == notes
+
+
+def test_the_example_of_the_manual_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    manual = (Path(__file__).parent.parent / "docs" / "accelerators.md").read_text(encoding="utf-8")
+    (example,) = [block.partition("```")[0] for block in manual.split("```python\n")[1:]]
+    (tmp_path / "example.py").write_text(example, encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("SONDA_HOME", str(tmp_path / "runs"))
+    names = runpy.run_path("example.py")
+    assert names["table"].num_rows == 3 * 2
+    assert (tmp_path / "front.html").exists()
+
+
 # ---- the command line --------------------------------------------------------------------------------------------
 
 
-def sonda(home: Path, *words: str) -> subprocess.CompletedProcess[str]:
-    environment = {**os.environ, "SONDA_HOME": str(home), "COLUMNS": "160"}
-    return subprocess.run([*PROGRAM, *words], capture_output=True, text=True, env=environment, timeout=300)
-
-
 def test_an_exploration_from_the_command_line_to_the_bin(tmp_path: Path) -> None:
-    home, table = tmp_path / "runs", tmp_path / "points.csv"
-    done = sonda(home, "explore", "dlrm", "--vary", "multipliers=64,128,256", "--vary", "dn_bw=16,64,256",
+    table = tmp_path / "points.csv"
+    done = run_command(tmp_path, "explore", "dlrm", "--vary", "multipliers=64,128,256", "--vary", "dn_bw=16,64,256",
                  "--batch", "4", "--csv", str(table), "--tag", "mine", "--json")  # fmt: skip
     assert done.returncode == 0, done.stderr
     document = json.loads(done.stdout)
     assert document["target"] == "sim:dlrm-hybrid"
     assert document["points"] == len(document["columns"]["multipliers"]) == 9
     assert len(table.read_text().splitlines()) == 10
-    listed = json.loads(sonda(home, "ls", "--json").stdout)
+    listed = json.loads(run_command(tmp_path, "ls", "--json").stdout)
     assert [(run["workload"], run["target"], run["tags"]) for run in listed["runs"]] == [
         ("dlrm, batch 4", "sim:dlrm-hybrid", ["mine"])
     ]
-    shown = sonda(home, "show", "mine")
+    shown = run_command(tmp_path, "show", "mine")
     assert document["sentence"].split(":")[0] in shown.stdout
-    page = sonda(home, "report", "mine", "-o", str(tmp_path / "page.html"))
+    page = run_command(tmp_path, "report", "mine", "-o", str(tmp_path / "page.html"))
     assert page.returncode == 0, page.stderr
     assert "Pareto front" in (tmp_path / "page.html").read_text(encoding="utf-8")
-    assert sonda(home, "rm", "mine").stdout == "removed 1 run\n"
-    wrong = sonda(home, "explore", "dlrm", "--vary", "multiplier=64")
+    assert run_command(tmp_path, "rm", "mine").stdout == "removed 1 run\n"
+    wrong = run_command(tmp_path, "explore", "dlrm", "--vary", "multiplier=64")
     assert wrong.returncode == 2
     assert wrong.stderr == "sonda: setting 'multiplier' is unknown; did you mean 'multipliers'?\n"
     assert wrong.stdout == ""

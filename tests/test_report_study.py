@@ -69,7 +69,32 @@ def test_the_plan_lists_every_run():
     }
     lines = render_plan(plan, 80, color=False).splitlines()
     assert lines[0] == "constructed: 2 runs, each a process of its own"
-    assert [line.split() for line in lines[1:]] == [["on", "repetition"], ["cpu", "1"], ["cpu", "2"]]
+    assert [line.split() for line in lines[1:]] == [["on", "cpu"], [], ["repetition"], ["1"], ["2"]]
+
+
+def test_a_plan_with_variants_fits_and_cuts_nothing():
+    sweep = {"train": True, "sweep_ways": True}
+    curve = {"train": True, "batch": 4, "probe": "callgrind:256KiB+1MiB+4MiB", "with": "nobody"}
+    runs = [
+        {"identity": f"{number}", "variant": variant, **own, "workload": workload, **beside, "repetition": 1}
+        for number, (variant, own, workload, beside) in enumerate(
+            [
+                ("ways swept", sweep, "resnet18", {"with": "stress-bandwidth"}),
+                ("ways swept", sweep, "mlp", {"with": "stress-cache"}),
+                ("miss curve", curve, "resnet18", {}),
+            ]
+        )
+    ]
+    plan = {"study": "corun", "scale": "", "runs": runs, "lacks": ["sweep_ways: partitions will be left out: no CAT"]}
+    lines = [line.strip() for line in render_plan(plan, 70, color=False).splitlines()]
+    assert "sweep_ways: partitions will be left out: no CAT" in lines
+    assert "all: train true, repetition 1" in lines
+    assert "ways swept: sweep_ways true" in lines
+    assert "miss curve: batch 4, probe callgrind:256KiB+1MiB+4MiB" in lines
+    assert [line.split()[-2:] for line in lines[-3:]] == [
+        ["resnet18", "stress-bandwidth"], ["mlp", "stress-cache"], ["resnet18", "nobody"],
+    ]  # fmt: skip
+    assert not any("…" in line or len(line) > 70 for line in lines)
 
 
 def test_the_studies_are_listed_with_their_questions():

@@ -1,15 +1,22 @@
-"""SCALE-Sim's formulas against what SCALE-Sim printed."""
+"""SCALE-Sim's formulas against what SCALE-Sim printed, and the mesh against the formulas."""
 
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from command_line import run_command
+from sonda.accelerators import scalesim_check
+from sonda.accelerators.description import load_accelerator
 from sonda.accelerators.engines.mesh import MeshTile, Product, simulate
 from sonda.accelerators.hardware import Hardware
+from sonda.accelerators.operation import Call, Convolution, Operation, Program
 from sonda.accelerators.scalesim import scale_sim
+from sonda.accelerators.scalesim_check import products_program, verify_scalesim
+from sonda.accelerators.settings import with_settings
 from sonda.record.errors import SondaError
 
 DOCUMENT = json.loads((Path(__file__).parent / "data" / "scalesim" / "runs.json").read_text(encoding="utf-8"))
@@ -95,3 +102,77 @@ def test_mistakes_name_the_field(given: tuple, word: str) -> None:
     with pytest.raises(SondaError) as caught:
         scale_sim(*given)
     assert word in str(caught.value)
+
+
+# ---- the mesh, layer by layer ------------------------------------------------------------------------------------
+
+
+def test_a_layer_is_taken_apart_by_hand() -> None:
+    # 20 x 3 by 3 x 5 on 16 x 16: folds of 16 and of 4 rows, both of 5 columns. SCALE-Sim: 2 x (3 + 30) - 1; the borders
+    # leave 11 columns idle twice and 12 rows once.
+    (layer,) = verify_scalesim(load_accelerator("tpu-16x16"), products_program([("one", 20, 5, 3)])).layers
+    assert (layer.scalesim_cycles, layer.last_cycles, layer.borders) == (65, 1, 2 * 11 + 12)
+    assert (layer.configuration, layer.reduction) == (2, 2 * 2)
+    assert layer.cycles == 65 + 1 - 34 + 2 + 4 + layer.writeback
+    assert layer.differences == {}
+
+
+@pytest.mark.parametrize(
+    "settings", ["", "rows,columns,read_ports=8:8:16", "rows,columns=24:8 write_ports=16", "rows=1 columns=31"]
+)
+def test_the_mesh_agrees_whatever_its_sides(settings: str) -> None:
+    report = verify_scalesim(with_settings(load_accelerator("tpu-16x16"), settings), products_program())
+    assert (report.exact, report.exit_status) == (len(report.layers), 0) == (9, 0)
+
+
+@pytest.mark.parametrize("name", sorted({run["input"] for run in DOCUMENT["runs"]}))
+def test_the_mesh_agrees_on_the_layers_that_scale_sim_ran(name: str) -> None:
+    layers = [(str(place), *sizes) for place, sizes in enumerate(products(name))]
+    report = verify_scalesim(load_accelerator("tpu-128x128"), products_program(layers))
+    assert report.exit_status == 0
+    assert sum(layer.times for layer in report.layers) == len(layers)
+
+
+def test_groups_and_repeated_layers_count_as_often_as_they_run() -> None:
+    shape = Convolution(R=3, S=3, C=8, K=12, G=4, N=2, X=6, Y=6, padding=(1, 1))
+    one = Operation("convolution", "convolution", 0, shape)
+    program = Program((Call("conv", "Conv2d", 0, -1, 0),), (one, one), ("forward",) * 2)
+    (layer,) = verify_scalesim(load_accelerator("tpu-16x16"), program).layers
+    # Two samples of 6 x 6 outputs, 3 filters a group, 2 channels a group x 3 x 3 taps; 4 groups, twice.
+    assert (layer.layer, layer.M, layer.N, layer.K, layer.times) == ("conv", 72, 3, 18, 8)
+    assert layer.scalesim_cycles == 8 * scale_sim("os", 16, 16, 72, 3, 18).cycles
+    assert layer.differences == {}
+
+
+def test_a_mesh_that_counts_otherwise_is_found(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    def slower(*given: object) -> object:
+        right = scale_sim(*given)  # type: ignore[arg-type]
+        return replace(right, cycles=right.cycles - (given[-1] == 131), input_reads=right.input_reads + 1)
+
+    monkeypatch.setattr(scalesim_check, "scale_sim", slower)
+    done = run_command(tmp_path, "verify", "scalesim", "--json")
+    assert done.returncode == 1
+    document = json.loads(done.stdout)
+    assert (document["total"], document["exact"]) == (9, 0)
+    differing = {one["layer"]: one["differences"] for one in document["layers"]}
+    # 13 x 5 folds of K + 30 cycles, of which SCALE-Sim would print one less.
+    cycles = {"expected": 13 * 5 * (131 + 30) - 1 - 224, "found": 13 * 5 * (131 + 30) - 224}
+    assert differing["borders"]["cycles until the last product"] == cycles
+    assert set(differing["square 64"]) == {"input reads"}
+    screen = run_command(tmp_path, "verify", "scalesim")
+    assert screen.returncode == 1
+    assert "0 of 9 layers agree" in screen.stdout
+    assert "borders: cycles until the last product: the mesh has 10,241, SCALE-Sim's formula 10,240" in screen.stdout
+
+
+def test_from_the_command_line(tmp_path: Path) -> None:
+    done = run_command(tmp_path, "verify", "scalesim", "dlrm", "--batch", "4", "--on", "sim:dlrm-hybrid-tpu")
+    assert done.returncode == 0, done.stderr
+    assert "layers agree with SCALE-Sim's formulas on dlrm-hybrid-tpu (16 x 16, output stationary)" in done.stdout
+    assert "on no mesh, so not compared" in done.stdout
+    few = run_command(tmp_path, "verify", "scalesim", "--set", "read_ports=16")
+    assert few.returncode == 2
+    assert few.stderr == (
+        "sonda: mesh.read_ports = 16 do not feed the 32 inputs of the mesh in a cycle, as SCALE-Sim supposes; "
+        "give --set mesh.read_ports=32\n"
+    )

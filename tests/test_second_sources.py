@@ -56,6 +56,21 @@ def test_a_value_that_perf_scaled_is_marked() -> None:
     assert parse_output(line).counts["cycles"] == Count(5000.0, 1000, 250)
 
 
+def test_what_an_ordinary_users_perf_leaves_out_is_missing_and_not_zero() -> None:
+    # perf 6.1 at perf_event_paranoid 2: `true`, which is switched and faults in the kernel as every program does.
+    lines = (
+        '{"counter-value" : "0.674127", "unit" : "msec", "event" : "task-clock:u", "event-runtime" : 674127, '
+        '"pcnt-running" : 100.00}\n'
+        '{"counter-value" : "46.000000", "unit" : "", "event" : "page-faults:u", "event-runtime" : 674127}\n'
+        '{"counter-value" : "0.000000", "unit" : "", "event" : "context-switches:u", "event-runtime" : 674127}\n'
+        '{"counter-value" : "0.000000", "unit" : "", "event" : "cpu-migrations:u", "event-runtime" : 674127}\n'
+    )
+    found = parse_output(lines)
+    assert found.counts == {"task-clock": Count(674127.0, 674127, 674127)}
+    assert set(found.missing) == {"page-faults", "context-switches", "cpu-migrations"}
+    assert all("user mode only" in reason for reason in found.missing.values())
+
+
 @pytest.mark.parametrize("text", ["", "# started\n\n", "[1, 2]", '{"interval": 1}', "Error: no such event"])
 def test_output_without_counters_is_one_line(text: str) -> None:
     with pytest.raises(SondaError, match="wrote no counters"):
@@ -127,7 +142,7 @@ def test_papi_and_our_own_counters_agree_on_a_thread() -> None:
 
     counted = Papi().count_here(work, ["page-faults", "task-clock"])
     group.close()
-    assert 3000 <= seen[0] <= 3003
+    assert seen[0] >= 3000, "a page of the interpreter may come in besides"
     # PAPI's own start and stop may touch a page or two of its library.
     assert seen[0] <= counted["page-faults"].value <= seen[0] + 8
     assert counted["task-clock"].value > 0

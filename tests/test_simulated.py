@@ -17,10 +17,10 @@ from simulated_examples import CLOCKED, LAYER, SMALL_LAYER, nested, run_of
 from sonda.accelerators.description import Accelerator, load_accelerator
 from sonda.accelerators.operation import Bags, Call, Program
 from sonda.accelerators.placement import Placement
-from sonda.analysis.simulated import STACK
 from sonda.analysis.summarise import summarise
 from sonda.analysis.summary import Summary
 from sonda.record.errors import SondaError
+from sonda.record.quantity import CYCLE_STACK
 from sonda.record.run import Run
 from sonda.record.store import Store
 from sonda.report.document import to_document
@@ -73,7 +73,7 @@ def test_spans_nest_and_their_metrics_add_up() -> None:
     layer_calls = [row for row in calls if kind[row] == "layer"]
     assert [spans.number("call")[row] for row in layer_calls] == [0, 1]
     assert [(start[row], duration[row]) for row in layer_calls] == [(0, LAYER), (LAYER, LAYER)]
-    stack = sum(spans.metric(f"{part}_cycles", "simulated") for part in STACK)
+    stack = sum(spans.metric(f"{part}_cycles", "simulated") for part in CYCLE_STACK)
     known = ~np.isnan(cycles)
     assert np.array_equal(np.asarray(stack)[known], cycles[known])
 
@@ -162,7 +162,7 @@ def test_layers_have_what_is_theirs_and_what_is_inside(tmp_path: Path) -> None:
 def test_the_verdict_names_the_layers_and_what_their_cycles_went_into(tmp_path: Path) -> None:
     summary = summary_of(CLOCKED, tmp_path)
     (verdict,) = summary.verdicts
-    assert verdict.kind in STACK
+    assert verdict.kind in CYCLE_STACK
     # 2 x 1356 of 3060 cycles.
     assert "linear layers: 89 % of 3,060 cycles" in verdict.sentence
     assert summary.subtitle == "simulated maeri-256: flexible dense, 256 multipliers at 1 GHz · 3,060 cycles"

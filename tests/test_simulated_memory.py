@@ -14,8 +14,9 @@ import snapshot_files as snapshots
 from simulated_examples import CLOCKED, FINITE, LAYER, SMALL_LAYER, TRAFFIC, given_traffic, nested, nested_run
 from sonda.accelerators.placement import Placement
 from sonda.accelerators.settings import with_settings
-from sonda.analysis.simulated import MEMORY, STACK
+from sonda.analysis.simulated import MEMORY
 from sonda.analysis.summarise import summarise
+from sonda.record.quantity import CYCLE_STACK
 from sonda.report.document import to_document
 from sonda.report.notebook import html_fragment
 from sonda.report.page import page_text
@@ -43,7 +44,7 @@ def test_stalls_are_cycles_and_a_part_of_the_stack() -> None:
     assert cycles[step] == WHOLE
     assert spans.metric("memory_cycles", "simulated")[step] == 6_000
     assert spans.number("duration")[step] == WHOLE  # ns at 1 GHz
-    stack = sum(spans.metric(f"{part}_cycles", "simulated") for part in (*STACK, MEMORY))
+    stack = sum(spans.metric(f"{part}_cycles", "simulated") for part in (*CYCLE_STACK, MEMORY))
     known = ~np.isnan(cycles)
     assert np.array_equal(np.asarray(stack)[known], cycles[known])
     # Multipliers could have worked while they waited.

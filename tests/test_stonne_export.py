@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
+import shutil
 from dataclasses import asdict
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from builders import stepped
+from command_line import run_command
 from sonda.accelerators.description import load_accelerator
 from sonda.accelerators.stonne_export import export_run
 from sonda.record.errors import SondaError
@@ -177,19 +177,41 @@ def test_runs_that_cannot_be_written_are_one_line_and_leave_nothing(run: Run, sa
     assert not (tmp_path / "out").exists()
 
 
-def sonda(home: Path, *words: str) -> subprocess.CompletedProcess[str]:
-    environment = {**os.environ, "SONDA_HOME": str(home)}
-    return subprocess.run(
-        [sys.executable, "-P", "-m", "sonda", *words], capture_output=True, text=True, env=environment, timeout=300
-    )
+def test_layers_are_chosen_by_module_or_pattern(tmp_path: Path) -> None:
+    paths = ("stem.0", "stages.0.body", "stages.0.shortcut", "stages.10")
+    run = run_with(*(entry_of(FC, path=path) for path in paths))
+    said: list[str] = []
+
+    def layers(*chosen: str) -> list[str]:
+        written = export_run(run, tmp_path / "-".join(chosen or ["all"]), chosen, said.append)
+        return [path.name.split("_layer_")[1].split(".addmm")[0] for path in written if path.suffix == ".txt"]
+
+    assert layers() == list(paths)
+    assert layers("stages.0") == ["stages.0.body", "stages.0.shortcut"], "and not stages.10"
+    assert layers("stages.*", "stem.0") == list(paths)
+    assert layers("*.shortcut") == ["stages.0.shortcut"]
+    size = sum(path.stat().st_size for path in (tmp_path / "all").iterdir())
+    files, megabytes = said[0].removeprefix("writing ").removesuffix(" MB").split(" files, ")
+    assert int(files) == 8
+    assert float(megabytes) == pytest.approx(size / 1e6, abs=0.06)
+    with pytest.raises(SondaError, match=r"is in layer 'stage\.0'; did you mean 'stages\.0'\?"):
+        layers("stage.0")
+
+
+def test_files_that_do_not_fit_are_not_begun(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: SimpleNamespace(free=1000))
+    with pytest.raises(SondaError, match=r"MB, .*out has room for 0 MB; choose layers with --layers"):
+        export_run(run_with(entry_of(FC)), tmp_path / "out")
+    assert not (tmp_path / "out").exists()
 
 
 def test_from_the_command_line(tmp_path: Path) -> None:
-    home = tmp_path / "home"
-    done = sonda(home, "run", "dlrm", "--batch", "4", "--on", "sim:dlrm-hybrid", "--json")
+    home = tmp_path / "store"
+    done = run_command(tmp_path, "run", "dlrm", "--batch", "4", "--on", "sim:dlrm-hybrid", "--json")
     assert done.returncode == 0, done.stderr
-    done = sonda(home, "export", "last", "--stonne", str(tmp_path / "out"), "--json")
+    done = run_command(tmp_path, "export", "last", "--stonne", str(tmp_path / "out"), "--json")
     assert done.returncode == 0, done.stderr
+    assert done.stderr.startswith("writing "), "how much it will be is said first"
     files = json.loads(done.stdout)["stonne"]
     kept = json.loads(next(home.glob("*/run.json")).read_text(encoding="utf-8"))["target"]["mapping"]
     assert len(files) == 2 * sum(entry["count"] for entry in kept) == len(list((tmp_path / "out").iterdir()))
@@ -202,8 +224,8 @@ def test_from_the_command_line(tmp_path: Path) -> None:
 
 def test_measured_runs_are_refused_on_the_command_line(tmp_path: Path) -> None:
     made = stepped([10.0] * 6)
-    write_run(tmp_path, made.info, made.spans)
-    done = sonda(tmp_path, "export", "last", "--stonne", str(tmp_path / "out"))
+    write_run(tmp_path / "store", made.info, made.spans)
+    done = run_command(tmp_path, "export", "last", "--stonne", str(tmp_path / "out"))
     assert (done.returncode, done.stdout) == (2, "")
     (line,) = done.stderr.splitlines()
     assert "was measured on" in line and "not simulated" in line

@@ -212,19 +212,22 @@ def company(partition: str = "", slow: float = 2.0) -> Company:
 
     return Company(
         members=("mlp", "cnn"), partition=partition, slowdowns={"mlp": one(slow), "cnn": one(1.25)},
-        cpu_slowdowns={"mlp": one(1.5), "cnn": one(1.1)}, phases={"mlp": {"forward": one(2.5)}},
-        steps={"mlp": Value(6e6, "ns", "measured"), "cnn": Value(1e6, "ns", "measured")}, counters={},
+        cpu_slowdowns={"mlp": one(1.5), "cnn": one(1.1)}, phases={"mlp": {"forward": one(2.5)}}, layers={},
+        steps={"mlp": Value(6e6, "ns", "measured"), "cnn": Value(1e6, "ns", "measured")},
+        counters={"mlp": {"ipc": one(0.5), "page_faults": one(7)},
+                  "cnn": {"ipc": Value(None, "1", "counted", reason="no PMU")}},
         weighted_speedup=one(1 / slow + 0.8), harmonic_mean=one(0.6), fairness=one(1.25 / slow),
     )  # fmt: skip
 
 
 def together(partitions: tuple[Company, ...] = (), partition_reason: str = "") -> Summary:
     both = company()
-    solo = dataclasses.replace(both, members=("mlp",), steps={"mlp": Value(3e6, "ns", "measured")})
+    counters = {"mlp": {"ipc": Value(2.0, "1", "counted")}, "cnn": {}}
+    solo = dataclasses.replace(both, members=("mlp",), steps={"mlp": Value(3e6, "ns", "measured")}, counters=counters)
     found = Interference(
         run="r", title="", subtitle="", participants=("mlp", "cnn"), described=(), alone={"mlp": solo, "cnn": solo},
         pairs=(both,), together=both, partitions=partitions, partition_reason=partition_reason, monitor_reason="",
-        warnings=(), notes=(),
+        pmu_reason="", warnings=(), notes=(),
     )  # fmt: skip
     return dataclasses.replace(summary(1.0), parts=(), corun=found)
 
@@ -235,6 +238,9 @@ def test_figures_of_a_corun() -> None:
     assert value("cpu_slowdown", found) == 1.5 and value("slowdown@forward", found) == 2.5
     assert value("weighted_speedup", found) == 1.3 and value("fairness", found) == 0.625
     assert value("alone_step_ms", found) == 3.0 and value("together_step_ms", found) == 6.0
+    assert value("alone_ipc", found) == 2.0 and value("together_ipc", found) == 0.5
+    assert value("together_page_faults", found) == 7.0 and reason("together_ipc@with", found) == "no PMU"
+    assert reason("alone_cache_misses", found) == "not counted in this experiment"
     cell = parse_figure("slowdown").of(found)
     assert (cell.low, cell.high) == (1.9, 2.1)
     assert "no phase 'backward'" in reason("slowdown@backward", found)

@@ -102,7 +102,7 @@ def test_a_value_that_no_job_can_have_is_one_line() -> None:
 
 def test_a_point_is_measured_under_its_own_identity(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     seen = []
-    monkeypatch.setattr("sonda.targets.cpu.measure", lambda *arguments: seen.append(arguments))
+    monkeypatch.setattr("sonda.targets.local.measure", lambda *arguments: seen.append(arguments))
     store = Store(tmp_path)
     first, second = plan(Study("try", {"workload": "mlp", "on": "cpu"}, {}, repeat=2))
     for point in (first, second):

@@ -286,6 +286,37 @@ def test_processors_find_their_table(vendor: str, family: int, model: int, name:
     assert table_for({"vendor": vendor, "family": family, "model": model}).key == name
 
 
+PERF_AMD = (
+    (23, r"([12][0-9A-F]|[0-9A-F])", ""), (23, r"[0-9A-F]+", "zen2"), (25, r"([245][0-9A-F]|[0-9A-F])", "zen3"),
+    (25, r"[0-9A-F]+", "zen4"), (26, r"([12467][0-9A-F]|[0-9A-F])", "zen5"), (26, r"[0-9A-F]+", ""),
+)  # fmt: skip
+"""Linux's tools/perf/pmu-events/arch/x86/mapfile.csv of 2026: family, model; the first that fits; '' has no table."""
+KERNEL_AMD = {
+    23: {"zen2": [(0x30, 0x4F), (0x60, 0x7F), (0x90, 0x91), (0xA0, 0xAF)]},
+    25: {"zen3": [(0x00, 0x0F), (0x20, 0x5F)], "zen4": [(0x10, 0x1F), (0x60, 0xAF)]},
+}
+"""`bsp_init_amd` in Linux's arch/x86/kernel/cpu/amd.c of 2023; its ranges of family 26 are older than perf's."""
+
+
+@pytest.mark.parametrize("family", [23, 25, 26])
+def test_amd_models_have_the_table_that_perf_and_the_kernel_give_them(family: int) -> None:
+    for model in range(0x100):
+        perf = next(name for at, pattern, name in PERF_AMD if at == family and re.fullmatch(pattern, f"{model:X}"))
+        kernel = [name for name, ranges in KERNEL_AMD.get(family, {perf: [(0, 0xFF)]}).items()
+                  if any(low <= model <= high for low, high in ranges)]  # fmt: skip
+        expected = [perf] if perf and kernel == [perf] else []  # where they disagree nothing is claimed
+        found = [table.key for table in tables().values() if table.matches("AuthenticAMD", family, model)]
+        assert found == expected, hex(model)
+
+
+def test_studies_know_the_categories_that_tables_have() -> None:
+    from sonda.studies.counted_figure import CATEGORIES
+
+    known = [{category.name for category in table.definition.categories} for table in tables().values()]
+    everywhere = set.intersection(*(one for one in known if "retiring" in one))
+    assert everywhere <= set(CATEGORIES) <= set.union(*known)
+
+
 @pytest.mark.parametrize("identity", [
     {"vendor": "GenuineIntel", "family": 6, "model": 60, "processor": "Haswell"},
     {"vendor": "AuthenticAMD", "family": 23, "model": 1, "processor": "Zen 1"}, {}, {"vendor": "ARM", "model": None},

@@ -374,3 +374,25 @@ def test_compressed_rows_and_their_transposition() -> None:
     assert rows_from_lists([[1], [], [2, 0, 1, 1]], 3).indices.tolist() == rows.indices.tolist()
     with pytest.raises(SondaError, match="outside 0 to 2"):
         rows_from_lists([[3]], 3)
+
+
+@pytest.mark.parametrize(
+    ("mode", "dims", "tile", "said"),
+    [
+        ("DenseGEMM", {"M": -3}, {"T_M": 1, "T_N": 1, "T_K": 4}, "M = -3 is not a whole number from 1"),
+        ("DenseGEMM", {"N": 0}, {"T_M": 1, "T_N": 1, "T_K": 4}, "N = 0 is not"),
+        ("FC", {"K": -1}, {"T_S": 4, "T_K": 1, "T_N": 1}, "K = -1 is not"),
+        ("FC", {}, {"T_S": 4, "T_K": -2, "T_N": 1}, "T_K = -2 is not"),
+        ("DenseGEMM", {}, {"T_M": 0, "T_N": 1, "T_K": 4}, "T_M = 0 is not"),
+    ],
+)
+def test_a_size_that_is_none_has_the_name_that_the_file_gives_it(
+    mode: str, dims: dict[str, int], tile: dict[str, int], said: str, tmp_path: Path
+) -> None:
+    run = {"mode": mode, "status": "ok", "cycles": 5, "config": {"num_ms": 16, "accumulation_buffer": 1},
+           "dims": {"M": 3, "N": 4, "K": 4, **dims}, "tile": tile}  # fmt: skip
+    report = verify_stonne(written(tmp_path / "runs.json", [run]))
+    (difference,) = report.differences
+    assert str(difference.found).startswith(said)
+    text = render_verification(report.to_document(), 200, color=False)
+    assert f"{mode} run 0: cannot be simulated, though the reference ended well: {said}" in text

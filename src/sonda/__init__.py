@@ -9,13 +9,25 @@ from sonda.version import VERSION
 __version__ = VERSION
 
 if TYPE_CHECKING:
-    from sonda.api import Profile, compare, corun, explore, import_trace, join_barrier, load, profile, run
+    from sonda.api import (
+        Explored,
+        Profile,
+        compare,
+        corun,
+        explore,
+        import_trace,
+        join_barrier,
+        load,
+        profile,
+        region,
+        run,
+    )
     from sonda.record.errors import SondaError
     from sonda.record.store import Store
 
 __all__ = [
-    "Profile", "SondaError", "Store", "__version__", "compare", "corun", "explore", "import_trace",
-    "join_barrier", "load", "profile", "run",
+    "Explored", "Profile", "SondaError", "Store", "__version__", "compare", "corun", "explore", "import_trace",
+    "join_barrier", "load", "profile", "region", "run",
 ]  # fmt: skip
 
 

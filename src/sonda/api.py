@@ -8,7 +8,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,6 +17,7 @@ from sonda.record.store import Store
 
 if TYPE_CHECKING:
     from sonda.analysis.comparison import Comparison
+    from sonda.analysis.exploration import Exploration, Point
     from sonda.analysis.interference import Interference
     from sonda.analysis.summary import Summary
     from sonda.frameworks.collector.benchcast import Barrier
@@ -80,6 +81,57 @@ class Profile:
         return html_fragment(self.summary)
 
 
+class Explored(Profile):
+    """An exploration that shows itself: the best points and the Pareto front when printed, a table in a notebook."""
+
+    @cached_property
+    def exploration(self) -> Exploration:
+        """What was found, as plain data: the sentence, the best points, the front, why others are impossible."""
+        from sonda.analysis.exploration import explored
+
+        return explored(self.run, self.summary.title)
+
+    @property
+    def points(self) -> Any:
+        """All points as an Arrow table, a row each: settings, cycles, energy and area with bounds, `front`."""
+        return self.run.points
+
+    @property
+    def front(self) -> tuple[Point, ...]:
+        """The points that no other beats in cycles, energy and area, by cycles."""
+        return self.exploration.front
+
+    @property
+    def best(self) -> dict[str, Point]:
+        """The points with the least `cycles`, `energy`, `area`, and with the least product of all (`knee`)."""
+        return self.exploration.best
+
+    def to_pandas(self) -> Any:
+        """All points as a pandas DataFrame. Raises SondaError where pandas is not installed."""
+        from importlib.util import find_spec
+
+        from sonda.record.errors import SondaError
+
+        if find_spec("pandas") is None:
+            raise SondaError("pandas is not installed", "pip install pandas, or use .points, an Arrow table")
+        return self.points.to_pandas()
+
+    def to_document(self) -> dict[str, Any]:
+        from sonda.report.exploration import exploration_document
+
+        return exploration_document(self.exploration, self.points)
+
+    def __repr__(self) -> str:
+        from sonda.report.exploration import render_exploration
+
+        return render_exploration(self.exploration, color=False)
+
+    def _repr_html_(self) -> str:
+        from sonda.report.notebook import exploration_fragment
+
+        return exploration_fragment(self.exploration)
+
+
 @contextmanager
 def profile(name: str = "", count: bool = True, store: Store | None = None) -> Iterator[Profile]:
     """Observe the PyTorch work of a block, without changing what it computes.
@@ -98,8 +150,11 @@ def profile(name: str = "", count: bool = True, store: Store | None = None) -> I
 
 
 def load(reference: str = "last", store: Store | None = None) -> Profile:
-    """The run that a reference names: a path, a tag, the beginning of an id, or `last`."""
-    return Profile((store or Store()).one(reference))
+    """The run that a reference names: a path, a tag, the beginning of an id, or `last`; Explored for an exploration."""
+    from sonda.analysis.exploration import is_exploration
+
+    found = (store or Store()).one(reference)
+    return Explored(found) if is_exploration(found) else Profile(found)
 
 
 def import_trace(*paths: str | Path, store: Store | None = None) -> Profile:
@@ -135,28 +190,26 @@ def run(workload: str, *, on: str = "cpu", store: Store | None = None, **setting
 
 def explore(
     workload: str,
-    vary: Mapping[str, str | Sequence[Any]],
+    vary: str | Sequence[str] | Mapping[str | tuple[str, ...], Any],
     *,
     on: str = "",
     mapping: str = "",
     set: str = "",
     store: Store | None = None,
     **options: Any,
-) -> Run:
-    """Simulate a workload on many accelerators at once, as `sonda explore` does; the run's `points` are their rows.
+) -> Explored:
+    """Simulate a workload on many accelerators at once, as `sonda explore` does.
 
-    `vary` has values by field, as a list or as text: `{"multipliers": "64..1024*2", "read_ports": [16, 64]}`. Other
-    keywords are the workload's own options.
+    `vary` has values by field, as a list or as text: `{"multipliers": "64..1024*2", "read_ports": [16, 64]}`. A tuple
+    of fields varies in step: `{("rows", "columns"): [(8, 16), (16, 32)]}`. Or it is the text of the command line:
+    `"multipliers=64..1024*2 read_ports=16,64"`. Other keywords are the workload's own options. Raises SondaError.
     """
     from sonda.studies.explore import explore as explore_space
-    from sonda.studies.space import parse_space
+    from sonda.studies.space import read_space
     from sonda.targets.job import job_of
 
-    texts = [
-        f"{key}={values if isinstance(values, str) else ','.join(map(str, values))}" for key, values in vary.items()
-    ]
     job = job_of({"workload": workload, "on": on, "mapping": mapping, "set": set, **options})
-    return explore_space(job, parse_space(texts), store or Store())
+    return Explored(explore_space(job, read_space(vary), store or Store()))
 
 
 def corun(
@@ -170,6 +223,7 @@ def corun(
     partition: str = "",
     bandwidth: str = "",
     sweep_ways: bool = False,
+    probe: str = "",
     store: Store | None = None,
 ) -> Interference:
     """Run programs alone, in twos and all together, as `sonda corun` does; returns how they slow each other.
@@ -180,7 +234,7 @@ def corun(
     from sonda.targets.corun import corun as carry_out
     from sonda.targets.corun_plan import Setting
 
-    setting = Setting(seconds, repeat, timeout, ways, partition, bandwidth, sweep_ways)
+    setting = Setting(seconds, repeat, timeout, ways, partition, bandwidth, sweep_ways, probe)
     return interference(carry_out(participants, store or Store(), cores, setting))
 
 
@@ -197,3 +251,14 @@ def join_barrier(name: str = "", timeout: float | None = None) -> Barrier:
         return Barrier(name or NAME, timeout)
     except BarrierError as error:
         raise SondaError(str(error), "start BenchCast first, or give the name of its shared memory") from None
+
+
+def region(name: str) -> AbstractContextManager[None]:
+    """Announce a region of interest to `sonda energy`, by name; costs a line in a file, nothing where nobody measures.
+
+    >>> with sonda.region("training"):      # doctest: +SKIP
+    ...     train(model)
+    """
+    from sonda.probes.energy_regions import region as announce
+
+    return announce(name)

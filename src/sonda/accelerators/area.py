@@ -8,12 +8,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sonda.accelerators.charges import Charges, charged
-from sonda.accelerators.result import Counters
+from sonda.accelerators.result import INSTANCES, Counters
 
 Numbers = NDArray[np.float64]
 BUFFER = "GLOBALBUFFER"
 """The component that all engines of an accelerator share."""
-INSTANCES = "entries"
 
 
 def instances_of(counters: Counters) -> dict[str, int]:

@@ -86,7 +86,8 @@ def capture(model: Any, step: Callable[[Mark], Any], patterns: frozenset[str] = 
     program = recorder.program()
     if not program.operations and recorder.empty:
         raise SondaError(
-            f"the model cannot be captured: {recorder.empty[0]} has no elements", "give inputs with at least one sample"
+            f"the model cannot be captured: {recorder.empty[0]} has no elements",
+            "give inputs with at least one sample, and layers with at least one output",
         )
     if not program.operations and not program.others:
         raise SondaError("the model cannot be captured: it runs no operation", "give a model that computes something")
@@ -166,8 +167,10 @@ class _Recorder:
         caller = self.stack[-1] if self.stack else -1
         handler = PRODUCTS.get(name) or FUSED.get(name)
         found: list[Found] | None = handler(self, function, args, kwargs, output) if handler else None
-        if found is None and handler and any(not one.numel() for one in (*args, output) if hasattr(one, "numel")):
-            self.empty.append(f"{self._where(caller)}: {name}")
+        tensors = [one for one in args if hasattr(one, "numel")]
+        if found is None and handler and any(not one.numel() for one in (*tensors, output) if hasattr(one, "numel")):
+            operands = " by ".join("x".join(map(str, one.shape)) for one in tensors if one.dim() > 1)
+            self.empty.append(f"{self._where(caller)}: {name} of {operands}")
         if found is None:
             if not function.is_view and name not in UNWORKED:
                 key = (caller, name)

@@ -31,6 +31,7 @@ STONNE's own `.cfg` files describe an accelerator with one engine.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
@@ -38,7 +39,7 @@ from typing import Any
 
 from sonda.accelerators.description_file import parse_toml, read_text
 from sonda.accelerators.energy_table import energy_tables
-from sonda.accelerators.engine_description import OPERATIONS, EngineDescription, read_engine
+from sonda.accelerators.engine_description import KINDS, OPERATIONS, EngineDescription, read_engine, takes
 from sonda.accelerators.hardware import Hardware
 from sonda.accelerators.memory import Memory
 from sonda.accelerators.memory_description import read_memory
@@ -119,8 +120,8 @@ def read_accelerator(table: dict[str, Any], file: str) -> Accelerator:
     if energy_table is not None and not energy_table.endswith(".toml"):
         energy_table = top.one_of("energy_table", energy_tables(), DEFAULT_ENERGY)
     notes = top.texts("notes")
-    engines = _engines(top)
-    route = _route(top, engines)
+    engines, kinds = _engines(top)
+    route = _route(top, engines, kinds)
     clock_hz = None if clock is None else clock * 1e9
     described_memory = top.table("memory")
     memory = None if described_memory is None else read_memory(described_memory, clock_hz)
@@ -144,20 +145,24 @@ def of_hardware(name: str, kind: str, hardware: Hardware) -> Accelerator:
     return Accelerator(name, None, {name: engine}, route, DEFAULT_ENERGY)
 
 
-def _engines(top: Fields) -> dict[str, EngineDescription | None]:
-    """By name; nothing for one that has mistakes."""
+def _engines(top: Fields) -> tuple[dict[str, EngineDescription | None], dict[str, str]]:
+    """By name, nothing for one that has mistakes; and the kinds of all whose kind can be told."""
     described = top.table("engines")
     names = () if described is None else described.keys()
     if not names and ("engines" not in top or described is not None):
         top.mistaken("engines", "missing; give at least one [engines.NAME]")
     engines: dict[str, EngineDescription | None] = {}
+    kinds: dict[str, str] = {}
     for name in names:
         given = None if described is None else described.table(name)
         engines[name] = None if given is None else read_engine(name, given)
-    return engines
+        kind = None if given is None else given.meant("kind", KINDS)
+        if kind is not None:
+            kinds[name] = kind
+    return engines, kinds
 
 
-def _route(top: Fields, engines: dict[str, EngineDescription | None]) -> dict[str, str]:
+def _route(top: Fields, engines: Iterable[str], kinds: dict[str, str]) -> dict[str, str]:
     table = top.table("route")
     if table is None:
         if "route" not in top:
@@ -167,9 +172,8 @@ def _route(top: Fields, engines: dict[str, EngineDescription | None]) -> dict[st
     route = {}
     for operation in OPERATIONS:
         name = table.one_of(operation, engines, None)
-        engine = None if name is None else engines[name]
-        if engine is not None and not engine.takes(operation):
-            table.mistaken(operation, f"{engine.kind} does not take it; leave it out, then it runs on the host")
+        if name is not None and name in kinds and not takes(kinds[name], operation):
+            table.mistaken(operation, f"{kinds[name]} does not take it; leave it out, then it runs on the host")
         elif name is not None:
             route[operation] = name
     return route

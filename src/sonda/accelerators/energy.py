@@ -11,18 +11,21 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from sonda.accelerators.energy_table import AREA, POWER, STATIC, EnergyTable, Entry, dram_presets, load_energy_table
+from sonda.accelerators.energy_table import (
+    AREA,
+    PATTERNS,
+    STATIC,
+    EnergyTable,
+    Entry,
+    dram_presets,
+    load_energy_table,
+)
 from sonda.accelerators.mistake import nearest
-from sonda.accelerators.result import Counters
+from sonda.accelerators.prices import Prices
+from sonda.accelerators.result import INSTANCES, Counters
 from sonda.record.errors import SondaError
 
-INSTANCES = "entries"
-JOULES = {"fJ": 1e-15, "pJ": 1e-12, "nJ": 1e-9, "uJ": 1e-6, "µJ": 1e-6, "mJ": 1e-3, "J": 1.0}
-"""Units of energy that a table may state, in joules."""
-PATTERNS = ("-random", "-stream")
-"""Ends of the names of energies that depend on where accesses go."""
-SQUARE_MILLIMETRES = {"um2": 1e-6, "µm2": 1e-6, "mm2": 1.0}
-"""Units of area."""
+KINDS = ("static", "dynamic", "area")
 
 
 class Figure(NamedTuple):
@@ -95,8 +98,8 @@ def energy_of(
         dynamic=dynamic,
         area=area,
         total=_sum([*bill.all_of("static"), *bill.all_of("dynamic")]),
-        missing=tuple(bill.missing),
-        recalled=tuple(bill.recalled),
+        missing=tuple(bill.prices.missing),
+        recalled=tuple(bill.prices.recalled),
         implausible=table.implausible,
     )
 
@@ -127,58 +130,33 @@ def dram_entries(preset: str, rows: bool = True) -> list[Entry]:
     return [presets[preset]]
 
 
-KINDS = ("static", "dynamic", "area")
-
-
 class _Bill:
     """What is charged, item by item, so that sums are rounded once."""
 
     def __init__(self, table: EnergyTable, cycles: int, clock_hz: float | None, buffer_bytes: int | None) -> None:
-        self._table = table
         self._cycles = cycles
-        self._clock_hz = clock_hz
         self._buffer_bytes = buffer_bytes
+        self.prices = Prices(table, clock_hz)
         self.items: dict[tuple[str, str], list[Figure]] = {}
-        self.missing: dict[str, None] = {}
-        self.recalled: dict[str, None] = {}
 
     def charge(self, section: str, component: str, operations: dict[str, int]) -> None:
-        lists = [self.items.setdefault((section, kind), []) for kind in KINDS]
-        static, dynamic, area = lists
+        static, dynamic, area = (self.items.setdefault((section, kind), []) for kind in KINDS)
         instances = operations.get(INSTANCES, 0)
-        for kind, operation in ((static, STATIC), (area, AREA)):
-            entry = self._entry(component, operation) if instances else None
-            amount = None if entry is None else self._per_instance(entry)
-            if entry is not None and amount is not None:
-                kind.append(_figure(entry, instances * amount))
+        if instances:
+            self._add(static, component, STATIC, instances * self._cycles)
+            self._add(area, component, AREA, instances)
         for operation, count in operations.items():
-            entry = self._entry(component, operation) if count and operation != INSTANCES else None
-            if entry is not None:
-                dynamic.append(_figure(entry, count))
+            if count and operation != INSTANCES:
+                self._add(dynamic, component, operation, count)
 
     def all_of(self, kind: str) -> list[Figure]:
         return [item for (_, other), items in self.items.items() if other == kind for item in items]
 
-    def _entry(self, component: str, operation: str) -> Entry | None:
-        entry = self._table.find(component, operation, self._buffer_bytes)
-        if entry is None:
-            self.missing[f"{component} {operation}"] = None
-        elif entry.status == "recalled":
-            self.recalled[f"{component} {operation}"] = None
-        return entry
-
-    def _per_instance(self, entry: Entry) -> float | None:
-        """By what the value is multiplied for one instance; nothing where that needs a clock."""
-        if entry.operation == AREA:
-            return 1
-        if entry.unit != POWER:
-            return self._cycles
-        if self._clock_hz is None or self._table.unit not in JOULES:
-            lacking = "a clock" if self._clock_hz is None else "the unit of the table's energies"
-            self.missing[f"{entry.component} {STATIC} (needs {lacking})"] = None
-            return None
-        # 1 mW is 1e-3 J in a second.
-        return self._cycles / self._clock_hz * 1e-3 / JOULES[self._table.unit]
+    def _add(self, items: list[Figure], component: str, operation: str, count: int) -> None:
+        found = self.prices.find(component, operation, self._buffer_bytes)
+        if found is not None:
+            entry, factor = found
+            items.append(_figure(entry, count * factor))
 
 
 def _figure(entry: Entry, amount: float) -> Figure:

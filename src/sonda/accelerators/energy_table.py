@@ -36,6 +36,12 @@ POWER = "mW"
 FOLDER = "energy"
 DRAM = "dram"
 """The file of energies per bit of memories outside the accelerator; no table for counters."""
+PATTERNS = ("-random", "-stream")
+"""Ends of the names of energies in it that depend on where accesses go."""
+JOULES = {"fJ": 1e-15, "pJ": 1e-12, "nJ": 1e-9, "uJ": 1e-6, "µJ": 1e-6, "mJ": 1e-3, "J": 1.0}
+"""Units of energy that a table may state, in joules."""
+SQUARE_MILLIMETRES = {"um2": 1e-6, "µm2": 1e-6, "mm2": 1.0}
+"""Units of area."""
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, fields
+from typing import Any
 
 from sonda.accelerators.hardware import REDUCTIONS, Hardware
 from sonda.accelerators.mistake import Fields
@@ -55,113 +57,150 @@ class EngineDescription:
         return self.hardware.rows * self.hardware.columns or self.hardware.multipliers
 
     def takes(self, operation: str) -> bool:
-        """Whether this kind of engine can run this kind of operation; a dense one would read whole tables for a bag."""
-        return operation != "embedding_bag" or self.kind not in ("flexible_dense", "mesh")
+        """Whether this kind of engine can run this kind of operation."""
+        return takes(self.kind, operation)
 
     def check(self) -> EngineDescription:
         """This engine; raises SondaError whose cause begins with the field that is wrong."""
-        if self.kind == "mesh":
-            for side in ("rows", "columns"):
-                value = getattr(self.hardware, side)
-                if not 1 <= value <= LONGEST_SIDE:
-                    raise SondaError(f"{side} = {value} is not a size from 1 to {LONGEST_SIDE}", f"change {side}")
-        self.hardware.check()
-        {"mesh": self._check_mesh, "flexible_dense": self._check_dense}.get(self.kind, self._check_sparse)()
-        self._check_tiles()
+        for problem in self.problems():
+            raise problem
         return self
 
-    def _check_mesh(self) -> None:
+    def problems(self, unknown: Iterable[str] = ()) -> Iterator[SondaError]:
+        """All reasons why it cannot be built, each cause beginning with the name of a field.
+
+        What depends on a field that is wrong itself, or on one of the `unknown`, is not judged.
+        """
+        wrong = set(unknown)
+        for problem in (*self._wrong_sides(), *self.hardware.problems()):
+            field_name = problem.cause.partition(" ")[0]
+            if field_name not in wrong:
+                wrong.add(field_name)
+                yield problem
+        of_kind = {"mesh": self._wrong_for_mesh, "flexible_dense": self._wrong_for_dense}
+        yield from of_kind.get(self.kind, self._wrong_for_sparse)(wrong)
+        for name, tile in (("tile", self.tile), ("convolution_tile", self.convolution_tile)):
+            if tile:
+                yield from self._wrong_tile(name, tile, wrong)
+
+    def _wrong_sides(self) -> Iterator[SondaError]:
+        for side in ("rows", "columns") if self.kind == "mesh" else ():
+            value = getattr(self.hardware, side)
+            if not 1 <= value <= LONGEST_SIDE:
+                yield SondaError(f"{side} = {value} is not a size from 1 to {LONGEST_SIDE}", f"change {side}")
+
+    def _wrong_for_mesh(self, wrong: set[str]) -> Iterator[SondaError]:
         hardware = self.hardware
-        if hardware.reduction != "TEMPORALRN" or not hardware.accumulators:
-            raise SondaError(
+        if wrong.isdisjoint({"reduction", "accumulators"}) and (
+            hardware.reduction != "TEMPORALRN" or not hardware.accumulators
+        ):
+            yield SondaError(
                 f"reduction = {hardware.reduction!r} with accumulators = {hardware.accumulators} cannot sum on a mesh",
                 "leave both out",
             )
-        hardware.check_mesh_ports()
-        if -(-self.elements // hardware.write_ports) > hardware.multipliers // hardware.write_ports + 1:
-            raise SondaError(
-                f"multipliers = {hardware.multipliers} is too few for {self.elements} processing elements",
-                "leave it out",
-            )
+        if wrong.isdisjoint({"rows", "columns", "read_ports"}):
+            try:
+                hardware.check_mesh_ports()
+            except SondaError as error:
+                yield error
+        if wrong.isdisjoint({"rows", "columns", "write_ports", "multipliers"}):
+            per_line = hardware.multipliers // hardware.write_ports + 1
+            if -(-self.elements // hardware.write_ports) > per_line:
+                yield SondaError(
+                    f"multipliers = {hardware.multipliers} is too few for {self.elements} processing elements",
+                    "leave it out",
+                )
 
-    def _check_dense(self) -> None:
-        if self.hardware.reduction == "TEMPORALRN":
-            if not self.hardware.accumulators:
-                raise SondaError("accumulators = false leaves TEMPORALRN nothing to sum with", "set it to true")
-        elif self.hardware.multipliers < 2:
-            raise SondaError(f"multipliers = 1 leaves {self.hardware.reduction} without an adder", "give at least 2")
-
-    def _check_sparse(self) -> None:
+    def _wrong_for_dense(self, wrong: set[str]) -> Iterator[SondaError]:
         hardware = self.hardware
-        if hardware.reduction != "ASNETWORK":
-            raise SondaError(
-                f"reduction = {hardware.reduction!r} cannot sum what {self.kind} puts on the multipliers",
+        if not wrong.isdisjoint({"reduction", "accumulators", "multipliers"}):
+            return
+        if hardware.reduction == "TEMPORALRN":
+            if not hardware.accumulators:
+                yield SondaError("accumulators = false leaves TEMPORALRN nothing to sum with", "set it to true")
+        elif hardware.multipliers < 2:
+            yield SondaError(f"multipliers = 1 leaves {hardware.reduction} without an adder", "give at least 2")
+
+    def _wrong_for_sparse(self, wrong: set[str]) -> Iterator[SondaError]:
+        hardware, kind = self.hardware, self.kind
+        if "reduction" not in wrong and hardware.reduction != "ASNETWORK":
+            yield SondaError(
+                f"reduction = {hardware.reduction!r} cannot sum what {kind} puts on the multipliers",
                 "use ASNETWORK or leave it out",
             )
-        if self.kind == "compressed_row":
-            if not hardware.accumulators:
-                raise SondaError(
-                    "accumulators = false cannot sum the pieces of a row", "set it to true or leave it out"
-                )
-            if hardware.multipliers < 2:
-                raise SondaError("multipliers = 1 leaves ASNETWORK without an adder", "give at least 2")
+        by_rows = kind == "compressed_row"
+        if by_rows and "accumulators" not in wrong and not hardware.accumulators:
+            yield SondaError("accumulators = false cannot sum the pieces of a row", "set it to true or leave it out")
+        if "multipliers" in wrong:
             return
-        if hardware.multipliers < FEWEST_FOR_TREE:
-            raise SondaError(
-                f"multipliers = {hardware.multipliers} is too few for {self.kind}", f"give at least {FEWEST_FOR_TREE}"
+        if by_rows and hardware.multipliers < 2:
+            yield SondaError("multipliers = 1 leaves ASNETWORK without an adder", "give at least 2")
+        elif not by_rows and hardware.multipliers < FEWEST_FOR_TREE:
+            yield SondaError(
+                f"multipliers = {hardware.multipliers} is too few for {kind}", f"give at least {FEWEST_FOR_TREE}"
             )
-        if self.kind != "bitmap_sparse" and hardware.read_ports != hardware.multipliers:
-            raise SondaError(
+        merging = kind in ("outer_product", "gustavson")
+        if merging and "read_ports" not in wrong and hardware.read_ports != hardware.multipliers:
+            yield SondaError(
                 f"read_ports = {hardware.read_ports} brings elements to the merging tree out of step",
                 f"set it to multipliers = {hardware.multipliers}",
             )
 
-    def _check_tiles(self) -> None:
-        for name, tile in (("tile", self.tile), ("convolution_tile", self.convolution_tile)):
-            if not tile:
-                continue
-            if self.kind == "mesh":
-                for letter, side in (("T_M", self.hardware.rows), ("T_N", self.hardware.columns)):
-                    if tile[letter] > side:
-                        raise SondaError(
-                            f"{name}.{letter} = {tile[letter]} is more than the mesh's {side}", "change it"
-                        )
-                continue
-            used = math.prod(tile.values())
-            if used > self.hardware.multipliers:
-                raise SondaError(
-                    f"{name} takes {used} multipliers ({' x '.join(tile)}), there are {self.hardware.multipliers}",
-                    "make it smaller",
-                )
-            summed = tile["T_K"] if name == "tile" else tile["T_R"] * tile["T_S"] * tile["T_C"]
-            letters = "T_K" if name == "tile" else "T_R x T_S x T_C"
-            if self.hardware.reduction == "TEMPORALRN" and summed > 1:
-                raise SondaError(f"{name}: {letters} = {summed}, but TEMPORALRN has no adders", "use 1")
-            if summed == 1 and (self.kind == "compressed_row" or (self.hardware.reduction == "FENETWORK" and used > 1)):
-                raise SondaError(f"{name}: {letters} = 1 puts two sums on one adder", "give at least 2")
+    def _wrong_tile(self, name: str, tile: dict[str, int], wrong: set[str]) -> Iterator[SondaError]:
+        hardware = self.hardware
+        if self.kind == "mesh":
+            for letter, side in (("T_M", "rows"), ("T_N", "columns")):
+                size = getattr(hardware, side)
+                if side not in wrong and tile[letter] > size:
+                    yield SondaError(f"{name}.{letter} = {tile[letter]} is more than the mesh's {size}", "change it")
+            return
+        used = math.prod(tile.values())
+        if "multipliers" not in wrong and used > hardware.multipliers:
+            yield SondaError(
+                f"{name} takes {used} multipliers ({' x '.join(tile)}), there are {hardware.multipliers}",
+                "make it smaller",
+            )
+        summed = tile["T_K"] if name == "tile" else tile["T_R"] * tile["T_S"] * tile["T_C"]
+        letters = "T_K" if name == "tile" else "T_R x T_S x T_C"
+        if "reduction" in wrong:
+            return
+        if hardware.reduction == "TEMPORALRN" and summed > 1:
+            yield SondaError(f"{name}: {letters} = {summed}, but TEMPORALRN has no adders", "use 1")
+        if summed == 1 and (self.kind == "compressed_row" or (hardware.reduction == "FENETWORK" and used > 1)):
+            yield SondaError(f"{name}: {letters} = 1 puts two sums on one adder", "give at least 2")
+
+
+def takes(kind: str, operation: str) -> bool:
+    """Whether this kind of engine can run this kind of operation; a dense one would read whole tables for a bag."""
+    return operation != "embedding_bag" or kind not in ("flexible_dense", "mesh")
 
 
 def read_engine(name: str, given: Fields) -> EngineDescription | None:
     """The engine that a table describes; nothing where it has mistakes, which are noted."""
     given.only(("kind", "dataflow", "tile", "convolution_tile", *(one.name for one in fields(Hardware))))
-    kind = given.one_of("kind", KINDS)
+    named = given.one_of("kind", KINDS)
+    # A misspelt kind is read as the one that was meant, so that the other fields are judged, too.
+    kind = named or given.meant("kind", KINDS)
     if kind is None:
         return None
-    hardware = _hardware(kind, given)
+    values = _hardware(kind, given)
+    unknown = [name for name, value in values.items() if value is None]
     tile = _tile(given, "tile", kind, PRODUCT_TILES.get(kind, ()))
     convolution = _tile(given, "convolution_tile", kind, CONVOLUTION_TILE if kind == "flexible_dense" else ())
     dataflow = _dataflow(given, kind)
-    if hardware is None:
-        return None
-    try:
-        return EngineDescription(name, kind, hardware, dataflow, tile, convolution).check()
-    except SondaError as error:
-        given.refused(error)
-        return None
+    hardware = Hardware(**{key: value for key, value in values.items() if value is not None})
+    found = EngineDescription(name, kind, hardware, dataflow, tile, convolution)
+    problems = list(found.problems(unknown))
+    for problem in problems:
+        given.refused(problem)
+    return None if named is None or unknown or problems else found
 
 
-def _hardware(kind: str, given: Fields) -> Hardware | None:
-    """What is not given follows from the kind; sizes and bandwidths, and what is a choice, must be given."""
+def _hardware(kind: str, given: Fields) -> dict[str, Any]:
+    """The hardware's fields; None for one that is wrong or missing.
+
+    What is not given follows from the kind; sizes and bandwidths, and what is a choice, must be given.
+    """
     mesh = kind == "mesh"
     values = {"read_ports": given.whole("read_ports"), "write_ports": given.whole("write_ports")}
     if mesh:
@@ -177,7 +216,7 @@ def _hardware(kind: str, given: Fields) -> Hardware | None:
     usual = () if kind == "flexible_dense" else (mesh or kind == "compressed_row",)
     values["accumulators"] = given.switch("accumulators", *usual)
     values["controller"] = given.one_of("controller", (CONTROLLERS[kind],), CONTROLLERS[kind])
-    return None if None in values.values() else Hardware(**values)
+    return values
 
 
 def _tile(given: Fields, key: str, kind: str, letters: tuple[str, ...]) -> dict[str, int]:

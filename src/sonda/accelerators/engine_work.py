@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from sonda.accelerators.area import INSTANCES, instances_of
+from sonda.accelerators.area import instances_of
 from sonda.accelerators.behind import movement_of, stalls_of
 from sonda.accelerators.dense_operations import DenseOperations
 from sonda.accelerators.description import Accelerator
@@ -20,7 +20,7 @@ from sonda.accelerators.engine_description import EngineDescription
 from sonda.accelerators.memory import Memory
 from sonda.accelerators.operation import Operation, Program
 from sonda.accelerators.placement import SPARSE, Learnt, Placed, Placement
-from sonda.accelerators.result import Count, Counters, Result
+from sonda.accelerators.result import INSTANCES, Count, Counters, Result
 from sonda.accelerators.reuse import Accesses
 from sonda.accelerators.sparse_operation import bags_together
 from sonda.accelerators.taken import Taken

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from numbers import Integral
 
@@ -30,26 +31,33 @@ class Hardware:
 
     def check(self) -> Hardware:
         """This hardware; raises SondaError naming the field and the reason when it cannot be built."""
+        for problem in self.problems():
+            raise problem
+        return self
+
+    def problems(self) -> Iterator[SondaError]:
+        """All reasons why it cannot be built, each cause beginning with the name of a field."""
+        sound = True
         for name in ("multipliers", "read_ports", "write_ports"):
             value = getattr(self, name)
             if not _is_whole(value) or not 1 <= value <= 1 << 20 or value & (value - 1):
-                raise SondaError(f"{name} = {value} is not a power of two from 1 to 1048576", f"change {name}")
+                sound = False
+                yield SondaError(f"{name} = {value} is not a power of two from 1 to 1048576", f"change {name}")
         for name in ("rows", "columns"):
             value = getattr(self, name)
             if not _is_whole(value) or not 0 <= value <= 1 << 20:
-                raise SondaError(f"{name} = {value} is not a whole number from 0 to 1048576", f"change {name}")
+                yield SondaError(f"{name} = {value} is not a whole number from 0 to 1048576", f"change {name}")
         if self.reduction not in REDUCTIONS:
-            raise SondaError(f"reduction = {self.reduction!r} is unknown", f"use one of {', '.join(REDUCTIONS)}")
+            yield SondaError(f"reduction = {self.reduction!r} is unknown", f"use one of {', '.join(REDUCTIONS)}")
         if self.controller not in CONTROLLERS:
-            raise SondaError(f"controller = {self.controller!r} is unknown", f"use one of {', '.join(CONTROLLERS)}")
-        if not self.rows:
+            yield SondaError(f"controller = {self.controller!r} is unknown", f"use one of {', '.join(CONTROLLERS)}")
+        if not self.rows and sound:
             for name in ("read_ports", "write_ports"):
                 if getattr(self, name) > self.multipliers:
-                    raise SondaError(
+                    yield SondaError(
                         f"{name} = {getattr(self, name)} is more than multipliers = {self.multipliers}",
                         f"give at most {self.multipliers}",
                     )
-        return self
 
     def check_mesh_ports(self) -> None:
         """Raises SondaError where the read ports cannot share the inputs of the mesh, of its rows and columns."""

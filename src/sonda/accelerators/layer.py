@@ -6,7 +6,9 @@ K filters; G groups; N batch; X, Y rows and columns of the input (padding includ
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
 
 from sonda.accelerators.hardware import Hardware
 from sonda.record.errors import SondaError
@@ -52,7 +54,7 @@ class Layer:
 
     def check(self) -> Layer:
         """This layer; raises SondaError naming the size and the reason when there is no such layer."""
-        _check_sizes(self, "")
+        check_sizes(vars(self))
         for size in ("C", "K"):
             if getattr(self, size) % self.G:
                 raise SondaError(
@@ -109,7 +111,7 @@ class Tile:
 
     def check(self, hardware: Hardware, layer: Layer) -> Tile:
         """This tile; raises SondaError naming the field and the reason when the machine cannot run it."""
-        _check_sizes(self, "T_")
+        check_sizes({f"T_{name}": value for name, value in vars(self).items()})
         used = self.neuron * self.neurons
         if used > hardware.multipliers:
             raise SondaError(
@@ -152,11 +154,8 @@ class Tile:
         return (self.Y == 1) & (self.S > 1) & (layer.stride == 1) & (layer.S % self.S == 0)
 
 
-def _check_sizes(sizes: Layer | Tile, prefix: str) -> None:
-    for field in fields(sizes):
-        value = getattr(sizes, field.name)
+def check_sizes(sizes: Mapping[str, Any]) -> None:
+    """Raises SondaError naming the first of these that is not a size."""
+    for name, value in sizes.items():
         if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= LARGEST:
-            raise SondaError(
-                f"{prefix}{field.name} = {value!r} is not a whole number from 1 to {LARGEST}",
-                f"change {prefix}{field.name}",
-            )
+            raise SondaError(f"{name} = {value!r} is not a whole number from 1 to {LARGEST}", f"change {name}")

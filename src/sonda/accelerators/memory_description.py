@@ -14,7 +14,7 @@ from functools import cache
 from importlib import resources
 from typing import Any, NamedTuple
 
-from sonda.accelerators.energy_table import dram_presets
+from sonda.accelerators.energy_table import PATTERNS, dram_presets
 from sonda.accelerators.memory import Memory
 from sonda.accelerators.mistake import MISSING, Fields
 
@@ -32,8 +32,6 @@ WHOLE = {
 """Smallest and largest of the fields that a preset gives; bytes per cycle are no whole number."""
 USUAL = {"burst_bytes": Memory.burst_bytes, "banks": Memory.banks}
 WIDEST_ELEMENT = 16
-PATTERNS = ("-random", "-stream")
-"""Ends of the names of energies that depend on where accesses go."""
 
 
 class Preset(NamedTuple):

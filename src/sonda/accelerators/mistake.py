@@ -75,6 +75,11 @@ class Fields:
             return None
         return value
 
+    def meant(self, key: str, words: Iterable[str]) -> str | None:
+        """The word nearest to what a field has; nothing where none is near."""
+        value = self._table.get(key)
+        return next(iter(_near(value, tuple(words))), None) if isinstance(value, str) else None
+
     def table(self, key: str) -> Fields | None:
         """The fields of a table inside; nothing where it is missing."""
         value = self._of(key, None, lambda value: isinstance(value, dict), "a table")

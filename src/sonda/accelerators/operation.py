@@ -199,6 +199,8 @@ class Program:
     """The phase of each operation."""
     others: dict[tuple[int, str], int] = field(default_factory=dict)
     """What no engine can take: how often, by calling row and name. Views, which compute nothing, are not counted."""
+    notes: tuple[str, ...] = ()
+    """What is to be said of the model that it comes from."""
 
     def path(self, operation: Operation) -> str:
         """The module path of an operation."""

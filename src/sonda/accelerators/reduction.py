@@ -73,36 +73,31 @@ class Work(NamedTuple):
 
 def reduce(hardware: Hardware, first: Whole, last: Whole) -> Reduction:
     """The paths of VNs on the multipliers first[v] ... last[v], which ascend and do not overlap."""
-    vector = np.zeros((8, len(first)), np.int64)
-    totals = np.zeros(4, np.int64)
-    hops = np.zeros(hardware.multipliers, np.int64)
     network = REDUCTIONS.index(hardware.reduction)
-    compiled(_gather)(
-        hardware.multipliers,
-        hardware.write_ports,
-        network,
-        int(hardware.accumulators),
-        first,
-        last,
-        hops,
-        vector,
-        totals,
-    )
-    return _setup(hops, vector, totals.tolist(), network)
+    sizes = np.array(((len(first), hardware.multipliers, hardware.write_ports),))
+    hops, vector, totals = _gathered(hardware, sizes, first[None], last[None])
+    return _setup(hops[0], vector[0], totals[0].tolist(), network)
 
 
 def reduce_all(hardware: Hardware, sizes: Count, counts: Count) -> Reduction:
     """Many setups, each of so many VNs of a size, side by side; every array has one more index, the first."""
-    cases = len(sizes)
-    vector = np.zeros((cases, 8, int(counts.max())), np.int64)
-    totals = np.zeros((cases, 4), np.int64)
-    hops = np.zeros((cases, hardware.multipliers), np.int64)
     network = REDUCTIONS.index(hardware.reduction)
-    compiled(_gather_all, _gather)(
-        hardware.multipliers, hardware.write_ports, network, int(hardware.accumulators), sizes, counts, hops, vector,
-        totals,
-    )  # fmt: skip
+    cases = np.empty((len(sizes), 3), np.int64)
+    cases[:, 0], cases[:, 1], cases[:, 2] = counts, hardware.multipliers, hardware.write_ports
+    first = np.arange(int(counts.max())) * sizes[:, None]
+    hops, vector, totals = _gathered(hardware, cases, first, first + (sizes[:, None] - 1))
     return _setup(hops, np.ascontiguousarray(vector.transpose(1, 0, 2)), list(totals.T), network)
+
+
+def _gathered(hardware: Hardware, cases: Whole, first: Whole, last: Whole) -> tuple[Whole, Whole, Whole]:
+    """`hops`, `vector` and `totals` of `_gather`, which is called with arrays of one kind: it is compiled once."""
+    hops = np.zeros((len(cases), int(cases[:, 1].max())), np.int64)
+    vector = np.zeros((len(cases), 8, first.shape[1]), np.int64)
+    totals = np.zeros((len(cases), 4), np.int64)
+    network, accumulators = REDUCTIONS.index(hardware.reduction), int(hardware.accumulators)
+    latest = np.empty(hops.shape[1].bit_length(), np.int64)
+    compiled(_gather)(network, accumulators, cases, first, last, latest, hops, vector, totals)
+    return hops, vector, totals
 
 
 def _setup(hops: Whole, vector: Whole, totals: list[Count], network: int) -> Reduction:
@@ -148,151 +143,144 @@ def activity(hardware: Hardware, work: Work) -> dict[str, dict[str, int]]:
     return {name: {"entries": entries[name], **counts} for name, counts in operations.items()}
 
 
-def _gather_all(
-    multipliers: int,
-    lines: int,
-    network: int,
-    accumulators: int,
-    sizes: Whole,
-    counts: Whole,
-    hops: Whole,
-    vector: Whole,
-    totals: Whole,
-) -> None:
-    """Many lists of VNs, one after the other."""
-    for one in range(len(sizes)):
-        first = np.arange(counts[one]) * sizes[one]
-        last = first + (sizes[one] - 1)
-        _gather(multipliers, lines, network, accumulators, first, last, hops[one], vector[one], totals[one])
-
-
 def _gather(
-    multipliers: int,
-    lines: int,
     network: int,
     accumulators: int,
+    cases: Whole,
     first: Whole,
     last: Whole,
+    latest: Whole,
     hops: Whole,
     vector: Whole,
     totals: Whole,
 ) -> None:
-    """Fills `hops`, the rows of `vector` in the order of Reduction's fields, and the sums over VNs."""
-    levels = 0
-    while (1 << levels) < multipliers:
-        levels += 1
-    if network == 2:
-        for v in range(len(first)):
-            vector[1, v] = first[v]
-            vector[5, v] = first[v] % lines
-            vector[6, v] = first[v] // lines
-            vector[7, v] = 2
-        return
-    pairs = 0
-    for level in range(2, levels):
-        pairs += (1 << (level - 1)) - 1
-    # The last adder set up so far on every level: VNs ascend, so a shared adder is always the latest one.
-    latest = np.full(levels, -1, np.int64)
-    configured = 0
-    for v in range(len(first)):
-        begin, end = first[v], last[v]
-        low, high = begin, end
-        level = levels - 1
-        nodes = two = three = 0
-        while True:
-            left, right = low >> 1, high >> 1
-            width = right - left + 1
-            nodes += width
-            configured += right - max(left, latest[level] + 1) + 1
-            latest[level] = max(latest[level], right)
-            # Every adder has both children except those that the ends of the VN leave with one.
-            single = (low & 1) + (1 - (high & 1))
-            two += max(0, width - single)
-            reach = levels - level
-            if left & 1 and right == left + 1:
-                if 2 * left + 2 - low >= high - 2 * right + 1:
-                    for m in range(max(begin, right << reach), end + 1):
-                        hops[m] += 1
-                    if low & 1:
-                        two += 1
+    """Fills for every case `hops`, the rows of `vector` in the order of Reduction's fields, and the sums over VNs, all
+    given as 0. A row of `cases` holds the numbers of VNs, multipliers and lines. `latest` is for own use.
+
+    Counters begin as np.int64, because a plain 0 costs the compiler a round of typing for each loop around it.
+    """
+    for case in range(len(cases)):
+        counts = cases[case, 0]
+        multipliers = cases[case, 1]
+        lines = cases[case, 2]
+        passed = hops[case]
+        its = vector[case]
+        levels = np.int64(0)
+        while (1 << levels) < multipliers:
+            levels += 1
+        if network == 2:
+            for v in range(counts):
+                its[1, v] = first[case, v]
+                its[5, v] = first[case, v] % lines
+                its[6, v] = first[case, v] // lines
+                its[7, v] = 2
+            continue
+        pairs = np.int64(0)
+        for level in range(2, levels):
+            pairs += (1 << (level - 1)) - 1
+        # The last adder set up so far on every level: VNs ascend, so a shared adder is always the latest one.
+        for level in range(levels):
+            latest[level] = -1
+        configured = np.int64(0)
+        for v in range(counts):
+            begin, end = first[case, v], last[case, v]
+            low, high = begin, end
+            level = levels - 1
+            nodes = two = three = np.int64(0)
+            while True:
+                left, right = low >> 1, high >> 1
+                width = right - left + 1
+                nodes += width
+                configured += right - max(left, latest[level] + 1) + 1
+                latest[level] = max(latest[level], right)
+                # Every adder has both children except those that the ends of the VN leave with one.
+                single = (low & 1) + (1 - (high & 1))
+                two += max(0, width - single)
+                reach = levels - level
+                if left & 1 and right == left + 1:
+                    if 2 * left + 2 - low >= high - 2 * right + 1:
+                        for m in range(max(begin, right << reach), end + 1):
+                            passed[m] += 1
+                        if low & 1:
+                            two += 1
+                        else:
+                            two -= 1
+                            three += 1
+                        right = left
                     else:
+                        for m in range(begin, min(end, (right << reach) - 1) + 1):
+                            passed[m] += 1
                         two -= 1
                         three += 1
-                    right = left
+                        left = right
                 else:
-                    for m in range(begin, min(end, (right << reach) - 1) + 1):
-                        hops[m] += 1
-                    two -= 1
-                    three += 1
-                    left = right
-            else:
-                if left & 1 and left < right:
-                    for m in range(begin, min(end, ((left + 1) << reach) - 1) + 1):
-                        hops[m] += 1
-                    left += 1
-                    two -= 1
-                    three += 1
-                if not right & 1 and right > left:
-                    for m in range(max(begin, right << reach), end + 1):
-                        hops[m] += 1
-                    right -= 1
-                    two -= 1
-                    three += 1
-            if left == right:
-                break
-            low, high = left, right
-            level -= 1
-        for m in range(begin, end + 1):
-            hops[m] += levels - level
-        vector[0, v] = level
-        vector[1, v] = left
-        vector[2, v] = nodes
-        vector[3, v] = two
-        vector[4, v] = three
-        totals[0] += nodes
-        totals[1] += two
-        totals[2] += three
-        above_level, above = level - 1, left >> 1
-        while above_level >= 0:
-            if above > latest[above_level]:
-                configured += 1
-                latest[above_level] = above
-            above_level -= 1
-            above >>= 1
-        # The adder whose result goes to the bus: the root, or the fold node above it.
-        out_level, out = level, left
-        extra = False
-        vector[7, v] = 1 + accumulators
-        if network == 1:
-            vector[7, v] = 2
-            if level == 0:
-                extra = True
-                vector[7, v] = 1
-            elif left & 1:
-                climbed = 0
-                while out & 1:
-                    climbed += 1
+                    if left & 1 and left < right:
+                        for m in range(begin, min(end, ((left + 1) << reach) - 1) + 1):
+                            passed[m] += 1
+                        left += 1
+                        two -= 1
+                        three += 1
+                    if not right & 1 and right > left:
+                        for m in range(max(begin, right << reach), end + 1):
+                            passed[m] += 1
+                        right -= 1
+                        two -= 1
+                        three += 1
+                if left == right:
+                    break
+                low, high = left, right
+                level -= 1
+            for m in range(begin, end + 1):
+                passed[m] += levels - level
+            its[0, v] = level
+            its[1, v] = left
+            its[2, v] = nodes
+            its[3, v] = two
+            its[4, v] = three
+            totals[case, 0] += nodes
+            totals[case, 1] += two
+            totals[case, 2] += three
+            above_level, above = level - 1, left >> 1
+            while above_level >= 0:
+                if above > latest[above_level]:
+                    configured += 1
+                    latest[above_level] = above
+                above_level -= 1
+                above >>= 1
+            # The adder whose result goes to the bus: the root, or the fold node above it.
+            out_level, out = level, left
+            extra = False
+            its[7, v] = 1 + accumulators
+            if network == 1:
+                its[7, v] = 2
+                if level == 0:
+                    extra = True
+                    its[7, v] = 1
+                elif left & 1:
+                    climbed = np.int64(0)
+                    while out & 1:
+                        climbed += 1
+                        out >>= 1
+                    out_level = level - climbed - 1
                     out >>= 1
-                out_level = level - climbed - 1
-                out >>= 1
-                extra = out_level < 0
+                    extra = out_level < 0
+                else:
+                    out_level = level - 1
+                    out >>= 1
+            roots = 1 + network
+            if extra or out_level == 0 or out == 0 or out == (1 << out_level) - 1:
+                place = 0
+                if extra:
+                    place = 1
+                elif out_level > 0:
+                    place = roots + 2 * (out_level - 1) + (0 if out == 0 else 1)
+                its[5, v] = (2 * pairs + place) % lines
+                its[6, v] = 2 * pairs // lines + 1 + place // lines
             else:
-                out_level = level - 1
-                out >>= 1
-        roots = 1 + network
-        if extra or out_level == 0 or out == 0 or out == (1 << out_level) - 1:
-            place = 0
-            if extra:
-                place = 1
-            elif out_level > 0:
-                place = roots + 2 * (out_level - 1) + (0 if out == 0 else 1)
-            vector[5, v] = (2 * pairs + place) % lines
-            vector[6, v] = 2 * pairs // lines + 1 + place // lines
-        else:
-            before = 0
-            for other in range(2, out_level):
-                before += (1 << (other - 1)) - 1
-            pair = before + ((out + 1) >> 1) - 1
-            vector[5, v] = pair % lines
-            vector[6, v] = 2 * (pair // lines) + (1 - (out & 1))
-    totals[3] = configured
+                before = np.int64(0)
+                for other in range(2, out_level):
+                    before += (1 << (other - 1)) - 1
+                pair = before + ((out + 1) >> 1) - 1
+                its[5, v] = pair % lines
+                its[6, v] = 2 * (pair // lines) + (1 - (out & 1))
+        totals[case, 3] = configured

@@ -26,7 +26,7 @@ from sonda.accelerators.engines import (
     sparse_product,
 )
 from sonda.accelerators.hardware import Hardware
-from sonda.accelerators.layer import Layer, Tile
+from sonda.accelerators.layer import Layer, Tile, check_sizes
 from sonda.accelerators.library_random import LibraryRandom
 from sonda.accelerators.result import Result
 from sonda.accelerators.stonne_command import NO_GENERATOR, from_command
@@ -169,13 +169,17 @@ def _hardware(entry: Entry) -> Hardware:
 
 
 def _sizes(entry: Entry, letters: str) -> dict[str, int]:
-    return {letter: int(entry["dims"][letter]) for letter in letters}
+    sizes = {letter: int(entry["dims"][letter]) for letter in letters}
+    check_sizes(sizes)
+    return sizes
 
 
 def _tile(entry: Entry) -> dict[str, int] | None:
     """The tile that was given or recorded; nothing where STONNE's mapper chose one and nobody wrote it down."""
     if entry.get("tile") is not None:
-        return {name: int(size) for name, size in entry["tile"].items() if name.startswith("T_")}
+        given = {name: int(size) for name, size in entry["tile"].items() if name.startswith("T_")}
+        check_sizes(given)
+        return given
     if "generated_tile" in entry:
         return {name: int(size) for name, size in MAPPED.findall(entry["generated_tile"])}
     asked = str(entry["options"].get("generate_tile", NO_GENERATOR[0])).lower() not in NO_GENERATOR

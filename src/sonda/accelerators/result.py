@@ -8,7 +8,11 @@ from typing import Any
 Count = Any
 """A whole number; or an array, where many operations or many mappings are counted at once."""
 Counters = dict[str, dict[str, dict[str, int]]]
-"""Section -> component -> `entries` (instances) and operation counts summed over them, named as STONNE names them."""
+"""Section -> component -> INSTANCES and operation counts summed over them, named as STONNE names them."""
+
+
+INSTANCES = "entries"
+"""Stands among the operation counts of a component for how many of it there are."""
 
 
 @dataclass(frozen=True)

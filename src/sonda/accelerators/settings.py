@@ -3,6 +3,7 @@
 A key is ENGINE.field, memory.field, route.KIND, clock_GHz or energy_table, named as in the description's file. A field
 without its engine changes every engine that has it; a field of the memory may stand without `memory.`. The value `none`
 takes away what may be missing (`tile=none`, `memory=none`), `route.KIND=host` leaves a kind of operation to the host.
+Fields joined by commas change together: `rows,columns=16` gives both the same, `rows,columns=16:32` each its own.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 import dataclasses
 import re
 import shlex
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from sonda.accelerators.description import Accelerator, read_accelerator
@@ -31,6 +32,8 @@ ENGINE_FIELDS = ("kind", *HARDWARE, "tile", "convolution_tile", "dataflow")
 FILE = "set"
 """Stands before a mistake in place of a file's name."""
 NONE, HOST = "none", "host"
+AND, APART = ",", ":"
+"""Join the fields of a key, and their values."""
 MOST_DIGITS = 20
 NUMBER = re.compile(r"[+-]?\d+(\.\d+)?([eE][+-]?\d+)?")
 
@@ -69,11 +72,12 @@ def changed(accelerator: Accelerator, settings: Mapping[str, str]) -> Accelerato
     tables = tables_of(accelerator)
     by_path: dict[Path, str] = {}
     for key, value in settings.items():
-        for path in paths_of(accelerator, key):
+        (changes,) = changes_of(accelerator, key, (value,))
+        for path, own in changes.items():
             if path in by_path:
                 raise SondaError(f"settings {by_path[path]!r} and {key!r} change the same field", "give one of them")
             by_path[path] = key
-            _change(tables, path, value)
+            _change(tables, path, own)
     try:
         found = read_accelerator(tables, FILE)
     except DescriptionMistakes as mistakes:
@@ -119,8 +123,43 @@ def changed_memory(
     return found
 
 
+def own_values(key: str, value: str) -> tuple[str, ...]:
+    """The value of each field of a key; raises SondaError where they are not as many."""
+    fields = key.count(AND) + 1
+    values = tuple(value.split(APART)) if fields > 1 else (value,)
+    if len(values) == 1:
+        return values * fields
+    if len(values) != fields or not all(values):
+        raise SondaError(
+            f"setting {key!r}: {value!r:.60} is not a value for each of {fields} fields",
+            f"write one for all, or {APART.join(['…'] * fields)}",
+        )
+    return values
+
+
+def changes_of(accelerator: Accelerator, key: str, values: Sequence[str]) -> list[dict[Path, str]]:
+    """For every value of a key, the fields that it names and what each becomes. Raises SondaError as `paths_of`."""
+    paths_of(accelerator, key)
+    paths = [_paths(accelerator, one) for one in key.split(AND)]
+    return [
+        {path: own for some, own in zip(paths, own_values(key, value), strict=True) for path in some}
+        for value in values
+    ]
+
+
 def paths_of(accelerator: Accelerator, key: str) -> list[Path]:
-    """The fields that a key names, in the order of the engines. Raises SondaError where there is none."""
+    """The fields that a key names, in its order and that of the engines. Raises SondaError where there is none."""
+    found: dict[Path, str] = {}
+    for one in key.split(AND):
+        for path in _paths(accelerator, one):
+            if path in found:
+                raise SondaError(f"setting {key!r} names {'.'.join(path)} twice", "name every field once")
+            found[path] = one
+    return list(found)
+
+
+def _paths(accelerator: Accelerator, key: str) -> list[Path]:
+    """The same for a key of one field."""
     head, *rest = key.removeprefix("engines.").split(".")
     if not key.startswith("engines."):
         if key in (*WHOLE, "memory"):

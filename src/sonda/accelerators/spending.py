@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 from sonda.accelerators.area import buffer_area, engine_areas, instances_of
 from sonda.accelerators.charges import Charges
 from sonda.accelerators.description import Accelerator
-from sonda.accelerators.energy import JOULES, SQUARE_MILLIMETRES, Energy, Figure, dram_energy, dram_entries, energy_of
-from sonda.accelerators.energy_table import AREA, load_energy_table
+from sonda.accelerators.energy import Energy, Figure, dram_energy, dram_entries, energy_of
+from sonda.accelerators.energy_table import AREA, JOULES, SQUARE_MILLIMETRES, load_energy_table
 from sonda.accelerators.memory import Traffic
 from sonda.accelerators.placement import Placed
 from sonda.accelerators.result import Result

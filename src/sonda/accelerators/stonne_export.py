@@ -7,21 +7,26 @@ the engine's own, without waiting for a memory that STONNE does not have.
 from __future__ import annotations
 
 import re
+import shutil
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
 from sonda.accelerators.hardware import Hardware
 from sonda.accelerators.layer import Layer, Tile
+from sonda.accelerators.mistake import nearest
 from sonda.accelerators.operation import Convolution, MatrixProduct
 from sonda.accelerators.result import Result
-from sonda.accelerators.stonne_files import write_stonne_files
+from sonda.accelerators.stonne_files import counters_size, write_stonne_files
 from sonda.record.errors import SondaError
 from sonda.record.run import Run
 
 Entry = Mapping[str, Any]
 MOST_OPERATIONS = 20_000
+TEXT_BYTES = 2_500
+"""About, of a `.txt` file."""
 PRODUCT = re.compile(r"(?:(\d+) of )?(\d+)x(\d+) by \d+x(\d+)")
 BAGS = re.compile(r"(\d+) bags, \d+ rows of (\d+)x(\d+)")
 CONVOLUTION = re.compile(
@@ -29,24 +34,57 @@ CONVOLUTION = re.compile(
 )
 
 
-def export_run(run: Run, folder: Path) -> list[Path]:
+def export_run(
+    run: Run, folder: Path, layers: Sequence[str] = (), say: Callable[[str], None] = lambda text: None
+) -> list[Path]:
     """Write the pairs of all operations of a simulated run; returns their paths in the run's order.
 
-    Raises SondaError, and writes nothing, where the run was measured or does not hold counters.
+    `layers` are modules, each with all below it, or patterns such as `stages.0.*`; all unless given. How much will be
+    written is said before. Raises SondaError, and writes nothing, where the run was measured or does not hold counters,
+    where a layer is not there, or where there is no room.
     """
     engines, entries = _checked(run)
+    entries = _chosen(entries, layers)
+    results = [_result(entry) for entry in entries]
+    counts = [int(entry["count"]) for entry in entries]
+    size = sum(count * (counters_size(one) + TEXT_BYTES) for count, one in zip(counts, results, strict=True))
+    _refuse_without_room(folder, size)
+    say(f"writing {2 * sum(counts):,} files, {size / 1e6:,.1f} MB")
     alike = Counter((entry["path"], entry["operation"]) for entry in entries)
     seen: Counter[tuple[str, str]] = Counter()
     written: list[Path] = []
-    for entry in entries:
+    for entry, result, count in zip(entries, results, counts, strict=True):
         key = entry["path"], entry["operation"]
-        several = alike[key] > 1 or int(entry["count"]) > 1
-        result, about = _result(entry), _about(entry, engines[entry["engine"]])
-        for _ in range(int(entry["count"])):
+        several = alike[key] > 1 or count > 1
+        about = _about(entry, engines[entry["engine"]])
+        for _ in range(count):
             name = ".".join(part for part in key if part) + (f"_{seen[key]}" if several else "")
             seen[key] += 1
             written += write_stonne_files(folder, name, result=result, **about)
     return written
+
+
+def _chosen(entries: list[Entry], layers: Sequence[str]) -> list[Entry]:
+    paths = list(dict.fromkeys(str(entry["path"]) for entry in entries))
+    kept: set[str] = set()
+    for layer in layers:
+        found = [path for path in paths if fnmatchcase(path, layer) or path.startswith(f"{layer}.")]
+        if not found:
+            parts = [path.split(".") for path in paths]
+            known = {".".join(one[:depth]) for one in parts for depth in range(1, len(one) + 1)}
+            raise SondaError(f"no operation on an engine is in layer {layer!r}", nearest(layer, known))
+        kept.update(found)
+    return [entry for entry in entries if not layers or entry["path"] in kept]
+
+
+def _refuse_without_room(folder: Path, size: int) -> None:
+    there = next((one for one in (folder, *folder.absolute().parents) if one.is_dir()), None)
+    room = shutil.disk_usage(there).free if there is not None else size
+    if size > room:
+        raise SondaError(
+            f"the files take {size / 1e6:,.0f} MB, {folder} has room for {room / 1e6:,.0f} MB",
+            "choose layers with --layers",
+        )
 
 
 def _checked(run: Run) -> tuple[dict[str, tuple[str, Hardware]], list[Entry]]:

@@ -1,8 +1,9 @@
 """STONNE's files: its `.cfg` read, its `.counters` and `.txt` written, so that scripts made for it go on working.
 
 Written as STONNE writes them: names of files, sections, components, operations, keys of the JSON. Two things differ.
-Sonda counts per component and not per instance, so in `.counters` the first instance of a component has all of its
-counts and the others have none: sums, static energy and area, which scripts form over the lines, are the same.
+Sonda counts per component and not per instance, so in `.counters` the line of the first instance of a component has all
+of its counts and those of the others only its name: sums, static energy and area, which STONNE's script forms over the
+lines, are the same, in a quarter of the space.
 In `.txt` what Sonda does not know is left out: the configuration and statistics of single switches, and the use of
 single ports. Counts are whole; STONNE's wrap at 2^32.
 """
@@ -12,7 +13,7 @@ from __future__ import annotations
 import json
 import re
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,7 @@ from sonda.accelerators.hardware import CONTROLLERS as KNOWN_CONTROLLERS
 from sonda.accelerators.hardware import REDUCTIONS, Hardware
 from sonda.accelerators.layer import Layer, Tile
 from sonda.accelerators.mistake import DescriptionMistakes, Fields
-from sonda.accelerators.result import Result
+from sonda.accelerators.result import INSTANCES, Result
 from sonda.record.errors import SondaError
 
 KIND_OF = {controller: kind for kind, controller in CONTROLLERS.items() if kind not in ("outer_product", "gustavson")}
@@ -75,7 +76,6 @@ OPERATIONS_PRINTED = {
     "CB_WIRE": ("WRITE", "READ"),
 }
 """In STONNE's order; a mesh's MULTIPLIER lacks FORWARD_PSUM, so it is printed as it is counted."""
-INSTANCES = "entries"
 LAYER_TYPES = {"CONV": 0, "POOL": 1, "FC": 2, "GEMM": 3, "SPARSE_DENSE": 4}
 """STONNE prints the number."""
 DATAFLOW_OF = {
@@ -178,15 +178,25 @@ def write_stonne_files(
 
 def counters_text(result: Result) -> str:
     """The text of a `.counters` file: cycles, then a line for every instance of every component."""
-    lines = [f"CYCLES={result.cycles}"]
+    return "".join(f"{line}\n" * times for line, times in _counters_lines(result))
+
+
+def counters_size(result: Result) -> int:
+    """Bytes of a `.counters` file."""
+    return sum((len(line) + 1) * times for line, times in _counters_lines(result))
+
+
+def _counters_lines(result: Result) -> Iterator[tuple[str, int]]:
+    """Lines, and how often each is repeated."""
+    yield f"CYCLES={result.cycles}", 1
     for section in SECTIONS:
-        lines.append(f"[{section}]")
+        yield f"[{section}]", 1
         for component, counts in result.counters.get(section, {}).items():
             operations = OPERATIONS_PRINTED.get(component) or tuple(key for key in counts if key != INSTANCES)
-            first = " ".join([component, *(f"{key}={counts.get(key, 0)}" for key in operations)])
-            other = " ".join([component, *(f"{key}=0" for key in operations)])
-            lines += [first, *[other] * (counts[INSTANCES] - 1)] if counts[INSTANCES] else []
-    return "\n".join([*lines, "", ""])
+            if counts[INSTANCES]:
+                yield " ".join([component, *(f"{key}={counts.get(key, 0)}" for key in operations)]), 1
+                yield component, counts[INSTANCES] - 1
+    yield "", 1
 
 
 def statistics_document(

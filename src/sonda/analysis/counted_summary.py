@@ -39,6 +39,57 @@ class CounterSummary:
 
 
 @dataclass(frozen=True)
+class SystemRow:
+    """What the operating system counted in a phase, per step."""
+
+    name: str
+    time: Value
+    """ns."""
+    busy: Value
+    """Processors that were kept busy, on average."""
+    values: dict[str, Value]
+    """`clock`, `faults`, `switches`, `migrations`, `wait` and `memory`; what was not counted has its reason."""
+
+
+@dataclass(frozen=True)
+class SystemSummary:
+    """The operating system's counts of one part: phases that are long enough to be read, then the step."""
+
+    rows: tuple[SystemRow, ...]
+    asked: bool
+    """Whether the reader asked for them."""
+    remarks: tuple[str, ...]
+    """What should not be overlooked, in words."""
+
+    @property
+    def shown(self) -> bool:
+        """Whether they deserve a table."""
+        return self.asked or bool(self.remarks)
+
+
+@dataclass(frozen=True)
+class SourceRow:
+    """One quantity of a whole program, as several sources counted it."""
+
+    quantity: str
+    ours: Value
+    others: dict[str, Value]
+    """By source."""
+    apart: dict[str, Value]
+    """By source: its count over ours, less 1."""
+
+
+@dataclass(frozen=True)
+class SecondSources:
+    """A whole program counted by others too."""
+
+    sources: tuple[str, ...]
+    rows: tuple[SourceRow, ...]
+    sentences: tuple[str, ...]
+    """What a reader of the differences must know."""
+
+
+@dataclass(frozen=True)
 class Share:
     """One category in one place."""
 

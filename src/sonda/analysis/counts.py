@@ -84,9 +84,12 @@ def count(part: Part, step: int, roofs: Ceilings | None) -> Counts:
     inside = index.step_of == step
     is_op = spans.where(kind="op")
     rows = np.flatnonzero(is_op & inside & ~(is_op[np.maximum(parent, 0)] & (parent >= 0)))
-    table = _operations(spans.metric("flops", "nominal")[rows], spans.metric("bytes", "nominal")[rows], roofs)
-
     name = spans.words("name")
+    convolution = np.array(["convolution" in word for word in name.words])[name.codes[rows]]
+    table = _operations(
+        spans.metric("flops", "nominal")[rows], spans.metric("bytes", "nominal")[rows], convolution, roofs
+    )
+
     phase_rows = np.flatnonzero(spans.where(kind="phase") & inside)
     phase_names = [name.words[name.codes[row]] for row in phase_rows]
     phases = {}
@@ -136,13 +139,15 @@ def count(part: Part, step: int, roofs: Ceilings | None) -> Counts:
     )
 
 
-def _operations(flops: np.ndarray, traffic: np.ndarray, roofs: Ceilings | None) -> np.ndarray:
+def _operations(
+    flops: np.ndarray, traffic: np.ndarray, convolution: np.ndarray, roofs: Ceilings | None
+) -> np.ndarray:
     """One row of `COLUMNS` per operation."""
     unknown = np.isnan(flops) | np.isnan(traffic)
     arithmetic = memory = np.zeros(len(flops))
     cached = np.zeros(len(flops), dtype=bool)
     if roofs is not None:
-        arithmetic, memory, cached = roofs.bounds(flops, traffic)
+        arithmetic, memory, cached = roofs.bounds(flops, traffic, convolution)
     limited_by_memory = memory > arithmetic
     moved = np.nan_to_num(traffic)
     return np.column_stack(

@@ -1,28 +1,23 @@
 """The critical path of a device's work: what would have had to be shorter for the whole to end earlier.
 
-It is walked backwards from the end of the last activity. Before an activity stands either the one before it on its
-stream, where that ended after the launch, or its launch. Before a launch stands the host, back to the last call that
-waited for the device, and before that call's end the activity it waited for. Waits between streams (events) are not in
-traces and not seen. The parts add up to the time from the first event to that end.
+It is walked backwards from the end of the last activity. Before an activity stands what ended last of three: the one
+before it on its stream; what its stream was made to wait for on another stream; its launch. Before a launch stands the
+host, back to the last call that waited for the device, on any thread, and before that call's end the activity it waited
+for. The parts add up to the time from the first event to that end.
+
+What streams wait for is in traces that were recorded with events of synchronisation (torch.profiler's
+`enable_cuda_sync_events`, Nsight Systems). Those of CUDA 13 say which stream waits and not for what; then it is the
+activity launched before on another stream that ended last before the waiting one began. Without such events waits
+between streams are not seen, and `unseen` says how many there are.
 """
 
 from __future__ import annotations
 
-import re
 from bisect import bisect_right
 from dataclasses import dataclass
 
-import numpy as np
-
-from sonda.analysis.kernels import LATENCY, ON_DEVICE
+from sonda.analysis.device_order import DeviceOrder, device_order
 from sonda.record.run import Run
-from sonda.record.span_file import read_blocks
-
-SYNCHRONISING = re.compile(
-    r"(?:cuda|cu|hip)(?:Device|Stream|Event|Ctx)Synchronize|(?:cuda|hip)Memcpy|cuMemcpy\w+toH_v2"
-)
-MOST = 500_000
-"""Activities; each takes about 150 bytes while the path is walked."""
 
 
 @dataclass(frozen=True)
@@ -34,7 +29,7 @@ class CriticalPath:
     device: int
     """Activities running."""
     queue: int
-    """Between an activity and the next of its stream, which was already launched."""
+    """Between an activity and the next, already launched, of its stream or of one that waited for it."""
     launch: int
     """From a launch's beginning to the activity's."""
     host: int
@@ -43,128 +38,90 @@ class CriticalPath:
     """From the end of an activity to the end of the call that waited for it."""
     names: dict[str, int]
     """ns of activities by name, longest first."""
-
-
-@dataclass
-class _Work:
-    """Activities of one rank in the order of their starts, and the calls that wait."""
-
-    start: list[int]
-    end: list[int]
-    launch: list[int | None]
-    stream: list[int]
-    name: list[str]
-    waits: list[tuple[int, int]]
-    """Ends and beginnings of waiting calls, by end."""
-    first: int
+    crossings: int = 0
+    """How often the path goes from one stream to another that it was waited for by."""
+    unseen: int = 0
+    """Calls that make a stream wait, of which the trace does not say which."""
 
 
 def critical_path(run: Run, rank: int = 0) -> CriticalPath | None:
     """Of one rank of an imported trace; None where it has no activity of a device, or too many of them."""
-    work = _collect(run, rank)
-    return _walk(work, rank) if work is not None else None
+    order = device_order(run, rank)
+    return walk(order, rank) if order is not None else None
 
 
-def _collect(run: Run, rank: int) -> _Work | None:
-    start: list[np.ndarray] = []
-    end: list[np.ndarray] = []
-    latency: list[np.ndarray] = []
-    stream: list[int] = []
-    names: list[str] = []
-    waits: list[tuple[int, int]] = []
-    first, count = None, 0
-    devices: dict[tuple[str, int], int] = {}
-    for spans in read_blocks(run, ("stream", "rank", "device", LATENCY)):
-        mine = spans.number("rank") == rank
-        if not mine.any():
-            continue
-        begins, ends = spans.number("start"), spans.number("start") + spans.number("duration")
-        lowest = int(begins[mine].min())
-        first = lowest if first is None else min(first, lowest)
-        active = np.zeros(len(spans), dtype=bool)
-        for kind in ON_DEVICE:
-            active |= spans.words("kind").equal(kind)
-        word = spans.words("name")
-        waiting = np.array([SYNCHRONISING.fullmatch(text) is not None for text in word.words])[word.codes]
-        for row in np.flatnonzero(mine & ~active & waiting).tolist():
-            waits.append((int(ends[row]), int(begins[row])))
-        rows = np.flatnonzero(mine & active)
-        count += len(rows)
-        if count > MOST:
-            return None
-        start.append(begins[rows])
-        end.append(ends[rows])
-        latency.append(spans.metric("launch_latency", "measured")[rows])
-        device = spans.words("device")
-        places = zip(device.codes[rows].tolist(), spans.number("stream")[rows].tolist(), strict=True)
-        stream += [devices.setdefault((device.words[code], number), len(devices)) for code, number in places]
-        names += [word.words[code] for code in word.codes[rows].tolist()]
-    if not count or first is None:
-        return None
-    starts = np.concatenate(start)
-    known = np.concatenate(latency)
-    launches: list[int | None] = [
-        None if late != late else begin - int(late) for begin, late in zip(starts.tolist(), known.tolist(), strict=True)
-    ]
-    return _Work(starts.tolist(), np.concatenate(end).tolist(), launches, stream, names, sorted(waits), first)
-
-
-def _walk(work: _Work, rank: int) -> CriticalPath:
-    previous = _previous(work.stream)
-    by_end = sorted(range(len(work.end)), key=work.end.__getitem__)
-    ends = [work.end[place] for place in by_end]
+def walk(order: DeviceOrder, rank: int) -> CriticalPath:
+    """The path through activities that are arranged."""
+    by_end = sorted(range(len(order.end)), key=order.end.__getitem__)
     current: int | None = by_end[-1]
-    now = total_end = ends[-1]
+    now = total_end = order.end[by_end[-1]]
     spent = {"device": 0, "queue": 0, "launch": 0, "host": 0, "returning": 0}
     names: dict[str, int] = {}
-    unused = len(work.waits)
-    while current is not None:
-        start = min(work.start[current], now)
+    host = _Host(order, by_end)
+    seen: set[int] = set()
+    crossings = 0
+    while current is not None and current not in seen:
+        seen.add(current)
+        start = min(order.start[current], now)
         spent["device"] += now - start
-        names[work.name[current]] = names.get(work.name[current], 0) + now - start
+        names[order.name[current]] = names.get(order.name[current], 0) + now - start
         now = start
-        before, launch = previous[current], work.launch[current]
+        before, launch, awaited = order.previous[current], order.launch[current], order.awaited(current)
         if launch is None or launch > now:
-            launch = None  # not known, or a clock that disagrees: only the stream is left to ask
-        if before is not None and (launch is None or work.end[before] >= launch):
-            reached = min(work.end[before], now)
+            launch = None  # not known, or a clock that disagrees: only streams are left to ask
+        if awaited is not None and awaited not in seen and (before is None or order.end[awaited] > order.end[before]):
+            before, crossing = awaited, 1
+        else:
+            crossing = 0
+        if before is not None and (launch is None or order.end[before] >= launch):
+            reached = min(order.end[before], now)
             spent["queue"] += now - reached
+            crossings += crossing
             now, current = reached, before
             continue
         if launch is None:
             break
         spent["launch"] += now - launch
-        now = launch
-        now, current, unused = _host(work, by_end, ends, now, spent, unused)
-    spent["host"] += now - work.first
+        now, current = host.back_from(launch, spent)
+    spent["host"] += now - order.first
     ordered = dict(sorted(names.items(), key=lambda item: -item[1]))
-    return CriticalPath(rank, total_end - work.first, **spent, names=ordered)
+    unseen = order.calls_of_stream_waits if not order.told_stream_waits else 0
+    return CriticalPath(rank, total_end - order.first, **spent, names=ordered, crossings=crossings, unseen=unseen)
 
 
-def _host(
-    work: _Work, by_end: list[int], ends: list[int], now: int, spent: dict[str, int], unused: int
-) -> tuple[int, int | None, int]:
-    """Back from a launch to the activity that the host last waited for, or None where it waited for none.
+class _Host:
+    """The host's waits, walked backwards; every one is on the path once at most."""
 
-    Of the waiting calls the first `unused` are left, because every one is on the path once at most.
-    """
-    at = min(bisect_right(work.waits, (now, now)), unused) - 1
-    while at >= 0:
-        ended, began = work.waits[at]
-        place = bisect_right(ends, ended) - 1
-        if place >= 0 and ends[place] > began:
-            spent["host"] += now - ended
-            spent["returning"] += ended - ends[place]
-            return ends[place], by_end[place], at
-        at -= 1
-    return now, None, 0
+    def __init__(self, order: DeviceOrder, by_end: list[int]) -> None:
+        self._order = order
+        self._by_end = by_end
+        self._ends = [order.end[place] for place in by_end]
+        self._unused = len(order.waits)
 
+    def back_from(self, launch: int, spent: dict[str, int]) -> tuple[int, int | None]:
+        """Back from a launch to the activity that the host last waited for, or None where it waited for none; and when
+        that ended."""
+        at = min(bisect_right(self._order.waits, launch, key=lambda one: one.ended), self._unused) - 1
+        while at >= 0:
+            wait = self._order.waits[at]
+            activity = self._waited_for(wait.row, wait.ended)
+            if activity is not None and self._order.end[activity] > wait.began:
+                reached = self._order.end[activity]
+                spent["host"] += launch - wait.ended
+                spent["returning"] += wait.ended - reached
+                self._unused = at
+                return reached, activity
+            at -= 1
+        self._unused = 0
+        return launch, None
 
-def _previous(stream: list[int]) -> list[int | None]:
-    """For every activity the one before it on its stream."""
-    last: dict[int, int] = {}
-    found: list[int | None] = []
-    for place, number in enumerate(stream):
-        found.append(last.get(number))
-        last[number] = place
-    return found
+    def _waited_for(self, row: int, ended: int) -> int | None:
+        """The activity that ended last before a call did, on the stream that the call waited for, where that is
+        known."""
+        if row in self._order.waits_for:
+            place, moment = self._order.waits_for[row]
+            stream = self._order.streams.get(place)
+            found = None if stream is None else stream.launched_before(moment)
+            return found if found is not None and self._order.end[found] <= ended else None
+        at = bisect_right(self._ends, ended) - 1
+        return self._by_end[at] if at >= 0 else None

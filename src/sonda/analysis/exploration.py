@@ -18,7 +18,7 @@ PREFIXES = ((1.0, "J"), (1e-3, "mJ"), (1e-6, "µJ"), (1e-9, "nJ"), (1e-12, "pJ")
 SUPERLATIVES = {"cycles": "fastest", "energy": "least energy", "area": "smallest"}
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Point:
     """One design."""
 
@@ -38,6 +38,10 @@ class Point:
         """`multipliers=64 read_ports=16`."""
         return " ".join(f"{key}={value}" for key, value in self.settings.items())
 
+    def __repr__(self) -> str:
+        figures = ", ".join(amount(self.values[name]) for name in OBJECTIVES if self.values[name].value is not None)
+        return f"<point {self.number}: {self.words}: {figures}>"
+
 
 @dataclass(frozen=True)
 class Exploration:
@@ -47,6 +51,7 @@ class Exploration:
     title: str
     subtitle: str
     axes: dict[str, list[str]]
+    """Values by field."""
     points: int
     possible: int
     impossible: tuple[dict[str, Any], ...]
@@ -64,6 +69,8 @@ class Exploration:
     seconds: float
     simulations: int
     notes: tuple[str, ...]
+    together: tuple[tuple[str, ...], ...] = ()
+    """Fields that vary in step."""
 
     @property
     def rate(self) -> float:
@@ -123,6 +130,7 @@ def explored(run: Run, title: str = "") -> Exploration:
             seconds=facts["seconds"],
             simulations=facts["simulations"],
             notes=tuple(run.info.notes),
+            together=tuple(map(tuple, facts.get("together", ()))),
         )
     except (KeyError, ValueError, TypeError, IndexError) as error:
         raise SondaError(f"{run.directory.name} holds no exploration ({error})", "explore again") from None

@@ -12,21 +12,30 @@ narrower than what the pieces within windows allow; fewer than three repetitions
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from sonda.analysis.slowdown import FEW_REPETITIONS, FEWEST_REPETITIONS, Law, Rate, paired, rate, together
+from sonda.analysis.corun_counters import NO_STEPS, counted
+from sonda.analysis.corun_layers import (
+    LayerSlowdown,
+    Table,
+    layer_slowdowns,
+    layer_tables,
+    phase_slowdowns,
+    phase_tables,
+)
+from sonda.analysis.slowdown import FEW_REPETITIONS, FEWEST_REPETITIONS, Law, Rate, paired, rate, together, unknown
 from sonda.analysis.statistics import median
 from sonda.analysis.summary import Summary, Value, Verdict
 from sonda.record.errors import SondaError
 from sonda.record.run import Run
-from sonda.record.span import PHASES
 
 STEP, CPU = 1, 3
 """Places of the duration and the CPU time in a piece; 2 is its steps."""
+NO_PROGRESS = "without a PMU nobody counts what a command does in a window: only what it does to others is known"
 NOT_MEASURED = "not measured in this experiment"
 
 
@@ -42,10 +51,12 @@ class Company:
     """Of CPU time per step."""
     phases: dict[str, dict[str, Value]]
     """Slowdowns by participant and phase, where it has phases."""
+    layers: dict[str, tuple[LayerSlowdown, ...]]
+    """By participant, those that cost it most first, where its layers were seen; of all together without partition."""
     steps: dict[str, Value]
     """ns per step by participant."""
     counters: dict[str, dict[str, Value]]
-    """By participant: cores_used, waiting (share of the time), page_faults and context_switches per step, occupancy."""
+    """By participant, see `corun_counters.counted`."""
     weighted_speedup: Value
     harmonic_mean: Value
     fairness: Value
@@ -72,6 +83,8 @@ class Interference:
     partition_reason: str
     """Why no partition was measured, where one was asked for."""
     monitor_reason: str
+    pmu_reason: str
+    """Why the PMU counted nothing."""
     warnings: tuple[str, ...]
     notes: tuple[str, ...]
 
@@ -104,6 +117,8 @@ class Interference:
         whole = self.together
         count = len(self.participants)
         speed = whole.weighted_speedup
+        if speed.value is None:
+            return f"{first}."
         return (
             f"{first}. {'Both' if count == 2 else f'All {count}'} together: weighted speed-up "
             f"{_number(speed)} of {count}, fairness {_number(whole.fairness)}."
@@ -168,7 +183,8 @@ class _Reader:
         for index, window in enumerate(self.facts["windows"]):
             key = (tuple(window["members"]), str(window["partition"]))
             self.windows.setdefault(key, []).append((index, window))
-        self._phases = _phase_tables(run)
+        self._phases = phase_tables(run)
+        self._layers = layer_tables(run)
 
     def read(self, title: str) -> Interference:
         info, facts = self.run.info, self.facts
@@ -191,6 +207,7 @@ class _Reader:
             partitions=tuple(one for key, one in companies.items() if key[1]),
             partition_reason=str(cache.get("reason") or ""),
             monitor_reason=str(cache.get("monitor_reason") or ""),
+            pmu_reason=str(facts.get("pmu", {}).get("reason") or ""),
             warnings=tuple(info.disturbed),
             notes=(*self._few(), *info.notes),
         )
@@ -207,25 +224,30 @@ class _Reader:
         )
 
     def _company(self, members: tuple[int, ...], partition: str) -> Company:
-        slowdowns, cpu, phases, steps, counters = {}, {}, {}, {}, {}
+        slowdowns, cpu, phases, layers, steps, counters = {}, {}, {}, {}, {}, {}
+        everybody = len(members) == len(self.names) and not partition
         laws: list[Law] = []
         for slot in members:
             name = self.names[slot]
             steps[name] = self._step(members, partition, slot)
-            counters[name] = self._counters(members, partition, slot)
+            found = [one for _, one in self._measured(members, partition, slot).values()]
+            counters[name] = counted(found, self.facts["participants"][slot], self.facts)
             if members == (slot,) and not partition:
                 continue
             law = self._law(members, partition, slot, STEP)
             laws.append(law)
             slowdowns[name] = law.value()
             cpu[name] = self._law(members, partition, slot, CPU).value()
-            phases[name] = self._phase_slowdowns(members, partition, slot)
+            phases[name] = phase_slowdowns(self._pairs(self._phases, members, partition, slot))
+            if everybody:
+                layers[name] = layer_slowdowns(self._pairs(self._layers, members, partition, slot))
         return Company(
             members=tuple(self.names[slot] for slot in members),
             partition=partition,
             slowdowns=slowdowns,
             cpu_slowdowns=cpu,
             phases=phases,
+            layers=layers,
             steps=steps,
             counters=counters,
             weighted_speedup=together(laws, lambda slow: (1 / slow).sum(axis=0)),
@@ -244,83 +266,36 @@ class _Reader:
 
     def _law(self, members: tuple[int, ...], partition: str, slot: int, column: int) -> Law:
         before, after = self._measured((slot,), "", slot), self._measured(members, partition, slot)
+        if not _progress([*before.values(), *after.values()]):
+            return unknown(NO_PROGRESS)
         return paired([(_window_rate(before[turn][1], column), _window_rate(one, column))
                         for turn, (_, one) in after.items() if turn in before])  # fmt: skip
 
     def _step(self, members: tuple[int, ...], partition: str, slot: int) -> Value:
         found = self._measured(members, partition, slot).values()
+        if self.facts["participants"][slot].get("region") == "window":
+            return Value(None, "ns", "measured", reason=NO_STEPS)
         estimate = median([_window_rate(one, STEP).mean for _, one in found])
         return Value(estimate.value, "ns", "measured", estimate.low, estimate.high)
 
-    def _phase_slowdowns(self, members: tuple[int, ...], partition: str, slot: int) -> dict[str, Value]:
+    def _pairs(
+        self, tables: Mapping[tuple[int, int], Table], members: tuple[int, ...], partition: str, slot: int
+    ) -> list[tuple[Table, Table]]:
+        """What was seen of a participant alone and in this company, a pair for each repetition."""
         alone, others = self._measured((slot,), "", slot), self._measured(members, partition, slot)
-        tables = [
-            (self._phases.get((alone[turn][0], slot), {}), self._phases.get((index, slot), {}))
+        return [
+            (tables.get((alone[turn][0], slot), {}), tables.get((index, slot), {}))
             for turn, (index, _) in others.items()
             if turn in alone
         ]
-        names = [name for name in PHASES if all(name in table for pair in tables for table in pair)]
-        if len(names) < 2:
-            return {}  # one phase is the step itself
-        return {
-            name: paired([(rate(before[name]), rate(after[name])) for before, after in tables]).value()
-            for name in names
-        }
 
-    def _counters(self, members: tuple[int, ...], partition: str, slot: int) -> dict[str, Value]:
-        found = [one for _, one in self._measured(members, partition, slot).values()]
-        waits = [one for one in found if "run_queue_wait" in one["counters"]]
 
-        def middle(values: Sequence[float | None], unit: str, source: str, reason: str = "") -> Value:
-            known = [value for value in values if value is not None]
-            if not known:
-                return Value(None, unit, source, reason=reason or "no counter gave a number")
-            estimate = median(known)
-            return Value(estimate.value, unit, source, estimate.low, estimate.high)
-
-        def share(one: dict[str, Any], name: str) -> float:
-            return float(one["counters"][name] / one["counters"]["time"])
-
-        def per_step(one: dict[str, Any], name: str) -> float:
-            return float(one["counters"][name] / sum(piece[2] for piece in one["slices"]))
-
-        reasons = [reason for one in found for reason in one.get("reasons", {}).values()]
-        why = reasons[0] if reasons else str(self.facts["cache"].get("monitor_reason") or "")
-        return {
-            "cores_used": middle([share(one, "cpu_time") for one in found], "1", "counted"),
-            "waiting": middle([share(one, "run_queue_wait") for one in waits], "1", "counted",
-                              "the kernel keeps no account of waiting"),
-            "page_faults": middle([per_step(one, "page_faults") for one in found], "1", "counted"),
-            "context_switches": middle([per_step(one, "context_switches") for one in found], "1", "counted"),
-            "occupancy": middle([one.get("llc_occupancy_B") for one in found], "B", "counted", why),
-            "memory_traffic": middle([one.get("memory_B_per_s") for one in found], "B/s", "counted", why),
-        }  # fmt: skip
+def _progress(found: list[tuple[int, dict[str, Any]]]) -> bool:
+    """Whether all of them did something that can be counted."""
+    return all(sum(piece[2] for piece in one["slices"]) > 0 for _, one in found)
 
 
 def _window_rate(one: dict[str, Any], column: int) -> Rate:
     """Time or CPU time per step of a participant in a window."""
     pieces = np.array(one["slices"], dtype=np.float64)
     return rate(pieces[:, column], pieces[:, 2])
-
-
-def _phase_tables(run: Run) -> dict[tuple[int, int], dict[str, np.ndarray]]:
-    """ns of every phase in every observed step, by window and participant."""
-    spans = run.spans
-    parent, rank, call = spans.number("parent"), spans.number("rank"), spans.number("call")
-    duration = spans.number("duration").astype(np.float64)
-    names = spans.words("name")
-    steps = np.flatnonzero(spans.where(kind="step"))
-    phases = np.flatnonzero(spans.where(kind="phase"))
-    place = np.full(len(spans), -1)
-    found: dict[tuple[int, int], dict[str, np.ndarray]] = {}
-    for epoch in np.flatnonzero(spans.where(kind="epoch")):
-        window, slot = int(call[epoch]), int(rank[epoch])
-        own = steps[(call[steps] == window) & (rank[steps] == slot)]
-        place[own] = np.arange(len(own))
-        inside = phases[(call[phases] == window) & (rank[phases] == slot)]
-        table: dict[str, np.ndarray] = {}
-        for code in np.unique(names.codes[inside]):
-            rows = inside[names.codes[inside] == code]
-            table[names.words[code]] = np.bincount(place[parent[rows]], duration[rows], len(own))
-        found[window, slot] = table
-    return found

@@ -10,10 +10,11 @@ import numpy as np
 from sonda.analysis.costs import Scale, missing, times
 from sonda.analysis.counters import COVERED, SYSTEM
 from sonda.analysis.counts import Counts, count, counted_step
+from sonda.analysis.device_side import device_side
 from sonda.analysis.parts import Part
 from sonda.analysis.roofline import Ceilings
 from sonda.analysis.statistics import medians
-from sonda.analysis.summary import LayerRow, PartSummary, PhaseRow, Value
+from sonda.analysis.summary import DeviceSide, LayerRow, PartSummary, PhaseRow, Value
 from sonda.record.quantity import LEVELS, Metric
 
 ONLY_COUNTED = "only counted steps were seen, and counting disturbs their times"
@@ -21,7 +22,11 @@ ONLY_COUNTED = "only counted steps were seen, and counting disturbs their times"
 OFTEN = 0.5
 """A phase's figure stands for it where the system's counters were read in this part of its steps. Only the longest of
 a short phase are read: the median of these few says nothing of the others."""
-NOT_COUNTERS = frozenset({"flops", "bytes", "activations", "peak_memory", "samples", "tokens", "shape", "operations"})
+ON_HOST = ("data",)
+"""Phases whose operations run on the host: they are not held against a GPU."""
+NOT_COUNTERS = frozenset(
+    {"flops", "bytes", "activations", "peak_memory", "samples", "tokens", "shape", "operations", "device_time"}
+)
 """Quantities with a place of their own in the rows."""
 
 
@@ -44,11 +49,14 @@ def summarise_part(part: Part, roofs: Ceilings | None, no_roofs: str, rates: Rat
     counts = count(part, row, roofs) if row is not None else None
     training = "backward" in part.phases or (counts is not None and "backward" in counts.phases)
     operation_ns = (roofs.training_operation_ns if training else roofs.operation_ns) if roofs else 0.0
-    scale = Scale(step, roofs, no_roofs, no_counts, operation_ns)
+    # What launching costs a GPU's program shows in the GPU's idle time, not in its kernels'.
+    scale = Scale(step, roofs, no_roofs, no_counts, 0.0 if part.on_device else operation_ns)
     noise = math.nan
     if step.value and step.low is not None and step.high is not None:
         noise = (step.high - step.low) / 2 / step.value
-    phases = _phases(part, counts, scale, effective)
+    host = times(part.host[part.measured][None, :], effective, ONLY_COUNTED)[0]
+    device = device_side(part.activities, step, host, part.index.phase_of)
+    phases = _phases(part, counts, scale, effective, device)
     notes: list[str] = []
     if not part.alike.all():
         notes.append(
@@ -70,6 +78,7 @@ def summarise_part(part: Part, roofs: Ceilings | None, no_roofs: str, rates: Rat
         total=Value(float(part.durations.sum()), "ns", "measured") if len(part.durations) else None,
         counters=_whole_step(part),
         phase_tokens=_phase_tokens(phases, rates.phase_tokens),
+        device=device,
     )
     return summary, notes
 
@@ -89,16 +98,22 @@ def _per_second(part: Part, quantity: str, constant: float | None, effective: in
     return Value(middle, unit, "derived", *((None, None) if len(rates) < 2 else (low, high)))
 
 
-def _phases(part: Part, counts: Counts | None, scale: Scale, effective: int) -> tuple[PhaseRow, ...]:
+def _phases(
+    part: Part, counts: Counts | None, scale: Scale, effective: int, device: DeviceSide | None
+) -> tuple[PhaseRow, ...]:
     names = list(part.phases) if part.measured.any() else list(counts.phase_names if counts else ())
     table = np.array([part.phases[name][part.measured] for name in names if name in part.phases])
     table = table.reshape(len(names), -1)
     spent = times(table, effective, ONLY_COUNTED)
     alike = times(table[:, part.alike], effective, ONLY_COUNTED) if not part.alike.all() else [None] * len(names)
     counters = _counters(part, effective)
+    hosts: list[Value] | list[None] = [None] * len(names)
+    if device is not None:
+        host = np.array([part.host_phases[name][part.measured] for name in names if name in part.host_phases])
+        hosts = times(host.reshape(len(names), -1), effective, ONLY_COUNTED)
     rows = []
-    for name, time, same in zip(names, spent, alike, strict=True):
-        tally = counts.phases.get(name) if counts else None
+    for name, time, same, launching in zip(names, spent, alike, hosts, strict=True):
+        tally = counts.phases.get(name) if counts and not (device and name in ON_HOST) else None
         peak = counts.peak_memory.get(name) if counts else None
         no_peak = scale.no_counts or "no tensor memory was counted in this phase"
         rows.append(
@@ -107,6 +122,8 @@ def _phases(part: Part, counts: Counts | None, scale: Scale, effective: int) -> 
                 cost=scale.cost(time, tally, same),
                 peak_memory=missing("B", "counted", no_peak) if peak is None else Value(peak, "B", "counted"),
                 counters=counters.get(name, {}),
+                host=launching,
+                busy=device.phases.get(name) if device is not None else None,
             )
         )
     return tuple(rows)
@@ -214,11 +231,12 @@ def _layers(part: Part, counts: Counts | None, scale: Scale, effective: int) -> 
     )
     alike_own: list[Value] | list[None] = [None] * len(own)
     alike_total: list[Value] | list[None] = [None] * len(own)
-    if not part.alike.all():
+    if not part.alike.all() and not part.on_device:
         alike_own = times(layers.own[:, part.alike], effective, ONLY_COUNTED)
         alike_total = times(both[:, part.alike], effective, ONLY_COUNTED)
-    has_backward = layers.backward.max(axis=1) > 0
+    has_backward = layers.backward.max(axis=1, initial=0) > 0
     calls = spans.calls()
+    hosts = _host_times(part, effective) if part.on_device else {}
     rows = []
     for i, path in enumerate(spans.paths):
         tally = counts.layers.get(path) if counts else None
@@ -237,9 +255,17 @@ def _layers(part: Part, counts: Counts | None, scale: Scale, effective: int) -> 
                 cost=scale.cost(total[i], tally, alike_total[i], unseen),
                 activations=_activations(counts, path, scale),
                 own_cost=scale.cost(own[i], mine, alike_own[i], unseen),
+                host=hosts.get(path),
             )
         )
     return tuple(rows)
+
+
+def _host_times(part: Part, effective: int) -> dict[str, Value]:
+    """ns per step of every layer on the host's clock, by path."""
+    layers = part.host_layers
+    found = times(layers.forward + layers.backward, effective, ONLY_COUNTED)
+    return dict(zip(layers.spans.paths, found, strict=True))
 
 
 def _counted_layers(counts: Counts, scale: Scale) -> tuple[LayerRow, ...]:

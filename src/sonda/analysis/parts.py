@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from sonda.analysis.device_side import Activities, device_layer_times, spent
 from sonda.analysis.layers import LayerTimes, layer_spans, layer_times
 from sonda.analysis.statistics import effective_size, find_warmup
 from sonda.analysis.tree import nearest
@@ -45,7 +46,20 @@ class Part:
     phases: dict[str, np.ndarray]
     """ns of every phase in every step of `rows`; `other` is the time that no phase covers."""
     layers: LayerTimes
-    """Of the measured steps."""
+    """Of the measured steps; on a GPU of those whose kernels were recorded."""
+    activities: Activities
+    """Of devices, in the steps whose kernels were recorded."""
+    host: np.ndarray
+    """ns of every step on the host's clock."""
+    host_phases: dict[str, np.ndarray]
+    """The same of the phases."""
+    host_layers: LayerTimes
+    """The same of the layers of the measured steps."""
+
+    @property
+    def on_device(self) -> bool:
+        """Whether its layers' times are those of a GPU."""
+        return self.layers is not self.host_layers
 
     @property
     def effective(self) -> int:
@@ -91,8 +105,11 @@ def parts(run: Run) -> list[Part]:
 def _part(name: str, index: Index, steps: np.ndarray) -> Part:
     spans = index.spans
     counted = spans.words("pass").equal("count")[steps]
-    rows = steps[~counted]
-    durations = spans.number("duration")[rows].astype(np.float64)
+    profiled = spans.words("pass").equal("kernels")[steps]
+    rows = steps[~counted & ~profiled]
+    times = spent(spans)
+    host = spans.number("duration").astype(np.float64)
+    durations = times[rows]
     planned = spans.words("pass").equal("warmup")[rows]
     only_warmup = bool(len(rows)) and bool(planned.all())
     measured = np.ones(len(rows), dtype=bool) if only_warmup else ~planned
@@ -101,26 +118,38 @@ def _part(name: str, index: Index, steps: np.ndarray) -> Part:
 
     number = np.full(len(spans), -1, dtype=np.int64)
     number[rows] = np.arange(len(rows))
-    phases = _phases(index, number, durations)
+    phases = _phases(index, number, times, durations)
+    host_phases = _phases(index, number, host, host[rows])
     number[rows] = np.where(measured, np.cumsum(measured) - 1, -1)
     step_index = np.where(index.step_of >= 0, number[np.maximum(index.step_of, 0)], -1)
-    layers = layer_spans(spans, step_index, int(measured.sum()), index.phase_of)
+    layers = host_layers = layer_times(spans, layer_spans(spans, step_index, int(measured.sum()), index.phase_of))
+    activities = Activities.of(spans, index.step_of, steps[profiled])
+    if len(activities.rows):
+        number[:] = -1
+        number[activities.steps] = np.arange(len(activities.steps))
+        step_index = np.where(index.step_of >= 0, number[np.maximum(index.step_of, 0)], -1)
+        own = layer_spans(spans, step_index, len(activities.steps), index.phase_of)
+        layers = device_layer_times(spans, own)
     return Part(
         name=name, index=index, rows=rows, durations=durations, measured=measured, warmup=int((~measured).sum()),
         only_warmup=only_warmup, counted=steps[counted], shapes=spans.metric("shape", "counted")[rows],
-        phases=phases, layers=layer_times(spans, layers),
+        phases=phases, layers=layers, activities=activities, host=host[rows], host_phases=host_phases,
+        host_layers=host_layers,
     )  # fmt: skip
 
 
-def _phases(index: Index, number: np.ndarray, durations: np.ndarray) -> dict[str, np.ndarray]:
-    """ns by phase and step, in the order in which a step walks through them, and `other`."""
+def _phases(index: Index, number: np.ndarray, times: np.ndarray, durations: np.ndarray) -> dict[str, np.ndarray]:
+    """ns by phase and step, in the order in which a step walks through them, and `other`.
+
+    `times` are those of all spans, `durations` those of the steps.
+    """
     spans = index.spans
     rows = np.flatnonzero(spans.where(kind="phase") & (index.step_of >= 0))
     step = number[index.step_of[rows]]
     rows, step = rows[step >= 0], step[step >= 0]
     name = spans.words("name")
     codes = name.codes[rows]
-    duration = spans.number("duration")[rows].astype(np.float64)
+    duration = times[rows]
     present = [name.words[code] for code in np.unique(codes)]
     ordered = [phase for phase in PHASES if phase in present] + sorted(set(present) - set(PHASES))
     table = {}

@@ -15,12 +15,10 @@ from sonda.analysis.simulated_energy import energy_notes, energy_warnings
 from sonda.analysis.simulated_verdict import verdict_of, what_if_notes
 from sonda.analysis.summary import Cost, LayerRow, PartSummary, PhaseRow, Simulated, Summary, Traffic, Value
 from sonda.analysis.tree import PathTree
-from sonda.record.quantity import Metric
+from sonda.record.quantity import CYCLE_STACK, Metric
 from sonda.record.run import Run
 from sonda.record.span import PHASES, Spans
 
-STACK = ("distribution", "compute", "reduction", "writeback", "configuration")
-"""What cycles are spent on, in the order in which an operation walks through it."""
 MEMORY = "memory"
 """The further part of the stack where the global buffer is finite."""
 ENERGY = ("energy:simulated", "energy_low:simulated", "energy_high:simulated")
@@ -30,7 +28,7 @@ TRAFFIC = (
 )  # fmt: skip
 WANTED = "dram_wanted_bytes:simulated"
 COLUMNS = (
-    "cycles:simulated", *(f"{part}_cycles:simulated" for part in (*STACK, MEMORY)), "buffer_reads:simulated",
+    "cycles:simulated", *(f"{part}_cycles:simulated" for part in (*CYCLE_STACK, MEMORY)), "buffer_reads:simulated",
     "buffer_writes:simulated", "multiplications:simulated", "multiplier_cycles:simulated", *TRAFFIC, WANTED, *ENERGY,
     "flops:nominal",
 )  # fmt: skip
@@ -233,7 +231,7 @@ class _Scale:
         if not sums[CYCLES]:
             return None
         values = dict(zip(COLUMNS, (float(one) for one in sums), strict=True))
-        parts = (*STACK, MEMORY) if self.finite else STACK
+        parts = (*CYCLE_STACK, MEMORY) if self.finite else CYCLE_STACK
         stack = {part: Value(values[f"{part}_cycles:simulated"], "cycle", "simulated") for part in parts}
         return Simulated(
             cycles=Value(values["cycles:simulated"], "cycle", "simulated"),

@@ -91,12 +91,14 @@ def _areas(areas: Mapping[str, Any]) -> list[str]:
     if not areas:
         return []
     together, parts = areas.get("together") or {}, dict(areas.get("engines") or {})
-    if not parts or not {"value", "low", "high"} <= together.keys():
+    if not parts or "value" not in together:
         return [f"no area: {OTHER_VERSION}"]
     if areas.get("global_buffer"):
         parts["global buffer"] = areas["global_buffer"]
     known = {name: one for name, one in parts.items() if one.get("value") is not None}
     said = []
+    if together["value"] is not None and not {"low", "high"} <= together.keys():
+        return [f"no area: {OTHER_VERSION}"]
     if known and together["value"] is not None:
         listed = "".join(f"{name} {one['value']:.3g}, " for name, one in known.items())
         lacking = dict.fromkeys(part for one in known.values() for part in one.get("missing") or ())

@@ -54,17 +54,19 @@ class Law:
     error: float
     freedom: int
     """0 where there were too few repetitions."""
+    nothing: str = ""
+    """Why nothing is known of it."""
 
     @property
     def reason(self) -> str:
         """Why it has no interval; empty where it has one."""
-        if not self.freedom:
-            return FEW_REPETITIONS
+        if self.nothing or not self.freedom:
+            return self.nothing or FEW_REPETITIONS
         return "" if self.error > 0 else NO_SPREAD
 
     def value(self) -> Value:
         if not math.isfinite(self.middle):
-            return Value(None, "1", "derived", reason="no time was spent in it")
+            return Value(None, "1", "derived", reason=self.nothing or "no time was spent in it")
         if self.reason:
             return Value(math.exp(self.middle), "1", "derived", reason=self.reason)
         reach = min(student((1 + CONFIDENCE) / 2, self.freedom) * self.error, LARGEST_REACH)
@@ -85,10 +87,18 @@ def paired(rates: Sequence[tuple[Rate, Rate]]) -> Law:
     return Law(float(np.mean(logs)), math.sqrt(max(between, float(np.mean(within))) / len(logs)), len(logs) - 1)
 
 
+def unknown(reason: str) -> Law:
+    """The slowdown of a program of which nothing is known."""
+    return Law(math.nan, 0.0, 0, reason)
+
+
 def together(laws: Sequence[Law], combine: Callable[[np.ndarray], np.ndarray]) -> Value:
     """A figure of several slowdowns. Its interval: each slowdown drawn from its own law, independently."""
     if not laws:
         return Value(None, "1", "derived", reason="a program alone has no neighbour")
+    missing = [law.value().reason for law in laws if not math.isfinite(law.middle)]
+    if missing:
+        return Value(None, "1", "derived", reason=missing[0])
     middles = np.exp([law.middle for law in laws])
     value = float(combine(middles[:, None])[0])
     reasons = [law.reason for law in laws if law.reason]

@@ -9,8 +9,12 @@ from typing import Any
 
 from sonda.analysis import wording
 from sonda.analysis.counters import read_places, summarise_counters
+from sonda.analysis.energy import summarise_energy
 from sonda.analysis.exploration import is_exploration, summarise_exploration
+from sonda.analysis.gpu_run import gpu_of, tf32_note, tf32_of
 from sonda.analysis.interference import is_corun, summarise_corun
+from sonda.analysis.kernel_counters import summarise_kernel_counters
+from sonda.analysis.kernel_roofline import kernel_roofline
 from sonda.analysis.modelled import summarise_modelled
 from sonda.analysis.outside import summarise_outside
 from sonda.analysis.over_time import summarise_over_time
@@ -18,15 +22,19 @@ from sonda.analysis.part_summary import Rates, summarise_part
 from sonda.analysis.parts import Part, parts
 from sonda.analysis.roofline import EXCEEDED, ceilings, full_precision
 from sonda.analysis.rules import verdicts
+from sonda.analysis.second_sources import summarise_second
 from sonda.analysis.simulated import summarise_simulated
 from sonda.analysis.statistics import judge_noise
-from sonda.analysis.summary import PartSummary, Summary, Value
+from sonda.analysis.summary import PartSummary, Summary
+from sonda.analysis.system_counters import summarise_system
 from sonda.analysis.topdown import summarise_topdown
-from sonda.analysis.trace_summary import is_imported, summarise_trace
+from sonda.analysis.trace_summary import DeviceWork, device_work, is_imported, summarise_trace
 from sonda.record.errors import SondaError
 from sonda.record.run import Run, RunInfo
 from sonda.record.topdown import TopDownDefinition, read_definition
 
+UNEVEN = 0.03
+"""Shares of phases that add up to 100 % within this need no explanation."""
 LONGEST_COMMAND = 60
 """Characters of a command that a title shows."""
 
@@ -45,7 +53,8 @@ def summarise(run: Run) -> Summary:
     found = parts(run)
     threads = info.target.get("threads")
     precision = str(info.workload.get("precision") or "float32")
-    roofs, no_roofs = ceilings(info.machine, int(threads) if threads else None, precision)
+    device, tf32 = gpu_of(info), tf32_of(info)
+    roofs, no_roofs = ceilings(info.machine, int(threads) if threads else None, precision, device, tf32)
     notes = list(info.notes)
     outside = summarise_outside(run)
     # Of a program without PyTorch everything was seen that there is: from outside, and to its end.
@@ -67,20 +76,24 @@ def summarise(run: Run) -> Summary:
     for part in found:
         summary, remarks = summarise_part(part, roofs, no_roofs, rates)
         summary, doubts = _with_counters(part, summary, definition)
+        summary = replace(summary, system=summarise_system(summary, "os" in info.target.get("shown", ())))
         warnings += doubts
         summaries.append(summary)
-        notes += remarks
+        notes += [*remarks, *_uneven(summary)]
         warnings += _doubts(part, summary, bool(info.target.get("spec")))
     if found and roofs is None:
         notes.append(f"percent of roof is missing: {no_roofs}")
-    elif roofs is not None and not threads:
+    elif roofs is not None and not threads and not device:
         notes.append(f"the run does not say its threads: it is held against the ceilings of {roofs.threads}")
+    if roofs is not None and "tf32" in roofs.peaks:
+        notes += tf32_note(info, full_precision(precision))
     if roofs is not None and roofs.disturbed:
         warnings.append(
             "the machine's ceilings were measured while other programs ran, so percent of roof is too high; stop them "
             "and run again: the ceilings are then measured anew"
         )
     notes += _costs(info)
+    work = _device_work(run)
     bare = Summary(
         run=info.id,
         title=_title(info, summaries),
@@ -89,16 +102,27 @@ def summarise(run: Run) -> Summary:
         parts=tuple(summaries),
         verdicts=(),
         warnings=tuple(dict.fromkeys([*warnings, *info.disturbed])),
-        ceilings=roofs.as_dict() | _peaks(info, roofs.threads) if roofs else {"reason": no_roofs},
+        ceilings=roofs.as_dict() if roofs else {"reason": no_roofs},
         notes=tuple(dict.fromkeys(notes)),
         workload=dict(info.workload),
         target=dict(info.target),
         machine={key: value for key, value in info.machine.items() if key != "ceilings"},
         modelled=summarise_modelled(run, summaries),
         outside=outside,
+        energy=summarise_energy(run, _title(info, summaries)),
+        device_work=work,
+        kernel_roofline=kernel_roofline(work.kernels if work else (), info.machine, device, precision),
+        kernel_counters=summarise_kernel_counters(run.spans),
+        second=summarise_second(run),
     )
     said, failures = verdicts(bare)
     return replace(bare, verdicts=said, warnings=bare.warnings + failures)
+
+
+def _device_work(run: Run) -> DeviceWork | None:
+    """Timeline and kernels of the steps whose kernels were recorded; None where there are none."""
+    work = device_work(run) if run.info.target.get("devices") else None
+    return work if work is not None and work.kernels else None
 
 
 def _definition(info: RunInfo) -> tuple[TopDownDefinition | None, list[str]]:
@@ -154,6 +178,18 @@ def _doubts(part: Part, summary: PartSummary, repeatable: bool) -> list[str]:
     return said
 
 
+def _uneven(summary: PartSummary) -> list[str]:
+    """A note where the shares of the phases do not add up: medians of parts are not parts of the median."""
+    shares = [row.cost.share for row in summary.phases if row.cost.share == row.cost.share]
+    total = sum(shares)
+    if len(shares) < 2 or abs(total - 1) <= UNEVEN:
+        return []
+    return [
+        f"{summary.name}: the phases' medians add up to {wording.percent(total)} of the median step: they were slow in "
+        "different steps"
+    ]
+
+
 def _costs(info: RunInfo) -> list[str]:
     """What observing cost, and what could not be observed."""
     said = []
@@ -167,16 +203,6 @@ def _costs(info: RunInfo) -> list[str]:
             remedy = f"; {probe.remedy}" if probe.remedy else ""
             said.append(f"{probe.name}: {probe.reason or probe.state}{remedy}")
     return said
-
-
-def _peaks(info: RunInfo, threads: int) -> dict[str, Any]:
-    """Peaks of all precisions, for the remedies that change it."""
-    table = info.machine["ceilings"]["threads"][str(threads)]["flops"]
-    return {
-        "peaks": {
-            full_precision(name): Value(float(peak), "FLOP/s", "measured") for name, peak in table.items() if peak
-        }
-    }
 
 
 def _title(info: RunInfo, summaries: list[PartSummary]) -> str:
@@ -203,6 +229,9 @@ def _title(info: RunInfo, summaries: list[PartSummary]) -> str:
 
 def _subtitle(info: RunInfo, summaries: list[PartSummary]) -> str:
     machine = info.machine
+    gpus = [str(about.get("name", name)) for name, about in (info.target.get("devices") or {}).items()]
+    if gpus:
+        return _with_steps([", ".join(gpus)], summaries)
     pieces = [str(machine["processor"])] if machine.get("processor") else []
     cores = machine.get("effective_cores") or machine.get("logical_cores")
     if cores:
@@ -210,7 +239,11 @@ def _subtitle(info: RunInfo, summaries: list[PartSummary]) -> str:
     threads = info.target.get("threads")
     if threads and threads != cores:
         pieces.append(wording.plural(threads, "thread"))
-    sections = [", ".join(pieces)] if pieces else []
+    return _with_steps([", ".join(pieces)] if pieces else [], summaries)
+
+
+def _with_steps(sections: list[str], summaries: list[PartSummary]) -> str:
+    """What it ran on, and how many steps of the first part were measured, how well."""
     if not summaries:
         sections.append("no steps")
     else:

@@ -6,9 +6,13 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from sonda.analysis.counted_summary import CounterSummary, Outside, OverTime, TopDown
+    from sonda.analysis.counted_summary import CounterSummary, Outside, OverTime, SecondSources, SystemSummary, TopDown
+    from sonda.analysis.energy_summary import EnergySummary
     from sonda.analysis.interference import Interference
+    from sonda.analysis.kernel_counters import KernelCounters
+    from sonda.analysis.kernel_roofline import KernelRoofline
     from sonda.analysis.modelled_summary import ModelledSummary
+    from sonda.analysis.trace_summary import DeviceWork
 
 
 @dataclass(frozen=True)
@@ -93,6 +97,33 @@ class Simulated:
 
 
 @dataclass(frozen=True)
+class DeviceSide:
+    """What a GPU did in a step. What it worked is known from steps of their own, whose kernels were recorded."""
+
+    busy: Value
+    """ns per step in which it did something."""
+    idle: Value
+    """ns per timed step in which it did nothing."""
+    share: float
+    """Busy time over the time of a timed step, 0 to 1."""
+    host: Value
+    """ns of a timed step on the host's clock: the program may run ahead of the device."""
+    overlapped: Value
+    """ns per step of activities beyond the first at one moment."""
+    launches: Value
+    """Kernels and copies per step."""
+    latency: Value
+    """ns from a launch to the beginning of its activity, median."""
+    copies: Value
+    """ns per step, each copy for itself."""
+    collectives: Value
+    phases: dict[str, Value]
+    """Busy ns per step of each phase."""
+    steps: int
+    """How many steps had their kernels recorded."""
+
+
+@dataclass(frozen=True)
 class PhaseRow:
     name: str
     cost: Cost
@@ -101,6 +132,10 @@ class PhaseRow:
     """Other metrics per step by column name (`page_faults:counted`)."""
     simulated: Simulated | None = None
     """On a simulated accelerator, where anything ran on an engine."""
+    host: Value | None = None
+    """ns per step on the host's clock, where the phase's own time is the GPU's."""
+    busy: Value | None = None
+    """ns per step in which a GPU worked on it."""
 
 
 @dataclass(frozen=True)
@@ -127,6 +162,8 @@ class LayerRow:
     """On a simulated accelerator, modules inside included."""
     own_simulated: Simulated | None = None
     """Without the modules inside, with its mapping."""
+    host: Value | None = None
+    """ns per step on the host's clock, forward and backward, modules inside included, where its own time is a GPU's."""
 
 
 @dataclass(frozen=True)
@@ -182,10 +219,14 @@ class PartSummary:
     """Of the whole step on a simulated accelerator."""
     counted: CounterSummary | None = None
     """Hardware counters, where they were read."""
+    system: SystemSummary | None = None
+    """What the operating system counted, by phase."""
     topdown: TopDown | None = None
     """Where the slots of the pipeline went, where the counters for it were read."""
     over_time: OverTime | None = None
     """Quantities step by step, and where they change."""
+    device: DeviceSide | None = None
+    """What a GPU did, where its kernels were recorded."""
 
 
 @dataclass(frozen=True)
@@ -210,7 +251,17 @@ class Summary:
     """The machine record without its ceilings."""
     modelled: ModelledSummary | None = None
     """Counters of one step under callgrind, where they were asked for."""
+    energy: EnergySummary | None = None
+    """Where it was read while the run lasted."""
     outside: Outside | None = None
     """Of a command: the whole of it, counted from outside."""
+    second: SecondSources | None = None
+    """The whole program as second sources counted it, where they were asked."""
     corun: Interference | None = None
     """How programs slowed each other, where several ran at once."""
+    device_work: DeviceWork | None = None
+    """Timeline and kernels of GPUs, where they were recorded."""
+    kernel_roofline: KernelRoofline | None = None
+    """Kernels against the GPU's ceilings, where something was counted in them."""
+    kernel_counters: KernelCounters | None = None
+    """What Nsight Compute counted in kernels, where it was asked."""

@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from sonda.analysis import wording
-from sonda.analysis.critical_path import MOST, CriticalPath, critical_path
+from sonda.analysis.critical_path import CriticalPath, critical_path
+from sonda.analysis.device_order import MOST
 from sonda.analysis.kernels import LATENCY, KernelTable, KernelTotals, on_device
 from sonda.analysis.summary import Remedy, Summary, Value, Verdict
 from sonda.analysis.timeline import CLASSES, Coverage, DeviceTime
@@ -125,6 +126,12 @@ def summarise_trace(run: Run, paths: bool = True) -> TraceSummary:
     notes = list(info.notes)
     if None in walked:
         notes.append(f"the critical path is left out: a rank has more than {MOST:,} activities of devices")
+    unseen = sum(path.unseen for path in walked if path is not None)
+    if unseen:
+        notes.append(
+            f"{wording.plural(unseen, 'call')} made a stream wait for another, and the trace does not say which: the "
+            "critical path does not see that; torch.profiler records it with enable_cuda_sync_events"
+        )
     ranks = info.workload.get("ranks") or 1
     sections = [str(info.machine["processor"])] if info.machine.get("processor") else []
     sections += [wording.plural(ranks, "rank")] if ranks > 1 else []

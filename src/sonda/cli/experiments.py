@@ -97,7 +97,8 @@ def explore(
 @app.command()
 def corun(
     participants: Annotated[
-        list[str], typer.Argument(help="Two or more workloads, options in quotes: mlp 'cnn --batch 8' a=stress-cache.")
+        list[str],
+        typer.Argument(help="Two or more: mlp 'cnn --batch 8' a=stress-cache 'cmd:python train.py' 'window:COMMAND'."),
     ],
     cores: Annotated[str, typer.Option(help="Cores of each, in order: 0,1 or 0-3,4-7 or 0+2,1; few are shared.")] = "",
     seconds: Annotated[float, typer.Option(help="Length of a window.")] = 5.0,
@@ -107,12 +108,16 @@ def corun(
     partition: Annotated[str, typer.Option(help="Masks of ways by name: mlp=0xf,cnn=0xf0.")] = "",
     bandwidth: Annotated[str, typer.Option(help="Memory bandwidth for each, in order, in the machine's unit.")] = "",
     sweep_ways: Annotated[bool, typer.Option("--sweep-ways", help="Give the first program 1, 2, … ways.")] = False,
+    probe: Annotated[str, typer.Option(help="More events of the PMU: pmu:branch-misses+r01c2.")] = "",
     tag: Annotated[list[str] | None, typer.Option(help="Give the run a tag.")] = None,
     json: Json = False,
 ) -> None:
     """Run programs alone, in twos and all together, and say how much they slow each other.
 
     sonda corun "mlp --train" cnn stress-bandwidth --cores 0,1,2
+
+    A command after cmd: is measured by its steps where it is a PyTorch program, by whole runs otherwise; one after
+    window: runs on while the others are measured.
     """
     from sonda.targets.corun import corun as carry_out
     from sonda.targets.corun_plan import Setting
@@ -120,7 +125,7 @@ def corun(
     store = open_store()
     for one in tag or []:
         store.check_tag(one)
-    setting = Setting(seconds, repeat, timeout, ways, partition, bandwidth, sweep_ways)
+    setting = Setting(seconds, repeat, timeout, ways, partition, bandwidth, sweep_ways, probe)
     found = carry_out(participants, store, cores, setting, say_each, warn=lambda text: print(text, file=sys.stderr))
     hush()
     for one in tag or []:
@@ -128,25 +133,62 @@ def corun(
     show_corun(found, store, json)
 
 
-@app.command()
+@app.command(context_settings={"ignore_unknown_options": True, "allow_extra_args": True})
 def verify(
-    what: Annotated[str, typer.Argument(help="The simulator that the reference runs were made with: stonne.")],
-    file: Annotated[Path, typer.Argument(help="A JSON file of reference runs.")],
+    context: typer.Context,
+    what: Annotated[str, typer.Argument(help="What to hold the accelerators against: stonne or scalesim.")],
+    subject: Annotated[
+        str, typer.Argument(help="stonne: a JSON file of reference runs; scalesim: a model, or built-in products.")
+    ] = "",
+    on: Annotated[str, typer.Option(help="scalesim: a simulated mesh; sim:tpu-16x16 unless given.")] = "",
+    set: Annotated[list[str] | None, typer.Option(help="scalesim: change its description, e.g. rows=8.")] = None,
+    input: Annotated[list[str] | None, typer.Option(help="scalesim: shape for file.py:factory; repeatable.")] = None,
     json: Json = False,
 ) -> None:
-    """Hold the simulated accelerators against reference runs; exit code 1 when any differs."""
+    """Hold the simulated accelerators against another simulator; exit code 1 when anything differs.
+
+    sonda verify stonne golden.json
+
+    sonda verify scalesim resnet50 --batch 1 --on sim:tpu-128x128
+
+    Against STONNE: cycles, accesses and counters of recorded runs. Against SCALE-Sim: the mesh beside its published
+    formulas, layer by layer. Options that are not listed here belong to the model.
+    """
+    from sonda.record.errors import SondaError
+    from sonda.targets.job import Job, options_of
+
+    if subject.startswith("-"):
+        raise SondaError(
+            f"{subject} is an option of a model, which is not named", f"write: sonda verify {what} MODEL …"
+        )
+    options = options_of(context.args, {"input": ",".join(input)} if input else {})
+    if what == "stonne":
+        _verify_stonne(subject, [*options, *(["on"] if on else []), *(["set"] if set else [])], json)
+    elif what == "scalesim":
+        from sonda.report.verification import render_scalesim
+        from sonda.targets.scalesim import verify_mesh
+
+        result = verify_mesh(Job(workload=subject, options=options, on=on, set=" ".join(set or [])))
+        document = result.to_document()
+        write_json(document) if json else print(render_scalesim(document))
+        if result.exit_status:
+            raise SystemExit(result.exit_status)
+    else:
+        raise SondaError(f"nothing is known of {what!r}", "write: sonda verify stonne FILE.json, or verify scalesim")
+
+
+def _verify_stonne(file: str, options: list[str], json: bool) -> None:
     from sonda.accelerators.verify import verify_stonne
     from sonda.record.errors import SondaError
     from sonda.report.verification import render_verification
 
-    if what != "stonne":
-        raise SondaError(f"there are no reference runs of {what!r}", "write: sonda verify stonne FILE.json")
+    if options:
+        raise SondaError(f"--{options[0]} means nothing to verify stonne", "the runs of the file say what to simulate")
+    if not file:
+        raise SondaError("no file of reference runs was given", "write: sonda verify stonne FILE.json")
     result = verify_stonne(file)
     document = result.to_document()
-    if json:
-        write_json(document)
-    else:
-        print(render_verification(document))
+    write_json(document) if json else print(render_verification(document))
     if result.exit_status:
         raise SystemExit(result.exit_status)
 

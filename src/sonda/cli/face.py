@@ -37,7 +37,7 @@ def main() -> None:
     if sys.stdout is None:  # closed by whoever started us
         sys.stdout = open(os.devnull, "w")  # noqa: SIM115 (stays open until the end)
     words, command = sys.argv[1:], None
-    if words[:1] == ["run"] and "--" in words:
+    if words[:1] in (["run"], ["energy"]) and "--" in words:
         cut = words.index("--")
         words, command = words[:cut], words[cut + 1 :]
     try:

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from sonda.cli.face import Json, Reference, Rows, app, complain, hush, open_store, say, write_json
-from sonda.cli.showing import show_corun, show_exploration, show_imported, show_runs
+from sonda.cli.face import Json, Reference, Rows, app, complain, hush, open_store, say, say_each, write_json
+from sonda.cli.showing import show_corun, show_energy, show_exploration, show_imported, show_runs
 
 if TYPE_CHECKING:
     from sonda.record.run import Run
@@ -55,6 +55,7 @@ def show(
     json: Json = False,
 ) -> None:
     """Show a run again."""
+    from sonda.analysis.energy_meters import is_energy
     from sonda.analysis.exploration import is_exploration
     from sonda.analysis.interference import is_corun
     from sonda.analysis.summarise import summarise
@@ -68,6 +69,8 @@ def show(
         show_corun(found, store, json)
     elif is_imported(found):
         show_imported(found, store, rows, json)
+    elif is_energy(found):
+        show_energy(found, store, json)
     else:
         show_runs([(found, summarise(found))], store, rows, json)
 
@@ -218,6 +221,9 @@ def export(
     stonne: Annotated[
         Path | None, typer.Option(help="Write STONNE's .counters and .txt of each simulated operation to this folder.")
     ] = None,
+    layers: Annotated[
+        list[str] | None, typer.Option(help="With --stonne: only this module and all below it; repeatable.")
+    ] = None,
     json: Json = False,
 ) -> None:
     """Write a run as a file of another tool."""
@@ -227,10 +233,13 @@ def export(
 
     if trace is None and stonne is None:
         raise SondaError("no format was named", "write: sonda export last --trace trace.json, or --stonne folder")
+    if layers and stonne is None:
+        raise SondaError("--layers means nothing without --stonne", "leave it out, or add --stonne folder")
     found = open_store().one(reference)
     document: dict[str, Any] = {}
     if stonne is not None:
-        document["stonne"] = [str(path) for path in export_run(found, stonne)]
+        document["stonne"] = [str(path) for path in export_run(found, stonne, layers or [], say_each)]
+        hush()
     if trace is not None:
         document["trace"] = str(write_trace(trace, found))
         if in_cycles(found):

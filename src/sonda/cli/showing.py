@@ -35,7 +35,7 @@ def show_runs(shown: list[tuple[Run, Any]], store: Store, rows: int, json: bool,
 
 def show_imported(run: Run, store: Store, rows: int, json: bool) -> None:
     from sonda.analysis.trace_summary import summarise_trace
-    from sonda.report.kernel_tables import render_trace, trace_document
+    from sonda.report.imported import render_trace, trace_document
 
     found = summarise_trace(run)
     write_json(trace_document(found)) if json else print(render_trace(found, rows=rows, short=store.short(run.id)))
@@ -62,3 +62,18 @@ def show_corun(run: Run, store: Store, json: bool) -> None:
         write_json(corun_document(found))
     else:
         print(render_corun(found, short=store.short(run.id)))
+
+
+def show_energy(run: Run, store: Store, json: bool, to: Any = None) -> None:
+    """A run of `sonda energy`. A program's own output keeps stdout to itself."""
+    from sonda.analysis.summarise import summarise
+    from sonda.report.energy import render_energy
+    from sonda.report.energy_document import energy_document
+
+    found = summarise(run).energy
+    if found is None:
+        return
+    if json:
+        write_json(energy_document(found))
+    else:
+        print(render_energy(found, short=store.short(run.id)), file=to or sys.stdout)

@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from sonda.frameworks.events import ProcessEvents, read_events
+from sonda.frameworks.events import CODE, ProcessEvents, read_events
 from sonda.frameworks.paths import layer_paths
-from sonda.frameworks.thread import ThreadSpans, read_thread
+from sonda.frameworks.thread import DEVICE_TIME, ThreadSpans, read_thread
 from sonda.record.span import Spans, Words
 
 RUN, PART, EPOCH, STEP, PHASE = range(5)
@@ -35,6 +35,14 @@ class Assembly:
     """FLOPs of the distinct operations by the type of their elements."""
     counting: dict[str, Any] = field(default_factory=dict)
     """Where counts came from, by probe: `os` and, where it was asked for, `pmu`."""
+    devices: dict[str, dict[str, Any]] = field(default_factory=dict)
+    """GPUs that were used, by number: their names, and the most memory that was allocated and reserved on them."""
+    tf32: dict[str, bool] = field(default_factory=dict)
+    """Whether products (`matmul`) and convolutions of a GPU may run as TF32."""
+    kernels: list[tuple[str, int]] = field(default_factory=list)
+    """Traces of kernels that lie beside the events, each with its rank."""
+    no_kernels: str = ""
+    """Why there is none."""
     processes: int = 0
     truncated: bool = False
     """A process was ended before it could write everything."""
@@ -52,7 +60,9 @@ def assemble(directory: Path, begin: int, end: int) -> Assembly:
         _take_facts(result, events)
         paths = layer_paths(events.definitions)
         rank = int(events.fact("rank", 0))
-        for thread in list(events.threads):
+        result.kernels += [(fact["kernels"], rank) for fact in events.facts if "kernels" in fact]
+        rows.begin_process()
+        for thread in _engines_last(events):
             # One thread at a time: what it is read from is as large as the rows that are made of it.
             spans = read_thread(events, events.threads.pop(thread), events.readings.pop(thread, ()))
             rows.add_thread(spans, paths, events, thread, rank)
@@ -64,12 +74,25 @@ def assemble(directory: Path, begin: int, end: int) -> Assembly:
     return result
 
 
+def _engines_last(events: ProcessEvents) -> list[int]:
+    """Threads, those without a phase of their own last: autograd's run the backward that another thread's phase is."""
+    phases = [number for number, one in enumerate(events.definitions) if one.get("kind") == "phase"]
+
+    def without_phase(thread: int) -> bool:
+        return not np.isin((events.threads[thread][:, 0] & CODE) >> 1, phases).any()
+
+    return sorted(events.threads, key=without_phase)
+
+
 def _take_facts(result: Assembly, events: ProcessEvents) -> None:
     result.versions.update(events.fact("versions", {}))
     result.threads = events.fact("threads", result.threads)
     result.span_ns = events.fact("span_ns", result.span_ns)
     result.phase_ns = events.fact("phase_ns", result.phase_ns)
     result.counting = {**events.fact("counting", {}), **result.counting}
+    result.devices.update(events.fact("devices", {}))
+    result.tf32 = events.fact("tf32", result.tf32)
+    result.no_kernels = events.fact("no_kernels", result.no_kernels)
     for note in events.fact("notes", []):
         if note not in result.notes:
             result.notes.append(note)
@@ -94,6 +117,10 @@ class _Rows:
         self.words: dict[str, dict[str, int]] = {
             name: {"": 0} for name in ("kind", "name", "path", "direction", "pass")
         }
+
+    def begin_process(self) -> None:
+        """The threads that follow belong together."""
+        self._phases: list[tuple[np.ndarray, ...]] = []
 
     def code(self, column: str, word: str) -> int:
         known = self.words[column]
@@ -157,6 +184,11 @@ class _Rows:
         passes[in_phase] = pass_of_phase[phase[in_phase]]
         step = np.full(len(keep), -1, dtype=np.int64)
         step[in_phase] = step_index[phase[in_phase]]
+        if len(spans.phase_rows):
+            rows = spans.phase_rows
+            self._phases.append((raw.start[rows], raw.end[rows], new_row[rows], pass_of_phase, step_index))
+        else:
+            self._under_phases(raw.start[keep], spans.parent[keep] < 0, parent, passes, step)
 
         def by_definition(column: str, words: list[str]) -> np.ndarray:
             return np.array([self.code(column, word) for word in words], dtype=np.int32)[definition]
@@ -188,6 +220,17 @@ class _Rows:
             end=raw.end[keep],
         )
 
+    def _under_phases(
+        self, start: np.ndarray, outermost: np.ndarray, parent: np.ndarray, passes: np.ndarray, step: np.ndarray
+    ) -> None:
+        """Put the rows of a thread without phases under those of the process's other threads, by their starts."""
+        for begins, ends, rows, pass_of_phase, step_index in self._phases:
+            at = np.searchsorted(begins, start, "right") - 1
+            inside = (at >= 0) & (start < ends[np.maximum(at, 0)])
+            at = at[inside]
+            passes[inside], step[inside] = pass_of_phase[at], step_index[at]
+            parent[inside & outermost] = rows[at][outermost[inside]]
+
     def _add_steps(self, spans: ThreadSpans, thread: int, rank: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Add parts, epochs and steps; for every phase the row of its step, its pass and the step's number."""
         count = len(spans.phase_rows)
@@ -196,6 +239,7 @@ class _Rows:
         step_index = np.full(count, -1, dtype=np.int64)
         rows: list[tuple[int, str, str, str, int, int, int]] = []
         shapes: list[float] = []
+        on_device: list[float] = []
         ends_of_steps: list[tuple[int, int, int]] = []
         first = self.count
         number = 0
@@ -203,6 +247,7 @@ class _Rows:
             part = first + len(rows)
             rows.append((PART, "part", section.part, "timed", 0, section.start, section.end))
             shapes.append(np.nan)
+            on_device.append(np.nan)
             epochs: dict[int | None, int] = {None: part}
             ends = {step.iterator: step.end for step in section.steps}
             for step in section.steps:
@@ -210,6 +255,7 @@ class _Rows:
                     epochs[step.iterator] = first + len(rows)
                     rows.append((EPOCH, "epoch", "", "timed", part, step.start, ends[step.iterator]))
                     shapes.append(np.nan)
+                    on_device.append(np.nan)
                 epoch_row = epochs[step.iterator]
                 which = spans.step_pass.get(id(step), "timed")
                 step_of_phase[step.phases] = first + len(rows)
@@ -220,11 +266,14 @@ class _Rows:
                     ends_of_steps.append((len(rows), int(own[0]), int(own[-1])))
                 seen = {spans.shapes[at] for at in step.phases if at in spans.shapes}
                 shapes.append(float(min(seen)) if seen else np.nan)
+                on_device.append(spans.device_time(step.phases))
                 rows.append((STEP, "step", "", which, epoch_row, step.start, step.end))
                 number += 1
         if rows:
             self._add_few(rows, thread, rank)
             self.metrics[-1][1]["shape:counted"] = np.array(shapes)
+            if spans.on_device is not None:
+                self.metrics[-1][1][DEVICE_TIME] = np.array(on_device)
             for boundaries in spans.boundaries:
                 for column, values in boundaries.across(ends_of_steps, len(rows), spans.definitions).items():
                     # Groups take turns: a quantity that several have is in one of them in every step.

@@ -28,6 +28,8 @@ class ProcessEvents:
     """Thread id to an array of shape (events, 2): code, value."""
     readings: dict[int, list[bytes]] = field(default_factory=dict)
     """Thread id to its readings of counters, as the kernel gave them."""
+    marks: dict[int, int] = field(default_factory=dict)
+    """When the GPU that was used most reached each mark, ns on its own clock."""
     truncated: bool = False
 
     def fact(self, key: str, default: Any = None) -> Any:
@@ -70,12 +72,23 @@ def read_events(path: Path) -> ProcessEvents:
             pairs = np.frombuffer(payload, dtype="<i8")
             blocks.setdefault(int(pairs[0]), []).append(pairs[1:].reshape(-1, 2))
         position = end + length
+    _take_marks(events)
     events.definitions.sort(key=lambda definition: definition["id"])
     if [definition["id"] for definition in events.definitions] != list(range(len(events.definitions))):
         events.truncated = True
         events.definitions = []
     events.threads = {thread: _defined(np.concatenate(parts), events) for thread, parts in blocks.items()}
     return events
+
+
+def _take_marks(events: ProcessEvents) -> None:
+    """Take the times of marks on a GPU out of the facts, which may state them thousands of times."""
+    by_device: dict[int, dict[int, int]] = {}
+    for fact in events.facts:
+        for number, device, time in fact.pop("device_times", ()):
+            by_device.setdefault(device, {})[number] = time
+    events.marks = max(by_device.values(), key=len, default={})
+    events.facts = [fact for fact in events.facts if fact]
 
 
 def _readings(payload: memoryview) -> tuple[int, list[bytes]]:

@@ -13,9 +13,12 @@ from sonda.frameworks.events import ProcessEvents, RawSpans, match
 from sonda.frameworks.readings import Boundaries, with_counts
 from sonda.frameworks.steps import Phase, Section, Step, derive_sections
 
-ADDITIVE = ("page_faults:counted", "context_switches:counted")
+DEVICE_TIME = "device_time:measured"
+DEVICE_BEGIN, DEVICE_END = "device_begin:measured", "device_end:measured"
+"""When a GPU reached the begin and the end of a phase, ns on its own clock: no metrics, and not kept."""
+ADDITIVE = ("page_faults:counted", "context_switches:counted", DEVICE_TIME)
 """Values of a phase that hold those of the phases inside it; so do those whose definition says that it `adds`."""
-FACTS = ("shape", "training", "optimizer", "made", "loader", "iterator", "exhausted")
+FACTS = ("shape", "training", "optimizer", "made", "loader", "iterator", "exhausted", "device_begin", "device_end")
 """Values that say what a phase is, and are no metrics."""
 Facts = dict[int, int]
 """A value by the row of its phase."""
@@ -41,6 +44,17 @@ class ThreadSpans:
     """Number of the input's shape by position in `phase_rows`."""
     boundaries: list[Boundaries]
     """What counters stood at where spans began and ended."""
+    on_device: tuple[np.ndarray, np.ndarray] | None = None
+    """When a GPU reached the begin and the end of every row, ns on its own clock, NaN where that is not known."""
+
+    def device_time(self, phases: Sequence[int]) -> float:
+        """ns that a GPU took from the first to the last of these phases (positions in `phase_rows`); NaN: not known."""
+        if self.on_device is None or not len(phases):
+            return float("nan")
+        rows = self.phase_rows[list(phases)]
+        begin, end = (times[rows] for times in self.on_device)
+        known = ~np.isnan(begin) & ~np.isnan(end)
+        return float(end[known].max() - begin[known].min()) if known.any() else float("nan")
 
 
 def read_thread(events: ProcessEvents, pairs: np.ndarray, readings: Sequence[bytes] = ()) -> ThreadSpans:
@@ -51,6 +65,8 @@ def read_thread(events: ProcessEvents, pairs: np.ndarray, readings: Sequence[byt
     raw, boundaries = with_counts(raw, definitions, readings, gaps)
     kind = kinds[raw.definition]
     metrics, facts = _values(raw, definitions)
+    if events.marks:
+        metrics.update(_on_device(len(raw.start), facts, events.marks, gaps))
     raw, kind, metrics, moved = _exclusive(raw, kind, metrics, definitions)
     for name in ("optimizer", "made"):
         facts[name] = {moved.get(row, row): value for row, value in facts[name].items()}
@@ -73,7 +89,24 @@ def read_thread(events: ProcessEvents, pairs: np.ndarray, readings: Sequence[byt
         step_pass=_passes(raw, kind, sections, phase_rows, definitions),
         shapes={position[row]: shape for row, shape in facts["shape"].items() if row in position},
         boundaries=boundaries,
+        on_device=(metrics.pop(DEVICE_BEGIN), metrics.pop(DEVICE_END)) if events.marks else None,
     )
+
+
+def _on_device(
+    length: int, facts: dict[str, Facts], marks: dict[int, int], gaps: Sequence[tuple[int, int]]
+) -> dict[str, np.ndarray]:
+    """When a GPU reached the begin and the end of each row, and the time between.
+
+    `gaps` are the rows before and after each loss that was computed outside any module; these stand at the end.
+    """
+    begin, end = np.full(length, np.nan), np.full(length, np.nan)
+    for times, name in ((begin, "device_begin"), (end, "device_end")):
+        for row, number in facts[name].items():
+            times[row] = marks.get(number, np.nan)
+    for row, (before, after) in enumerate(gaps, start=length - len(gaps)):
+        begin[row], end[row] = end[before], begin[after]
+    return {DEVICE_BEGIN: begin, DEVICE_END: end, DEVICE_TIME: end - begin}
 
 
 def _values(raw: RawSpans, definitions: list[dict[str, Any]]) -> tuple[dict[str, np.ndarray], dict[str, Facts]]:

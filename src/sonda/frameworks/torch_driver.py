@@ -5,6 +5,7 @@ The loops are what anybody would write; they announce their steps and passes and
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from time import perf_counter
@@ -15,8 +16,10 @@ from sonda.record.protocols import Task
 if TYPE_CHECKING:
     from sonda.frameworks.collector.torch_observer import TorchObserver
 
-FEWEST_STEPS, MOST_STEPS = 6, 20
+FEWEST_STEPS, MOST_STEPS, MOST_ON_GPU = 6, 20, 100
 """Timed steps where the user did not say how many: as many of these as fit into the seconds given."""
+KERNEL_STEPS = 3
+"""Steps of their own in which a GPU's kernels are recorded."""
 
 
 @dataclass(frozen=True)
@@ -31,6 +34,14 @@ class Driving:
     compile: bool = False
     channels_last: bool = False
     workers: int = 0
+    device: str = "cpu"
+    """As PyTorch writes it: cpu, cuda:0."""
+    replay: bool = False
+    """Drive it for a profiler outside that replays kernels: warm-up, then one step, which it is told of."""
+
+    @property
+    def on_gpu(self) -> bool:
+        return self.device != "cpu"
 
 
 class Loop(Protocol):
@@ -55,6 +66,12 @@ def loop_of(task: Task, announcer: Announcer, how: Driving) -> Loop:
     import torch
 
     task.model.train(how.train)
+    if how.on_gpu:
+        # float32 means float32: PyTorch lets convolutions use TF32 by default.
+        torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = how.precision == "tf32"
+        task.model.to(how.device)
+        if isinstance(task.loss, torch.nn.Module):
+            task.loss.to(how.device)
     if how.precision == "float64":
         task.model.double()
     if how.channels_last:
@@ -77,11 +94,18 @@ def drive(task: Task, observer: TorchObserver, how: Driving) -> int:
         with observer.span("pass", "warmup"):
             for _ in range(how.warmup):
                 step()
+    _wait(how)
+    if how.replay:
+        _with_kernels(observer, step, 1)
+        return 1
     done = 0
     begin = perf_counter()
     while not _enough(done, perf_counter() - begin, how):
         step()
         done += 1
+    _wait(how)
+    if how.on_gpu:
+        _with_kernels(observer, step, KERNEL_STEPS)
     # A compiled model hides its operations, so they are counted on the model itself.
     task.model = plain
     with observer.counted(loop.state()):
@@ -92,7 +116,25 @@ def drive(task: Task, observer: TorchObserver, how: Driving) -> int:
 def _enough(done: int, seconds: float, how: Driving) -> bool:
     if how.steps is not None:
         return done >= how.steps
-    return done >= MOST_STEPS or (done >= FEWEST_STEPS and seconds > how.seconds)
+    return done >= (MOST_ON_GPU if how.on_gpu else MOST_STEPS) or (done >= FEWEST_STEPS and seconds > how.seconds)
+
+
+def _with_kernels(observer: TorchObserver, step: Callable[[], None], steps: int) -> None:
+    """Steps of their own, whose kernels are recorded or, for a profiler outside, replayed."""
+    if observer.kernel_pass is None:
+        return
+    observer.kernel_pass.begin(observer.recorder.stream())
+    for _ in range(steps):
+        step()
+    observer.kernel_pass.end()
+
+
+def _wait(how: Driving) -> None:
+    """Until a GPU has done what was asked of it: between passes, never within one."""
+    if how.on_gpu:
+        import torch
+
+        torch.cuda.synchronize(how.device)
 
 
 class _Training:
@@ -102,7 +144,7 @@ class _Training:
         self.task = task
         self.how = how
         self.optimizer = task.optimizer()
-        self.batches = task.batches(how.workers)
+        self.batches = task.batches(how.workers, how.on_gpu)
 
     def step(self) -> None:
         inputs, target = next(self.batches)
@@ -145,6 +187,8 @@ def _adapted(value: Any, how: Driving) -> Any:
         return type(value)(_adapted(item, how) for item in value)
     if not hasattr(value, "is_floating_point"):
         return value
+    if how.on_gpu and value.device.type == "cpu":
+        value = value.to(how.device, non_blocking=True)
     if how.precision == "float64" and value.is_floating_point():
         value = value.double()
     if how.channels_last and value.dim() == 4:
@@ -159,4 +203,4 @@ def _autocast(how: Driving) -> AbstractContextManager[Any]:
         return nullcontext()
     import torch
 
-    return torch.autocast("cpu", dtype=getattr(torch, how.precision))
+    return torch.autocast(how.device.partition(":")[0], dtype=getattr(torch, how.precision))

@@ -27,8 +27,8 @@ BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 LARGEST_EVENT = 64 << 20
 LARGEST_HEAD = 64 << 20
 LARGEST_TAIL = 1 << 24
-TOKEN = re.compile(rb'"(?:[^"\\]|\\.)*(?:"|\Z)|[{}\[\]]', re.DOTALL)
-"""A string, cut or whole, or a bracket."""
+TOKEN = re.compile(rb'"(?:[^"\\]|\\.)*(?:"|\\?\Z)|[{}\[\]]', re.DOTALL)
+"""A string, whole or cut, be it behind a backslash, or a bracket."""
 LIST = re.compile(rb'"traceEvents"\s*:\s*\[')
 NOT_JSON = re.compile(rb'"(?:[^"\\]|\\.)*"|-?\b(?:nan|NaN|inf|Infinity)\b', re.DOTALL)
 """Strings, and the numbers that C++ prints and JSON does not have."""
@@ -184,6 +184,8 @@ class EventText:
             return
         try:
             tail = msgspec.json.decode(b"{" + text.removeprefix(b","))
+            again = tail.pop("traceEvents", [])
+            self.unreadable += len(again) if isinstance(again, list) else 1
             self.head.update({key: value for key, value in tail.items() if key not in self.head})
         except BAD_TEXT:
             self.truncated = True

@@ -23,6 +23,8 @@ from sonda.version import VERSION
 HEAD = 1 << 16
 TRACE = re.compile(r'\ufeff?\s*(?:\[\s*(?:[{\]]|$)|\{\s*(?:["}]|$))')
 """How JSON begins that may be a trace: a list of objects, or an object."""
+UTF_16 = (b"\xff\xfe", b"\xfe\xff")
+"""Byte order marks."""
 VERSIONS = ("cuda_runtime_version", "cuda_driver_version", "cupti_version")
 TRACES = {"kineto": read_kineto, "nsys": nsys.read_nsys}
 NAMES = {
@@ -82,15 +84,18 @@ def recognise(path: Path) -> str:
         return "ncu-rep"
     if perf_stat.is_perf(head):
         return "perf"
+    if head.startswith(UTF_16):
+        raise SondaError(f"{path.name} is text in UTF-16", "write it as UTF-8: iconv -f UTF-16 -t UTF-8")
     text = head.decode("utf-8", "replace")
     if any(line.startswith((HEADING, "==PROF==", "==ERROR==", "==WARNING==")) for line in text.splitlines()):
         return "ncu"
     if TRACE.match(text):
         return "kineto"
     why = "it is empty" if not head else "it is no file that sonda import knows"
-    raise SondaError(
-        f"{path.name}: {why}", "give a Chrome or Kineto trace, ncu's CSV or .ncu-rep, nsys' SQLite, or perf stat -j"
-    )
+    remedy = "give a Chrome or Kineto trace, ncu's CSV or .ncu-rep, nsys' SQLite, or perf stat -j"
+    if path.suffix in (".nsys-rep", ".qdrep"):
+        remedy = f"make a file that it knows: nsys export --type sqlite {path.name}"
+    raise SondaError(f"{path.name}: {why}", remedy)
 
 
 def _recognised(paths: Sequence[Path]) -> tuple[dict[Path, str], list[str]]:
@@ -132,7 +137,8 @@ def _traces(kind: str, files: list[Path], directory: Path, tell: Callable[[str],
         left = [f"{count:,} {reason}" for one in ranks for reason, count in one.source.left_out.items()]
         why = f" ({'; '.join(left)})" if left else ""
         raise SondaError(f"{files[0].name} holds no event with a duration{cut}{why}", "record while something runs")
-    devices = {str(one["name"]): None for rank in ranks for one in rank.head.get("deviceProperties") or []
+    properties = [rank.head.get("deviceProperties") for rank in ranks]
+    devices = {str(one["name"]): None for several in properties if isinstance(several, list) for one in several
                if isinstance(one, dict) and "name" in one}  # fmt: skip
     versions = {name: str(ranks[0].head[name]) for name in VERSIONS if name in ranks[0].head}
     return {

@@ -12,7 +12,7 @@ import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import msgspec
 import numpy as np
@@ -32,9 +32,12 @@ class Part(msgspec.Struct):
     """What a process found in its part of a file."""
 
     runs: list[SortedRun]
+    marks: list[SortedRun]
     names: list[str]
     threads: list[tuple[str, int]]
     left_out: dict[str, int]
+    processes: dict[str, str]
+    lines: dict[int, str]
     head: dict[str, Any]
     truncated: bool
     unreadable: int
@@ -42,12 +45,32 @@ class Part(msgspec.Struct):
 
 @dataclass
 class _Reading:
+    """A text on its way into two files: spans, and marks that become spans later."""
+
     text: EventText
+    spans: Spill
+    marks: Spill
     source: Source = field(default_factory=Source)
 
-    def spill(self, spill: Spill, until: int | None = None) -> None:
+    def __enter__(self) -> _Reading:
+        self.spans.__enter__()
+        self.marks.__enter__()
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        self.spans.__exit__(*error)
+        self.marks.__exit__(*error)
+
+    def spill(self, until: int | None = None) -> None:
         for events in self.text.pieces(until):
-            spill.add(raw_events(events, self.source))
+            spans, marks = raw_events(events, self.source)
+            self.spans.add(spans)
+            self.marks.add(marks)
+
+
+def _reading(stream: IO[bytes], path: Path) -> _Reading:
+    text = EventText(stream, decode_events, decode_event)
+    return _Reading(text, Spill(path), Spill(path.with_name(f"{path.name}-marks")))
 
 
 def read_kineto(path: Path, directory: Path, number: int, tell: Callable[[str], None]) -> RankEvents:
@@ -58,24 +81,25 @@ def read_kineto(path: Path, directory: Path, number: int, tell: Callable[[str], 
     tell(f"reading {path.name}")
     size = path.stat().st_size
     with open_text(path) as stream:
-        reading = _Reading(EventText(stream, decode_events, decode_event))
+        reading = _reading(stream, directory / f"events-{number}")
+        spills, marks = [reading.spans], [reading.marks]
         try:
             reading.text.read_head()
-            spill = Spill(directory / f"events-{number}")
-            spills = [spill]
             plain = not hasattr(stream, "_gzip")
             helper = _Helper.start(path, size, directory / f"events-{number}-b") if plain else None
-            with spill:
-                if helper is None:
-                    reading.spill(spill)
+            with reading:
+                theirs = None if helper is None else _together(reading, helper)
+                if theirs is None:
+                    reading.spill()
                 else:
-                    spills += _together(reading, spill, helper)
+                    spills.append(theirs[0])
+                    marks.append(theirs[1])
         except (SondaError, OSError) as error:
             cause = error.cause if isinstance(error, SondaError) else error.strerror or error
             raise SondaError(f"{path.name}: {cause}", getattr(error, "remedy", "")) from None
     text, source = reading.text, reading.source
     source.leave_out("cannot be read", text.unreadable)
-    return RankEvents(path.name, spills, source, text.head, _rank(text.head), text.truncated)
+    return RankEvents(path.name, spills, source, text.head, _rank(text.head), text.truncated, marks=marks)
 
 
 def _rank(head: dict[str, Any]) -> int | None:
@@ -84,29 +108,34 @@ def _rank(head: dict[str, Any]) -> int | None:
     return rank if isinstance(rank, int) and 0 <= rank < 1 << 31 else None
 
 
-def _together(reading: _Reading, spill: Spill, helper: _Helper) -> list[Spill]:
-    """Read up to where the helper began; that place is right only if whole events end there."""
+def _together(reading: _Reading, helper: _Helper) -> tuple[Spill, Spill] | None:
+    """Read up to where the helper began; that place is right only if whole events end there.
+
+    Returns what the helper spilled, or None where it must be read by this process.
+    """
+    text, source = reading.text, reading.source
     with helper:
-        reading.spill(spill, helper.begin)
-        if not reading.text.at_end_of_event or reading.text.position != helper.begin:
-            reading.spill(spill)
-            return []
+        reading.spill(helper.begin)
+        if not text.at_end_of_event or text.position != helper.begin:
+            return None
         part = helper.result()
     if part is None:
-        reading.text.skip_to(helper.begin)
-        reading.spill(spill)
-        return []
-    source, text = reading.source, reading.text
-    theirs = Spill(helper.spill)
-    theirs.runs = part.runs
-    theirs.names = np.array([source.names[name] for name in part.names], dtype=np.int32)
-    theirs.threads = np.array([source.places[thread] for thread in part.threads], dtype=np.int32)
+        text.skip_to(helper.begin)
+        return None
+    spans, marks = Spill(helper.spill), Spill(helper.spill.with_name(f"{helper.spill.name}-marks"))
+    spans.runs, marks.runs = part.runs, part.marks
+    names = np.array([source.names[name] for name in part.names], dtype=np.int32)
+    threads = np.array([source.places[thread] for thread in part.threads], dtype=np.int32)
+    for spill in (spans, marks):
+        spill.names, spill.threads = names, threads
+    source.processes |= part.processes
+    source.lines |= {int(threads[line]): name for line, name in part.lines.items()}
     for reason, count in part.left_out.items():
         source.leave_out(reason, count)
     text.head.update({key: value for key, value in part.head.items() if key not in text.head})
     text.truncated = text.truncated or part.truncated
     text.unreadable += part.unreadable
-    return [theirs]
+    return spans, marks
 
 
 @dataclass
@@ -156,19 +185,13 @@ def read_part(path: Path, begin: int, spill_path: Path) -> Part:
     """Spill the events of a plain trace from the byte where one begins to the end."""
     with open(path, "rb") as stream:
         stream.seek(begin)
-        reading = _Reading(EventText(stream, decode_events, decode_event))
-        with Spill(spill_path) as spill:
-            reading.spill(spill)
+        with _reading(stream, spill_path) as reading:
+            reading.spill()
     text, source = reading.text, reading.source
     return Part(
-        spill.runs,
-        list(source.names),
-        source.threads,
-        source.left_out,
-        text.head,
-        text.truncated,
-        text.unreadable,
-    )
+        reading.spans.runs, reading.marks.runs, list(source.names), source.threads, source.left_out, source.processes,
+        source.lines, text.head, text.truncated, text.unreadable,
+    )  # fmt: skip
 
 
 def main(words: Sequence[str]) -> None:

@@ -4,6 +4,7 @@
 * What no event of its own thread holds, such as autograd's, belongs to the step that is under way.
 * What runs on a device belongs to the call that launched it, by correlation id; where the call is not in the trace, to
   the operation with its external id.
+* A wait belongs to the call that made it, and its name says which stream is waited for, where the trace does.
 
 Only what is still open is remembered from block to block, and the last calls, of which a device has about a thousand
 in its queue.
@@ -15,34 +16,39 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from sonda.imports.raw_event import CALL, FIRST_ON_DEVICE, KIND_CODES, KIND_WORDS, STEP
+from sonda.imports.raw_event import CALL, FIRST_ON_DEVICE, KIND_CODES, KIND_WORDS, STEP, WAIT
 from sonda.record.span import Spans, Words
 
 REMEMBERED = 1 << 17
 """Calls and operations that later activities of a device can be launched by."""
-LATENCY, SIZE = "launch_latency:measured", "bytes:counted"
+STREAM_WAIT = "Stream Wait Event"
+"""Kineto's name of a stream's wait for an event."""
+LATENCY, SIZE, AGE = "launch_latency:measured", "bytes:counted", "event_age:measured"
 
 
 @dataclass
 class _Remembered:
-    """Numbers that may be asked for again, with the row and the start of what bore them; the newest wins."""
+    """Numbers that may be asked for again, with row, start and thread of what bore them; the newest wins."""
 
     keys: np.ndarray
     rows: np.ndarray
     starts: np.ndarray
+    threads: np.ndarray
 
     @classmethod
     def nothing(cls) -> _Remembered:
-        return cls(np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0, np.int64))
+        return cls(*(np.zeros(0, np.int64) for _ in range(4)))
 
-    def add(self, keys: np.ndarray, rows: np.ndarray, starts: np.ndarray) -> None:
+    def add(self, keys: np.ndarray, numbers: np.ndarray, rows: np.ndarray) -> None:
+        """`numbers` are the rows in the run of these rows."""
         self.keys = np.concatenate([self.keys, keys])
-        self.rows = np.concatenate([self.rows, rows])
-        self.starts = np.concatenate([self.starts, starts])
+        self.rows = np.concatenate([self.rows, numbers])
+        self.starts = np.concatenate([self.starts, rows["start"]])
+        self.threads = np.concatenate([self.threads, rows["thread"]])
 
     def forget(self) -> None:
-        self.keys, self.rows, self.starts = (
-            column[-REMEMBERED:].copy() for column in (self.keys, self.rows, self.starts)
+        self.keys, self.rows, self.starts, self.threads = (
+            column[-REMEMBERED:].copy() for column in (self.keys, self.rows, self.starts, self.threads)
         )
 
     def find(self, wanted: np.ndarray) -> np.ndarray:
@@ -65,6 +71,7 @@ class Linker:
         self._origin = origin
         self._names = names
         self._threads = np.array(threads or [0], dtype=np.int64)
+        self._awaited: dict[tuple[int, int], int] = {}
         self._open: tuple[np.ndarray, np.ndarray] | None = None
         self._steps: tuple[np.ndarray, np.ndarray, np.ndarray] = (np.zeros(0, np.int64),) * 3
         self._calls = _Remembered.nothing()
@@ -76,19 +83,28 @@ class Linker:
         self.before_launch = 0
         """Activities of a device that begin before the call that launched them."""
         self.on_device = 0
+        self.without_device = 0
+        """Activities that do not say on which device they ran, or say one that cannot be."""
+        self.waits_for_unknown = 0
+        """Waits of streams that do not say for which."""
 
     def spans(self, rows: np.ndarray) -> Spans:
         """The next block, linked."""
         numbers = self._row + np.arange(len(rows), dtype=np.int64)
         self._row += len(rows)
         parent = np.full(len(rows), -1, dtype=np.int64)
-        latency = np.full(len(rows), np.nan)
+        latency, age = np.full(len(rows), np.nan), np.full(len(rows), np.nan)
         on_device = rows["kind"] >= FIRST_ON_DEVICE
-        host = np.flatnonzero(~on_device)
+        waits = rows["kind"] == WAIT
+        host = np.flatnonzero(~on_device & ~waits)
         parent[host] = self._nest(rows[host], numbers[host])
         self._under_steps(rows, numbers, parent, host)
         self._launched(rows, numbers, parent, latency, np.flatnonzero(on_device), host)
-        return self._table(rows, numbers, parent, latency, on_device)
+        if waits.any():
+            rows = self._waiting(rows.copy(), parent, age, np.flatnonzero(waits))
+        self._calls.forget()
+        self._operations.forget()
+        return self._table(rows, numbers, parent, on_device, {LATENCY: latency, SIZE: _sizes(rows), AGE: age})
 
     def _nest(self, rows: np.ndarray, numbers: np.ndarray) -> np.ndarray:
         """For every event of the host the row of the event around it on its thread, or -1."""
@@ -150,8 +166,8 @@ class Linker:
         is_call = rows["kind"][host] == CALL
         calls = host[is_call & (rows["correlation"][host] >= 0)]
         operations = host[~is_call & (rows["external"][host] > 0)]
-        self._calls.add(rows["correlation"][calls], numbers[calls], rows["start"][calls])
-        self._operations.add(rows["external"][operations], numbers[operations], rows["start"][operations])
+        self._calls.add(rows["correlation"][calls], numbers[calls], rows[calls])
+        self._operations.add(rows["external"][operations], numbers[operations], rows[operations])
         at = self._calls.find(rows["correlation"][device])
         known = (at >= 0) & (rows["correlation"][device] >= 0)
         launched = device[known]
@@ -162,36 +178,63 @@ class Linker:
         by_operation = (at >= 0) & (rows["external"][rest] > 0)
         parent[rest[by_operation]] = self._operations.rows[at[by_operation]]
         self.on_device += len(device)
+        self.without_device += int((rows["device"][device] < 0).sum())
         self.without_launch += len(rest)
         self.before_launch += int((latency[launched] < 0).sum())
-        self._calls.forget()
-        self._operations.forget()
+
+    def _waiting(self, rows: np.ndarray, parent: np.ndarray, age: np.ndarray, waits: np.ndarray) -> np.ndarray:
+        """The rows with waits named, under their calls and on the threads of these; `age` learns when what they wait
+        for was recorded."""
+        mine = rows[waits]
+        at = self._calls.find(mine["correlation"])
+        known = (at >= 0) & (mine["correlation"] >= 0)
+        parent[waits[known]] = self._calls.rows[at[known]]
+        rows["thread"][waits[known]] = self._calls.threads[at[known]]
+        at = self._calls.find(mine["external"])
+        known = (at >= 0) & (mine["external"] >= 0)
+        age[waits[known]] = mine["start"][known] - self._calls.starts[at[known]]
+        for row, name, awaited in zip(waits.tolist(), mine["name"].tolist(), mine["bytes"].tolist(), strict=True):
+            if awaited >= 0:
+                rows["name"][row] = self._awaited.setdefault((name, awaited), len(self._names))
+                if rows["name"][row] == len(self._names):
+                    self._names.append(f"{self._names[name]} for stream {awaited}")
+            elif rows["stream"][row] >= 0 and self._names[name] == STREAM_WAIT:
+                self.waits_for_unknown += 1
+        return rows
 
     def _table(
-        self, rows: np.ndarray, numbers: np.ndarray, parent: np.ndarray, latency: np.ndarray, on_device: np.ndarray
-    ) -> Spans:
+        self, rows: np.ndarray, numbers: np.ndarray, parent: np.ndarray, on_device: np.ndarray,
+        metrics: dict[str, np.ndarray],
+    ) -> Spans:  # fmt: skip
         length = len(rows)
-        devices = np.where(on_device, np.maximum(rows["device"], 0) + 1, 0).astype(np.int32)
+        somewhere = on_device | (rows["kind"] == WAIT)
+        devices, places = np.unique(np.where(somewhere, np.maximum(rows["device"], 0), -1), return_inverse=True)
         used, codes = np.unique(rows["name"], return_inverse=True)
         names = Words(codes.astype(np.int32), tuple(self._names[code] for code in used.tolist()) or ("",))
-        most = int(devices.max()) if length else 0
-        size = rows["bytes"].astype(np.float64)
-        size[rows["bytes"] < 0] = np.nan
         return Spans(
             {
                 "id": numbers,
                 "parent": parent,
                 "rank": np.full(length, self._rank, dtype=np.int32),
                 "thread": np.where(on_device, 0, self._threads[rows["thread"]]),
-                "stream": np.where(on_device, rows["stream"], 0),
+                "stream": np.where(somewhere, rows["stream"], 0),
                 "start": rows["start"] - self._origin,
                 "duration": rows["duration"],
             },
             {
                 "kind": Words(KIND_CODES[rows["kind"]], KIND_WORDS),
                 "name": names,
-                "device": Words(devices, ("cpu", *(f"cuda:{number}" for number in range(most)))),
+                "device": Words(
+                    places.astype(np.int32),
+                    tuple("cpu" if number < 0 else f"cuda:{number}" for number in devices.tolist()) or ("cpu",),
+                ),
                 "clock": Words(on_device.astype(np.int32), ("host", "device")),
             },
-            {LATENCY: latency, SIZE: size},
+            metrics,
         )
+
+
+def _sizes(rows: np.ndarray) -> np.ndarray:
+    size = rows["bytes"].astype(np.float64)
+    size[(rows["bytes"] < 0) | (rows["kind"] == WAIT)] = np.nan
+    return size

@@ -2,6 +2,10 @@
 
 FLOPs are counted as nvprof's were: additions and multiplications once, fused ones twice (NVIDIA's nvprof transition
 table); on tensor cores `sm__ops_path_tensor_src_*` counts them itself. All are whole numbers.
+
+Where ncu was asked for the device's peaks too, a launch also has the share of each that it reached. The peak that ncu
+gives for tensor cores is that of matrices half of which are zeros by structure, so half of it is the dense one
+(on an H200 1,081,344 bf16 FLOP a cycle; its data sheet has 989 dense TFLOP/s at 1.83 GHz, which are 540,672).
 """
 
 from __future__ import annotations
@@ -11,7 +15,7 @@ from collections.abc import Iterable
 from decimal import Decimal
 
 from sonda.imports.ncu_table import Launch
-from sonda.record.quantity import STALLS
+from sonda.record.quantity import ROOFS, STALLS
 
 INSTRUCTION = "smsp__sass_thread_inst_executed_op_{}_pred_on.sum"
 SCALAR = {
@@ -21,6 +25,19 @@ SCALAR = {
 }
 """Instructions of each precision; the last counts twice."""
 TENSOR = re.compile(r"sm__ops_path_tensor_src_((?!.*(?:_sparsity|_realtime))\w+)\.sum")
+KINDS = {"fp16_bf16_tf32": "fp16", "fp4_fp6_fp8": "fp8", "fp4_fp6": "fp6"}
+"""Counters of several kinds at once, and what they are kept as. Turing multiplies fp16 only."""
+PEAK = ".peak_sustained"
+"""What a unit can do at most in one cycle of its own."""
+SCALAR_PEAK = "sm__sass_thread_inst_executed_op_{}_pred_on.sum.peak_sustained"
+SM_CLOCK = "sm__cycles_elapsed.avg.per_second"
+MEMORIES = {
+    "dram": ("dram__bytes.sum", "dram__cycles_elapsed.avg.per_second"),
+    "l2": ("lts__t_bytes.sum", "lts__cycles_elapsed.avg.per_second"),
+}
+"""Bytes that have a roof, and the clock of the unit that moves them."""
+SPARSE = 2
+"""The peak of tensor cores in ncu over the dense one."""
 LONGEST = 10**15
 """ns that a launch may take; more is no duration."""
 DURATION = ("gpu__time_duration.sum", "Duration")
@@ -65,13 +82,71 @@ def counted(launch: Launch) -> dict[str, Decimal]:
         if None not in values:
             add, multiply, fused = (value or Decimal(0) for value in values)
             found[quantity] = add + multiply + 2 * fused
-    tensor = [value for name, value in launch.values.items() if TENSOR.fullmatch(name)]
-    if tensor:
-        found["flops_tensor"] = sum(tensor, Decimal(0))
+    for name, kind in tensor_kinds(launch).items():
+        quantity = _tensor_quantity(kind)
+        found[quantity] = found.get(quantity, Decimal(0)) + launch.values[name]
+    floating = [value for name, value in found.items() if name.startswith("flops_tensor_")]
+    if floating:
+        found["flops_tensor"] = sum(floating, Decimal(0))
     parts = [found[name] for name in (*SCALAR, "flops_tensor") if name in found]
     if parts:
         found["flops"] = sum(parts, Decimal(0))
     return found
+
+
+def tensor_kinds(launch: Launch) -> dict[str, str]:
+    """The counters of tensor cores that a launch has, and what each multiplies: `bf16`; integers are `int8` and so on.
+
+    Only whole counters: the parts that some chips have beside them would count twice.
+    """
+    found = {}
+    for name in launch.values:
+        if match := TENSOR.fullmatch(name):
+            kind = match[1].partition("_dst")[0]
+            found[name] = KINDS.get(kind, kind)
+    return found
+
+
+def _tensor_quantity(kind: str) -> str:
+    return "integer_tensor" if kind.startswith("int") else f"flops_tensor_{kind}"
+
+
+def peaks(launch: Launch) -> dict[str, Decimal]:
+    """The device's own peaks at the clocks of this launch, those that were asked for: FLOP/s by precision, B/s.
+
+    Keys are quantities: `flops_single`, `flops_tensor_bf16` (dense), `dram_bytes`, `l2_bytes`.
+    """
+    found: dict[str, Decimal] = {}
+    for name, (moved, clock) in MEMORIES.items():
+        if moved + PEAK in launch.values and clock in launch.values:
+            found[f"{name}_bytes"] = launch.values[moved + PEAK] * launch.values[clock]
+    if SM_CLOCK not in launch.values:
+        return found
+    for quantity, names in SCALAR.items():
+        if (peak := launch.values.get(SCALAR_PEAK.format(names[-1]))) is not None:
+            found[quantity] = 2 * peak * launch.values[SM_CLOCK]
+    for name, kind in tensor_kinds(launch).items():
+        if name + PEAK in launch.values and not kind.startswith("int"):
+            peak = launch.values[name + PEAK] * launch.values[SM_CLOCK] / SPARSE
+            found[_tensor_quantity(kind)] = max(peak, found.get(_tensor_quantity(kind), Decimal(0)))
+    return found
+
+
+def roofs(launch: Launch) -> dict[str, Decimal]:
+    """Share of the device's own peaks that a launch reached, 1 for all of it: `dram_roof`, `l2_roof`, `flops_roof`.
+
+    Units that work side by side are at their own roofs; FLOPs are held against the highest. Missing where a peak, the
+    count or the time is.
+    """
+    highest, values, ns = peaks(launch), counted(launch), duration(launch)
+    if not ns:
+        return {}
+    reached: dict[str, list[Decimal]] = {name: [] for name in ROOFS}
+    for quantity, peak in highest.items():
+        if quantity in values and peak > 0:
+            name = "flops" if quantity.startswith("flops") else quantity.removesuffix("_bytes")
+            reached[name].append(values[quantity] * 10**9 / (peak * ns))
+    return {f"{name}_roof": max(shares) for name, shares in reached.items() if shares}
 
 
 def known(name: str) -> bool:
@@ -79,6 +154,8 @@ def known(name: str) -> bool:
     return (
         name in DIRECT
         or name in DURATION
+        or name.endswith(PEAK)
+        or any(name == clock for _, clock in MEMORIES.values())
         or bool(TENSOR.fullmatch(name))
         or any(name == INSTRUCTION.format(one) for names in SCALAR.values() for one in names)
     )
@@ -92,5 +169,4 @@ def not_kept(names: Iterable[str]) -> list[str]:
 def precisions(launch: Launch) -> list[str]:
     """What the FLOPs of a launch were counted in, as words: single, double, half, tensor cores' types."""
     scalar = [quantity.removeprefix("flops_") for quantity in SCALAR if quantity in counted(launch)]
-    kinds = [match[1].partition("_dst")[0] for name in launch.values if (match := TENSOR.fullmatch(name))]
-    return scalar + [f"tensor {kind}" for kind in sorted(set(kinds))]
+    return scalar + [f"tensor {kind}" for kind in sorted(set(tensor_kinds(launch).values()))]

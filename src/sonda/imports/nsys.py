@@ -1,7 +1,9 @@
 """Timelines of Nsight Systems: the SQLite file of `nsys export --type sqlite`.
 
-Kernels, copies and fillings lie under the call that launched them, calls under the NVTX range of their thread. Read are
-the tables that NVIDIA documents (CUPTI_ACTIVITY_KIND_KERNEL, _MEMCPY, _MEMSET, _RUNTIME, NVTX_EVENTS, StringIds).
+Kernels, graphs, copies and fillings lie under the call that launched them, calls under the NVTX range of their thread.
+Tables and columns are those of NVIDIA's documented schema (Nsight Systems' User Guide, SQLite Schema Reference): tables
+are there only where something was recorded, and columns come and go between versions. Of NVTX, ranges that were pushed
+and popped are read; those that start and end anywhere belong to no thread and are counted as left out.
 """
 
 from __future__ import annotations
@@ -25,6 +27,7 @@ from sonda.imports.raw_event import (
     LATEST,
     OP,
     RAW,
+    WAIT,
     Source,
     is_collective,
 )
@@ -33,15 +36,20 @@ from sonda.record.errors import SondaError
 
 MAGIC = b"SQLite format 3\x00"
 FETCHED = 20_000
-KERNELS, COPIES, FILLINGS, CALLS, RANGES = (
+KERNELS, COPIES, FILLINGS, CALLS, RANGES, GRAPHS, WAITS, RECORDS = (
     "CUPTI_ACTIVITY_KIND_KERNEL", "CUPTI_ACTIVITY_KIND_MEMCPY", "CUPTI_ACTIVITY_KIND_MEMSET",
-    "CUPTI_ACTIVITY_KIND_RUNTIME", "NVTX_EVENTS",
+    "CUPTI_ACTIVITY_KIND_RUNTIME", "NVTX_EVENTS", "CUPTI_ACTIVITY_KIND_GRAPH_TRACE",
+    "CUPTI_ACTIVITY_KIND_SYNCHRONIZATION", "CUPTI_ACTIVITY_KIND_CUDA_EVENT",
 )  # fmt: skip
 DIRECTIONS = {1: "HtoD", 2: "DtoH", 3: "HtoA", 4: "AtoH", 5: "AtoA", 6: "AtoD", 7: "DtoA", 8: "DtoD", 9: "HtoH",
               10: "PtoP"}  # fmt: skip
 """CUpti_ActivityMemcpyKind."""
-PUSHED = 59
-"""NVTX_EVENTS.eventType of a range that was pushed and popped."""
+SYNCHRONISATIONS = {1: "Event Sync", 2: "Stream Wait Event", 3: "Stream Sync", 4: "Context Sync"}
+"""CUpti_ActivitySynchronizationType, in Kineto's words."""
+PUSHED = (59, 70)
+"""NVTX_EVENTS.eventType of ranges that were pushed and popped, and of those from a text file."""
+STARTED = (60, 71)
+"""Of ranges that start on one thread and end on any."""
 PROCESS_SHIFT, NUMBER_MASK = 24, (1 << 24) - 1
 """A globalTid is the process and below it the thread, 24 bits each."""
 
@@ -55,7 +63,7 @@ def read_nsys(path: Path, directory: Path, number: int, tell: Callable[[str], No
         with closing(sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro", uri=True)) as base:
             base.text_factory = lambda text: text.decode("utf-8", "replace")
             tables = _tables(base)
-            if not tables & {KERNELS, COPIES, FILLINGS, CALLS}:
+            if not tables & {KERNELS, COPIES, FILLINGS, CALLS, GRAPHS}:
                 raise SondaError(
                     f"{path.name} holds no CUDA activity",
                     "record with: nsys profile --trace cuda,nvtx, then nsys export",
@@ -65,6 +73,7 @@ def read_nsys(path: Path, directory: Path, number: int, tell: Callable[[str], No
                     cursor = base.execute(query)
                     while rows := cursor.fetchmany(FETCHED):
                         spill.add(_raw(kind, rows, source))
+            source.leave_out("are NVTX ranges of no thread", _started(base, tables))
             head = {"deviceProperties": _devices(base, tables)}
     except sqlite3.Error as error:
         raise SondaError(f"{path.name} cannot be read as SQLite: {error}", "export it again with nsys export") from None
@@ -79,53 +88,101 @@ def _columns(base: sqlite3.Connection, table: str) -> set[str]:
     return {row[1] for row in base.execute(f"PRAGMA table_info({table})")}
 
 
+class _Table:
+    """A table of the file: the expressions that give its columns, or NULL for those that it does not have."""
+
+    def __init__(self, base: sqlite3.Connection, name: str) -> None:
+        self._name = name
+        self.columns = _columns(base, name)
+
+    def get(self, column: str, otherwise: str = "NULL") -> str:
+        return f"t.{column}" if column in self.columns else otherwise
+
+    def need(self, *columns: str) -> str:
+        """The first of these that is there. Raises SondaError when none is."""
+        known = [name for name in columns if name in self.columns]
+        if not known:
+            raise SondaError(f"{self._name} has no column {columns[0]}", "export it again with a newer nsys")
+        return f"t.{known[0]}"
+
+    def word(self, *columns: str) -> str:
+        return f"(SELECT value FROM StringIds WHERE id = {self.need(*columns)})"
+
+    def query(self, place: str, name: str, *, size: str = "NULL", recorded: str = "NULL", where: str = "") -> str:
+        return (
+            f"SELECT {self.need('start')}, {self.need('end')}, {place}, {self.get('correlationId')}, "
+            f"{self.get('deviceId')}, {self.get('streamId')}, {size}, {name}, {recorded} FROM {self._name} t {where}"
+        )
+
+
 def _queries(base: sqlite3.Connection, tables: set[str]) -> Iterator[tuple[int, str]]:
-    """For every table that is there, what its rows are and the question that gives them all alike:
-    start, end, thread, correlation, device, stream, bytes, name, kind of copy."""
+    """For every table that is there, what its rows are and the question that gives them all alike: start, end, thread
+    or process, correlation, device, stream, bytes or the stream that is waited for, name, correlation of the record."""
     if "StringIds" not in tables and tables & {KERNELS, CALLS}:
         raise SondaError("the table StringIds is missing", "export it again with nsys export")
-
-    def word(table: str, *columns: str) -> str:
-        known = [name for name in columns if name in _columns(base, table)]
-        if not known:
-            raise SondaError(f"{table} has no column {columns[0]}", "export it again with a newer nsys")
-        return f"(SELECT value FROM StringIds WHERE id = t.{known[0]})"
-
-    def column(table: str, name: str, otherwise: str = "NULL") -> str:
-        return f"t.{name}" if name in _columns(base, table) else otherwise
-
-    for kind, table in ((KERNEL, KERNELS), (COPY, COPIES), (COPY, FILLINGS)):
-        if table in tables:
-            name = word(table, "demangledName", "shortName") if kind == KERNEL else "NULL"
-            operation = column(table, "copyKind") if table == COPIES else "0"
+    for name in tables & {KERNELS, COPIES, FILLINGS, GRAPHS}:
+        table = _Table(base, name)
+        process = table.get("globalPid", "0")
+        if name == KERNELS:
+            yield KERNEL, table.query(process, table.word("demangledName", "shortName"))
+        elif name == GRAPHS:
+            yield KERNEL, table.query(process, f"'CUDA graph ' || COALESCE({table.get('graphId')}, '')")
+        elif name == FILLINGS:
+            yield COPY, table.query(process, "'Memset'", size=table.get("bytes"))
+        else:
             yield (
-                kind,
-                (
-                    f"SELECT t.start, t.end, {column(table, 'globalPid', '0')}, t.correlationId, t.deviceId, "
-                    f"t.streamId, {column(table, 'bytes')}, {name}, {operation} FROM {table} t"
-                ),
+                COPY,
+                table.query(process, f"'Memcpy ' || {_direction(table.get('copyKind'))}", size=table.get("bytes")),
             )
     if CALLS in tables:
-        yield (
-            CALL,
-            (
-                f"SELECT t.start, t.end, t.globalTid, t.correlationId, NULL, NULL, NULL, {word(CALLS, 'nameId')}, NULL "
-                f"FROM {CALLS} t"
-            ),
-        )
+        table = _Table(base, CALLS)
+        yield CALL, table.query(table.need("globalTid"), table.word("nameId"))
+    if WAITS in tables:
+        yield WAIT, _waits(base, tables)
     if RANGES in tables:
-        text = column(RANGES, "text")
-        if "textId" in _columns(base, RANGES):
-            text = f"COALESCE({text}, {word(RANGES, 'textId')})"
-        kinds = f"WHERE t.eventType = {PUSHED}" if "eventType" in _columns(base, RANGES) else "WHERE t.end IS NOT NULL"
-        yield OP, f"SELECT t.start, t.end, t.globalTid, NULL, NULL, NULL, NULL, {text}, NULL FROM {RANGES} t {kinds}"
+        table = _Table(base, RANGES)
+        text = table.get("text")
+        if "textId" in table.columns and "StringIds" in tables:
+            text = f"COALESCE({text}, {table.word('textId')})"
+        kinds = f"WHERE t.eventType IN {PUSHED}" if "eventType" in table.columns else "WHERE t.end IS NOT NULL"
+        yield OP, table.query(table.need("globalTid"), text, where=kinds)
+
+
+def _direction(kind: str) -> str:
+    cases = " ".join(f"WHEN {number} THEN '{word}'" for number, word in DIRECTIONS.items())
+    return f"CASE {kind} {cases} ELSE 'of unknown direction' END"
+
+
+def _waits(base: sqlite3.Connection, tables: set[str]) -> str:
+    """Waits, with the stream and the call of the record that they wait for, where the file links them."""
+    table = _Table(base, WAITS)
+    cases = " ".join(f"WHEN {number} THEN '{word}'" for number, word in SYNCHRONISATIONS.items())
+    name = f"CASE {table.need('syncType')} {cases} ELSE 'Sync' END"
+    stream = recorded = "NULL"
+    linked = {"eventSyncId", "globalPid", "correlationId"}
+    if RECORDS in tables and linked <= table.columns and linked | {"streamId"} <= _columns(base, RECORDS):
+        base.execute(f"CREATE TEMP TABLE records AS SELECT {', '.join(sorted(linked))}, streamId FROM {RECORDS}")
+        base.execute("CREATE INDEX temp.by_event ON records (eventSyncId, globalPid, correlationId)")
+        # The last record before the wait: an event may be recorded again and again.
+        found = (
+            "FROM temp.records r WHERE r.eventSyncId = t.eventSyncId AND t.eventSyncId > 0 AND "
+            "r.globalPid = t.globalPid AND r.correlationId < t.correlationId ORDER BY r.correlationId DESC LIMIT 1"
+        )
+        stream, recorded = f"(SELECT r.streamId {found})", f"(SELECT r.correlationId {found})"
+    return table.query(table.get("globalPid", "0"), name, size=stream, recorded=recorded)
+
+
+def _started(base: sqlite3.Connection, tables: set[str]) -> int:
+    if RANGES not in tables or "eventType" not in _columns(base, RANGES):
+        return 0
+    return int(base.execute(f"SELECT COUNT(*) FROM {RANGES} WHERE eventType IN {STARTED}").fetchone()[0])
 
 
 def _raw(kind: int, rows: list[tuple[Any, ...]], source: Source) -> np.ndarray:
     """Rows of the questions above as raw events."""
     raw = np.empty(len(rows), dtype=RAW)
     kept = 0
-    for start, end, place, correlation, device, stream, size, name, operation in rows:
+    for start, end, place, correlation, device, stream, size, name, recorded in rows:
         if not _is_time(start) or not _is_time(end):
             source.leave_out("have no time that can be read", 1)
             continue
@@ -134,21 +191,26 @@ def _raw(kind: int, rows: list[tuple[Any, ...]], source: Source) -> np.ndarray:
             continue
         place = place if isinstance(place, int) else 0
         process = place >> PROCESS_SHIFT
-        if kind == COPY:
-            name = "Memset" if operation == 0 else f"Memcpy {DIRECTIONS.get(operation, 'of unknown direction')}"
         name = name if isinstance(name, str) else "(no name)"
-        # Processes count their correlation ids from 1, each for itself.
-        own = (
-            (process & NUMBER_MASK) << 32 | correlation if isinstance(correlation, int) and correlation >= 0 else ABSENT
-        )
         actual = COLLECTIVE if kind == KERNEL and is_collective(name) else kind
         thread = source.places[process, place & NUMBER_MASK] if kind in (CALL, OP) else 0
         raw[kept] = (
-            start, end - start, own, ABSENT, size if isinstance(size, int) else ABSENT, source.names[name], thread,
-            _small(stream), _small(device), actual,
+            start, end - start, _own(process, correlation), _own(process, recorded), _size(size), source.names[name],
+            thread, _small(stream), _small(device), actual,
         )  # fmt: skip
         kept += 1
     return raw[:kept]
+
+
+def _own(process: int, correlation: Any) -> int:
+    """A correlation id that no other process has: each counts from 1."""
+    if not isinstance(correlation, int) or not 0 <= correlation < 1 << 32:
+        return ABSENT
+    return (process & NUMBER_MASK) << 32 | correlation
+
+
+def _size(value: Any) -> int:
+    return value if isinstance(value, int) and 0 <= value < 1 << 62 else ABSENT
 
 
 def _is_time(value: Any) -> bool:

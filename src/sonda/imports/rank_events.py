@@ -7,9 +7,16 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
+from sonda.imports.device_lines import DeviceLines
 from sonda.imports.linking import Linker
+from sonda.imports.mark_events import readings
+from sonda.imports.pairing import Pairing
 from sonda.imports.raw_event import EARLIEST, LATEST, Source
+from sonda.imports.reading_file import ReadingWriter
 from sonda.imports.spill import Spill, in_order
+from sonda.record.span import Spans, joined
 from sonda.record.span_file import SpanWriter
 
 
@@ -26,10 +33,17 @@ class RankEvents:
     truncated: bool = False
     base: int = 0
     """ns at which the file's clock has its zero, as far as it says so."""
+    marks: list[Spill] = field(default_factory=list)
+    """Beginnings, ends and readings of counters."""
+
+    @property
+    def files(self) -> list[Spill]:
+        return self.spills + self.marks
 
     @property
     def first_start(self) -> int | None:
-        return min((first for spill in self.spills if (first := spill.first_start) is not None), default=None)
+        """Of spans and readings."""
+        return min((first for spill in self.files if (first := spill.first_start) is not None), default=None)
 
 
 @dataclass
@@ -50,30 +64,61 @@ def write_ranks(ranks: Sequence[RankEvents], directory: Path, tell: Callable[[st
     notes += _align(ranks)
     origin = min((first for one in ranks if (first := one.first_start) is not None), default=0)
     on_device = 0
-    with SpanWriter(directory) as writer:
+    with SpanWriter(directory) as writer, ReadingWriter(directory, origin) as samples:
         for one in ranks:
             tell(f"linking {one.file}")
-            names = list(one.source.names)
+            _pair(one, directory, samples)
+            lines = DeviceLines.of(one.source)
             threads = [thread for _, thread in one.source.threads]
-            linker = Linker(one.rank or 0, writer.rows, origin, names, threads)
+            linker = Linker(one.rank or 0, writer.rows, origin, list(one.source.names), threads)
             for block in in_order(one.spills):
-                writer.append(linker.spans(block))
+                writer.append(linker.spans(block if lines is None else lines.placed(block)))
             on_device += linker.on_device
             notes += _remarks(one, linker, len(ranks) > 1)
-            for spill in one.spills:
+            for spill in one.files:
                 spill.path.unlink()
     return Written(writer.rows, on_device, notes)
+
+
+def spans_of(events: RankEvents) -> Spans:
+    """The spans of one small trace in memory, on its own clock. The spilled files are removed."""
+    names, threads = list(events.source.names), [thread for _, thread in events.source.threads]
+    linker = Linker(events.rank or 0, 0, 0, names, threads)
+    spans = Spans({"start": np.zeros(0, np.int64)}, {})
+    for block in in_order(events.spills):
+        more = linker.spans(block)
+        spans = joined(spans, more, more.number("parent"))
+    for spill in events.spills:
+        spill.path.unlink()
+    return spans
+
+
+def _pair(one: RankEvents, directory: Path, samples: ReadingWriter) -> None:
+    """Make spans of the beginnings and ends of a rank, and samples of its readings."""
+    if all(marks.first_start is None for marks in one.marks):
+        return
+    pairing = Pairing(one.source)
+    names = list(one.source.names)
+    with Spill(directory / f"events-paired-{one.rank}") as paired:
+        for block in in_order(one.marks):
+            paired.add(pairing.spans(block))
+            samples.append(readings(block), names)
+    pairing.finish()
+    one.spills.append(paired)
 
 
 def number_ranks(ranks: Sequence[RankEvents]) -> list[str]:
     """Give every file a rank of its own: what it says, or where two say the same, its place."""
     said = [one.rank for one in ranks]
-    if None in said or len(set(said)) < len(said):
-        for place, one in enumerate(ranks):
-            one.rank = place
-        if len(ranks) > 1:
-            return ["the files do not say which rank each is: ranks are numbered in the order of the files"]
-    return []
+    twice = {rank for rank in said if rank is not None and said.count(rank) > 1}
+    if None not in said and not twice:
+        return []
+    for place, one in enumerate(ranks):
+        one.rank = place
+    if len(ranks) == 1:
+        return []
+    why = f"several files say that they are rank {min(twice)}" if twice else "not every file says which rank it is"
+    return [f"{why}: ranks are numbered in the order of the files"]
 
 
 def _align(ranks: Sequence[RankEvents]) -> list[str]:
@@ -86,7 +131,7 @@ def _align(ranks: Sequence[RankEvents]) -> list[str]:
             if not EARLIEST < first + shift < LATEST // 2:
                 notes.append(f"{one.file} says a beginning of its clock that cannot be: it is left out of account")
                 continue
-            for spill in one.spills:
+            for spill in one.files:
                 spill.shift = shift
     return notes
 
@@ -106,6 +151,15 @@ def _remarks(one: RankEvents, linker: Linker, several: bool) -> list[str]:
         said.append(
             f"{where}the launch of {linker.without_launch:,} of {linker.on_device:,} activities of devices is not in "
             "the trace: they have no launch latency"
+        )
+    if linker.without_device:
+        said.append(
+            f"{where}{linker.without_device:,} activities do not say on which device they ran: they are shown on cuda:0"
+        )
+    if linker.waits_for_unknown:
+        said.append(
+            f"{where}{linker.waits_for_unknown:,} waits of streams do not say for which stream: the critical path "
+            "takes what ended last before"
         )
     if linker.before_launch:
         said.append(

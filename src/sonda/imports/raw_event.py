@@ -7,11 +7,12 @@ from itertools import islice
 
 import numpy as np
 
-OP, CALL, STEP, LAYER, KERNEL, COPY, COLLECTIVE = range(7)
-"""What an event is. A call is one of the device's programming interface, such as a launch."""
+OP, CALL, STEP, LAYER, WAIT, KERNEL, COPY, COLLECTIVE = range(8)
+"""What an event is. A call is one of the device's programming interface, such as a launch; a wait says more about such
+a call: which stream it makes wait, and for what."""
 KIND_WORDS = ("op", "step", "layer", "kernel", "copy", "collective")
-KIND_CODES = np.array([0, 0, 1, 2, 3, 4, 5], dtype=np.int32)
-"""Of each of them the word in a run: a call is an operation like others."""
+KIND_CODES = np.array([0, 0, 1, 2, 0, 3, 4, 5], dtype=np.int32)
+"""Of each of them the word in a run: a call is an operation like others, and so is a wait."""
 EARLIEST, LATEST = -(1 << 57), (1 << 63) - (1 << 57) - 1
 """ns that a time may be; the difference of any two of them is a 64-bit number, and 2^53 µs is among them."""
 FIRST_ON_DEVICE = KERNEL
@@ -24,7 +25,8 @@ RAW = np.dtype(
         ("kind", np.int8),
     ]
 )  # fmt: skip
-"""`start` in ns on the file's own clock; `name` and `thread` are places in the tables of a `Source`; -1 is absent."""
+"""`start` in ns on the file's own clock; `name` and `thread` are places in the tables of a `Source`; -1 is absent. Of a
+wait `bytes` is the stream that is waited for and `external` the correlation id of the call that recorded the event."""
 
 
 class Numbered(dict[str, int]):
@@ -58,6 +60,10 @@ class Source:
     places: Places = field(default_factory=Places)
     left_out: dict[str, int] = field(default_factory=dict)
     """Events by the reason why they are not kept."""
+    processes: dict[str, str] = field(default_factory=dict)
+    """Names of processes, where the file gives them."""
+    lines: dict[int, str] = field(default_factory=dict)
+    """Names of threads, by their number in `places`."""
     _collectives: list[bool] = field(default_factory=list)
 
     def leave_out(self, reason: str, count: int) -> None:

@@ -18,7 +18,7 @@ import numpy as np
 from sonda.imports.raw_event import RAW
 
 RUN_ROWS = 1 << 16
-BLOCK_ROWS = 1 << 17
+BLOCK_ROWS = 1 << 16
 """Rows that are read back together, about."""
 STRIDE = 64
 """Every so many rows of a run, its start is kept in the index."""

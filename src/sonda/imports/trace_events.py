@@ -14,6 +14,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
+from sonda.imports.mark_events import PHASES, Mark, decode_mark, decode_marks, raw_marks
 from sonda.imports.raw_event import (
     ABSENT,
     CALL,
@@ -27,6 +28,7 @@ from sonda.imports.raw_event import (
     OP,
     RAW,
     STEP,
+    WAIT,
     Source,
 )
 
@@ -34,18 +36,21 @@ EXACT_BELOW = float(1 << 43)
 """µs. Half the distance between two doubles is below half a ns there."""
 LARGEST = (1 << 63) - 1
 DECIMAL = re.compile(rb"(-?\d{1,19})(?:\.(\d{1,3}))?")
-SKIP, PYTHON, ANNOTATION = -1, -2, -3
+SKIP, PYTHON, ANNOTATION, UNNAMED = -1, -2, -3, -4
 CATEGORIES = {
+    "": UNNAMED,
     "cpu_op": OP, "Operator": OP, "kernel": KERNEL, "Kernel": KERNEL, "gpu_memcpy": COPY, "Memcpy": COPY,
     "gpu_memset": COPY, "Memset": COPY, "cuda_runtime": CALL, "cuda_driver": CALL, "Runtime": CALL,
     "hip_runtime": CALL, "xpu_runtime": CALL, "privateuse1_runtime": CALL, "privateuse1_driver": CALL,
     "user_annotation": ANNOTATION, "python_function": PYTHON, "gpu_user_annotation": SKIP, "Trace": SKIP,
-    "overhead": SKIP, "cuda_sync": SKIP, "cpu_instant_event": SKIP, "cuda_profiler_range": SKIP,
+    "overhead": SKIP, "cuda_sync": WAIT, "cpu_instant_event": SKIP, "cuda_profiler_range": SKIP,
     "collective_comm": SKIP, "mtia_counters": SKIP,
 }  # fmt: skip
 """Kineto's categories (libkineto, `ActivityType.h`); others are work of the host. What is skipped repeats something
 or is the profiler's own."""
 MODULE = "nn.Module: "
+FRAME = "$"
+"""How JAX begins the name of a frame of Python."""
 
 
 class Arguments(msgspec.Struct, gc=False):
@@ -56,6 +61,10 @@ class Arguments(msgspec.Struct, gc=False):
     device: int = ABSENT
     size: int | None = msgspec.field(name="bytes", default=None)
     older_size: int | None = msgspec.field(name="Bytes", default=None)
+    awaited: int = msgspec.field(name="wait_on_stream", default=ABSENT)
+    recorded: int = msgspec.field(name="wait_on_cuda_event_record_corr_id", default=ABSENT)
+    xla_correlation: int | str | None = msgspec.field(name="correlation_id", default=None)
+    xla_step: int | str | None = msgspec.field(name="step_num", default=None)
 
 
 NO_ARGUMENTS = Arguments()
@@ -88,13 +97,13 @@ class ExactEvent(msgspec.Struct, gc=False):
 
 
 class _Loose(msgspec.Struct, gc=False):
-    """An event whose arguments may be anything."""
+    """An event whose members may be anything."""
 
     ph: str = ""
-    cat: str = ""
-    name: str = ""
-    pid: int | str = 0
-    tid: int | str = 0
+    cat: Any = ""
+    name: Any = ""
+    pid: Any = 0
+    tid: Any = 0
     ts: msgspec.Raw = msgspec.Raw(b"null")
     dur: msgspec.Raw = msgspec.Raw(b"null")
     args: Any = None
@@ -107,30 +116,53 @@ _ONE = msgspec.json.Decoder(_Loose, strict=False)
 
 def decode_events(text: bytes) -> list[Any]:
     """Events of a JSON list. Raises msgspec.MsgspecError for anything else."""
-    events = _FAST.decode(text)
+    events: list[Any] = _FAST.decode(text)
     times = np.array([event.ts for event in events])
-    return _EXACT.decode(text) if (np.abs(times) >= EXACT_BELOW).any() else events
+    if (np.abs(times) >= EXACT_BELOW).any():
+        events = _EXACT.decode(text)
+    if not PHASES.isdisjoint({event.ph for event in events}):
+        events = [event for event in events if event.ph not in PHASES] + decode_marks(text)
+    return events
 
 
 def decode_event(text: bytes) -> Any:
     """One event, numbers in quotes allowed. Raises msgspec.MsgspecError when it is none."""
     event = _ONE.decode(text)
-    known: dict[str, int] = {}
+    if event.ph in PHASES:
+        return decode_mark(text)
+    known: dict[str, Any] = {}
     if isinstance(event.args, dict):
         for member in msgspec.structs.fields(Arguments):
             value = event.args.get(member.encode_name)
             if isinstance(value, float) and value.is_integer():
                 value = int(value)
-            if isinstance(value, int) and abs(value) <= LARGEST:
+            xla = isinstance(value, str) and member.name.startswith("xla")
+            if xla or (isinstance(value, int) and abs(value) <= LARGEST):
                 known[member.name] = value
-    return ExactEvent(event.ph, event.cat, event.name, event.pid, event.tid, event.ts, event.dur, Arguments(**known))
+    category, name = (word if isinstance(word, str) else "" for word in (event.cat, event.name))
+    process, thread = (
+        place if isinstance(place, int | str) else str(place) if isinstance(place, float) else 0
+        for place in (event.pid, event.tid)
+    )
+    return ExactEvent(event.ph, category, name, process, thread, event.ts, event.dur, Arguments(**known))
 
 
-def raw_events(events: list[Any], source: Source) -> np.ndarray:
-    """The events that are spans, as rows of `RAW`, in the order given; `source` learns names and what is left out."""
-    phases = [event.ph for event in events]
-    chosen = [event for event, phase in zip(events, phases, strict=True) if phase == "X"]
-    source.leave_out("begin or end without being one (ph B or E)", phases.count("B") + phases.count("E"))
+def raw_events(events: list[Any], source: Source) -> tuple[np.ndarray, np.ndarray]:
+    """The events that are spans, and the marks, as rows of `RAW`, each in the order given.
+
+    `source` learns names and what is left out.
+    """
+    marks: list[Mark] = [event for event in events if isinstance(event, Mark)]
+    return _spans(events, source), raw_marks(marks, source, lambda mark: _kind(mark, source), nanoseconds)
+
+
+def _kind(event: Any, source: Source) -> int:
+    kind = CATEGORIES.get(event.cat, OP)
+    return kind if kind >= 0 else _unusual(event, kind, source)
+
+
+def _spans(events: list[Any], source: Source) -> np.ndarray:
+    chosen = [event for event in events if event.ph == "X"]
     kinds = [CATEGORIES.get(event.cat, OP) for event in chosen]
     if kinds and min(kinds) < 0:
         kinds = [
@@ -166,7 +198,22 @@ def _unusual(event: Any, kind: int, source: Source) -> int:
         if event.name.startswith(MODULE):
             return LAYER
         source.leave_out("are frames of Python", 1)
+    if kind == UNNAMED:
+        return _xla(event, source)
     return SKIP
+
+
+def _xla(event: Any, source: Source) -> int:
+    """Of an event without a category: JAX and TensorFlow mark steps and launches by their arguments."""
+    arguments = event.args if isinstance(event.args, Arguments) else NO_ARGUMENTS
+    if arguments.xla_step is not None:
+        return STEP
+    if arguments.xla_correlation is not None:
+        return CALL
+    if event.name.startswith(FRAME):
+        source.leave_out("are frames of Python", 1)
+        return SKIP
+    return OP
 
 
 def _arguments(rows: np.ndarray, arguments: list[Arguments]) -> None:
@@ -174,13 +221,23 @@ def _arguments(rows: np.ndarray, arguments: list[Arguments]) -> None:
     for name in ("correlation", "stream", "device", "bytes"):
         rows[name] = ABSENT
     # Most events are operations, which have none of these.
-    places = np.flatnonzero((rows["kind"] == CALL) | (rows["kind"] >= FIRST_ON_DEVICE))
-    rows["correlation"][places] = [arguments[place].correlation for place in places.tolist()]
-    places = places[rows["kind"][places] >= FIRST_ON_DEVICE]
+    places = np.flatnonzero((rows["kind"] == CALL) | (rows["kind"] >= WAIT))
+    rows["correlation"][places] = [_correlation(arguments[place]) for place in places.tolist()]
+    places = places[rows["kind"][places] >= WAIT]
     mine = [arguments[place] for place in places.tolist()]
     rows["stream"][places] = [one.stream for one in mine]
     rows["device"][places] = [one.device for one in mine]
     rows["bytes"][places] = [_size(one) for one in mine]
+    waits = np.flatnonzero(rows["kind"] == WAIT)
+    rows["bytes"][waits] = [arguments[place].awaited for place in waits.tolist()]
+    rows["external"][waits] = [arguments[place].recorded for place in waits.tolist()]
+
+
+def _correlation(arguments: Arguments) -> int:
+    if arguments.xla_correlation is None:
+        return arguments.correlation
+    text = str(arguments.xla_correlation)
+    return int(text) if text.isdecimal() and len(text) < 19 else ABSENT
 
 
 def _size(arguments: Arguments) -> int:
@@ -197,10 +254,10 @@ def _within(arguments: Arguments) -> Arguments:
         small["stream"] = stream
     large = {
         name: value
-        for name in ("external", "older_external", "correlation", "size", "older_size")
+        for name in ("external", "older_external", "correlation", "size", "older_size", "awaited", "recorded")
         if (value := getattr(arguments, name)) is not None and abs(value) <= LARGEST
     }
-    return Arguments(**small, **large)
+    return Arguments(**small, **large, xla_correlation=arguments.xla_correlation)
 
 
 def _times(events: list[Any]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

@@ -34,8 +34,9 @@ def _system(root: Path, said: Mapping[str, Any]) -> ProbeState:
     if source == "perf":
         return ProbeState("os", "ok", "kernel counters, inherited by every thread")
     if source:
-        cause, remedy = explain(int(said.get("errno", 0)), paranoid_level(root), False, None)
-        return ProbeState("os", "ok", f"getrusage, without migrations between processors: {cause}", remedy)
+        cause, remedy = explain(int(said.get("errno", 0)), paranoid_level(root), False, None, kernel=True)
+        how = "getrusage; CPU time from the kernel's counters" if source == "clock" else "getrusage"
+        return ProbeState("os", "ok", f"{how}; no migrations between processors: {cause}", remedy)
     return ProbeState("os", "ok")
 
 

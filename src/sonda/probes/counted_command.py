@@ -2,10 +2,15 @@
 
 The child stops before it execs; meanwhile the parent opens counters on it that begin with the exec and are inherited by
 every thread and, unless told otherwise, by every process that it starts. Nothing runs inside the program.
+
+An ordinary user at `perf_event_paranoid` 2 may count in user mode only, where the task clock is right and nothing else
+is: page faults and context switches are then the kernel's account of the process at its end (`wait4`), less what it
+had before the exec. Of child processes that account has those that were waited for; it gives no series.
 """
 
 from __future__ import annotations
 
+import errno
 import os
 import select
 import signal
@@ -13,7 +18,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from time import perf_counter_ns
-from typing import NoReturn, Protocol
+from typing import NamedTuple, NoReturn, Protocol
 
 from sonda.frameworks.collector.perf_event import LINUX, SOFTWARE, TYPE_SOFTWARE, Event, Group, Kernel, PerfEventError
 from sonda.probes.perf_events import explain, paranoid_level
@@ -22,10 +27,14 @@ from sonda.record.run import ProbeState
 
 SYSTEM = {name: Event(name.replace("-", "_"), TYPE_SOFTWARE, config, kernel=True) for name, config in SOFTWARE.items()}
 """What every source can count, by the name that perf gives it."""
+CLOCK = "task-clock"
+WAITS = b"w"
+"""What the child says when it waits at the gate."""
 RESTORED = (signal.SIGPIPE, signal.SIGXFSZ)
 """Signals that Python ignores and that a program expects not to be."""
 ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 """Signals that we may handle, and that end a command before its exec as they do after it."""
+REFUSED = (errno.EACCES, errno.EPERM)
 NO_COUNTER = "it never had a counter of the PMU while the command ran: others hold them"
 MOST_POINTS = 20_000
 """A series that grows longer loses every other point, and its interval doubles."""
@@ -93,6 +102,26 @@ class CommandCounter(Protocol):
         """
 
 
+class Account(NamedTuple):
+    """What the kernel has counted of a process, with the children that it has waited for."""
+
+    page_faults: int = 0
+    context_switches: int = 0
+
+
+def account_of(pid: int) -> Account:
+    """Of a process that lives, so far; nothing where `/proc` does not tell."""
+    try:
+        with open(f"/proc/{pid}/stat", encoding="utf-8") as file:
+            # After the name, which may hold anything: the state, then numbers; proc(5), fields 10 and 12.
+            fields = file.read().rpartition(")")[2].split()
+        with open(f"/proc/{pid}/status", encoding="utf-8") as file:
+            switches = [int(line.split()[1]) for line in file if "ctxt_switches" in line]
+        return Account(int(fields[7]) + int(fields[9]), sum(switches))
+    except (OSError, IndexError, ValueError):
+        return Account()
+
+
 class Stopped:
     """A command that has been forked and waits before its exec. `go` lets it run, `end` kills it."""
 
@@ -101,6 +130,7 @@ class Stopped:
     ) -> None:
         """`output` is the descriptor that its standard output goes to, where it is not ours."""
         self._over = False
+        self._before = self.account = Account()
         gate, self._gate = os.pipe()
         self._failure, failure = os.pipe()
         # Python forgets a signal that reaches the child before it has finished to fork.
@@ -118,6 +148,8 @@ class Stopped:
 
     def go(self) -> None:
         """Let it exec. Raises SondaError where that fails."""
+        os.read(self._failure, 1)  # it waits at the gate, or a signal has ended it
+        self._before = account_of(self.pid)
         try:
             os.write(self._gate, b"g")
         except BrokenPipeError:
@@ -135,11 +167,17 @@ class Stopped:
             os.kill(self.pid, number)
 
     def wait(self) -> int:
-        """Its exit code, -n where signal n ended it."""
+        """Its exit code, -n where signal n ended it. `account` is then what the kernel counted since `go`."""
         # It stays until it is reaped, so that no signal goes to another process with its number.
         os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOWAIT)
         self._over = True
-        return os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
+        _, status, usage = os.wait4(self.pid, 0)
+        before = self._before
+        self.account = Account(
+            usage.ru_minflt + usage.ru_majflt - before.page_faults,
+            usage.ru_nvcsw + usage.ru_nivcsw - before.context_switches,
+        )
+        return os.waitstatus_to_exitcode(status)
 
     def end(self) -> None:
         """Leave nothing behind of a command that was not let go."""
@@ -161,10 +199,13 @@ def _become(
         signal.pthread_sigmask(signal.SIG_SETMASK, mask)
         if output is not None:
             os.dup2(output, 1)
+        for number in RESTORED:
+            signal.signal(number, signal.SIG_DFL)
+        # All that is left to do after the gate is the exec: what happens here is not the command's.
+        words, variables = list(command), dict(environment if environment is not None else os.environ)
+        os.write(failure, WAITS)
         if os.read(gate, 1):
-            for number in RESTORED:
-                signal.signal(number, signal.SIG_DFL)
-            os.execvpe(command[0], list(command), dict(environment if environment is not None else os.environ))
+            os.execvpe(words[0], words, variables)
     except OSError as error:
         os.write(failure, f"{command[0]!r}: {error.strerror}".encode())
     finally:
@@ -186,7 +227,10 @@ class KernelCounter:
         try:
             Group([SYSTEM["page-faults"]], kernel=self._kernel).close()
         except PerfEventError as error:
-            return ProbeState(self.name, "missing", *explain(error.errno or 0, paranoid_level(), False, None))
+            cause, remedy = explain(error.errno or 0, paranoid_level(), False, None, kernel=True)
+            if self.children:
+                return ProbeState(self.name, "ok", f"the kernel's account of the process at its end: {cause}", remedy)
+            return ProbeState(self.name, "missing", cause, remedy)
         return ProbeState(self.name, "ok")
 
     def count(
@@ -209,7 +253,8 @@ class KernelCounter:
                 try:
                     groups.append((name, self._group(name, child.pid)))
                 except PerfEventError as error:
-                    missing[name] = explain(error.errno or 0, paranoid_level(), name not in SYSTEM, None)[0]
+                    system = name in SYSTEM
+                    missing[name] = explain(error.errno or 0, paranoid_level(), not system, None, kernel=system)[0]
         except BaseException:
             child.end()
             for _, group in groups:
@@ -231,12 +276,27 @@ class KernelCounter:
         # What never had a counter was not counted: its 0 is no count.
         counts = {name: one for name, one in last.items() if one.running or not one.enabled}
         missing |= dict.fromkeys(last.keys() - counts.keys(), NO_COUNTER)
+        if self.children:
+            counts |= self._accounted(child.account, missing, end - begin)
         return Counted(code, counts, series, missing, interval, begin, end)
 
     def _group(self, name: str, pid: int) -> Group:
         # A group each: without phases there is nothing that events must be counted together for, and a PMU that has
         # too few counters then gives each its share, which the times tell.
-        return Group([self._known[name]], pid, self.children, on_exec=True, kernel=self._kernel)
+        event = self._known[name]
+        try:
+            return Group([event], pid, self.children, on_exec=True, kernel=self._kernel)
+        except PerfEventError as error:
+            if name != CLOCK or error.errno not in REFUSED:
+                raise
+            return Group([event._replace(kernel=False)], pid, self.children, on_exec=True, kernel=self._kernel)
+
+    @staticmethod
+    def _accounted(account: Account, missing: dict[str, str], duration: int) -> dict[str, Count]:
+        """What the kernel's account of the process tells of what perf may not count; taken out of `missing`."""
+        found = {name.replace("_", "-"): value for name, value in account._asdict().items()}
+        return {name: Count(float(value), duration, duration) for name, value in found.items()
+                if missing.pop(name, None) is not None}  # fmt: skip
 
 
 def _read(groups: Sequence[tuple[str, Group]]) -> dict[str, Count]:

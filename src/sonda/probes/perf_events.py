@@ -60,14 +60,21 @@ def paranoid_level(root: Path = Path("/")) -> int | None:
     return read_int(root / "proc/sys/kernel/perf_event_paranoid")
 
 
-def explain(code: int, paranoid: int | None, hardware: bool, virtual: bool | None) -> tuple[str, str]:
-    """Cause and remedy of an errno from `perf_event_open`."""
+def explain(
+    code: int, paranoid: int | None, hardware: bool, virtual: bool | None, kernel: bool = False
+) -> tuple[str, str]:
+    """Cause and remedy of an errno from `perf_event_open`; `kernel` where the kernel's own work was to be counted."""
     level = (
         f"kernel.perf_event_paranoid is {paranoid}" if paranoid is not None else "kernel.perf_event_paranoid unknown"
     )
     if code in (errno.EACCES, errno.EPERM):
         if paranoid is not None and paranoid > 2:
             return f"refused: {level}", "set it to 2 or lower: sysctl kernel.perf_event_paranoid=2"
+        if paranoid == 2 and kernel:
+            return (
+                f"{level}, which keeps the kernel's part from ordinary users",
+                "set it to 1 or lower: sysctl kernel.perf_event_paranoid=1",
+            )
         return (
             f"refused, though {level}: a container's seccomp profile, most likely",
             "start the container with --cap-add PERFMON and a seccomp profile that allows perf_event_open",

@@ -20,6 +20,11 @@ from sonda.record.run import ProbeState
 
 SHORTEST = 0.01
 """s. perf refuses shorter intervals than a millisecond and warns below ten."""
+USER = ("cycles", "instructions")
+"""Asked for in user mode only, as our own counters of the PMU are."""
+WHOLE = ("page-faults", "context-switches", "cpu-migrations")
+"""What happens in the kernel too, or only there. An ordinary user's perf leaves that out without a word but `:u`."""
+USER_ONLY = "perf may count in user mode only: kernel.perf_event_paranoid is above 1"
 
 
 class PerfStat:
@@ -48,7 +53,8 @@ class PerfStat:
             raise SondaError(f"an interval of {interval:g} s is too short for perf stat", f"give {SHORTEST:g} or more")
         with tempfile.TemporaryDirectory() as directory:
             output = Path(directory) / "stat.json"
-            words = [self._program, "stat", "-j", "-o", str(output), "-e", ",".join(events)]
+            wanted = [f"{name}:u" if name in USER else name for name in events]
+            words = [self._program, "stat", "-j", "-o", str(output), "-e", ",".join(wanted)]
             if interval:
                 words += ["-I", str(round(interval * 1000))]
             try:
@@ -75,9 +81,11 @@ def parse_output(text: str, code: int = 0) -> Counted:
         if not isinstance(entry, dict) or "event" not in entry:
             continue
         objects += 1
-        name = _plain_name(str(entry["event"]))
+        name, _, mode = str(entry["event"]).partition(":")
         count = _count(entry)
-        if count is None:
+        if name in WHOLE and mode == "u":
+            missing[name] = USER_ONLY
+        elif count is None:
             missing[name] = str(entry.get("counter-value", "")).strip("<>")
         elif "interval" in entry:
             # Each line has what was counted since the line before it.
@@ -90,11 +98,6 @@ def parse_output(text: str, code: int = 0) -> Counted:
     if not objects:
         raise SondaError("perf stat wrote no counters", "perf 5.17 or later is needed for -j")
     return Counted(code, counts, sorted(series.items()), {k: v for k, v in missing.items() if k not in counts})
-
-
-def _plain_name(name: str) -> str:
-    """`page-faults` of `page-faults:u`."""
-    return name.split(":")[0]
 
 
 def _count(entry: dict[str, Any]) -> Count | None:

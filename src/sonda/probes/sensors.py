@@ -106,6 +106,10 @@ def resctrl(root: Path = Path("/")) -> State:
         if os.access(mounted / "schemata", os.W_OK):
             return State("ok", f"mounted: {', '.join(resources) or 'no resources'}")
         return State("missing", "mounted, but only root may change it", "run as root")
+    if (mounted / "info/L3_MON").is_dir():
+        # A processor that counts and divides nothing has no schemata.
+        return State("missing", "mounted, but this CPU only counts (L3_MON) and divides nothing",
+                     "use a CPU with CAT (Intel RDT, AMD QoS)")  # fmt: skip
     if "resctrl" in (read_text(root / "proc/filesystems") or "").split():
         return State("missing", "the kernel has it, but it is not mounted",
                      "as root: mount -t resctrl resctrl /sys/fs/resctrl")  # fmt: skip

@@ -20,7 +20,7 @@ class TorchKernels:
 
         torch.manual_seed(0)
         self.buffer = torch.ones(size // 4)
-        self.training = _tiny_training()
+        self.training = tiny_training()
 
     def use(self, point: Point) -> None:
         import torch
@@ -46,7 +46,7 @@ class TorchKernels:
                 missing["int8"] = str(error).splitlines()[0]
             kernels.append(_convolution(point.threads))
             kernels += _passes(self.buffer, point)
-            kernels.append(_tiny_inference())
+            kernels.append(tiny_inference())
         kernels.append(self.training)
         return kernels, missing
 
@@ -132,7 +132,7 @@ def _passes(buffer: Any, point: Point) -> list[Kernel]:
     ]
 
 
-def _tiny_inference() -> Kernel:
+def tiny_inference() -> Kernel:
     """A forward too small to compute anything, per operation that it dispatches; modules and their Python included."""
     import torch
 
@@ -145,7 +145,7 @@ def _tiny_inference() -> Kernel:
     return Kernel("overhead", "operation_ns", _operations(call), call)
 
 
-def _tiny_training() -> Kernel:
+def tiny_training() -> Kernel:
     """A training step too small to compute anything, per operation: autograd and optimizer are in it too."""
     import torch
 

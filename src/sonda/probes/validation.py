@@ -146,7 +146,7 @@ def judge_pair(probe: str, check: str, found: float, other: float, tolerance: fl
 
 def refused(probe: str, check: str, code: int, hardware: bool, virtual: bool | None, root: Path = Path("/")) -> Trial:
     """A trial that the kernel did not allow."""
-    cause, remedy = explain(code, paranoid_level(root), hardware, virtual)
+    cause, remedy = explain(code, paranoid_level(root), hardware, virtual, kernel=not hardware)
     return Trial(probe, check, MISSING, reason=cause, remedy=remedy)
 
 

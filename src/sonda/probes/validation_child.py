@@ -10,6 +10,7 @@ from typing import Any
 
 import msgspec
 
+from sonda.probes.perf_events import explain, paranoid_level
 from sonda.record.errors import SondaError
 
 LIMIT_S = 300.0
@@ -20,7 +21,7 @@ def ask_child(
 ) -> dict[str, Any]:
     """What a child says of this kind of work; `before` are words in front of its command.
 
-    Raises SondaError where it fails or takes too long.
+    Raises SondaError where it fails, takes too long, or the kernel refuses it a counter.
     """
     asked = msgspec.json.encode(request).decode()
     # -P: a file in the user's directory that is named like a module must not be imported.
@@ -35,4 +36,7 @@ def ask_child(
     if done.returncode:
         lines = done.stderr.decode(errors="replace").strip().splitlines()
         raise SondaError(f"the trial {kind} failed: {lines[-1][:200] if lines else done.returncode}", "")
-    return dict(msgspec.json.decode(done.stdout))
+    answer = dict(msgspec.json.decode(done.stdout))
+    if "refused" in answer:
+        raise SondaError(*explain(answer["refused"], paranoid_level(), False, None, kernel=True))
+    return answer

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import subprocess
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -11,6 +12,7 @@ from typing import Any
 
 from sonda.probes.counted_command import CommandCounter, KernelCounter
 from sonda.probes.environment import package_version
+from sonda.probes.perf_events import explain, paranoid_level
 from sonda.probes.perf_stat import PerfStat
 from sonda.probes.validation import (
     CLOCK_TOLERANCE,
@@ -24,7 +26,6 @@ from sonda.probes.validation import (
     judge_counts,
     judge_pair,
     judge_slope,
-    refused,
 )
 from sonda.probes.validation_child import ask_child
 from sonda.probes.validation_kernels import BETWEEN, FIRST, MOVES, SECOND, SLEEPS, touching
@@ -64,11 +65,12 @@ def fill_trials(say: Say, times: int, ask: Ask, root: Path = Path("/")) -> Itera
         say(f"counting {check}")
         request = {"threads": threads, "where": where, "when": when, "times": times}
         found = ask("fill", request, environment={"OMP_NUM_THREADS": str(threads)})
-        source = found["source"]
-        probe = "os" if source["source"] == "perf" else "getrusage"
-        if probe != "os":
-            yield refused("os", check, source["errno"], False, None, root)
-        yield judge_counts(probe, check, found["counted"], PAGES_FILLED, 1)
+        trial = judge_counts("os", check, found["counted"], PAGES_FILLED, 1)
+        if found["source"]["source"] != "perf":
+            _, remedy = explain(found["source"]["errno"], paranoid_level(root), False, None, kernel=True)
+            trial = replace(trial, reason=", ".join([*([trial.reason] if trial.reason else []), "with getrusage"]),
+                            remedy=remedy)  # fmt: skip
+        yield trial
 
 
 def sums_trials(say: Say, ask: Ask) -> Iterator[Trial]:
@@ -78,9 +80,6 @@ def sums_trials(say: Say, ask: Ask) -> Iterator[Trial]:
         found = ask("sums", {"times": TURNS})
     except SondaError as error:
         yield Trial("os", "sums of phases", MISSING, reason=error.cause, remedy=error.remedy)
-        return
-    if found["collector"] is None:
-        yield Trial("os", "sums of phases", MISSING, reason="perf events are refused: see os")
         return
     phases, whole = found["phases"], found["whole"]
     yield judge_counts("os", "page faults of a phase", [one for one in phases if one < (FIRST + SECOND) / 2], FIRST, 1)
@@ -114,6 +113,10 @@ def clock_trials(say: Say, ask: Ask) -> Iterator[Trial]:
         return
     sleep = found["sleep"]
     yield judge_clock(found["busy"])
+    if "context_switches" not in sleep:
+        cause, remedy = explain(errno.EACCES, paranoid_level(), False, None, kernel=True)
+        yield Trial("os", "migrations", MISSING, reason=cause, remedy=remedy)
+        return
     yield judge_pair("os", f"context switches of {SLEEPS} sleeps against getrusage", sleep["context_switches"],
                      sleep["getrusage_switches"], more=1)  # fmt: skip
     # How many there must be is not known: a timer may expire before its thread has left the processor. But some.
@@ -162,8 +165,7 @@ def source_trials(
             continue
         say(f"counting a command with {counter.name}")
         try:
-            sizes = [(pages, counter.count(touching(pages), ["page-faults"]).counts["page-faults"].value)
-                     for _ in range(COMMAND_TIMES) for pages in COMMAND_PAGES]  # fmt: skip
+            sizes = [(pages, _faults(counter, pages)) for _ in range(COMMAND_TIMES) for pages in COMMAND_PAGES]
         except SondaError as error:
             yield Trial(probe, check, MISSING, reason=error.cause, remedy=error.remedy)
             continue
@@ -173,6 +175,13 @@ def source_trials(
     sizes = [(pages, _waited(pages)) for _ in range(COMMAND_TIMES) for pages in COMMAND_PAGES]
     yield judge_slope("getrusage", "page faults of a command", sizes, 1.0, TOLERANCE, EACH)
     yield from papi_trials(say, ask)
+
+
+def _faults(counter: CommandCounter, pages: int) -> float:
+    found = counter.count(touching(pages), ["page-faults"])
+    if "page-faults" not in found.counts:
+        raise SondaError(found.missing["page-faults"], "run it as root, or lower kernel.perf_event_paranoid")
+    return found.counts["page-faults"].value
 
 
 def _waited(pages: int) -> int:

@@ -28,8 +28,11 @@ class Task(Protocol):
     def infer(self, mark: Mark) -> Any:
         """One inference step; returns the model's output."""
 
-    def batches(self, workers: int) -> Iterator[tuple[tuple[Any, ...], Any]]:
-        """Endless training batches (inputs, target) of the same shapes, loaded by `workers` processes (0: none)."""
+    def batches(self, workers: int, pin: bool = False) -> Iterator[tuple[tuple[Any, ...], Any]]:
+        """Endless training batches (inputs, target) of the same shapes, loaded by `workers` processes (0: none).
+
+        `pin` puts them into memory that a GPU can fetch from.
+        """
 
     def loss(self, output: Any, target: Any) -> Any:
         """The scalar to be minimised."""

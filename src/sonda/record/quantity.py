@@ -25,12 +25,19 @@ class Quantity:
     meaning: str
 
 
+CYCLE_STACK = ("distribution", "compute", "reduction", "writeback", "configuration")
+"""What cycles of an accelerator are spent on, in the order in which an operation walks through it; `memory` is a
+further part where the global buffer is finite."""
 STALLS = (
     "barrier", "branch_resolving", "dispatch_stall", "drain", "gmma", "imc_miss", "lg_throttle", "long_scoreboard",
     "math_pipe_throttle", "membar", "mio_throttle", "misc", "no_instruction", "not_selected", "selected",
     "short_scoreboard", "sleeping", "tex_throttle", "wait",
 )  # fmt: skip
 """What a warp of a GPU waits for, as Nsight Compute names it; `selected` is the warp that issues."""
+TENSOR = ("fp64", "tf32", "bf16", "fp16", "fp8", "fp6", "fp4")
+"""What tensor cores multiply. Some chips count fp4 and fp6 with fp8, or fp4 with fp6: the widest gives the name."""
+ROOFS = ("dram", "l2", "flops")
+"""What a kernel can be at the peak of: bytes of memory, bytes of the L2 cache, FLOPs of the precision it uses most."""
 
 QUANTITIES = {
     quantity.name: quantity
@@ -67,8 +74,8 @@ QUANTITIES = {
         Quantity("tokens", "1", "tokens produced or consumed"),
         Quantity("samples", "1", "samples processed"),
         Quantity("energy", "J", "energy"),
-        Quantity("energy_low", "J", "energy if every entry of the energy table is too high by its uncertainty"),
-        Quantity("energy_high", "J", "energy if every entry of the energy table is too low by its uncertainty"),
+        Quantity("energy_low", "J", "the least that the energy may be: by readings of a sensor, or by the bounds of an energy table"),
+        Quantity("energy_high", "J", "the most that the energy may be: by readings of a sensor, or by the bounds of an energy table"),
         Quantity("cycles", "cycle", "clock cycles"),
         Quantity("distribution_cycles", "cycle", "cycles spent bringing operands to the multipliers"),
         Quantity("compute_cycles", "cycle", "cycles spent multiplying"),
@@ -86,11 +93,22 @@ QUANTITIES = {
         Quantity("buffer_reads", "1", "elements read from the global buffer"),
         Quantity("buffer_writes", "1", "elements written to the global buffer"),
         Quantity("multiplications", "1", "products that operations ask for, without those that only fill a tile up"),
+        Quantity("device_time", "ns", "time on the device's clock from reaching a phase's begin to reaching its end"),
+        Quantity("device_busy", "ns", "time in which a device did something of a phase or step"),
+        Quantity("device_allocated", "B", "most memory of a device that tensors held"),
+        Quantity("device_reserved", "B", "most memory of a device that the framework held"),
         Quantity("launch_latency", "ns", "time from the call that launches an activity of a device to its beginning"),
+        Quantity("event_age", "ns", "time from the call that records an event of a device to the call that waits for it"),
         Quantity("flops_single", "FLOP", "single-precision FLOPs outside tensor cores"),
         Quantity("flops_double", "FLOP", "double-precision FLOPs outside tensor cores"),
         Quantity("flops_half", "FLOP", "half-precision FLOPs outside tensor cores"),
         Quantity("flops_tensor", "FLOP", "FLOPs on tensor cores"),
+        *(Quantity(f"flops_tensor_{kind}", "FLOP", f"FLOPs on tensor cores that multiply {kind}") for kind in TENSOR),
+        Quantity("integer_tensor", "1", "integer operations on tensor cores, which are no FLOPs"),
+        *(
+            Quantity(f"{name}_roof", "1", f"share of the device's own peak while a kernel ran: {name}")
+            for name in ROOFS
+        ),
         Quantity("special_functions", "1", "instructions of a GPU's special functions, by thread, and conversions"),
         Quantity("dram_bytes", "B", "bytes read from and written to a device's memory"),
         Quantity("l2_bytes", "B", "bytes that pass a GPU's L2 cache"),
@@ -101,7 +119,17 @@ QUANTITIES = {
     )
 }
 
-LEVELS = frozenset({"resident_memory", "peak_memory", "sm_clock", *(f"stall_{reason}" for reason in STALLS)})
+LEVELS = frozenset(
+    {
+        "resident_memory",
+        "peak_memory",
+        "device_allocated",
+        "device_reserved",
+        "sm_clock",
+        *(f"stall_{reason}" for reason in STALLS),
+        *(f"{name}_roof" for name in ROOFS),
+    }
+)
 """Quantities that stand at a height: a step has their highest value. All others add up."""
 
 

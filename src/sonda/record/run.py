@@ -25,6 +25,7 @@ SCHEMA = 1
 
 IDENTITY = re.compile(r"[0-9a-f]{4,32}")
 SPANS = "spans.parquet"
+SAMPLES = "samples.parquet"
 POINTS = "points.parquet"
 
 
@@ -91,7 +92,7 @@ class Run:
     @cached_property
     def samples(self) -> list[Sample]:
         """Raises SondaError when there are some that cannot be read."""
-        path = self.directory / "samples.parquet"
+        path = self.directory / SAMPLES
         if not os.path.lexists(path):
             return []
         try:
@@ -205,7 +206,7 @@ def keep_run(root: Path, fill: Callable[[Path], RunInfo]) -> Run:
 
 def write_samples(samples: list[Sample], directory: Path) -> None:
     """The samples of a run that is being written."""
-    _write_table(samples_to_arrow(samples), directory / "samples.parquet")
+    _write_table(samples_to_arrow(samples), directory / SAMPLES)
 
 
 def _document(info: RunInfo) -> tuple[bytes, RunInfo]:

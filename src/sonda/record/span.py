@@ -193,6 +193,27 @@ class Spans:
         return spans
 
 
+def joined(first: Spans, second: Spans, parent: np.ndarray) -> Spans:
+    """Both tables in one, the second behind the first. `parent` are the second's parents as rows of the whole."""
+    numbers = {
+        name: np.concatenate((first.number(name), second.number(name)))
+        for name in NUMBER_COLUMNS
+        if name not in ("id", "parent")
+    }
+    numbers["parent"] = np.concatenate((first.number("parent"), parent))
+    words = {}
+    for name in TEXT_COLUMNS:
+        one, other = first.words(name), second.words(name)
+        known = {word: code for code, word in enumerate(one.words)}
+        codes = np.array([known.setdefault(word, len(known)) for word in other.words], dtype=np.int32)
+        words[name] = Words(np.concatenate((one.codes, codes[other.codes])), tuple(known))
+    metrics = {
+        column: np.concatenate((first.metric(*column.split(":")), second.metric(*column.split(":"))))
+        for column in dict.fromkeys((*first.metrics, *second.metrics))
+    }
+    return Spans(numbers, words, metrics)
+
+
 def _as(column: pa.ChunkedArray, wanted: pa.DataType) -> pa.ChunkedArray:
     # A cast loads pyarrow's compute functions, which takes longer than reading a small run.
     return column if column.type == wanted else column.cast(wanted)

@@ -7,7 +7,16 @@ from typing import Any
 
 from sonda.analysis.interference import Company, Interference, times
 from sonda.analysis.summary import Value
-from sonda.report import quantities
+from sonda.report.corun_details import (
+    PAGE_LAYERS,
+    counters_table,
+    figure_cell,
+    layer_document,
+    layers_table,
+    not_counted,
+    phases_table,
+    slowdown_cell,
+)
 from sonda.report.document import SCHEMA, value_document
 from sonda.report.figures import Figure
 from sonda.report.labels import markup, plain
@@ -17,8 +26,6 @@ from sonda.report.sections import Section
 from sonda.report.table import Cell, Column, Table, build, numbers, percents, words
 
 ALL = "all others"
-LEAST, MOST = 0.1, 10
-"""Ends of an interval beyond these are not printed: nothing is known then."""
 SCALE = "#2166ac", "#f7f7f7", "#b2182b"
 """Blue, white, red: faster than alone, as fast, slower."""
 
@@ -40,6 +47,16 @@ def render_corun(found: Interference, width: int | None = None, *, short: str = 
         screen.line()
         screen.line("Slowdown by phase, all together:", "dim", 2)
         screen.table(phases)
+    layers = layers_table(found)
+    if layers is not None:
+        screen.line()
+        screen.line("Layers that lose most to company, all together:", "dim", 2)
+        screen.table(layers)
+    screen.line()
+    screen.line("Counted:", "dim", 2)
+    screen.table(counters_table(found))
+    for line in not_counted(found):
+        screen.line(f"– {plain(line)}", "dim", 2, 2)
     screen.line()
     screen.table(companies_table(found))
     if found.partition_reason:
@@ -61,10 +78,12 @@ def matrix_table(found: Interference, cpu: bool = False) -> Table:
         (Column("slowed", right=False), [Cell(plain(name), name, tone="name") for name in names])
     ]
     for other in names:
-        columns.append((Column(f"by {plain(other)}"), [_slowdown(found.slowdown(name, other, cpu)) for name in names]))
+        columns.append(
+            (Column(f"by {plain(other)}"), [slowdown_cell(found.slowdown(name, other, cpu)) for name in names])
+        )
     if len(names) > 2:
         all_of_them = found.together.cpu_slowdowns if cpu else found.together.slowdowns
-        columns.append((Column(f"by {ALL}"), [_slowdown(all_of_them[name]) for name in names]))
+        columns.append((Column(f"by {ALL}"), [slowdown_cell(all_of_them[name]) for name in names]))
     return build(columns, "slowdown")
 
 
@@ -85,37 +104,14 @@ def participants_table(found: Interference) -> Table:
         (Column("cores", right=False, keep=4), words(cores)),
         (Column(f"alone, {unit} a step"), cells[: len(names)]),
         (Column(f"together, {unit}"), cells[len(names) :]),
-        (Column("slowdown"), [_slowdown(whole.slowdowns[name]) for name in names]),
+        (Column("slowdown"), [slowdown_cell(whole.slowdowns[name]) for name in names]),
         (Column("of CPU time", keep=8, hint="CPU time per step together over alone: without waiting for a core"),
-         [_slowdown(whole.cpu_slowdowns[name]) for name in names]),
+         [slowdown_cell(whole.cpu_slowdowns[name]) for name in names]),
         (Column("waiting alone", keep=6, hint="share of the time that its threads waited for a core"),
          percents(counted("waiting"))),
-        (Column("together", keep=6), percents(counted("waiting", whole))),
-        (Column("switches a step", keep=3), _plain(counted("context_switches", whole))),
-        (Column("faults a step", keep=2), _plain(counted("page_faults", whole))),
+        (Column("waiting together", keep=6), percents(counted("waiting", whole))),
     ]  # fmt: skip
-    for title, name in (("cache held", "occupancy"), ("memory traffic", "memory_traffic")):
-        values = counted(name, whole)
-        scale, shown = numbers(values)
-        columns.append((Column(f"{title}, {scale}" if any(map(quantities.known, values)) else title, keep=5), shown))
     return build(columns, "participants")
-
-
-def phases_table(found: Interference) -> Table | None:
-    """Slowdown of every phase with all together; None where no participant has phases."""
-    phases = list(dict.fromkeys(phase for by in found.together.phases.values() for phase in by))
-    if not phases:
-        return None
-    names = [name for name in found.participants if found.together.phases.get(name)]
-    columns: list[tuple[Column, Sequence[Cell]]] = [
-        (Column("program", right=False), [Cell(plain(name), name, tone="name") for name in names])
-    ]
-    for phase in phases:
-        cells = [
-            _slowdown(by[phase]) if phase in by else Cell("") for by in (found.together.phases[name] for name in names)
-        ]
-        columns.append((Column(plain(phase)), cells))
-    return build(columns, "phases")
 
 
 def companies_table(found: Interference) -> Table:
@@ -127,15 +123,15 @@ def companies_table(found: Interference) -> Table:
     if found.partitions:
         columns.append((Column("partition", right=False), words([plain(one.partition or "none") for one in rows])))
         for name in found.participants:
-            cells = [_slowdown(one.slowdowns[name]) if name in one.slowdowns else Cell("") for one in rows]
+            cells = [slowdown_cell(one.slowdowns[name]) if name in one.slowdowns else Cell("") for one in rows]
             columns.append((Column(plain(name), keep=7), cells))
     columns += [
         (Column("weighted speed-up", hint="sum of the speeds beside others over those alone"),
-         [_figure(one.weighted_speedup) for one in rows]),
+         [figure_cell(one.weighted_speedup) for one in rows]),
         (Column("harmonic mean", keep=5, hint="of the same speeds; 1 is as fast as alone"),
-         [_figure(one.harmonic_mean) for one in rows]),
+         [figure_cell(one.harmonic_mean) for one in rows]),
         (Column("fairness", hint="smallest slowdown over the largest; 1: all suffer alike"),
-         [_figure(one.fairness) for one in rows]),
+         [figure_cell(one.fairness) for one in rows]),
     ]  # fmt: skip
     return build(columns, "companies")
 
@@ -167,6 +163,7 @@ def corun_document(found: Interference) -> dict[str, Any]:
         "partitions": [_company(one) for one in found.partitions],
         "partition_reason": found.partition_reason or None,
         "monitor_reason": found.monitor_reason or None,
+        "pmu_reason": found.pmu_reason or None,
         "warnings": list(found.warnings),
         "notes": list(found.notes),
     }
@@ -179,6 +176,8 @@ def corun_section(found: Interference, index: int, alone: bool) -> Section:
     warnings = "".join(f'<p class="warning">{markup(one)}</p>' for one in found.warnings)
     heat = _heat_map(found)
     phases = phases_table(found)
+    layers = layers_table(found, PAGE_LAYERS)
+    counted = "".join(f'<p class="soft small">{markup(line)}</p>' for line in not_counted(found))
     reason = f'<p class="soft small">Partitions: {markup(found.partition_reason)}</p>' if found.partition_reason else ""
     notes = "".join(f'<p class="soft small">{markup(one)}</p>' for one in found.notes)
     pieces = [
@@ -195,6 +194,8 @@ def corun_section(found: Interference, index: int, alone: bool) -> Section:
         ),
         _panel("Programs", table_html(participants_table(found), "sortable")),
         _panel("Slowdown by phase, all together", table_html(phases, "sortable")) if phases is not None else "",
+        _panel("Layers that lose most to company, all together", table_html(layers, "sortable")) if layers else "",
+        _panel("Counted", table_html(counters_table(found), "sortable") + counted),
         _panel("Together", table_html(companies_table(found), "sortable") + reason),
         _panel("Notes", notes) if notes else "",
     ]
@@ -233,6 +234,7 @@ def _company(company: Company) -> dict[str, Any]:
         "phases": {
             name: {phase: value_document(value) for phase, value in by.items()} for name, by in company.phases.items()
         },
+        "layers": {name: [layer_document(one) for one in layers] for name, layers in company.layers.items()},
         "counters": {
             name: {counter: value_document(value) for counter, value in by.items()}
             for name, by in company.counters.items()
@@ -241,40 +243,6 @@ def _company(company: Company) -> dict[str, Any]:
         "harmonic_mean": value_document(company.harmonic_mean),
         "fairness": value_document(company.fairness),
     }
-
-
-def _slowdown(value: Value) -> Cell:
-    """A slowdown; quiet where its interval holds 1, so that nothing can be said for sure."""
-    if value.value is None:
-        return Cell(quantities.MISSING, None, value.reason, tone="quiet")
-    tone = "quiet"
-    if value.low is not None and value.high is not None:
-        tone = "bad" if value.low > 1 else "good" if value.high < 1 else "quiet"
-    return Cell(_spread(value), value.value, quantities.provenance(value), tone=tone)
-
-
-def _figure(value: Value) -> Cell:
-    if value.value is None:
-        return Cell(quantities.MISSING, None, value.reason, tone="quiet")
-    return Cell(_spread(value), value.value, quantities.provenance(value))
-
-
-def _spread(value: Value) -> str:
-    """`1.42 (1.35–1.50)`."""
-    if value.low is None or value.high is None:
-        return f"{value.value:.2f}"
-    low = f"{value.low:.2f}" if value.low >= LEAST else f"<{LEAST}"
-    high = f"{value.high:.2f}" if value.high <= MOST else f">{MOST}"
-    return f"{value.value:.2f} ({low}–{high})"
-
-
-def _plain(values: Sequence[Value]) -> list[Cell]:
-    return [
-        Cell(quantities.MISSING, None, one.reason, one.reason, "quiet")
-        if one.value is None
-        else Cell(f"{one.value:,.3g}", one.value, quantities.provenance(one))
-        for one in values
-    ]
 
 
 def _panel(title: str, html: str) -> str:

@@ -14,9 +14,11 @@ from typing import Any
 from sonda.analysis.comparison import ComparedRow, Comparison
 from sonda.analysis.counted_summary import Outside
 from sonda.analysis.summary import Cost, LayerRow, PartSummary, PhaseRow, Remedy, Simulated, Summary, Value, Verdict
+from sonda.report.energy_document import energy_fields
 from sonda.report.listing import RunRow
 from sonda.report.modelled_document import modelled_document
 from sonda.report.over_time import over_time_document, series_document
+from sonda.report.system_tables import second_document
 from sonda.report.topdown_document import counters_document, topdown_document
 
 SCHEMA = 1
@@ -27,6 +29,8 @@ Document = dict[str, Any]
 
 def to_document(summary: Summary) -> Document:
     """A summary as a JSON object."""
+    from sonda.report.device_tables import device_document  # it needs `value_document`
+
     return {
         "schema": SCHEMA,
         "kind": "summary",
@@ -40,6 +44,9 @@ def to_document(summary: Summary) -> Document:
         **_simulation(summary),
         **modelled_document(summary.modelled),
         **_outside(summary.outside),
+        **({"energy": energy_fields(summary.energy)} if summary.energy is not None else {}),
+        **device_document(summary),
+        **second_document(summary.second),
         "warnings": list(summary.warnings),
         "notes": list(summary.notes),
     }
@@ -161,6 +168,7 @@ def _part(part: PartSummary) -> Document:
 
 def _phase(row: PhaseRow) -> Document:
     found = {**_cost_values(row.cost), "peak_memory": row.peak_memory}
+    found |= {name: value for name, value in (("host_time", row.host), ("device_busy", row.busy)) if value is not None}
     counters = {column: value_document(value) for column, value in row.counters.items()}
     return {
         "name": row.name,
@@ -177,6 +185,7 @@ def _layer(row: LayerRow) -> Document:
         "own_time": row.own,
         **_cost_values(row.cost),
         "activations": row.activations,
+        **({"host_time": row.host} if row.host is not None else {}),
     }
     return {
         "path": row.path,

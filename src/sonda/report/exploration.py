@@ -35,7 +35,7 @@ def render_exploration(
     screen.line(f"{plain(found.title)} · {plain(found.subtitle)}", "bold")
     screen.line()
     screen.line(plain(found.sentence), "bold", 2, 2)
-    shown = _chosen(found, rows)
+    shown = front_to_show(found, rows)
     if shown:
         screen.line()
         screen.table(front_table(found, shown))
@@ -79,6 +79,18 @@ def front_table(found: Exploration, points: Sequence[Point]) -> Table:
     return build(columns, "front")
 
 
+def front_to_show(found: Exploration, rows: int) -> list[Point]:
+    """The points that stand out, and others spread evenly over the front, in its order."""
+    if len(found.front) <= rows:
+        return list(found.front)
+    marked = [point for point in found.front if _mark(found, point)]
+    free = max(0, rows - len(marked))
+    others = [point for point in found.front if point not in marked]
+    step = len(others) / free if free else 0.0
+    kept = {id(point) for point in (*marked, *(others[int(step * place)] for place in range(free)))}
+    return [point for point in found.front if id(point) in kept]
+
+
 def count_lines(found: Exploration) -> list[str]:
     """How many points there are, how fast they came, and what stood in the way of others, in sentences."""
     front = f"{len(found.front):,} on the front"
@@ -88,8 +100,8 @@ def count_lines(found: Exploration) -> list[str]:
     ]
     for what, groups in (("impossible", found.impossible), ("not compared", found.unpriced)):
         for group in groups[:SHOWN_REASONS]:
-            several = " and alike" if group["points"] > 1 else ""
-            lines.append(f"{group['points']:,} {what}: {group['example'].partition('; ')[0]}{several}")
+            example = group["example"].partition("; ")[0]
+            lines.append(f"{group['points']:,} {what}{', such as' if group['points'] > 1 else ''}: {example}")
         if len(groups) > SHOWN_REASONS:
             rest = sum(group["points"] for group in groups[SHOWN_REASONS:])
             lines.append(f"{rest:,} {what} for {len(groups) - SHOWN_REASONS} more reasons, all with --json")
@@ -108,6 +120,7 @@ def exploration_document(found: Exploration, points: Any = None) -> dict[str, An
         "target": found.subtitle,
         "sentence": found.sentence,
         "axes": found.axes,
+        "together": [list(fields) for fields in found.together],
         "points": found.points,
         "possible": found.possible,
         "impossible": list(found.impossible),
@@ -171,18 +184,6 @@ def write_points(path: Path, points: Any, form: str) -> Path:
             ]
             csv.write_csv(points.cast(pa.schema(plain_types)), stream)
     return path
-
-
-def _chosen(found: Exploration, rows: int) -> list[Point]:
-    """The points that stand out, and others spread evenly over the front, in its order."""
-    if len(found.front) <= rows:
-        return list(found.front)
-    marked = [point for point in found.front if _mark(found, point)]
-    free = max(0, rows - len(marked))
-    others = [point for point in found.front if point not in marked]
-    step = len(others) / free if free else 0.0
-    kept = {id(point) for point in (*marked, *(others[int(step * place)] for place in range(free)))}
-    return [point for point in found.front if id(point) in kept]
 
 
 def _same(found: Exploration, points: Sequence[Point]) -> list[str]:

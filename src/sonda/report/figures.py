@@ -110,9 +110,9 @@ def roofline(rows: Sequence[LayerRow], lines: Sequence[tuple[str, Value]]) -> Fi
     intensity = [(row.cost.flops.value or 0.0) / (row.cost.bytes.value or 1.0) for row in points]
     achieved = [row.cost.achieved.value or 0.0 for row in points]
     longest = max(row.cost.time.value or 0.0 for row in points) or 1.0
-    data = _ceilings(lines, min(intensity), max(intensity))
-    across = _span([*intensity, *(x for line in data for x in line["x"])])
-    upright = _span([*achieved, *(y for line in data for y in line["y"])])
+    data = ceiling_lines(lines, min(intensity), max(intensity))
+    across = axis_ends([*intensity, *(x for line in data for x in line["x"])])
+    upright = axis_ends([*achieved, *(y for line in data for y in line["y"])])
     for bound, color in BOUND_COLORS.items():
         chosen = [index for index, row in enumerate(points) if (row.cost.bound or "") == bound]
         if not chosen:
@@ -128,8 +128,8 @@ def roofline(rows: Sequence[LayerRow], lines: Sequence[tuple[str, Value]]) -> Fi
             "hovertemplate": "%{text}<br>intensity %{x:.3~g} FLOP/B, derived<extra></extra>",
         })  # fmt: skip
     layout = {
-        "xaxis": {"type": "log", "title": {"text": "intensity, FLOP per byte (nominal)"}, **_ticks(across, "1")},
-        "yaxis": {"type": "log", "title": {"text": "achieved"}, **_ticks(upright, "FLOP/s")},
+        "xaxis": {"type": "log", "title": {"text": "intensity, FLOP per byte (nominal)"}, **axis_ticks(across, "1")},
+        "yaxis": {"type": "log", "title": {"text": "achieved"}, **axis_ticks(upright, "FLOP/s")},
         "legend": {"orientation": "h", "y": 1.02, "yanchor": "bottom"},
         "height": 440,
     }
@@ -272,33 +272,38 @@ def _layer_words(row: LayerRow) -> str:
     return "<br>".join(lines)
 
 
-def _ceilings(lines: Sequence[tuple[str, Value]], least: float, most: float) -> list[Figure]:
-    peaks = [(name, value) for name, value in lines if value.unit == "FLOP/s" and _positive(value)]
-    slopes = [(name, value) for name, value in lines if value.unit == "B/s" and _positive(value)]
-    if not peaks or not slopes:
-        return []
-    top = max(value.value or 0.0 for _, value in peaks)
-    steepest = max(value.value or 0.0 for _, value in slopes)
-    ridges = [top / (value.value or 1.0) for _, value in slopes]
-    left, right = min(least, *ridges) / 2, max(most, *ridges) * 2
+def ceiling_lines(lines: Sequence[tuple[str, Value]], least: float, most: float) -> list[Figure]:
+    """The roofs over intensities from `least` to `most`: measured ones solid, others dashed, each kind by itself."""
     drawn: list[Figure] = []
-    for name, value in peaks:
-        height = value.value or 0.0
-        drawn.append(_line(name, value, [height / steepest, right], [height, height]))
-    for name, value in slopes:
-        speed = value.value or 0.0
-        drawn.append(_line(name, value, [left, top / speed], [left * speed, top]))
+    kinds = [[line for line in lines if (line[1].source == "measured") == measured] for measured in (True, False)]
+    for kind in kinds:
+        peaks = [(name, value) for name, value in kind if value.unit == "FLOP/s" and _positive(value)]
+        slopes = [(name, value) for name, value in kind if value.unit == "B/s" and _positive(value)]
+        if not peaks or not slopes:
+            continue
+        top = max(value.value or 0.0 for _, value in peaks)
+        steepest = max(value.value or 0.0 for _, value in slopes)
+        ridges = [top / (value.value or 1.0) for _, value in slopes]
+        left, right = min(least, *ridges) / 2, max(most, *ridges) * 2
+        # Labels of measured roofs keep clear of the theoretical ones above them.
+        below = bool(kinds[1]) and kind is kinds[0]
+        for name, value in peaks:
+            height = value.value or 0.0
+            drawn.append(_line(name, value, [height / steepest, right], [height, height], below))
+        for name, value in slopes:
+            speed = value.value or 0.0
+            drawn.append(_line(name, value, [left, top / speed], [left * speed, top], not kinds[1] or below))
     return drawn
 
 
-def _span(values: Sequence[float]) -> tuple[float, float]:
+def axis_ends(values: Sequence[float]) -> tuple[float, float]:
     """The ends of a logarithmic axis that holds these values with some room, at least one decade long."""
     low, high = min(values) / 1.6, max(values) * 1.9
     short = math.sqrt(max(1.0, 10 / (high / low)))
     return low / short, high * short
 
 
-def _ticks(ends: tuple[float, float], unit: str) -> Figure:
+def axis_ticks(ends: tuple[float, float], unit: str) -> Figure:
     """Range and labels of a logarithmic axis: 1, 2, 5 of each decade, or only 1 where there are many decades."""
     low, high = math.log10(ends[0]), math.log10(ends[1])
     digits = (1, 2, 5) if high - low < 3 else (1,)
@@ -308,13 +313,13 @@ def _ticks(ends: tuple[float, float], unit: str) -> Figure:
     return {"range": [low, high], "tickvals": shown, "ticktext": texts}
 
 
-def _line(name: str, value: Value, x: list[float], y: list[float]) -> Figure:
+def _line(name: str, value: Value, x: list[float], y: list[float], below: bool) -> Figure:
     label = f"{markup(name)} {markup(quantities.amount(value.value, value.unit))}"
     return {
         "type": "scatter", "mode": "lines+text", "name": label, "x": x, "y": y, "showlegend": False,
         # Flat roofs are labelled where they end, slopes where they begin.
         "text": [label, ""] if x[0] * 1.0001 < x[1] and y[0] != y[1] else ["", label],
-        "textposition": "bottom right" if y[0] != y[1] else "top left",
+        "textposition": f"{'bottom' if below else 'top'} {'right' if y[0] != y[1] else 'left'}",
         "line": {"width": 2, "dash": "solid" if value.source == "measured" else "dash"}, "meta": "ceiling",
         "hovertemplate": f"{markup(name)}: {markup(quantities.provenance(value))}<extra></extra>",
     }  # fmt: skip

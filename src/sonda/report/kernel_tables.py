@@ -1,4 +1,4 @@
-"""Imported runs on a screen, on a page and as a document: devices, streams, kernels, the critical path."""
+"""Tables of what devices did: devices, streams, kernels, the critical path, counts."""
 
 from __future__ import annotations
 
@@ -9,65 +9,20 @@ from sonda.analysis.critical_path import CriticalPath
 from sonda.analysis.kernels import KernelTotals
 from sonda.analysis.summary import Value
 from sonda.analysis.timeline import DeviceTime
-from sonda.analysis.trace_summary import DeviceWork, TraceSummary
+from sonda.analysis.trace_summary import DeviceWork
 from sonda.record.quantity import Metric
-from sonda.report import quantities
-from sonda.report.document import SCHEMA, value_document
-from sonda.report.labels import markup, plain
-from sonda.report.markup import table_html
-from sonda.report.screen import Screen
-from sonda.report.sections import Section
+from sonda.report.document import value_document
+from sonda.report.labels import plain
 from sonda.report.table import Cell, Column, Table, build, numbers, shares, words
 
 LONGEST_NAME = 60
 """Characters of a kernel's name on a screen; a page has all of them in the hint."""
-MOST_ON_PAGE = 500
 COUNTS = {"flops:counted": 8, "dram_read_bytes:counted": 7, "dram_write_bytes:counted": 7, "l2_bytes:counted": 2,
           "bytes:counted": 3}  # fmt: skip
 """Metrics of kernels that have a column of their own, per launch, and how long it is kept in a narrow window."""
 HEADS = {"flops": "FLOP", "dram_read_bytes": "DRAM read", "dram_write_bytes": "DRAM written", "l2_bytes": "L2",
          "bytes": "copied"}  # fmt: skip
 PATH_PARTS = ("device", "queue", "launch", "host", "returning")
-
-
-def render_trace(found: TraceSummary, width: int | None = None, *, rows: int = 10, short: str = "",
-                 color: bool | None = None) -> str:  # fmt: skip
-    """One screen; `rows` is how many kernels are listed, `short` the id to type."""
-    summary, work = found.summary, found.work
-    screen = Screen(width, color)
-    screen.line(f"{plain(summary.title)} · {plain(summary.subtitle)}", "bold")
-    screen.line()
-    for verdict in summary.verdicts:
-        screen.line(plain(verdict.sentence), "bold", 2, 2)
-        for remedy in verdict.remedies:
-            screen.line(f"Try: {plain(remedy.text)}", "", 2, 2)
-    for table in _tables(work, found.paths, rows):
-        screen.line()
-        screen.table(table)
-        if table.name == "kernels" and rows < len(work.kernels):
-            rest = sum(one.total for one in work.kernels[rows:])
-            screen.line(f"not above: {len(work.kernels) - rows:,} more, {quantities.amount(rest, 'ns')}", "dim", 2)
-    screen.line()
-    for warning in summary.warnings:
-        screen.line(f"! {plain(warning)}", "yellow", 2, 2)
-    for note in summary.notes:
-        screen.line(plain(note), "dim", 2, 2)
-    name = plain(short or summary.run)
-    screen.line(f"Saved as run {name}. Page: sonda report {name}", "", 2)
-    return screen.text()
-
-
-def _tables(work: DeviceWork, paths: Sequence[CriticalPath], rows: int) -> list[Table]:
-    found = []
-    if work.devices:
-        found += [devices_table(work.devices), streams_table(work.devices)]
-    if work.kernels and rows:
-        found.append(kernels_table(work, work.kernels[:rows]))
-    if paths:
-        found.append(path_table(paths))
-    if work.counters:
-        found.append(counters_table(work))
-    return found
 
 
 def _times(values: Sequence[float]) -> list[Value]:
@@ -170,48 +125,12 @@ def counters_table(work: DeviceWork) -> Table:
     )
 
 
-def trace_section(found: TraceSummary, index: int, alone: bool) -> Section:
-    """The same for a page."""
-    summary, place, level = found.summary, f"run{index}", "h1" if alone else "h2"
-    sentences = "".join(f'<p class="first">{markup(one.sentence)}</p>' for one in summary.verdicts)
-    warnings = "".join(f'<p class="warning">{markup(one)}</p>' for one in summary.warnings)
-    notes = "".join(f'<p class="soft small">{markup(note)}</p>' for note in summary.notes)
-    status = "" if summary.status == "complete" else f" · {summary.status}"
-    pieces = [
-        f"<{level}>{markup(summary.title)}</{level}>",
-        f'<p class="soft">{markup(summary.subtitle + status)} · run {markup(summary.run)}</p>',
-        f'<div class="panel verdict">{sentences}{warnings}{notes}</div>',
-    ]
-    for table in _tables(found.work, found.paths, 0):
-        pieces.append(_panel(table.name, table_html(table, "sortable")))
-    if found.work.kernels:
-        shown = found.work.kernels[:MOST_ON_PAGE]
-        more = len(found.work.kernels) - len(shown)
-        left = f'<p class="soft small">{more:,} more are in sonda show --json</p>' if more > 0 else ""
-        pieces.append(_panel("kernels", table_html(kernels_table(found.work, shown), "sortable") + left))
-    return Section(f"{summary.title} ({summary.run})", place, "\n".join(pieces))
-
-
-def trace_document(found: TraceSummary) -> dict[str, Any]:
-    """Everything as plain JSON values, times in ns."""
-    summary = found.summary
+def device_work_document(work: DeviceWork) -> dict[str, Any]:
+    """Timelines and kernels, times in ns."""
     return {
-        "schema": SCHEMA, "kind": "imported", "run": summary.run, "title": summary.title, "status": summary.status,
-        "workload": summary.workload, "machine": summary.machine,
-        "verdicts": [{"kind": one.kind, "sentence": one.sentence, "share": one.share,
-                      "evidence": {key: value_document(value) for key, value in one.evidence.items()}}
-                     for one in summary.verdicts],
-        "devices": [_device_document(one) for one in found.work.devices],
-        "kernels": [_kernel_document(one) for one in found.work.kernels],
-        "steps_ns": {str(rank): list(durations) for rank, durations in found.work.steps.items()},
-        "counts": {name: value_document(value) for name, value in found.work.counters},
-        "critical_paths": [
-            {"rank": path.rank, "total_ns": path.total, **{f"{name}_ns": getattr(path, name) for name in PATH_PARTS},
-             "activities_ns": path.names}
-            for path in found.paths
-        ],
-        "warnings": list(summary.warnings), "notes": list(summary.notes),
-    }  # fmt: skip
+        "devices": [_device_document(one) for one in work.devices],
+        "kernels": [_kernel_document(one) for one in work.kernels],
+    }
 
 
 def _device_document(one: DeviceTime) -> dict[str, Any]:
@@ -262,7 +181,3 @@ def _metric(one: KernelTotals, column: str) -> Value:
 
 def _share(part: float, whole: float) -> float:
     return part / whole if whole else float("nan")
-
-
-def _panel(title: str, html: str) -> str:
-    return f'<div class="panel"><h3>{markup(title)}</h3>{html}</div>'

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from sonda.analysis.exploration import Exploration
 from sonda.analysis.summary import Summary
+from sonda.report.exploration import count_lines, front_table, front_to_show
 from sonda.report.labels import markup
 from sonda.report.markup import table_html
 from sonda.report.simulated_tables import choose_simulated, is_idle, simulated_layer_table, stack_tables
@@ -10,6 +12,7 @@ from sonda.report.summary_tables import choose_layers, layer_table, phase_table
 from sonda.report.terminal import remedy_words
 
 LAYERS = 10
+POINTS = 10
 
 _STYLE = """<style>
 .sonda { font: 14px/1.45 system-ui, sans-serif; max-width: 1000px; }
@@ -51,4 +54,19 @@ def html_fragment(summary: Summary, layers: int = LAYERS) -> str:
     pieces += [f"<div class='soft'>{markup(note)}</div>" for note in summary.notes]
     pieces += [f"<div>! {markup(warning)}</div>" for warning in summary.warnings]
     pieces.append(f"<div class='soft'>{markup(summary.status)} · run {markup(summary.run)}</div>")
+    return f'{_STYLE}<div class="sonda">{"".join(pieces)}</div>'
+
+
+def exploration_fragment(found: Exploration, points: int = POINTS) -> str:
+    """A fragment for `_repr_html_` of an exploration: the sentence, points of the front, counts."""
+    pieces = [
+        f"<div><b>{markup(found.title)}</b> <span class='soft'>{markup(found.subtitle)}</span></div>",
+        f"<div>{markup(found.sentence)}</div>",
+    ]
+    shown = front_to_show(found, points)
+    if shown:
+        pieces.append(table_html(front_table(found, shown)))
+    pieces += [f"<div>{markup(line)}</div>" for line in count_lines(found)]
+    pieces += [f"<div class='soft'>{markup(note)}</div>" for note in found.notes]
+    pieces.append(f"<div class='soft'>run {markup(found.run)}</div>")
     return f'{_STYLE}<div class="sonda">{"".join(pieces)}</div>'

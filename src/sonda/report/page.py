@@ -10,14 +10,16 @@ from importlib import resources
 from pathlib import Path
 
 from sonda.analysis.comparison import Comparison
+from sonda.analysis.energy_meters import is_energy
 from sonda.analysis.exploration import explored, is_exploration
 from sonda.analysis.interference import interference, is_corun
 from sonda.analysis.summary import Summary
 from sonda.analysis.trace_summary import is_imported, summarise_trace
 from sonda.record.run import Run
 from sonda.report.corun import corun_section
+from sonda.report.energy_page import energy_section, with_energy
 from sonda.report.exploration import exploration_section
-from sonda.report.kernel_tables import trace_section
+from sonda.report.imported import trace_section
 from sonda.report.labels import markup, script_data
 from sonda.report.output import whole_file
 from sonda.report.sections import Section, comparison_section, run_section, side_by_side_section
@@ -72,8 +74,11 @@ def page_text(
             sections.append(corun_section(interference(run, summary.title), index, alone))
         elif run is not None and is_imported(run):
             sections.append(trace_section(summarise_trace(run), index, alone))
+        elif run is not None and is_energy(run) and summary.energy is not None:
+            sections.append(energy_section(summary.energy, index, alone))
         else:
-            sections.append(run_section(summary, name, index, run.info if run is not None else None, alone=alone))
+            section = run_section(summary, name, index, run.info if run is not None else None, alone=alone)
+            sections.append(with_energy(section, summary.energy))
     figures = [figure for section in sections for figure in section.figures]
     title = summaries[0].title if summaries else "Sonda"
     links = "".join(f'<a href="#{section.place}">{markup(section.name)}</a>' for section in sections)

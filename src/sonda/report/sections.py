@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from sonda.analysis.comparison import Comparison
-from sonda.analysis.counted_summary import Outside
+from sonda.analysis.counted_summary import Outside, SecondSources
 from sonda.analysis.summary import PartSummary, Remedy, Summary, Value, Verdict
 from sonda.record.run import RunInfo
 from sonda.report import figures, quantities
@@ -17,7 +17,9 @@ from sonda.report.comparison_tables import (
     step_and_phases_table,
     verdict_words,
 )
+from sonda.report.device_tables import device_tables, memory_phrases, side_phrases
 from sonda.report.figures import Figure
+from sonda.report.kernel_roofline import kernel_roofline
 from sonda.report.labels import markup, plain
 from sonda.report.listing import checks_table
 from sonda.report.markup import table_html
@@ -26,12 +28,13 @@ from sonda.report.outside import outside_figure, outside_table, totals_words
 from sonda.report.over_time import over_time_figure
 from sonda.report.simulated_tables import choose_simulated, energy_cell, is_idle, simulated_layer_table, stack_tables
 from sonda.report.summary_tables import counter_phrases, layer_name, layer_table, phase_table, side_by_side_table
+from sonda.report.system_tables import second_table, system_table
 from sonda.report.table import Cell, Table
 from sonda.report.topdown_figures import topdown_icicle, topdown_map, topdown_over_steps
 from sonda.report.topdown_tables import choose_counted, counter_sentences, counter_table, topdown_tables
 from sonda.report.tree import LIMIT, MAIN, Node, fold
 
-COUNTED = ("mapping", "energy", "area", "what_if", "outside")
+COUNTED = ("mapping", "energy", "area", "what_if", "outside", "second", "shown", "metered", "alone")
 """What a simulated target says of every operation: in tables and notes, and in `sonda show --json`."""
 
 
@@ -42,6 +45,10 @@ class Section:
     """Element id."""
     html: str
     figures: tuple[Figure, ...] = ()
+
+
+MOST_KERNELS = 200
+"""Kernels that a page lists."""
 
 
 def run_section(summary: Summary, name: str, index: int, info: RunInfo | None, alone: bool) -> Section:
@@ -63,6 +70,8 @@ def run_section(summary: Summary, name: str, index: int, info: RunInfo | None, a
         pieces.append("".join(f'<p class="soft small">{markup(one)}</p>' for one in summary.modelled.sentences))
     if summary.outside is not None:
         pieces.append(_outside_panel(summary.outside, place, drawn))
+    if summary.second is not None:
+        pieces.append(_second_panel(summary.second))
     pieces.append(_provenance(summary, info))
     label = name if name == summary.run else f"{name} ({summary.run})"
     return Section(label, place, "\n".join(pieces), tuple(drawn))
@@ -180,9 +189,11 @@ def _part(part: PartSummary, summary: Summary, place: str, drawn: list[Figure], 
     pieces = [
         heading,
         _panel("Phases of a step", table_html(phase_table(part), "phases sortable") + listed),
+        _device_panel(part, summary),
         _panel("Phases over steps", _place(steps, f"{place}steps", drawn, "no step was seen")),
         _over_time_panel(part, place, drawn),
         _counters_panel(part),
+        _system_panel(part),
         _topdown_panels(part, place, drawn),
         _panel(
             "Layers by time",
@@ -192,11 +203,31 @@ def _part(part: PartSummary, summary: Summary, place: str, drawn: list[Figure], 
         _panel(
             "Roofline",
             _place(roof, f"{place}roof", drawn, "no layer has FLOPs, bytes and time") + (roof_note if roof else ""),
-            "Each point is a layer without layers inside, its area the time it took; lines are measured ceilings.",
+            "Each point is a layer without layers inside, its area the time it took; lines are measured ceilings, "
+            "dashed ones theoretical.",
         ),
+        _kernel_roof_panel(part, summary, place, drawn),
         _layers_panel(views[MAIN], f"{place}layers"),
     ]
     return "\n".join(piece for piece in pieces if piece)
+
+
+def _device_panel(part: PartSummary, summary: Summary) -> str:
+    """What the GPU did, below the phases of the part that its kernels belong to."""
+    if part.device is None or part is not summary.parts[0]:
+        return ""
+    said = "".join(f"<li>{markup(phrase)}</li>" for phrase in side_phrases(part.device) + memory_phrases(summary))
+    tables = "".join(table_html(table, f"{table.name} sortable") for table in device_tables(summary, MOST_KERNELS))
+    return _panel("GPU", f'<ul class="plain soft small">{said}</ul>' + tables)
+
+
+def _kernel_roof_panel(part: PartSummary, summary: Summary, place: str, drawn: list[Figure]) -> str:
+    found = summary.kernel_roofline if part is summary.parts[0] else None
+    figure = kernel_roofline(found.rows, found.roofs) if found is not None else None
+    if figure is None:
+        return ""
+    note = "Each kernel by its counted bytes: filled in DRAM, open in L2; solid lines are measured, dashed theoretical."
+    return _panel("Roofline of kernels", _place(figure, f"{place}kernels", drawn, ""), note)
 
 
 def _over_time_panel(part: PartSummary, place: str, drawn: list[Figure]) -> str:
@@ -226,6 +257,17 @@ def _counters_panel(part: PartSummary) -> str:
     notes = "".join(f"<li>{markup(sentence)}</li>" for sentence in counter_sentences(part))
     listed = f'<ul class="plain soft small">{notes}</ul>' if notes else ""
     return _panel("Hardware counters per step", table_html(counter_table(part.counted), "sortable") + listed)
+
+
+def _system_panel(part: PartSummary) -> str:
+    if part.system is None or not part.system.shown:
+        return ""
+    said = "".join(f'<p class="warning">{markup(remark)}</p>' for remark in part.system.remarks)
+    return _panel("What the operating system counted", said + table_html(system_table(part.system), "sortable"))
+
+
+def _second_panel(second: SecondSources) -> str:
+    return _panel("Second sources", table_html(second_table(second)), "; ".join(second.sentences))
 
 
 def _topdown_panels(part: PartSummary, place: str, drawn: list[Figure]) -> str:

@@ -37,10 +37,44 @@ def render_plan(plan: Document, width: int | None = None, *, color: bool | None 
     simulated = all(str(run.get("on", "")).startswith("sim:") for run in runs)
     how = "simulated" if simulated else "each a process of its own"
     screen.line(f"{plain(plan['study'])}{_at_scale(plan)}: {len(runs):,} runs, {how}", "bold")
+    for text in plan.get("lacks", ()):
+        screen.line(plain(text), "yellow", 2, 2)
     keys = list(dict.fromkeys(key for run in runs for key in run if key != "identity"))
-    columns = [(Column(key, right=False), words([str(run.get(key, "")) for run in runs])) for key in keys]
-    screen.table(build(columns), reasons=False)
+    fixed = [key for key in keys if len({run.get(key) for run in runs}) == 1] if len(runs) > 1 else []
+    variants = list(dict.fromkeys(run[VARIANT] for run in runs if VARIANT in run))
+    by_variant = {name: [run for run in runs if run.get(VARIANT) == name] for name in variants}
+    # What a variant has and others have not, or have otherwise, needs no column either.
+    own = [key for key in keys if key not in (*fixed, VARIANT)
+           and variants and all(len({run.get(key) for run in part}) == 1 for part in by_variant.values())]  # fmt: skip
+    _settings(screen, "all" if variants else "", runs[:1], fixed)
+    for name, part in by_variant.items():
+        _settings(screen, name, part[:1], own)
+    shown = [key for key in keys if key not in (*fixed, *own)]
+    columns = [(Column(key, right=False), words([_written(run.get(key, "")) for run in runs])) for key in shown]
+    if columns:
+        screen.line()
+        screen.table(build(columns), reasons=False)
     return screen.text()
+
+
+UNMEASURED = "not measured yet"
+
+
+def _place(study: Document, row: Document) -> str:
+    """`cnn, stress-cache`: where in the study a row stands."""
+    return ", ".join(_written(row["configuration"][axis]) for axis in study["axes"] if axis in row["configuration"])
+
+
+def _settings(screen: Screen, name: str, runs: list[dict[str, Any]], keys: list[str]) -> None:
+    """`miss curve: batch 4, probe callgrind:256KiB+1MiB`, where there is anything to say."""
+    items = [f"{plain(key)} {plain(_written(run[key]))}" for run in runs for key in keys if key in run]
+    if items:
+        screen.items(f"{plain(name)}: " if name else "", items, ", ")
+
+
+def _written(value: object) -> str:
+    """A value as the study's file has it."""
+    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def render_study(study: Document, width: int | None = None, *, color: bool | None = None) -> str:
@@ -84,7 +118,12 @@ def render_study(study: Document, width: int | None = None, *, color: bool | Non
     for reason, names in _unmeasured(study).items():
         screen.line()
         screen.line(plain(f"– {', '.join(names)}: {reason}"), "dim", 2, 2)
-    failures = [failure for row in study["rows"] for failure in row["failures"]]
+    failures = [
+        ": ".join([*([place] if (place := _place(study, row)) else []), failure])
+        for row in study["rows"]
+        for failure in row["failures"]
+        if not failure.endswith(UNMEASURED)  # the notes say how many there are
+    ]
     for title, lines in (("Failed", failures), ("Deviations", study["deviations"]), ("Notes", study["notes"])):
         if lines:
             screen.line()
@@ -136,10 +175,12 @@ def _unmeasured(study: Document) -> dict[str, list[str]]:
     for column in study["columns"]:
         cells = [row["figures"][column["figure"]] for row in study["rows"]]
         if cells and all(cell["value"] is None and not cell.get("published") for cell in cells):
-            places = [
-                f" ({row['configuration'][VARIANT]})" if VARIANT in study["axes"] else "" for row in study["rows"]
-            ]
-            said = dict.fromkeys(f"{_bare_reason(cell)}{of}" for cell, of in zip(cells, places, strict=True))
+            variants: dict[str, dict[str, None]] = {}
+            for cell, row in zip(cells, study["rows"], strict=True):
+                variants.setdefault(_bare_reason(cell), {})[str(row["configuration"].get(VARIANT, ""))] = None
+            # A reason that all variants share is said once; others name theirs.
+            one = len(variants) == 1 or VARIANT not in study["axes"]
+            said = [reason if one else f"{reason} ({', '.join(of)})" for reason, of in variants.items()]
             found.setdefault("; ".join(said), []).append(column)
     return {reason: _joined(columns) for reason, columns in found.items()}
 

@@ -9,9 +9,10 @@ from sonda.analysis.summary import LayerRow, PartSummary, Simulated, Summary, Va
 from sonda.record.quantity import LEVELS, Metric
 from sonda.report import quantities
 from sonda.report.labels import plain
+from sonda.report.system_tables import in_table
 from sonda.report.table import Cell, Column, Table, build, numbers, percents, shares, words
 
-BOUNDS = ("compute", "memory", "overhead", "input")
+BOUNDS = ("compute", "memory", "overhead", "input", "transfer", "host")
 
 _HINTS = {
     "share": "share of the step's median time",
@@ -21,6 +22,9 @@ _HINTS = {
     "activations": "memory first taken in this layer's forward and still held when forward ended",
     "flops": "floating-point operations per step; a multiply-add is two",
     "own": "forward and backward per step, without what the layers inside took",
+    "host": "time per step on the host's clock: what launching took",
+    "busy": "time per step in which the GPU worked, from steps whose kernels were recorded",
+    "kernels": "time per step of the kernels that it launched, layers inside included",
 }
 
 
@@ -37,11 +41,21 @@ def phase_table(part: PartSummary) -> Table:
     rate_unit, rates = numbers([cost.achieved for cost in costs])
     _, peaks = numbers([row.peak_memory for row in part.phases], suffix=True)
     names = [Cell(plain(row.name), row.name, tone="name") for row in part.phases]
+    sides: list[tuple[Column, list[Cell]]] = []
+    if part.device is not None:
+        nothing = Value(0.0, "ns", "measured")
+        busy_unit, busy = numbers([row.busy or nothing for row in part.phases])
+        host_unit, host = numbers([row.host or nothing for row in part.phases])
+        sides = [
+            (Column(f"busy {busy_unit}", keep=4, hint=_HINTS["busy"]), busy),
+            (Column(f"host {host_unit}", keep=4, hint=_HINTS["host"]), host),
+        ]
     return build(
         [
             (Column("phase", right=False), names),
             (Column(time_unit, hint="time per step, median over timed steps"), times),
             (Column("%", hint=_HINTS["share"]), shares([cost.share for cost in costs], "the step")),
+            *sides,
             (Column(flop_unit, keep=2, hint=_HINTS["flops"]), flops),
             (Column(rate_unit, keep=1, hint="achieved"), rates),
             (Column("% of roof", keep=5, hint=_HINTS["roof"]), percents([cost.roof for cost in costs])),
@@ -84,12 +98,17 @@ def layer_table(rows: Sequence[LayerRow], title: str, own: bool = False) -> Tabl
     _, activations = numbers([row.activations for row in rows], suffix=True)
     own_unit, owns = numbers([row.own for row in rows])
     extra = [(Column(f"own {own_unit}", keep=4, hint=_HINTS["own"]), owns)] if own else []
+    hosts = [row.host for row in rows if row.host is not None]
+    if len(hosts) == len(rows) and hosts:
+        host_unit, cells = numbers(hosts)
+        extra.append((Column(f"host {host_unit}", keep=3, hint=_HINTS["host"]), cells))
+    hint = _HINTS["kernels"] if hosts else "time per step, layers inside included"
     return build(
         [
             (Column(title, right=False, path=True), names),
             (Column("type", right=False, keep=1), words([plain(row.name) for row in rows])),
-            (Column(f"forward {unit}", hint="time per step, layers inside included"), forward),
-            (Column(f"backward {unit}", hint="time per step, layers inside included"), backward),
+            (Column(f"forward {unit}", hint=hint), forward),
+            (Column(f"backward {unit}", hint=hint), backward),
             *extra,
             (Column("%", keep=4, hint=_HINTS["share"]), shares([row.cost.share for row in rows], "the step")),
             (Column(flop_unit, keep=2, hint=_HINTS["flops"]), flops),
@@ -160,13 +179,14 @@ def side_by_side_table(summaries: Sequence[Summary], names: Sequence[str]) -> Ta
 def counter_phrases(part: PartSummary) -> list[str]:
     """`page faults 1,204/step (counted)` for every counter of the step; a level has no `/step`.
 
-    Hardware counters have tables of their own.
+    Hardware counters have tables of their own, and the system's where they are shown by phase.
     """
     phrases = []
     own = set(part.counted.step.counters) | {"counter_enabled", "counter_running"} if part.counted else set()
+    shown = in_table(part)
     for column, value in part.counters.items():
         metric = Metric.parse(column)
-        if value.value is not None and quantities.known(value) and metric.quantity not in own:
+        if value.value is not None and quantities.known(value) and metric.quantity not in own and column not in shown:
             per_step = "" if metric.quantity in LEVELS else "/step"
             name = metric.quantity.replace("_", " ")
             phrases.append(f"{name} {quantities.amount(value.value, value.unit)}{per_step} ({metric.source})")

@@ -17,6 +17,8 @@ from sonda.report.comparison_tables import (
     unchanged_words,
     verdict_words,
 )
+from sonda.report.device_tables import show_device
+from sonda.report.energy import show_energy
 from sonda.report.labels import plain
 from sonda.report.listing import RunRow, checks_table, runs_table
 from sonda.report.modelled_tables import show_modelled
@@ -38,6 +40,7 @@ from sonda.report.summary_tables import (
     phase_table,
     side_by_side_table,
 )
+from sonda.report.system_tables import show_second, show_system
 from sonda.report.table import Table
 from sonda.report.topdown_tables import show_counters
 
@@ -75,11 +78,17 @@ def render_summary(
             screen.line()
             _layers(screen, part, layers)
         show_counters(screen, part, layers if index == 0 else 0)
+        show_system(screen, part)
         show_over_time(screen, part)
+    show_device(screen, summary, layers)
     if summary.modelled is not None:
         show_modelled(screen, summary.modelled, layers)
     if summary.outside is not None:
         show_outside(screen, summary.outside)
+    if summary.energy is not None:
+        show_energy(screen, summary.energy)
+    if summary.second is not None:
+        show_second(screen, summary.second)
     _below(screen, summary)
     if saved:
         name = plain(short or summary.run)

@@ -8,6 +8,7 @@ from typing import Any
 from sonda.analysis.summarise import summarise
 from sonda.record.errors import SondaError
 from sonda.record.store import Store
+from sonda.studies.company import lacks
 from sonda.studies.engine import Progress, StudyResult, load_study_result, run_study
 from sonda.studies.file import load_study, published_studies
 from sonda.studies.measure import measuring
@@ -46,11 +47,13 @@ def load_scaled(reference: str, scale: str, repeat: int | None) -> Study:
 def load_plan(reference: str, scale: str, repeat: int | None) -> dict[str, Any]:
     """What a study would measure, in order."""
     study = load_scaled(reference, scale, repeat)
+    points = plan(study)
     return {
         "study": study.name,
         "scale": study.scale,
         "question": study.question,
-        "runs": [{"identity": point.identity, **point.record()} for point in plan(study)],
+        "lacks": lacks(point.configuration for point in points),
+        "runs": [{"identity": point.identity, **point.record()} for point in points],
     }
 
 

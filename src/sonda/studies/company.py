@@ -8,16 +8,18 @@ and its intervals are between those: one repetition of such a point is enough.
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from sonda.record.errors import SondaError
 from sonda.studies.study import VARIANT, Configuration, Scalar
+from sonda.targets.corun_cache import Division
 from sonda.targets.corun_plan import Setting, cast_of
 from sonda.targets.job import as_text
 
 WITH = "with"
 SETTINGS = ("cores", "rounds", "timeout", "ways", "partition", "bandwidth", "sweep_ways")
-"""Options of a co-run; `seconds` is the length of a window."""
+"""Options of a co-run; `seconds` is the length of a window, `probe` has events of the PMU."""
+DIVIDING = ("ways", "partition", "bandwidth", "sweep_ways")
 SEPARATOR = " + "
 NOBODY = "nobody"
 
@@ -42,7 +44,11 @@ def participants(configuration: Configuration) -> list[str]:
     """The programs as `sonda corun` takes them, the workload first."""
     words = [str(configuration.get("workload", ""))]
     for key, value in configuration.items():
-        if key in ("workload", WITH, VARIANT, "seconds") or _name(key) in SETTINGS or (key, value) == ("on", "cpu"):
+        if (
+            key in ("workload", WITH, VARIANT, "seconds", "probe")
+            or _name(key) in SETTINGS
+            or (key, value) == ("on", "cpu")
+        ):
             continue
         words += [f"--{key}={as_text(value)}"]
     return [shlex.join(words), *(one.strip() for one in str(configuration[WITH]).split(SEPARATOR))]
@@ -60,6 +66,7 @@ def setting(configuration: Configuration) -> Setting:
             partition=as_text(given.get("partition", "")),
             bandwidth=as_text(given.get("bandwidth", "")),
             sweep=given.get("sweep_ways", False) is True,
+            probe=as_text(given.get("probe", "")),
         )
     except ValueError as error:
         raise SondaError(f"seconds, rounds and timeout are numbers: {error}", "mend them") from None
@@ -69,6 +76,16 @@ def setting(configuration: Configuration) -> Setting:
 
 def cores(configuration: Configuration) -> str:
     return as_text(configuration.get("cores", ""))
+
+
+def lacks(configurations: Iterable[Configuration]) -> list[str]:
+    """What the points of a study divide and this machine cannot: `sweep_ways: partitions are left out: ...`."""
+    asked: dict[str, str] = {}
+    for one in configurations:
+        words = [key for key in one if _name(key) in DIVIDING and one[key]]
+        if accompanied(one) and words and words[0] not in asked:
+            asked[words[0]] = Division(setting(one)).lacks
+    return [f"{key}: partitions will be left out: {reason}" for key, reason in asked.items() if reason]
 
 
 def check_company(configuration: Configuration) -> None:

@@ -1,7 +1,8 @@
 """What a study's table can show of a workload that ran beside others: how much it suffered, and how all fared.
 
 `slowdown` is the workload's, `slowdown@with` that of the first of the others, `slowdown@forward` that of a phase, and
-`slowdown@ways=2` that with two ways of the last-level cache to itself.
+`slowdown@ways=2` that with two ways of the last-level cache to itself. `alone_ipc` and `together_ipc` are counters of
+the workload, `together_ipc@with` those of the first of the others.
 """
 
 from __future__ import annotations
@@ -77,6 +78,19 @@ def _step(together: bool) -> Read:
     return read
 
 
+def _counter(name: str, together: bool) -> Read:
+    def read(found: Interference, company: Company, path: str) -> Value:
+        first, *others = found.participants
+        who = others[0] if path == "with" else first
+        counters = (company if together else found.alone[who]).counters[who]
+        return counters.get(name) or Value(None, "1", "counted", reason="not counted in this experiment")
+
+    return read
+
+
+COUNTERS = ("ipc", "cache_misses", "page_faults", "context_switches", "waiting", "cores_used")
+"""What is known of a program alone and together, see `analysis/corun_counters.py`."""
+
 CORUN: dict[str, tuple[str, Read]] = {
     "slowdown": ("1", _slowdown(cpu=False)),
     "cpu_slowdown": ("1", _slowdown(cpu=True)),
@@ -85,5 +99,7 @@ CORUN: dict[str, tuple[str, Read]] = {
     "fairness": ("1", _whole(lambda company: company.fairness)),
     "alone_step": ("ns", _step(together=False)),
     "together_step": ("ns", _step(together=True)),
+    **{f"alone_{name}": ("1", _counter(name, together=False)) for name in COUNTERS},
+    **{f"together_{name}": ("1", _counter(name, together=True)) for name in COUNTERS},
 }
 """Figures of a co-run: the unit in which each is kept, and how it is read."""

@@ -13,10 +13,11 @@ from sonda.record.run import Run, RunInfo, new_id, now, write_run
 from sonda.record.span import Spans, Words
 from sonda.record.store import Store
 from sonda.studies.pareto import Numbers, knee, least, pareto_front
-from sonda.studies.point_table import ON, joined, point_table, reasons
+from sonda.studies.point_table import joined, point_table, reasons
+from sonda.studies.space import ON
 from sonda.studies.space import points as count_points
 from sonda.targets.exploration import Explored, explore_targets
-from sonda.targets.exploring import MAPPING
+from sonda.targets.exploring import AND, MAPPING, by_field
 from sonda.targets.job import Job
 from sonda.targets.keeping import Say
 
@@ -35,7 +36,8 @@ def explore(
 ) -> Run:
     """Simulate the job at every point of the space and keep them as one run.
 
-    `space` has values by field: those of a description, `mapping`, and `on` for targets. `job.on` is where to go where
+    `space` has values by field: those of a description, `mapping`, and `on` for targets; fields whose names are joined
+    by commas vary in step. `job.on` is where to go where
     `on` does not vary; where it is empty too, an obvious accelerator. Raises SondaError when nothing varies, when a
     field is unknown, or when no point is possible.
     """
@@ -70,7 +72,8 @@ def explore(
             "options": {"mapping": job.mapping, "set": job.set},
             "descriptions": found.descriptions,
             "exploration": {
-                "axes": {key: list(values) for key, values in space.items()},
+                "axes": {field: list(dict.fromkeys(values)) for field, values in by_field(space).items()},
+                "together": [key.split(AND) for key in space if AND in key],
                 "points": len(possible),
                 "possible": int(possible.sum()),
                 "impossible": _counted(reasons(points, "impossible")),
@@ -87,7 +90,7 @@ def explore(
         machine=found.machine,
         versions=found.versions,
         seed=job.seed,
-        notes=_notes(found, axes),
+        notes=_notes(found, axes, job.mapping),
     )
     run = write_run(store.root, info, Spans({"start": np.zeros(0)}, {}), points=point_table(points, axes, front))
     for tag in tags:
@@ -160,12 +163,12 @@ def _incomplete(found: Explored, objectives: Numbers, names: Sequence[str], poss
     return groups
 
 
-def _notes(found: Explored, axes: Mapping[str, Sequence[str]]) -> list[str]:
-    notes = []
+def _notes(found: Explored, axes: Mapping[str, Sequence[str]], mapping: str) -> list[str]:
+    notes = [*found.notes, *_kept_tiles(found, axes, mapping)]
     for key in axes:
         without = [on for on, points in found.points.items() if key not in points.axes]
         if without:
-            notes.append(f"{', '.join(without)} does not have {key}: it is taken once for all its values")
+            notes.append(f"{', '.join(without)} does not have {key}: it is taken once for all values")
     missing = list(dict.fromkeys(name for one in found.points.values() for name in one.missing))
     for what, ending in (("area", " AREA"), ("static energy", " STATIC"), ("energy", "")):
         lacking = [name for name in missing if name.partition(" (")[0].endswith(ending)]
@@ -177,6 +180,21 @@ def _notes(found: Explored, axes: Mapping[str, Sequence[str]]) -> list[str]:
         notes.append(f"recalled, verified by nobody: {', '.join(recalled)}")
     notes.append("area: the engines that work, and one global buffer for all of them")
     return notes
+
+
+def _kept_tiles(found: Explored, axes: Mapping[str, Sequence[str]], mapping: str) -> list[str]:
+    """A tile that a description gives holds at all its points, so that a larger engine may stay idle."""
+    if "" not in axes.get(MAPPING, (mapping,)):
+        return []
+    tiled = {
+        f"{on} ({name})": None
+        for on, description in found.descriptions.items()
+        for name, engine in description["engines"].items()
+        if engine["tile"] or engine["convolution_tile"]
+    }
+    if not tiled or any("tile" in key for key in axes):
+        return []
+    return [f"the description's tiles hold at every point of {', '.join(tiled)}; --mapping best chooses them anew"]
 
 
 def _shortened(names: list[str], ending: str) -> list[str]:

@@ -14,9 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sonda.record.span import Words
-from sonda.targets.exploring import Points
+from sonda.studies.space import ON
+from sonda.targets.exploring import Points, by_field
 
-ON = "on"
 COUNTS = {"cycles": "cycle", "memory_cycles": "cycle", "dram_bytes": "B"}
 SUFFIXES = ("", "_low", "_high")
 NUMBER = re.compile(r"[+-]?\d{1,18}")
@@ -47,7 +47,9 @@ def point_table(points: Mapping[str, Points], axes: Mapping[str, Sequence[str]],
     columns: dict[str, tuple[Any, str]] = {}
     columns[ON] = (_words(Words(np.repeat(np.arange(len(sizes), dtype=np.int32), sizes), tuple(points))), "")
     for key, values in axes.items():
-        columns[key] = (_axis(key, values, points), "")
+        codes = _codes(key, points)
+        for field, own in by_field({key: values}).items():
+            columns[field] = (_values(codes, own), "")
     for name, unit in COUNTS.items():
         columns[f"{name}:simulated"] = (pa.array(joined(points, name), mask=cannot), unit)
     units = next(iter(points.values())).units
@@ -64,8 +66,8 @@ def point_table(points: Mapping[str, Points], axes: Mapping[str, Sequence[str]],
     return pa.Table.from_arrays([column for column, _ in columns.values()], schema=pa.schema(fields))
 
 
-def _axis(key: str, values: Sequence[str], points: Mapping[str, Points]) -> Any:
-    """The values of one field at all points, as numbers where all of them are; -1 stands for null until the end."""
+def _codes(key: str, points: Mapping[str, Points]) -> NDArray[np.int32]:
+    """Which value of a key every point has; -1 where its target does not have the field."""
     codes = []
     for one in points.values():
         if key not in one.axes:
@@ -76,10 +78,11 @@ def _axis(key: str, values: Sequence[str], points: Mapping[str, Points]) -> Any:
         after = int(np.prod(lengths[place + 1 :], dtype=np.int64))
         before = int(np.prod(lengths[:place], dtype=np.int64))
         codes.append(np.tile(np.repeat(np.arange(lengths[place], dtype=np.int32), after), before))
-    return _values(np.concatenate(codes), values)
+    return np.concatenate(codes)
 
 
 def _values(codes: NDArray[np.int32], values: Sequence[str]) -> Any:
+    """The values of one field, as numbers where all of them are; null where the code is -1."""
     import pyarrow as pa
 
     missing = codes < 0

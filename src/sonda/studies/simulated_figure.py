@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from sonda.analysis.summary import PartSummary, Simulated, Summary, Traffic, Value
-
-STACK = ("distribution", "compute", "reduction", "writeback", "configuration", "memory")
-"""Parts of the cycle stack, as figures such as `memory_cycles`."""
+from sonda.record.quantity import CYCLE_STACK
 
 NOT_SIMULATED = "only simulated runs have it"
 UNLIMITED = "the global buffer is unlimited"
@@ -97,7 +95,7 @@ SIMULATED: dict[str, tuple[str, Read]] = {
     "reads": ("1", _added(lambda row: row.reads)),
     "writes": ("1", _added(lambda row: row.writes)),
     "multiplications": ("1", _added(lambda row: row.multiplications)),
-    **{name: ("cycle", _stack(name)) for name in STACK},
+    **{name: ("cycle", _stack(name)) for name in (*CYCLE_STACK, "memory")},
     "energy": ("J", _added(lambda row: row.energy)),
     "dram": ("B", _moved("B", lambda traffic: traffic.reads, lambda traffic: traffic.writes)),
     "dram_read": ("B", _moved("B", lambda traffic: traffic.reads)),

@@ -17,7 +17,8 @@ from sonda.probes.contamination import read_conditions
 from sonda.record.errors import MissingExtraError, SondaError
 from sonda.record.run import Run, RunInfo, new_id, write_run
 from sonda.record.store import Store
-from sonda.targets.keeping import observed, precision
+from sonda.targets.keeping import gpus, observed, precision
+from sonda.targets.kernels import with_kernels
 
 _observing: list[Block] = []
 """The block that is being observed: PyTorch can be patched once only."""
@@ -37,7 +38,7 @@ class Block:
         """An exception that the program was handling already when the block began."""
         self.name = name
         recorder = Recorder(str(directory))
-        self.observer = TorchObserver(recorder, torch, Schedule(count=count))
+        self.observer = TorchObserver(recorder, torch, Schedule(count=count, profile=count))
         state_versions(recorder, torch)
         self.before = read_conditions()
         self.begin = perf_counter_ns()
@@ -52,15 +53,23 @@ class Block:
         finish(self.observer)
         recorder.close()
         assembly = assemble(self.directory, self.begin, end)
+        kernels = with_kernels(assembly, self.directory, self.begin)
         threads = assembly.threads or self.observer.torch.get_num_threads()
+        fields = observed(assembly, threads, self.store.root, self.before, after)
+        fields["notes"] += kernels.notes
         info = RunInfo(
             id=new_id(),
             status="incomplete" if failed else "complete",
             workload={"name": self.name or "block", "framework": "torch", "block": True, **precision(assembly)},
-            target={"spec": "", "device": "cpu", "threads": threads},
-            **observed(assembly, threads, self.store.root, self.before, after),
+            target={
+                "spec": "",
+                "device": "cuda" if assembly.devices else "cpu",
+                "threads": threads,
+                **gpus(assembly),
+            },
+            **fields,
         )
-        return write_run(self.store.root, info, assembly.spans)
+        return write_run(self.store.root, info, kernels.spans)
 
 
 @contextmanager

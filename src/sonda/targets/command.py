@@ -19,14 +19,19 @@ from sonda.frameworks.assembly import Assembly, assemble
 from sonda.frameworks.collector.perf_event import Event
 from sonda.probes.contamination import read_conditions
 from sonda.probes.counted_command import Counted, Stopped
+from sonda.probes.gpu_ceilings import load_or_measure_gpu
+from sonda.probes.ncu_command import Settings
 from sonda.record.errors import SondaError
 from sonda.record.run import Run, RunInfo, new_id, write_run
+from sonda.record.span import Spans
 from sonda.record.store import Store
 from sonda.targets.counting import ask
-from sonda.targets.keeping import Say, observed, precision
+from sonda.targets.keeping import Say, gpus, observed, precision
+from sonda.targets.kernels import with_kernels
 from sonda.targets.modelled import DIRECTORY, Modelled, asked_for, instruction_set, model_command
+from sonda.targets.ncu_pass import Replayed, count_program, settings_for
 from sonda.targets.outside import count_outside, kept, samples_of
-from sonda.targets.spec import available_threads
+from sonda.targets.spec import available_threads, has_gpu
 
 INJECT = Path(__file__).parent.parent / "frameworks" / "inject"
 PYTHON = re.compile(r"^(python|pypy)[\d.]*$")
@@ -85,6 +90,7 @@ def run_command(
     program that signal n ended.
     """
     modelling = asked_for(watching.probe)
+    counting = settings_for(watching.probe, has_gpu())
     with store.scratch() as directory:
         counters = ask(watching.probe, directory, command, outside=watching.interval > 0)
         before = read_conditions()
@@ -93,6 +99,7 @@ def run_command(
         after = read_conditions()
         say("reading what was observed")
         assembly = assemble(directory, counted.begin, counted.end)
+        kernels = with_kernels(assembly, directory, counted.begin)
         threads = assembly.threads or available_threads()
         if any(directory.glob("*.full")):
             raise SondaError(
@@ -103,7 +110,10 @@ def run_command(
         failures = sorted(directory.glob("*.failure"))
         failure = (failures[0].read_text(encoding="utf-8").split("\n")[-2:-1] or ["?"])[0] if failures else ""
     fields = observed(assembly, threads, store.root, before, after, watching.redact)
-    fields["notes"] = [*_seen(assembly, counted.code, failure), *fields["notes"]]
+    fields["notes"] = [*_seen(assembly, counted.code, failure), *fields["notes"], *kernels.notes]
+    replayed = Replayed()
+    if counting and assembly.kernels:
+        replayed = _replay(command, counting, watching, assembly, kernels.spans, store, say)
     modelled = Modelled()
     if modelling:
         # FLOPs were counted natively; a step spent on counting would not be the step that is modelled.
@@ -113,16 +123,41 @@ def run_command(
         id=new_id(),
         status="complete" if code == 0 else "incomplete",
         workload={
-            "name": _name(command),
-            "command": _kept(command, watching.redact),
+            "name": program_name(command),
+            "command": kept_command(command, watching.redact),
             "framework": "torch",
             **precision(assembly),
         },
-        target={"spec": "", "device": "cpu", "threads": threads, **kept(counted), **counters.target, **modelled.kept()},
+        target={
+            "spec": "",
+            "device": "cuda" if assembly.devices else "cpu",
+            "threads": threads,
+            **gpus(assembly),
+            **kept(counted),
+            **counters.target,
+            **replayed.kept(),
+            **modelled.kept(),
+        },
         exit_code=code,
-        **counters.said(modelled.said(fields)),
+        **counters.said(modelled.said(replayed.said(fields))),
     )
-    return write_run(store.root, info, modelled.added(assembly.spans), samples_of(counted)), code
+    return write_run(store.root, info, modelled.added(replayed.added(kernels.spans)), samples_of(counted)), code
+
+
+def _replay(
+    command: Sequence[str],
+    counting: Settings,
+    watching: Watching,
+    assembly: Assembly,
+    spans: Spans,
+    store: Store,
+    say: Say,
+) -> Replayed:
+    """Run the program once more under Nsight Compute, which counts the first step whose kernels were recorded."""
+    card = load_or_measure_gpu(store.root, int(next(iter(assembly.devices)))).device
+    with store.scratch() as directory:
+        environment = _environment(str(directory), replace(watching, count=False), replay=True)
+        return count_program(command, environment, counting, card, spans, say)
 
 
 def refuse_isolated(command: Sequence[str]) -> None:
@@ -178,7 +213,7 @@ def _shebang_flags(program: Path) -> str:
     return _flags(words[1:])
 
 
-def _environment(directory: str, watching: Watching) -> dict[str, str]:
+def _environment(directory: str, watching: Watching, replay: bool = False) -> dict[str, str]:
     """The variables that make a program's Python processes observe themselves and write into a directory."""
     settings = {
         "directory": directory,
@@ -187,6 +222,7 @@ def _environment(directory: str, watching: Watching) -> dict[str, str]:
         "last": watching.last,
         "max_time": watching.max_time,
         "size_cap": watching.size_cap,
+        "replay": replay,
     }
     path = os.pathsep.join(entry for entry in (str(INJECT), os.environ.get("PYTHONPATH", "")) if entry)
     return {"PYTHONPATH": path, "SONDA_COLLECT": msgspec.json.encode(settings).decode()}
@@ -196,11 +232,11 @@ def _run(command: Sequence[str], directory: Path, watching: Watching, events: di
     """Run the program to its end. Raises SondaError where it cannot be started."""
     environment = {**os.environ, **_environment(str(directory.resolve()), watching)}
     output = sys.stderr.fileno() if watching.output_to_stderr else None
-    return count_outside(command, events, watching.interval, environment, output, _passed_on)
+    return count_outside(command, events, watching.interval, environment, output, passed_on)
 
 
 @contextmanager
-def _passed_on(child: Stopped) -> Iterator[None]:
+def passed_on(child: Stopped) -> Iterator[None]:
     """Stay alive while the program is interrupted, and pass on what it was not told itself."""
 
     def pass_on(number: int, _frame: object) -> None:
@@ -251,11 +287,11 @@ def _signal_name(number: int) -> str:
     return known.get(number, f"signal {number}")
 
 
-def _name(command: Sequence[str]) -> str:
+def program_name(command: Sequence[str]) -> str:
     """The program as its user thinks of it: the script, not the interpreter."""
     words = [word for word in command[1:] if not word.startswith("-")] if PYTHON.match(Path(command[0]).name) else []
     return Path(words[0] if words else command[0]).name
 
 
-def _kept(command: Sequence[str], redact: bool) -> list[str]:
-    return [_name(command)] if redact else list(command)
+def kept_command(command: Sequence[str], redact: bool) -> list[str]:
+    return [program_name(command)] if redact else list(command)

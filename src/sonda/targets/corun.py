@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import signal
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -11,22 +10,23 @@ from time import perf_counter, perf_counter_ns
 from typing import Any
 
 from sonda.frameworks.assembly import assemble
-from sonda.probes import sensors
 from sonda.probes.availability import probe_states
 from sonda.probes.contamination import contamination, read_conditions
 from sonda.probes.environment import thread_variables, versions
 from sonda.probes.machine import machine_record
-from sonda.probes.resctrl import Capabilities, Resctrl, Usage, cache_domain
-from sonda.probes.resctrl_files import MOUNTED, RealFiles, ResctrlFiles
-from sonda.probes.resctrl_partition import Partition, Shares, partitioned, restore_left
+from sonda.probes.resctrl import Usage
+from sonda.probes.resctrl_files import ResctrlFiles
+from sonda.probes.resctrl_partition import Partition, restore_left
 from sonda.record.errors import SondaError
 from sonda.record.run import ProbeState, Run, RunInfo, new_id, now, write_run
 from sonda.record.store import Store
+from sonda.targets.corun_cache import Division
 from sonda.targets.corun_crew import Crew
-from sonda.targets.corun_plan import Cast, Setting, Window, cast_of, partitions_of, windows_of
+from sonda.targets.corun_events import event_groups, extra_events
+from sonda.targets.corun_messages import RUNS, WINDOW, Ready, Report
+from sonda.targets.corun_plan import Cast, Setting, Window, cast_of, windows_of
 from sonda.targets.corun_spans import Measured, SpanGatherer
 from sonda.targets.keeping import Place, Say
-from sonda.targets.participant import Ready, Report
 
 Facts = dict[str, Any]
 
@@ -52,8 +52,10 @@ def corun(
     place = place or Place()
     setting.check()
     cast = cast_of(participants, cores)
+    groups, pmu = event_groups(extra_events(setting.probe))
     restored = restore_left(store.root, files)
-    cache = _Cache(files, setting, cast)
+    cache = Division(setting, files)
+    cache.divide(cast)
     if cache.lacks:
         (warn or say)(f"partitions are left out: {cache.lacks}")
     windows = windows_of(len(cast.participants), cache.partitions)
@@ -64,8 +66,8 @@ def corun(
     with ExitStack() as stack:
         stack.enter_context(_ended_in_order())
         directory = stack.enter_context(store.scratch())
-        partition = cache.open(stack, store.root)
-        experiment = _Experiment(cast, setting, partition, SpanGatherer(origin), say)
+        partition = cache.open(stack, store.root, cast)
+        experiment = _Experiment(cast, setting, partition, groups, SpanGatherer(origin), say)
         for repetition in range(setting.repeat):
             # Forth and back, so that a machine that drifts favours nobody.
             order = windows if repetition % 2 == 0 else windows[::-1]
@@ -90,11 +92,16 @@ def corun(
                 "timeout": setting.timeout,
                 "windows": experiment.windows,
                 "cache": cache.facts(),
+                "pmu": experiment.pmu_facts(pmu),
             },
         },
         machine={**machine, "environment": thread_variables()},
         versions={**versions(), **experiment.versions},
-        probes=[*probe_states(virtual=machine.get("virtual_machine")), *cache.states()],
+        probes=[
+            *(one for one in probe_states(virtual=machine.get("virtual_machine")) if one.name != pmu.name),
+            pmu,
+            *cache.states(),
+        ],
         notes=list(dict.fromkeys([*notes, *experiment.notes])),
         # Waiting in turn is part of the experiment, so only what others used is told.
         disturbed=[flag.sentence for flag in contamination(before, after, used, "passive") if flag.contaminated],
@@ -102,78 +109,22 @@ def corun(
     return write_run(store.root, info, experiment.spans.table())
 
 
-class _Cache:
-    """What resctrl can do for this experiment, and why it cannot do the rest."""
-
-    def __init__(self, files: ResctrlFiles | None, setting: Setting, cast: Cast) -> None:
-        self.setting = setting
-        self.cast = cast
-        self.files = files
-        self.capabilities: Capabilities | None = None
-        self.reason = ""
-        self.remedy = ""
-        self.partitions: list[tuple[str, Shares]] = []
-        self.notes: list[str] = []
-        if files is None:
-            state = sensors.resctrl()
-            # A machine that only counts has groups to watch, and nothing to divide.
-            usable = state.state == "ok" or os.access(MOUNTED / "mon_groups", os.W_OK)
-            self.reason, self.remedy = ("", "") if usable else (state.detail, state.remedy)
-            self.files = RealFiles() if usable else None
-        if self.files is not None:
-            self.capabilities = Resctrl(self.files).capabilities
-        self.lacks = self._lacks() if setting.divides else ""
-        """Why what was asked for cannot be divided here."""
-        if self.lacks:
-            self.notes.append(f"no partition was measured: {self.lacks}")
-        elif setting.divides and self.capabilities is not None:
-            self.partitions = partitions_of(setting, cast.names, self.capabilities.cache)
-            for _, shares in self.partitions:
-                shares.check(self.capabilities)
-
-    def _lacks(self) -> str:
-        if self.capabilities is None:
-            return f"{self.reason}; {self.remedy}" if self.remedy else self.reason
-        if (self.setting.ways or self.setting.partition or self.setting.sweep) and self.capabilities.cache is None:
-            return "this processor cannot divide its last-level cache (no L3 in resctrl's schemata)"
-        if self.setting.bandwidth and self.capabilities.bandwidth is None:
-            return "this processor cannot throttle memory bandwidth (no MB in resctrl's schemata)"
-        return ""
-
-    def open(self, stack: ExitStack, root: Path) -> Partition | None:
-        """Groups until the stack ends; None where nothing is to be divided and nothing can be watched."""
-        if self.files is None or self.capabilities is None or not (self.partitions or self.capabilities.features):
-            return None
-        found = {cache_domain(core) for one in self.cast.participants for core in one.cores}
-        control = self.capabilities.cache or self.capabilities.bandwidth
-        known = control.domains if control else ()
-        domains = sorted(domain for domain in found if domain in known) or list(known)
-        return stack.enter_context(partitioned(self.files, root, self.cast.names, domains, bool(self.partitions)))
-
-    def facts(self) -> Facts:
-        cache = self.capabilities.cache if self.capabilities else None
-        return {
-            "partitions": {label: shares.masks for label, shares in self.partitions},
-            "ways": cache.ways if cache else None,
-            "reason": self.lacks,
-            "monitor_reason": self.reason if self.capabilities is None else "",
-        }
-
-    def states(self) -> list[ProbeState]:
-        if self.capabilities is None:
-            return [ProbeState("cache partitions", "missing", self.reason, self.remedy)]
-        return [ProbeState("cache partitions", "ok")]
-
-
 class _Experiment:
     """Repetitions, one after the other, and what they gave."""
 
     def __init__(
-        self, cast: Cast, setting: Setting, partition: Partition | None, spans: SpanGatherer, say: Say
+        self,
+        cast: Cast,
+        setting: Setting,
+        partition: Partition | None,
+        groups: Sequence[Facts],
+        spans: SpanGatherer,
+        say: Say,
     ) -> None:
         self.cast = cast
         self.setting = setting
         self.partition = partition
+        self.groups = groups
         self.spans = spans
         self.say = say
         self.windows: list[Facts] = []
@@ -187,12 +138,31 @@ class _Experiment:
                 "name": one.name,
                 "workload": ready.workload,
                 "cores": list(one.cores),
-                "threads": one.job.threads,
+                "threads": one.threads,
+                "region": ready.region,
                 "observed": ready.stride,
-                **one.job.how(),
+                **(one.job.how() if one.job else {"command": list(one.command)}),
             }
             for one, ready in zip(self.cast.participants, self._ready, strict=True)
         ]
+
+    def pmu_facts(self, state: ProbeState) -> Facts:
+        """What was counted, and why not where it was not: on this machine, or of a participant."""
+        refused = {one.name: ready.pmu for one, ready in zip(self.cast.participants, self._ready, strict=True)
+                   if ready.pmu}  # fmt: skip
+        events = [event["name"] for group in self.groups for event in group["events"]]
+        return {"events": list(dict.fromkeys(events)), "reason": state.reason if not self.groups else "",
+                "remedy": state.remedy, "refused": refused}  # fmt: skip
+
+    def _regions(self) -> list[str]:
+        """What a step of each command is."""
+        words = {
+            RUNS: "a step is a whole run of the command",
+            WINDOW: "the command runs on while a window lasts and has no steps",
+        }
+        return [f"{one.name}: {words[ready.region]}"
+                for one, ready in zip(self.cast.participants, self._ready, strict=True)
+                if ready.region in words]  # fmt: skip
 
     def repeat(self, repetition: int, windows: Sequence[Window], directory: Path) -> None:
         """All windows once, with processes of their own."""
@@ -200,8 +170,12 @@ class _Experiment:
         measured: list[Measured] = []
         turn = f"{repetition + 1} of {self.setting.repeat}"
         self.say(f"starting {len(self.cast.participants)} programs, {turn}")
-        with Crew(self.cast.participants, directory, self.setting.seconds, self.setting.timeout, self._started) as crew:
+        setting = self.setting
+        with Crew(
+            self.cast.participants, directory, setting.seconds, setting.timeout, self.groups, self._started
+        ) as crew:
             self._ready = crew.warm()
+            self.notes += self._regions()
             for number, window in enumerate(windows, start=1):
                 label = " + ".join(self.cast.names[slot] for slot in window.members)
                 divided = f" ({window.partition})" if window.partition else ""
@@ -238,9 +212,8 @@ class _Experiment:
         )
         found = []
         for slot, report in zip(window.members, reports, strict=True):
-            counters = {name: value for name, value in report.counters.items() if name != "time"}
             ends = report.slices[-1][0] + report.slices[-1][1]
-            found.append(Measured(index, label, slot, report.slices[0][0], ends, counters))
+            found.append(Measured(index, label, slot, report.slices[0][0], ends, _columns(report.counters)))
         return found
 
     def _usages(self, window: Window) -> dict[int, Usage]:
@@ -259,6 +232,14 @@ def _kept(slot: int, report: Report, origin: int) -> Facts:
         "slices": [[start - origin, *rest] for start, *rest in report.slices],
         "counters": report.counters,
     }
+
+
+def _columns(counters: dict[str, float]) -> dict[str, float]:
+    """What was counted in a window, by column: scaled counts are estimates, and those are of the PMU only."""
+    system = ("cpu_time", "run_queue_wait", "page_faults", "context_switches")
+    source = "estimated" if "scaled" in counters else "counted"
+    return {f"{name}:{'counted' if name in system else source}": value for name, value in counters.items()
+            if name not in ("time", "scaled")}  # fmt: skip
 
 
 def _moved(first: Usage | None, last: Usage | None, seconds: float) -> Facts:

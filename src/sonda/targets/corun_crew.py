@@ -15,16 +15,18 @@ from typing import Any
 
 import msgspec
 
+from sonda.frameworks.collector.board import Board
 from sonda.record.errors import SondaError
-from sonda.targets.barrier import Board, Watchdog
+from sonda.targets.corun_messages import Order, Participation, Ready, Report, encoded
 from sonda.targets.corun_plan import Participant
-from sonda.targets.participant import Order, Participation, Ready, Report
+from sonda.targets.corun_tree import end_tree
+from sonda.targets.watchdog import Watchdog
 
 LOOK_S = 0.1
 """Between two looks at who is still alive and moving."""
 LONGEST_MESSAGE = 1 << 24
 STARTING_S = 120.0
-"""Seconds that everybody has at least to import PyTorch, build its workload and warm up."""
+"""Seconds that everybody has at least to import PyTorch, build its workload and warm up; a command, to run once."""
 ENDING_S = 10.0
 """Seconds that a participant may take to write down what it saw."""
 
@@ -55,13 +57,15 @@ class Crew:
         directory: Path,
         seconds: float,
         timeout: float,
+        groups: Sequence[dict[str, Any]] = (),
         started: Callable[[int, int], None] = lambda slot, process: None,
     ) -> None:
-        """`started` is told of each process while it still has one thread and has done nothing."""
+        """`groups` of events are counted; `started` is told of each process while it has done nothing yet."""
         self.participants = participants
         self.directory = directory
         self.seconds = seconds
         self.timeout = timeout
+        self.groups = list(groups)
         self.board = Board.make(len(participants))
         self.watchdog = Watchdog(self.board, timeout)
         self._started = started
@@ -81,11 +85,8 @@ class Crew:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         for member in self._members:
-            # The whole group: loaders of data are children of their own.
-            try:
-                os.killpg(member.process.pid, signal.SIGKILL)
-            except ProcessLookupError:
-                pass
+            # All of it: loaders of data and what a command starts are processes of their own.
+            end_tree(member.process.pid, reaped=member.process.returncode is not None)
         for member in self._members:
             member.process.wait()
             for pipe in (member.process.stdin, member.process.stdout):
@@ -100,7 +101,7 @@ class Crew:
     def _start(self, slot: int, participant: Participant) -> None:
         own = self.directory / str(slot)
         own.mkdir(parents=True)
-        threads = str(participant.job.threads)
+        threads = str(participant.threads)
         process = subprocess.Popen(
             # -P: a file in the user's directory that is named like a module must not be imported.
             [sys.executable, "-P", "-m", "sonda.targets.participant", str(own.resolve())],
@@ -120,12 +121,15 @@ class Crew:
         self._started(slot, process.pid)
         what = Participation(
             job=participant.job,
+            command=list(participant.command),
+            region=participant.region,
             slot=slot,
             slots=len(self.participants),
             board=self.board.descriptor,
             cores=list(participant.cores),
             seconds=self.seconds,
             timeout=self.timeout,
+            groups=self.groups,
         )
         self._tell(slot, what)
 
@@ -173,7 +177,7 @@ class Crew:
         pipe = self._members[slot].process.stdin
         assert pipe is not None
         try:
-            pipe.write(msgspec.json.encode(message) + b"\n")
+            pipe.write(encoded(message))
             pipe.flush()
         except BrokenPipeError:
             pass  # it has ended: what it said last is read next
@@ -192,7 +196,7 @@ class Crew:
                     continue
                 message = msgspec.json.decode(line, type=kind)
                 if message.cause:
-                    raise SondaError(f"{self.participants[slot].name}: {message.cause}", message.remedy)
+                    raise self._told(self.participants[slot], message, doing)
                 found[slot] = message
             waiting = [slot for slot in slots if slot not in found]
             stuck = late(waiting)
@@ -222,6 +226,13 @@ class Crew:
         except subprocess.TimeoutExpired:
             raise self._failure(member, "fell silent", doing) from None
         raise self._failure(member, _ending(code), doing)
+
+    def _told(self, participant: Participant, message: Ready | Report, doing: str) -> SondaError:
+        """What a participant says of its own end."""
+        if not participant.command:
+            return SondaError(f"{participant.name}: {message.cause}", message.remedy)
+        what, colon, why = message.cause.partition(": ")
+        return SondaError(f"{participant.name} {what} while {doing}{colon}{why}", message.remedy)
 
     def _failure(self, member: _Member, what: str, doing: str) -> SondaError:
         return SondaError(

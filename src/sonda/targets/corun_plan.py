@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import re
 import shlex
+import shutil
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import combinations
 from pathlib import Path
 
@@ -15,9 +17,13 @@ from sonda.probes.kernel_files import read_cpu_list
 from sonda.probes.resctrl import CacheControl
 from sonda.probes.resctrl_partition import Shares, masks_of_ways
 from sonda.record.errors import SondaError
+from sonda.targets.command import program_name
+from sonda.targets.corun_events import extra_events
+from sonda.targets.corun_messages import WINDOW
 from sonda.targets.job import Job, check_job, with_words
 from sonda.workloads.catalogue import describe
 
+COMMAND = re.compile(r"(?:([^=\s:]+)=)?(cmd|window):(.*)", re.DOTALL)
 REFUSED = ("on", "steps", "seconds", "mapping", "set", "probe", "redact")
 """Settings of a run that mean nothing for one participant of several."""
 
@@ -27,8 +33,16 @@ class Participant:
     """One program of the experiment."""
 
     name: str
-    job: Job
+    job: Job | None
     cores: tuple[int, ...]
+    command: tuple[str, ...] = ()
+    """Where there is no job."""
+    region: str = ""
+    """Of a command: `window`, or empty where it is to be found out."""
+
+    @property
+    def threads(self) -> int:
+        return (self.job.threads if self.job else None) or len(self.cores)
 
 
 @dataclass(frozen=True)
@@ -46,6 +60,8 @@ class Setting:
     """`50,100`: memory bandwidth for each participant, in order, in the machine's unit."""
     sweep: bool = False
     """The first participant gets every number of ways in turn, the others share the rest."""
+    probe: str = ""
+    """`pmu:branch-misses+r01c2`: events to count beside those that always are."""
 
     @property
     def divides(self) -> bool:
@@ -60,6 +76,7 @@ class Setting:
             raise SondaError(f"--repeat {self.repeat} is too small", "give 1 or more")
         if sum(map(bool, (self.ways, self.partition, self.sweep))) > 1:
             raise SondaError("--ways, --partition and --sweep-ways divide the same cache", "give one of them")
+        extra_events(self.probe)
 
 
 @dataclass(frozen=True)
@@ -84,8 +101,10 @@ class Cast:
 
 
 def cast_of(texts: Sequence[str], cores: str = "", root: Path = Path("/")) -> Cast:
-    """Participants as the user writes them: `mlp`, `"cnn --batch 8 --train"`, `name=mlp`.
+    """Participants as the user writes them: `mlp`, `"cnn --batch 8 --train"`, `name=mlp`, `"cmd:python train.py"`.
 
+    A command after `cmd:` is measured by its steps where it is a PyTorch program that can be observed, by whole runs
+    otherwise; one after `window:` runs on while a window lasts.
     `cores` has an entry for each, `0,1` or `0-3,4-7` or `0+2,1`; where it has fewer, participants share. Raises
     SondaError for what cannot run.
     """
@@ -100,15 +119,21 @@ def cast_of(texts: Sequence[str], cores: str = "", root: Path = Path("/")) -> Ca
         raise SondaError(f"two participants are called {max(names, key=names.count)!r}", "give them names: a=mlp b=mlp")
     dealt, notes = _deal(cores, names, root)
     participants = []
-    for name, (_, job), own in zip(names, parsed, dealt, strict=True):
-        threads = job.threads or len(own)
-        if threads > len(own):
-            notes.append(f"{name} has {threads} threads on {len(own)} core{'s' * (len(own) > 1)}: they wait in turn")
-        participants.append(Participant(name, msgspec.structs.replace(job, threads=threads), own))
+    for name, (_, what), own in zip(names, parsed, dealt, strict=True):
+        one = replace(what, name=name, cores=own)
+        if one.threads > len(own):
+            words = f"{one.threads} threads on {len(own)} core{'s' * (len(own) > 1)}"
+            notes.append(f"{name} has {words}: they wait in turn")
+        if one.job is not None:
+            one = replace(one, job=msgspec.structs.replace(one.job, threads=one.threads))
+        participants.append(one)
     return Cast(tuple(participants), notes)
 
 
-def _parse(text: str) -> tuple[str, Job]:
+def _parse(text: str) -> tuple[str, Participant]:
+    command = COMMAND.fullmatch(text.strip())
+    if command:
+        return _parse_command(text, *command.groups())
     try:
         words = shlex.split(text)
     except ValueError as error:
@@ -130,7 +155,21 @@ def _parse(text: str) -> tuple[str, Job]:
         if getattr(job, setting) != getattr(plain, setting):
             raise SondaError(f"{name}: --{setting} means nothing for one of several programs", "leave it out")
     describe(job.workload, job.options)
-    return name, job
+    return name, Participant(name, job, ())
+
+
+def _parse_command(text: str, name: str | None, kind: str, line: str) -> tuple[str, Participant]:
+    example = f"write for example '{kind}:python train.py'"
+    try:
+        words = shlex.split(line)
+    except ValueError as error:
+        raise SondaError(f"participant {text!r}: {error}", example) from None
+    if not words:
+        raise SondaError(f"participant {text!r} names no command", example)
+    if shutil.which(words[0]) is None:
+        raise SondaError(f"participant {text!r}: there is no program {words[0]!r}", "check the command")
+    name = name or program_name(words)
+    return name, Participant(name, None, (), tuple(words), WINDOW if kind == "window" else "")
 
 
 def _deal(text: str, names: Sequence[str], root: Path) -> tuple[list[tuple[int, ...]], list[str]]:

@@ -1,6 +1,7 @@
-"""Spans of an experiment with several programs: windows as epochs, the steps measured in them, the phases of steps.
+"""Spans of an experiment with several programs: windows as epochs, the steps measured in them, their phases and layers.
 
-`rank` is the participant, `call` of an epoch the number of its window, its name who ran together.
+`rank` is the participant, `call` the number of the window; the name of an epoch says who ran together. Layers are there
+for some of the steps, evenly spread.
 """
 
 from __future__ import annotations
@@ -12,18 +13,8 @@ import numpy as np
 
 from sonda.record.span import Spans, Words
 
-
-@dataclass
-class _Rows:
-    parent: list[np.ndarray] = field(default_factory=list)
-    start: list[np.ndarray] = field(default_factory=list)
-    duration: list[np.ndarray] = field(default_factory=list)
-    rank: list[np.ndarray] = field(default_factory=list)
-    call: list[np.ndarray] = field(default_factory=list)
-    kind: list[str] = field(default_factory=list)
-    name: list[str] = field(default_factory=list)
-    metrics: dict[str, list[tuple[int, np.ndarray]]] = field(default_factory=dict)
-    count: int = 0
+NUMBERS = ("parent", "start", "duration", "rank", "call")
+WORDS = ("kind", "name", "path", "direction")
 
 
 @dataclass(frozen=True)
@@ -35,7 +26,8 @@ class Measured:
     slot: int
     begin: int
     end: int
-    counters: dict[str, float]
+    counters: dict[str, float] = field(default_factory=dict)
+    """By column, `quantity:source`."""
 
 
 class SpanGatherer:
@@ -43,83 +35,90 @@ class SpanGatherer:
 
     def __init__(self, origin: int) -> None:
         self.origin = origin
-        self._rows = _Rows()
-        self._add("run", "run", np.array([-1]), np.array([0]), np.array([0]), 0, 0)
+        self.count = 0
+        self._numbers: dict[str, list[np.ndarray]] = {name: [] for name in NUMBERS}
+        self._codes: dict[str, list[np.ndarray]] = {name: [] for name in WORDS}
+        self._words: dict[str, dict[str, int]] = {name: {} for name in WORDS}
+        self._metrics: dict[str, list[tuple[int, np.ndarray]]] = {}
+        self._add_one("run", "run", -1, 0, 0, 0, 0)
 
     def add(self, spans: Spans, begin: int, measured: Sequence[Measured]) -> None:
         """`spans` of one process, whose times count from `begin`."""
         start = spans.number("start") + begin
         end = start + spans.number("duration")
         is_step = spans.where(kind="step")
-        phases = np.flatnonzero(spans.where(kind="phase"))
-        names = spans.words("name")
+        inner = spans.where(kind="phase") | spans.where(kind="layer")
         for one in measured:
-            epoch = self._add("epoch", one.label, np.array([0]), np.array([one.begin - self.origin]),
-                              np.array([one.end - one.begin]), one.slot, one.window)  # fmt: skip
-            for name, value in one.counters.items():
-                self._metric(f"{name}:counted", epoch, np.array([value]))
-            steps = np.flatnonzero(is_step & (start >= one.begin) & (end <= one.end))
-            if not len(steps):
-                continue
-            first = self._add("step", "step", np.full(len(steps), epoch), start[steps] - self.origin,
-                              end[steps] - start[steps], one.slot, one.window)  # fmt: skip
-            place = np.full(len(spans), -1)
-            place[steps] = first + np.arange(len(steps))
-            own = phases[place[spans.number("parent")[phases]] >= 0]
-            words = [names.words[code] for code in names.codes[own]]
-            row = self._add(words, words, place[spans.number("parent")[own]], start[own] - self.origin,
-                            end[own] - start[own], one.slot, one.window)  # fmt: skip
-            for column, values in spans.metrics.items():
-                kept = values[own]
-                if not np.isnan(kept).all():
-                    self._metric(column, row, kept)
+            epoch = self._add_one("epoch", one.label, 0, one.begin - self.origin, one.end - one.begin, one.slot,
+                                  one.window)  # fmt: skip
+            for column, value in one.counters.items():
+                self._metric(column, epoch, np.array([value]))
+            kept = is_step & (start >= one.begin) & (end <= one.end)
+            if kept.any():
+                self._add_below(spans, epoch, kept, inner, start - self.origin, one)
+
+    def _add_below(
+        self, spans: Spans, epoch: int, steps: np.ndarray, inner: np.ndarray, start: np.ndarray, one: Measured
+    ) -> None:
+        """Steps and all phases and layers in them; everybody's parent stands before it."""
+        above = spans.number("parent")
+        kept = steps.copy()
+        while True:
+            more = kept | (inner & (above >= 0) & kept[above])
+            if (more == kept).all():
+                break
+            kept = more
+        rows = np.flatnonzero(kept)
+        place = np.full(len(spans), -1, dtype=np.int64)
+        place[rows] = self.count + np.arange(len(rows))
+        parent = np.where(steps[rows], epoch, place[above[rows]])
+        words = {}
+        for name in WORDS:
+            column = spans.words(name)
+            known = self._words[name]
+            codes = np.array([known.setdefault(word, len(known)) for word in column.words], dtype=np.int32)
+            words[name] = codes[column.codes[rows]]
+        first = self._add(parent, start[rows], spans.number("duration")[rows], one.slot, one.window, words)
+        phases = spans.where(kind="phase")[rows]
+        for metric, values in spans.metrics.items():
+            # What was counted of layers is left out: windows and phases have it.
+            found = np.where(phases, values[rows], np.nan)
+            if not np.isnan(found).all():
+                self._metric(metric, first, found)
+
+    def _add_one(self, kind: str, name: str, parent: int, start: int, duration: int, slot: int, window: int) -> int:
+        texts = {"kind": kind, "name": name, "path": "", "direction": ""}
+        words = {}
+        for column, text in texts.items():
+            known = self._words[column]
+            words[column] = np.array([known.setdefault(text, len(known))], dtype=np.int32)
+        return self._add(np.array([parent]), np.array([start]), np.array([duration]), slot, window, words)
 
     def _add(
-        self,
-        kind: str | list[str],
-        name: str | list[str],
-        parent: np.ndarray,
-        start: np.ndarray,
-        duration: np.ndarray,
-        slot: int,
-        window: int,
-    ) -> int:
-        rows = self._rows
-        first, count = rows.count, len(start)
-        rows.parent.append(parent)
-        rows.start.append(start)
-        rows.duration.append(duration)
-        rows.rank.append(np.full(count, slot))
-        rows.call.append(np.full(count, window))
-        rows.kind += [kind] * count if isinstance(kind, str) else ["phase"] * count
-        rows.name += [name] * count if isinstance(name, str) else name
-        rows.count += count
+        self, parent: np.ndarray, start: np.ndarray, duration: np.ndarray, slot: int, window: int,
+        words: dict[str, np.ndarray],
+    ) -> int:  # fmt: skip
+        first, count = self.count, len(start)
+        values = (parent, start, duration, np.full(count, slot), np.full(count, window))
+        for name, column in zip(NUMBERS, values, strict=True):
+            self._numbers[name].append(column)
+        for name, codes in words.items():
+            self._codes[name].append(codes)
+        self.count += count
         return first
 
     def _metric(self, column: str, row: int, values: np.ndarray) -> None:
-        self._rows.metrics.setdefault(column, []).append((row, values))
+        self._metrics.setdefault(column, []).append((row, values))
 
     def table(self) -> Spans:
         """All of it."""
-        rows = self._rows
         metrics = {}
-        for column, pieces in rows.metrics.items():
-            values = np.full(rows.count, np.nan)
+        for column, pieces in self._metrics.items():
+            values = np.full(self.count, np.nan)
             for row, piece in pieces:
                 values[row : row + len(piece)] = piece
             metrics[column] = values
-        end = int(max((start + duration).max() for start, duration in zip(rows.start, rows.duration, strict=True)
-                      if len(start)))  # fmt: skip
-        durations = np.concatenate(rows.duration)
-        durations[0] = end
-        return Spans(
-            {
-                "start": np.concatenate(rows.start),
-                "duration": durations,
-                "parent": np.concatenate(rows.parent),
-                "rank": np.concatenate(rows.rank),
-                "call": np.concatenate(rows.call),
-            },
-            {"kind": Words.of(rows.kind), "name": Words.of(rows.name)},
-            metrics,
-        )
+        numbers = {name: np.concatenate(pieces) for name, pieces in self._numbers.items()}
+        numbers["duration"][0] = int((numbers["start"] + numbers["duration"]).max())
+        words = {name: Words(np.concatenate(self._codes[name]), tuple(known)) for name, known in self._words.items()}
+        return Spans(numbers, words, metrics)

@@ -1,9 +1,9 @@
-"""Counters of a run: what is asked of the observed program, what became of it, and what a second source says."""
+"""Counters of a run: what is asked of the observed program, what became of it, and which second sources to ask."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -11,20 +11,19 @@ import msgspec
 
 from sonda.frameworks.collector.counting import FILE
 from sonda.frameworks.collector.perf_event import Event
-from sonda.probes.counted_command import SYSTEM, CommandCounter
-from sonda.probes.papi import Papi
-from sonda.probes.perf_stat import PerfStat
 from sonda.probes.pmu import Plan, plan
 from sonda.probes.pmu_events import quantity
 from sonda.record.errors import SondaError
 from sonda.record.run import ProbeState
+from sonda.record.span import Spans
+from sonda.record.store import Store
+from sonda.targets.job import Job
+from sonda.targets.keeping import Say
+from sonda.targets.second import HARDWARE, SECOND, count_command, count_workload
 
 PMU = "pmu"
 ALWAYS = "os"
-SECOND: dict[str, Callable[[], CommandCounter]] = {"perf-stat": PerfStat, "papi": Papi}
-"""Sources that count a whole command, in a run of its own."""
-OTHERS = ("callgrind",)
-HARDWARE = ("cycles", "instructions")
+OTHERS = ("callgrind", "ncu")
 
 
 @dataclass(frozen=True)
@@ -32,11 +31,21 @@ class Counters:
     """What counters add to a run's record."""
 
     target: dict[str, Any] = field(default_factory=dict)
-    """`topdown`: the definition that was counted; `second`: what second sources counted of the whole command."""
+    """`topdown`: the definition that was counted; `second`: what second sources counted of the whole program; `shown`:
+    what is shown though it is nothing remarkable."""
     notes: list[str] = field(default_factory=list)
     states: list[ProbeState] = field(default_factory=list)
     outside: dict[str, Event] = field(default_factory=dict)
     """Events of the PMU to count from outside, by name."""
+    second: tuple[str, ...] = ()
+    """Second sources that are to count the workload once it has been measured."""
+
+    def with_second(self, job: Job, spans: Spans, store: Store, say: Say) -> Counters:
+        """The same with what second sources counted of the workload, where any was asked for."""
+        if not self.second:
+            return self
+        kept, states = count_workload(self.second, job, spans, self.outside, store, say)
+        return replace(self, target={**self.target, "second": kept}, states=[*self.states, *states], second=())
 
     def said(self, fields: dict[str, Any]) -> dict[str, Any]:
         """The fields of a run's `info` with what is to be said of counters."""
@@ -50,13 +59,14 @@ def ask(probes: Sequence[str] | str, directory: Path, command: Sequence[str] = (
 
     `pmu:children+no-layers+branch-misses` counts child processes too, layers not, and an event more. A machine without
     a PMU leaves nothing: the run goes on without, and its probes say why. `outside` leaves the PMU to whoever counts
-    the command from outside: both would share its counters, and each would see a part of the time only. Raises
-    SondaError for a probe that is none.
+    the command from outside: both would share its counters, and each would see a part of the time only. Second sources
+    count a `command` at once; a workload, which has none, by `with_second`. Raises SondaError for a probe that is none.
     """
     target: dict[str, Any] = {}
     notes: list[str] = []
     states: list[ProbeState] = []
     events: dict[str, Event] = {}
+    second: list[str] = []
     for word in probes.split(",") if isinstance(probes, str) else probes:
         name, _, rest = word.strip().partition(":")
         options = [one for one in rest.split("+") if one]
@@ -78,25 +88,26 @@ def ask(probes: Sequence[str] | str, directory: Path, command: Sequence[str] = (
                 if found.beside:
                     notes.append("counts of large and of small cores are each scaled to all of the time, and too high")
                 continue
+            if not command:
+                events = _for_the_whole(found, extra)
             write(found, directory, children, layers)
             notes += found.notes
             if found.table is not None:
                 target["topdown"] = found.topdown()
         elif name in SECOND:
             if not command:
-                raise SondaError(
-                    f"--probe {name} counts a whole command", "use it as: sonda run --probe ... -- command"
-                )
-            state, counted = _second(SECOND[name](), command)
-            states.append(ProbeState(name, state.state, state.reason, state.remedy))
+                second.append(name)
+                continue
+            state, counted = count_command(name, command)
+            states.append(state)
             if counted:
                 target.setdefault("second", {})[name] = counted
         elif name == ALWAYS:
-            notes.append("--probe os changes nothing: what the operating system counts is always recorded")
+            target["shown"] = [ALWAYS]
         elif name and name not in OTHERS:
             known = ", ".join((PMU, *OTHERS, *SECOND))
             raise SondaError(f"there is no probe {name!r}", f"there are {known}; os, clock and memory are always on")
-    return Counters(target, notes, states, events)
+    return Counters(target, notes, states, events, tuple(dict.fromkeys(second)))
 
 
 def _for_the_whole(found: Plan, extra: Sequence[str]) -> dict[str, Event]:
@@ -104,19 +115,6 @@ def _for_the_whole(found: Plan, extra: Sequence[str]) -> dict[str, Event]:
     wanted = {*HARDWARE, *(quantity(name) for name in extra)}
     events = {event.name: event for group in found.groups for event in group if event.name in wanted}
     return events | {event.name: event for group in found.beside for event in group}
-
-
-def _second(counter: CommandCounter, command: Sequence[str]) -> tuple[ProbeState, dict[str, Any]]:
-    """What a second source counted in a run of the command of its own, and whether it could."""
-    state = counter.state()
-    if state.state != "ok":
-        return state, {}
-    try:
-        counted = counter.count(command, (*SYSTEM, *HARDWARE))
-    except SondaError as error:
-        return ProbeState(counter.name, "dead", error.cause, error.remedy), {}
-    values = {name: {"value": one.value, "scaled": one.scaled} for name, one in counted.counts.items()}
-    return state, {**values, **({"missing": counted.missing} if counted.missing else {})}
 
 
 def write(found: Plan, directory: Path, children: bool = False, layers: bool = True) -> None:

@@ -37,6 +37,8 @@ class Explored:
     workload: dict[str, Any]
     machine: dict[str, Any]
     versions: dict[str, str]
+    notes: tuple[str, ...] = ()
+    """What is to be said of the model."""
 
 
 def explore_targets(
@@ -77,6 +79,7 @@ def explore_targets(
         workload={**workload.parameters(), "name": workload.name, "framework": job.framework, **job.how()},
         machine=machine_record(),
         versions=versions(),
+        notes=program.notes,
     )
 
 

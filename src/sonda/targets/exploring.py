@@ -25,7 +25,18 @@ from sonda.accelerators.engine_work import EngineWork
 from sonda.accelerators.memory import Memory
 from sonda.accelerators.mistake import DescriptionMistakes
 from sonda.accelerators.placement import Placement
-from sonda.accelerators.settings import Path, changed, changed_engine, changed_memory, described_memory, paths_of
+from sonda.accelerators.settings import AND as AND
+from sonda.accelerators.settings import APART as APART
+from sonda.accelerators.settings import (
+    Path,
+    changed,
+    changed_engine,
+    changed_memory,
+    changes_of,
+    described_memory,
+    own_values,
+    paths_of,
+)
 from sonda.record.errors import SondaError
 
 Numbers = NDArray[np.float64]
@@ -80,6 +91,15 @@ def explore(
     return _Grid(work, accelerator, axes, mapping, fixed or {}).points()
 
 
+def by_field(axes: Mapping[str, Sequence[str]]) -> dict[str, tuple[str, ...]]:
+    """The values of every single field, as many as its key has: those of fields that vary in step are apart."""
+    apart: dict[str, tuple[str, ...]] = {}
+    for key, values in axes.items():
+        own = zip(*(own_values(key, value) for value in values), strict=True)
+        apart |= dict(zip(key.split(AND), own, strict=True))
+    return apart
+
+
 def why_not(accelerator: Accelerator, key: str) -> SondaError | None:
     """Why a field cannot vary; nothing where it can."""
     try:
@@ -121,14 +141,17 @@ class _Grid:
         self._mapping = mapping
         self._axes = {key: tuple(values) for key, values in axes.items() if why_not(accelerator, key) is None}
         self._paths = {key: paths_of(accelerator, key) for key in self._axes if key != MAPPING}
+        self._changes = {key: changes_of(accelerator, key, self._axes[key]) for key in self._paths}
         self._refuse_twice()
         varied = {path for paths in self._paths.values() for path in paths}
         for key, value in fixed.items():
-            held = [] if why_not(accelerator, key) else [one for one in paths_of(accelerator, key) if one not in varied]
+            (given,) = [{}] if why_not(accelerator, key) else changes_of(accelerator, key, (value,))
+            held = {path: one for path, one in given.items() if path not in varied}
             if held:
                 # An axis of one value changes no order; where a field varies, what varies wins.
-                self._axes[f"{FIXED}{key}"], self._paths[f"{FIXED}{key}"] = (value,), held
-        self._outer = [key for key in self._axes if key == MAPPING or any(map(_concerns_all, self._paths[key]))]
+                name = f"{FIXED}{key}"
+                self._axes[name], self._paths[name], self._changes[name] = (value,), list(held), [held]
+        self._outer = self._outer_axes()
         self._inner = [key for key in self._axes if key not in self._outer]
         self._reasons: dict[str, int] = {"": 0}
         self._charges: dict[tuple[str, float | None], Charges] = {}
@@ -156,6 +179,17 @@ class _Grid:
             _together(one.missing for one in self._charges.values()),
             _together(one.recalled for one in self._charges.values()),
         )  # fmt: skip
+
+    def _outer_axes(self) -> list[str]:
+        """Axes that concern more than one engine or the memory, and those that change the same engine or memory as
+        they do: only together they are a design that can be checked."""
+        outer = {key for key, paths in self._paths.items() if _concern_all(paths)}
+        while True:
+            parts = {_part(path) for key in outer for path in self._paths[key]}
+            more = {key for key, paths in self._paths.items() if parts & set(map(_part, paths))} - outer
+            if not more:
+                return [key for key in self._axes if key == MAPPING or key in outer]
+            outer |= more
 
     def _slice(self, base: Accelerator, mapping: str) -> _Filling:
         """All inner axes of one accelerator under one rule of mapping; axes that do not matter have length 1."""
@@ -188,13 +222,16 @@ class _Grid:
     def _designs(self, begins: Path) -> tuple[list[int], list[dict[Path, str]]]:
         """The inner axes whose fields begin so, and these fields in every combination, the last axis fastest."""
         touching = {
-            place: [path for path in self._paths[key] if path[: len(begins)] == begins]
+            place: [
+                {path: value for path, value in one.items() if path[: len(begins)] == begins}
+                for one in self._changes[key]
+            ]
             for place, key in enumerate(self._inner)
+            if any(path[: len(begins)] == begins for path in self._paths[key])
         }
-        places = [place for place, paths in touching.items() if paths]
-        return places, [
-            {path: value for place, value in zip(places, chosen, strict=True) for path in touching[place]}
-            for chosen in itertools.product(*(self._axes[self._inner[place]] for place in places))
+        return list(touching), [
+            {path: value for one in chosen for path, value in one.items()}
+            for chosen in itertools.product(*touching.values())
         ]
 
     def _spread(self, array: NDArray[Any], of_engine: list[int], of_memory: list[int]) -> NDArray[Any]:
@@ -276,9 +313,16 @@ class _Filling:
             figures[:, cannot | (self.unpriced > 0)] = np.nan
 
 
-def _concerns_all(path: Path) -> bool:
-    """Whether a field concerns more than one engine or the memory alone."""
-    return path[0] not in ("engines", "memory") or path == ("memory",) or path[2:] == ("kind",)
+def _concern_all(paths: list[Path]) -> bool:
+    """Whether fields that vary in step concern more than engines alone or the memory alone."""
+    return len({path[0] for path in paths}) > 1 or any(
+        path[0] not in ("engines", "memory") or path == ("memory",) or path[2:] == ("kind",) for path in paths
+    )
+
+
+def _part(path: Path) -> Path:
+    """The engine or the memory that a field belongs to; a field of neither stands for itself."""
+    return {"engines": path[:2], "memory": path[:1]}.get(path[0], path)
 
 
 def _tried(make: Callable[..., Found], *given: Any) -> Found | SondaError:

@@ -9,7 +9,7 @@ import msgspec
 
 from sonda.record.errors import SondaError
 
-PRECISIONS = ("float32", "bfloat16", "float16", "float64")
+PRECISIONS = ("float32", "tf32", "bfloat16", "float16", "float64")
 SHORT_PRECISIONS = {"fp32": "float32", "bf16": "bfloat16", "fp16": "float16", "fp64": "float64"}
 
 
@@ -115,6 +115,8 @@ def check_job(job: Job) -> Job:
         raise SondaError(f"unknown precision {job.precision!r}", f"use one of {', '.join(PRECISIONS)}")
     if job.framework != "torch":
         raise SondaError(f"framework {job.framework!r} is not there yet", "use --framework torch")
+    if precision == "tf32" and not job.on.startswith("cuda"):
+        raise SondaError(f"--precision tf32 is for a GPU, not for {job.on}", "use float32 or bfloat16")
     for name, value, least in (("steps", job.steps, 1), ("warmup", job.warmup, 0), ("workers", job.workers, 0),
                                ("threads", job.threads, 1)):  # fmt: skip
         if value is not None and value < least:

@@ -14,6 +14,7 @@ from sonda.probes.availability import probe_states
 from sonda.probes.ceilings import load_or_measure
 from sonda.probes.contamination import Conditions, contamination
 from sonda.probes.environment import thread_variables, versions, wait_policy
+from sonda.probes.gpu_ceilings import load_or_measure_gpu
 from sonda.probes.machine import machine_record
 from sonda.record.errors import SondaError
 from sonda.record.run import now
@@ -46,6 +47,10 @@ def observed(
     if seen:
         try:
             ceilings = load_or_measure(root, [threads], machine=machine)
+            devices: dict[str, Any] = {}
+            for number in assembly.devices:
+                devices |= load_or_measure_gpu(root, int(number)).record()["devices"]
+            ceilings |= {"devices": devices} if devices else {}
         except SondaError as error:
             notes.append(str(error))  # what was observed is worth keeping all the same
     return {
@@ -57,6 +62,13 @@ def observed(
         "disturbed": _disturbances(before, after, threads) if seen else [],
         "overhead": _overhead(assembly),
     }
+
+
+def gpus(assembly: Assembly) -> dict[str, Any]:
+    """For the `target` of a run: the GPUs that its program used, and whether float32 may be TF32 there; or nothing."""
+    return (
+        {"devices": {f"cuda:{number}": about for number, about in assembly.devices.items()}} if assembly.devices else {}
+    )
 
 
 def precision(assembly: Assembly) -> dict[str, str]:

@@ -32,7 +32,7 @@ from sonda.record.store import Store
 from sonda.targets.job import Job
 from sonda.targets.keeping import Say
 from sonda.targets.miss_curve import miss_curve, parse_sizes
-from sonda.targets.modelled_spans import ModelledStep, joined, modelled_step
+from sonda.targets.modelled_spans import ModelledStep, modelled_step, with_modelled
 
 PROBE = "callgrind"
 PR_SET_PDEATHSIG = 1
@@ -73,7 +73,7 @@ class Modelled:
 
     def added(self, native: Spans) -> Spans:
         """The native run's spans with the modelled step's behind them."""
-        return joined(native, self.spans) if self.spans is not None else native
+        return with_modelled(native, self.spans) if self.spans is not None else native
 
 
 @dataclass(frozen=True)

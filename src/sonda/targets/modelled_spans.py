@@ -16,7 +16,7 @@ from sonda.frameworks.collector.modelled import EMPTY
 from sonda.frameworks.events import HEAD, MAGIC, ProcessEvents
 from sonda.frameworks.thread import FACTS
 from sonda.probes.callgrind import EVENT_NAMES, QUANTITIES
-from sonda.record.span import NUMBER_COLUMNS, TEXT_COLUMNS, Spans, Words
+from sonda.record.span import Spans, Words, joined
 
 CODE_MASK = (1 << 32) - 1
 SPANS = ("pass", "step", "phase", "layer")
@@ -265,18 +265,8 @@ def _kept(spans: Spans, whole: Counts) -> Spans:
     return Spans(numbers, words, metrics)
 
 
-def joined(native: Spans, modelled: Spans) -> Spans:
+def with_modelled(native: Spans, modelled: Spans) -> Spans:
     """Both tables in one: the modelled step hangs on the run's first span."""
     offset = len(native)
     parent = modelled.number("parent")
-    numbers = {
-        name: np.concatenate((native.number(name), modelled.number(name))) for name in NUMBER_COLUMNS if name != "id"
-    }
-    numbers["parent"][offset:] = np.where(parent >= 0, parent + offset, 0 if offset else -1)
-    words = {name: Words.of([*native.words(name).decoded(), *modelled.words(name).decoded()]) for name in TEXT_COLUMNS}
-    columns = dict.fromkeys((*native.metrics, *modelled.metrics))
-    metrics = {
-        column: np.concatenate((native.metric(*column.split(":")), modelled.metric(*column.split(":"))))
-        for column in columns
-    }
-    return Spans(numbers, words, metrics)
+    return joined(native, modelled, np.where(parent >= 0, parent + offset, 0 if offset else -1))

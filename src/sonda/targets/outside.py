@@ -46,7 +46,10 @@ def samples_of(counted: Counted) -> list[Sample]:
     found = []
     begin: dict[str, Count] = dict.fromkeys(counted.counts, Count(0.0))
     for (_, before), (time, after) in pairwise([(0.0, begin), *counted.series]):
-        for name in counted.counts:
+        # What only the kernel's account at the end has is in no reading.
+        for name in after:
+            if name not in counted.counts:
+                continue
             added = after[name].since(before[name])
             if added is not None:
                 source = "estimated" if added.scaled else "counted"

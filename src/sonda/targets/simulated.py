@@ -143,7 +143,7 @@ def simulate(program: Program, placement: Placement, curious: bool = True) -> Si
         energy=spending.record(),
         area=spending.areas(),
         what_if=what_ifs(program, placement, placed) if curious else [],
-        notes=_notes(program, placed, accelerator),
+        notes=[*_notes(program, placed, accelerator), *program.notes],
     )
 
 
@@ -156,23 +156,15 @@ def simulate_job(job: Job, directory: Path) -> dict[str, Any]:
 
     simulation = simulate(program, placement)
     write_spans(directory / SPANS, simulation.spans)
-    notes = [*simulation.notes, *_precision_notes(task.model)]
     return {
         "workload": {
             **workload.parameters(), "name": workload.name, "samples": task.samples, "tokens": task.tokens,
         },
         "simulation": {
-            "target": simulation.target(), "notes": notes,
+            "target": simulation.target(), "notes": simulation.notes,
             "versions": {"torch": str(torch.__version__)},
         },
     }  # fmt: skip
-
-
-def _precision_notes(model: Any) -> list[str]:
-    """What is said of weights that are not float32: engines count elements, whatever these are."""
-    found = {str(one.dtype).removeprefix("torch.") for one in model.parameters() if one.is_floating_point()}
-    others = sorted(found - {"float32"})
-    return [f"weights are {', '.join(others)}, simulated as float32"] if others else []
 
 
 def write_spans(path: Path, spans: Spans) -> None:

@@ -11,9 +11,8 @@ import numpy as np
 from sonda.accelerators.energy import Figure
 from sonda.accelerators.operation import Program
 from sonda.accelerators.placement import OnHost, Placed
+from sonda.record.quantity import CYCLE_STACK
 from sonda.record.span import Spans, Words
-
-STACK = ("distribution", "compute", "reduction", "writeback", "configuration")
 
 
 def spans_of(
@@ -146,7 +145,7 @@ def _values(placed: Placed, energy: Figure | None) -> dict[str, float]:
     result, traffic = placed.result, placed.traffic
     values: dict[str, float] = {
         "cycles": placed.cycles,
-        **{f"{part}_cycles": result.stack.get(part, 0) for part in STACK},
+        **{f"{part}_cycles": result.stack.get(part, 0) for part in CYCLE_STACK},
         "buffer_reads": result.reads,
         "buffer_writes": result.writes,
         "multiplications": placed.products,

@@ -10,6 +10,8 @@ from sonda.record.errors import SondaError
 
 MODES = ("ddp", "dp", "hybrid", "pipeline", "localsgd")
 DEVICE = re.compile(r"^(?:(?P<cpu>cpu)(?:/(?P<threads>\d+))?|(?P<cuda>cuda)(?::(?P<index>\d+))?|sim:(?P<sim>.*))$")
+DRIVERS = ("/dev/nvidiactl", "/dev/kfd", "/dev/dxg")
+"""What NVIDIA's driver, AMD's, and Windows' for Linux inside it leave in /dev."""
 FORM = "write cpu, cpu/8 (8 threads), cuda:0 or sim:NAME, several joined by '+', with a mode as in ddp=cpu/1+cpu/1"
 
 
@@ -71,15 +73,24 @@ def _device(text: str, part: str) -> Device:
 def runnable(spec: TargetSpec) -> Device:
     """The one device that this version can run on; raises SondaError for the others."""
     if spec.mode or len(spec.devices) > 1 or spec.options:
-        raise SondaError(f"target {spec.text!r}: several devices at once are not there yet", "use --on cpu or sim:NAME")
+        raise SondaError(
+            f"target {spec.text!r}: several devices at once are not there yet", "use --on cpu, cuda:N or sim:NAME"
+        )
     device = spec.devices[0]
-    if device.kind == "cuda":
-        raise SondaError(f"target {spec.text!r}: GPUs are not there yet", "use --on cpu, cpu/N or sim:NAME")
+    if device.kind == "cuda" and not has_gpu():
+        raise SondaError(
+            f"target {spec.text!r}: no driver of a GPU is loaded on this machine", "use --on cpu, cpu/N or sim:NAME"
+        )
     if device.kind == "sim":
         from sonda.accelerators.description import load_accelerator
 
         load_accelerator(device.name)
     return device
+
+
+def has_gpu() -> bool:
+    """Whether the driver of a GPU is there, asked without importing a framework."""
+    return any(os.path.exists(path) for path in DRIVERS)
 
 
 def available_threads() -> int:

@@ -20,6 +20,9 @@ from sonda.targets.job import Job
 from sonda.targets.spec import parse_target
 
 PR_SET_PDEATHSIG = 1
+JOB = "job.json"
+REPLAY = "SONDA_REPLAY"
+"""Environment variable: drive the workload for a profiler that replays kernels."""
 
 
 class Outcome(msgspec.Struct, kw_only=True):
@@ -35,7 +38,8 @@ class Outcome(msgspec.Struct, kw_only=True):
 def main() -> int:
     _end_with_parent()
     directory = Path(sys.argv[1])
-    job = msgspec.json.decode(sys.stdin.buffer.read(), type=Job)
+    # A profiler between this process and its parent need not pass on what it is given.
+    job = msgspec.json.decode(sys.stdin.buffer.read() or (directory / JOB).read_bytes(), type=Job)
     os.dup2(2, 1)
     try:
         outcome = _outcome(job, directory)
@@ -45,6 +49,8 @@ def main() -> int:
         outcome = Outcome(cause="not enough memory for this workload", remedy="use a smaller --batch")
     except Exception as error:
         outcome = Outcome(cause=describe_failure(error), remedy="check --input and the workload's options")
+        if type(error).__name__ == "OutOfMemoryError":
+            outcome = Outcome(cause=f"not enough memory on {job.on} for this workload", remedy="use a smaller --batch")
     (directory / "outcome.json").write_bytes(msgspec.json.encode(outcome))
     return 0 if not outcome.cause else 1
 
@@ -85,9 +91,11 @@ def run_job(job: Job, directory: Path) -> dict[str, Any]:
 
     if job.threads:
         torch.set_num_threads(job.threads)
+    device = _torch_device(job, torch)
     task = workload.build(job.framework, job.train, job.seed)
     recorder = Recorder(str(directory))
-    observer = TorchObserver(recorder, torch, Schedule(count=False), counting)
+    replay = bool(os.environ.get(REPLAY))
+    observer = TorchObserver(recorder, torch, Schedule(count=False, replay=replay), counting)
     state_versions(recorder, torch)
     observer.install()
     begin_modelling(observer, announced=True)
@@ -105,6 +113,8 @@ def run_job(job: Job, directory: Path) -> dict[str, Any]:
                 job.compile,
                 job.channels_last,
                 job.workers,
+                device,
+                replay,
             ),
         )
     finally:
@@ -117,6 +127,23 @@ def run_job(job: Job, directory: Path) -> dict[str, Any]:
         "tokens": task.tokens,
         "phase_tokens": task.phase_tokens,
     }
+
+
+def _torch_device(job: Job, torch: Any) -> str:
+    """The device as PyTorch writes it. Raises SondaError where PyTorch cannot use it."""
+    device = parse_target(job.on).devices[0]
+    if device.kind != "cuda":
+        return "cpu"
+    if not torch.cuda.is_available():
+        raise SondaError(
+            f"target {job.on!r}: PyTorch {torch.__version__} finds no GPU that it can use",
+            "install a build of PyTorch for this machine's driver, or use --on cpu",
+        )
+    if device.index >= torch.cuda.device_count():
+        known = ", ".join(f"cuda:{number}" for number in range(torch.cuda.device_count()))
+        raise SondaError(f"target {job.on!r}: there is no such GPU", f"this machine has {known}")
+    torch.cuda.set_device(device.index)
+    return f"cuda:{device.index}"
 
 
 def describe_failure(error: Exception) -> str:

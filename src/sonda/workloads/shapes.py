@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from dataclasses import dataclass
 
@@ -12,6 +13,8 @@ WHOLES = ("int64", "int32", "int16", "int8", "uint8")
 KINDS = (*FLOATS, *WHOLES, "bool")
 DEFAULT_BOUND = 2
 """Whole numbers without a bound are 0 or 1, which every embedding of two rows or more has."""
+MOST_ELEMENTS = 1 << 60
+"""Of one input: what 64 bits can count the bytes of."""
 
 PATTERN = re.compile(r"(\d+(?:[x×]\d+)*)(?::([a-z]+\d*))?(?:<(\d+))?")
 
@@ -46,6 +49,8 @@ def _parse_one(piece: str) -> InputShape:
         raise SondaError(f"{piece!r} has an unknown type {kind!r}", f"use one of {', '.join(KINDS)}")
     if 0 in shape:
         raise SondaError(f"{piece!r} is empty", "every side must be 1 or more")
+    if math.prod(shape) > MOST_ELEMENTS:
+        raise SondaError(f"{piece!r:.80} has more than {MOST_ELEMENTS:,} elements", "give a smaller shape")
     if match[3] is None:
         return InputShape(shape, kind)
     if kind not in WHOLES:

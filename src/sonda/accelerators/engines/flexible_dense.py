@@ -14,9 +14,9 @@ from numpy.typing import NDArray
 from sonda.accelerators import candidate_tiles, collection, distribution, multiplication, reduction
 from sonda.accelerators.compiled import compiled
 from sonda.accelerators.distribution import Routing
-from sonda.accelerators.engines.folding_kernel import fold, fold_all
-from sonda.accelerators.engines.packages_kernel import packages, packages_all
-from sonda.accelerators.engines.streaming_kernel import stream, stream_all
+from sonda.accelerators.engines.folding_kernel import fold
+from sonda.accelerators.engines.packages_kernel import packages
+from sonda.accelerators.engines.streaming_kernel import stream
 from sonda.accelerators.hardware import Hardware
 from sonda.accelerators.layer import Layer, Tile
 from sonda.accelerators.reduction import Reduction
@@ -26,6 +26,8 @@ from sonda.record.errors import SondaError
 Whole = NDArray[np.int64]
 MOST_BLOCKS = 1 << 22
 """Overlapping blocks are followed one by one."""
+RECALL = 64
+"""Blocks, and interruptions of a port, that folding through memory remembers."""
 
 
 class _Plan(NamedTuple):
@@ -52,14 +54,16 @@ class _Plan(NamedTuple):
 
 
 class _Packages(NamedTuple):
-    """The packages of a tile of weights, of inputs, and of the inputs' last column, one row each."""
+    """The packages of tiles of weights, of inputs, and of the inputs' last column: layer by layer, one row each."""
 
     entries: Whole
-    """Per port."""
+    """Per port; row 3 numbers the different loads of ports."""
     place: Whole
     """Per multiplier: the place of its package in the queue of its port; -1 where it gets none."""
     routing: Whole
     """Entries, wires, switches passed to one side, to both."""
+    loads: int
+    """Different loads that a layer has at most."""
 
 
 def simulate(hardware: Hardware, layer: Layer, tile: Tile) -> Result:
@@ -73,8 +77,8 @@ def simulate(hardware: Hardware, layer: Layer, tile: Tile) -> Result:
     plan, setup, dealt = _prepare(hardware, layer, tile)
     cycles, written = _time(hardware, layer, tile, plan, setup, dealt)
     stack = _stack(hardware, plan, dealt, cycles, written)
-    together = _offered_together(hardware, tile, dealt)
-    return _result(hardware, layer, tile, plan, setup, dealt.routing, cycles, stack, together)
+    together = _offered_together(hardware, tile, dealt.place[0, 1])
+    return _result(hardware, layer, tile, plan, setup, dealt.routing[0], cycles, stack, together)
 
 
 def simulate_all(hardware: Hardware, layers: Whole, tiles: Whole) -> Result:
@@ -90,20 +94,11 @@ def simulate_all(hardware: Hardware, layers: Whole, tiles: Whole) -> Result:
         raise SondaError("a tile does not fit the machine", "simulate layers one by one")
     plan = _plan(hardware, layer, tile)
     setup = reduction.reduce_all(hardware, tile.neuron + plan.through_memory, tile.neurons)
-    count = len(tiles)
-    dealt = _Packages(
-        np.zeros((count, 3, hardware.read_ports), np.int64),
-        np.empty((count, 3, hardware.multipliers), np.int64),
-        np.zeros((count, 3, 4), np.int64),
-    )
-    compiled(packages_all, packages)(
-        distribution.span(hardware), 2 + plan.handed, plan.through_memory, layer.stride, tiles, *dealt
-    )
+    dealt = _deal(hardware, layer, tile, plan)
     cycles = _time_all(hardware, layer, tile, plan, setup, dealt)
-    pairs = np.zeros(count, np.int64)
+    pairs = np.zeros(len(tiles), np.int64)
     for one in np.flatnonzero(np.equal(tile.neuron, 1)):
-        alone = _Packages(*(part[one] for part in dealt))
-        pairs[one] = _offered_together(hardware, Tile(*tiles[one].tolist()), alone)
+        pairs[one] = _offered_together(hardware, Tile(*tiles[one].tolist()), dealt.place[one, 1])
     return _result(hardware, layer, tile, plan, setup, dealt.routing, cycles, {}, pairs)
 
 
@@ -138,18 +133,23 @@ def _plan(hardware: Hardware, layer: Layer, tile: Tile) -> _Plan:
 
 
 def _deal(hardware: Hardware, layer: Layer, tile: Tile, plan: _Plan) -> _Packages:
-    shape = np.array((tile.R, tile.S, tile.C, tile.K, tile.G, tile.N, tile.X, tile.Y), np.int64)
-    dealt = _Packages(
-        np.zeros((3, hardware.read_ports), np.int64),
-        np.empty((3, hardware.multipliers), np.int64),
-        np.zeros((3, 4), np.int64),
-    )
-    kinds = 3 if plan.handed else 2
-    compiled(packages)(kinds, distribution.span(hardware), plan.through_memory, layer.stride, shape, *dealt)
-    if not plan.handed:
-        # All windows get what the first of a row gets.
-        dealt.entries[2], dealt.place[2] = dealt.entries[1], dealt.place[1]
-    return dealt
+    """Of one layer, or of many, whose sizes are arrays."""
+    reach, ports, multipliers = distribution.span(hardware), hardware.read_ports, hardware.multipliers
+    case = (2 + plan.handed, reach, plan.through_memory, layer.stride, ports, multipliers, *tile.sizes)
+    cases = np.array((case,), np.int64) if isinstance(plan.handed, int) else _rows(case)
+    entries = np.zeros((len(cases), 4, ports), np.int64)
+    place = np.empty((len(cases), 3, multipliers), np.int64)
+    routing = np.zeros((len(cases), 3, 4), np.int64)
+    room = np.zeros((reach.bit_length() + 1, multipliers), np.int64)
+    return _Packages(entries, place, routing, compiled(packages)(cases, room, entries, place, routing))
+
+
+def _rows(columns: tuple[Count, ...]) -> Whole:
+    """Numbers of many layers, the last of which differs from layer to layer, as a row for each."""
+    table = np.empty((len(columns[-1]), len(columns)), np.int64)
+    for place, column in enumerate(columns):
+        table[:, place] = column
+    return table
 
 
 def _time(
@@ -162,21 +162,18 @@ def _time(
             f"{plan.blocks} blocks of filters overlap, because the tile does not divide the layer",
             "choose T_X_, T_Y_ and T_K that divide X', Y' and K, and one sample",
         )
-    ways = (distribution.span(hardware), distribution.arrival_delay(hardware), hardware.write_ports)
-    shape = (plan.folds, plan.rows, plan.columns)
-    out = np.zeros(2, np.int64)
+    out = np.zeros((1, 2), np.int64)
+    times = 1
     if plan.through_memory:
-        last = (tile.neuron + 1, tile.neurons, dealt.entries, dealt.place, setup.hops, setup.line, setup.slot, out)
-        compiled(fold)(*ways, _bus_inputs(hardware), *shape, plan.blocks, plan.groups, int(apart), *waits, *last)
+        cases = np.array((_folding_case(hardware, tile, plan, waits, apart),), np.int64)
+        _fold(hardware, np.zeros(1, np.int64), cases, setup, dealt, out)
     else:
-        last = (tile.neuron, tile.neurons, dealt.entries, dealt.place, setup.hops, setup.line, setup.delay, out)
         # Blocks that wait for everything before them are all alike.
-        blocks = 1 if apart else plan.blocks
-        compiled(stream)(*ways, *shape, plan.handed, tile.S, blocks, plan.groups, *waits, *last)
-        if apart:
-            out *= plan.blocks
-    cycles, written = out.tolist()
-    return cycles, written
+        times, blocks = (plan.blocks, 1) if apart else (1, plan.blocks)
+        cases = np.array((_streaming_case(hardware, tile, plan, waits, blocks),), np.int64)
+        _stream(hardware, np.zeros(1, np.int64), cases, setup, dealt, out)
+    ((cycles, written),) = out.tolist()
+    return times * cycles, times * written
 
 
 def _time_all(hardware: Hardware, layer: Layer, tile: Tile, plan: _Plan, setup: Reduction, dealt: _Packages) -> Whole:
@@ -184,24 +181,76 @@ def _time_all(hardware: Hardware, layer: Layer, tile: Tile, plan: _Plan, setup: 
     waits, apart = _waits(layer, tile, plan)
     if (~apart & (plan.blocks > MOST_BLOCKS)).any():
         raise SondaError("blocks of filters overlap, because a tile does not divide a layer", "simulate one by one")
-    ways = (distribution.span(hardware), distribution.arrival_delay(hardware), hardware.write_ports)
-    last = (*waits, tile.neuron + plan.through_memory, tile.neurons)
     out = np.zeros((len(apart), 2), np.int64)
     folded, streamed = np.flatnonzero(plan.through_memory), np.flatnonzero(plan.through_memory == 0)
     if len(folded):
-        cases = np.stack((plan.folds, plan.rows, plan.columns, plan.blocks, plan.groups, apart, *last), axis=1)
-        compiled(fold_all, fold)(
-            *ways, _bus_inputs(hardware), folded, cases, dealt.entries, dealt.place, setup.hops, setup.line, setup.slot,
-            out,
-        )  # fmt: skip
+        _fold(hardware, folded, _rows(_folding_case(hardware, tile, plan, waits, apart)), setup, dealt, out)
     if len(streamed):
-        shape = (plan.folds, plan.rows, plan.columns, plan.handed, tile.S)
-        cases = np.stack((*shape, np.where(apart, 1, plan.blocks), plan.groups, *last), axis=1)
-        compiled(stream_all, stream)(
-            *ways, streamed, cases, dealt.entries, dealt.place, setup.hops, setup.line, setup.delay, out
-        )
+        case = _streaming_case(hardware, tile, plan, waits, np.where(apart, 1, plan.blocks))
+        _stream(hardware, streamed, _rows(case), setup, dealt, out)
     cycles: Whole = out[:, 0] * np.where(apart & (plan.through_memory == 0), plan.blocks, 1)
     return cycles
+
+
+def _streaming_case(hardware: Hardware, tile: Tile, plan: _Plan, waits: tuple[Count, ...], blocks: Count) -> Any:
+    return (
+        distribution.span(hardware), distribution.arrival_delay(hardware), hardware.write_ports, plan.folds, plan.rows,
+        plan.columns, plan.handed, tile.S, blocks, plan.groups, *waits, tile.neuron, hardware.read_ports, tile.neurons,
+    )  # fmt: skip
+
+
+def _folding_case(hardware: Hardware, tile: Tile, plan: _Plan, waits: tuple[Count, ...], apart: Any) -> Any:
+    return (
+        distribution.span(hardware), distribution.arrival_delay(hardware), hardware.write_ports, plan.folds, plan.rows,
+        plan.columns, _bus_inputs(hardware), apart, plan.blocks, plan.groups, *waits, tile.neuron + 1,
+        hardware.read_ports, tile.neurons,
+    )  # fmt: skip
+
+
+def _stream(hardware: Hardware, which: Whole, cases: Whole, setup: Reduction, dealt: _Packages, out: Whole) -> None:
+    neurons = setup.line.shape[-1]
+    early, blocks = (int(cases[:, column].max()) for column in (7, 8))
+    compiled(stream)(
+        which,
+        cases,
+        dealt.entries,
+        dealt.place,
+        setup.hops.reshape(len(cases), -1),
+        setup.line.reshape(len(cases), -1),
+        setup.delay.reshape(len(cases), -1),
+        np.empty((5, dealt.loads + 1), np.int64),
+        np.empty((9, neurons), np.int64),
+        np.empty((4, hardware.write_ports), np.int64),
+        np.empty((2, hardware.multipliers + 1), np.int64),
+        np.empty((neurons, dealt.loads + 1), np.int64),
+        np.empty((neurons, early), np.int64),
+        np.empty((dealt.loads + 1, blocks), np.int64),
+        out,
+    )
+
+
+def _fold(hardware: Hardware, which: Whole, cases: Whole, setup: Reduction, dealt: _Packages, out: Whole) -> None:
+    neurons = setup.line.shape[-1]
+    # Of blocks that wait for everything before them one is under way at a time.
+    blocks = int(np.where(cases[:, 7], 1, cases[:, 8]).max())
+    compiled(fold)(
+        which,
+        cases,
+        dealt.entries,
+        dealt.place,
+        setup.hops.reshape(len(cases), -1),
+        setup.line.reshape(len(cases), -1),
+        setup.slot.reshape(len(cases), -1),
+        np.empty((9, hardware.read_ports), np.int64),
+        np.empty((9, neurons), np.int64),
+        np.empty((5 + RECALL, hardware.write_ports), np.int64),
+        np.empty((4, 2 * hardware.multipliers), np.int64),
+        np.empty((2, neurons, dealt.loads), np.int64),
+        np.empty((2, hardware.read_ports, RECALL), np.int64),
+        np.empty((3, 2 * RECALL), np.int64),
+        np.empty((dealt.loads + 1, blocks), np.int64),
+        out,
+    )
 
 
 def _waits(layer: Layer, tile: Tile, plan: _Plan) -> tuple[tuple[Count, Count, Count], Any]:
@@ -227,7 +276,7 @@ def _bus_inputs(hardware: Hardware) -> int:
 def _stack(hardware: Hardware, plan: _Plan, dealt: _Packages, cycles: int, written: int) -> dict[str, int]:
     computed = min(plan.blocks * plan.windows * plan.folds, cycles - written)
     times = np.array((plan.folds, plan.rows * plan.folds, plan.rows * (plan.columns - 1) * plan.folds))
-    sending = int((times @ dealt.entries).max()) + distribution.arrival_delay(hardware)
+    sending = int((times @ dealt.entries[0, :3]).max()) + distribution.arrival_delay(hardware)
     fed = min(plan.blocks * sending - computed, cycles - written - computed)
     summed = cycles - written - computed - fed
     return {"distribution": fed, "compute": computed, "reduction": summed, "writeback": written, "configuration": 0}
@@ -322,14 +371,13 @@ def _work(
     )
 
 
-def _offered_together(hardware: Hardware, tile: Tile, dealt: _Packages) -> int:
+def _offered_together(hardware: Hardware, tile: Tile, place: Whole) -> int:
     """Pairs of one-multiplier neurons on one adder whose products always come in the same cycle."""
     if tile.neuron > 1 or tile.neurons == 1 or hardware.reduction != "ASNETWORK":
         return 0
     pairs = tile.neurons // 2
     if distribution.span(hardware) == 1:
         return pairs
-    place = dealt.place[1]
     return int(np.count_nonzero(place[0 : 2 * pairs : 2] == place[1 : 2 * pairs : 2]))
 
 

@@ -9,12 +9,25 @@ from collections.abc import Callable
 from dataclasses import replace
 from importlib.metadata import entry_points
 
-from sonda.analysis.rules import compute, input, memory, noise, none, overhead, topdown
+from sonda.analysis.rules import (
+    compute,
+    counted_flops,
+    host,
+    input,
+    memory,
+    noise,
+    none,
+    overhead,
+    stalls,
+    topdown,
+    transfer,
+)
 from sonda.analysis.summary import Remedy, Summary, Verdict
 
 GROUP = "sonda.rules"
 BUILT_IN: tuple[Callable[[Summary], Verdict | None], ...] = (
-    input.rule, compute.rule, memory.rule, overhead.rule, topdown.rule, none.rule,
+    input.rule, transfer.rule, host.rule, compute.rule, memory.rule, overhead.rule, topdown.rule, stalls.rule,
+    counted_flops.rule, none.rule,
 )  # fmt: skip
 
 

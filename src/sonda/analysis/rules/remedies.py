@@ -24,7 +24,9 @@ def remedies(summary: Summary, *candidates: Callable[[Summary], Remedy | None]) 
 
 
 def threads(summary: Summary) -> Remedy | None:
-    """All cores, where some are idle."""
+    """All cores, where some are idle; a GPU's work does not get faster by that."""
+    if str(summary.target.get("device")).startswith("cuda"):
+        return None
     used, cores = summary.target.get("threads"), _cores(summary)
     if not used or not cores or used >= cores:
         return None
@@ -39,7 +41,8 @@ def bfloat16(summary: Summary) -> Remedy | None:
         return None
     if peaks["bfloat16"].value < FASTER_PEAK * peaks["float32"].value:
         return None
-    return Remedy("compute in bfloat16: torch.autocast('cpu', torch.bfloat16)", ("--precision", "bf16"))
+    where = "cuda" if str(summary.target.get("device")).startswith("cuda") else "cpu"
+    return Remedy(f"compute in bfloat16: torch.autocast('{where}', torch.bfloat16)", ("--precision", "bf16"))
 
 
 def compiled(summary: Summary) -> Remedy | None:
@@ -47,6 +50,11 @@ def compiled(summary: Summary) -> Remedy | None:
     if summary.workload.get("compile"):
         return None
     return Remedy("fuse operations: torch.compile(model)", ("--compile",))
+
+
+def graphs(summary: Summary) -> Remedy | None:
+    """One launch for many kernels."""
+    return Remedy("launch the whole step at once: CUDA graphs, torch.compile(mode='reduce-overhead')")
 
 
 def channels_last(summary: Summary) -> Remedy | None:

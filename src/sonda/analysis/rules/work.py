@@ -45,7 +45,8 @@ def works(part: PartSummary) -> list[Work]:
     covered = LAYERED if layers else frozenset()
     if any(row.name.endswith("Loss") for row in part.layers):
         covered |= {"loss"}
-    phases = [Work(row.name, False, row.cost) for row in part.phases if row.name not in covered | {"data", "other"}]
+    apart = {"data", "other"} | ({"transfer"} if part.device is not None else set())
+    phases = [Work(row.name, False, row.cost) for row in part.phases if row.name not in covered | apart]
     return [work for work in layers + phases if work.cost.time.value]
 
 
@@ -95,7 +96,21 @@ def data_share(part: PartSummary) -> float:
     return sum(row.cost.share for row in part.phases if row.name == "data" and row.cost.time.value)
 
 
+def transfer_share(part: PartSummary) -> float:
+    """Part of the step in which a GPU does nothing but take its input, 0 to 1; copies that are hidden do not count."""
+    if part.device is None:
+        return 0.0
+    return sum(row.cost.share for row in part.phases if row.name == "transfer" and row.cost.time.value)
+
+
+def host_share(part: PartSummary) -> float:
+    """Part of the step in which a GPU does nothing, waiting for input left out, 0 to 1."""
+    if part.device is None or part.device.share != part.device.share:
+        return 0.0
+    return max(1 - part.device.share - data_share(part), 0.0)
+
+
 def explained(part: PartSummary) -> dict[str, float]:
-    """Part of the step that each limit explains: compute, memory, overhead, input."""
+    """Part of the step that each limit explains: compute, memory, overhead, input, transfer, host."""
     shares = {bound: share(bound_by(part, bound)) for bound in ("compute", "memory", "overhead")}
-    return shares | {"input": data_share(part)}
+    return shares | {"input": data_share(part), "transfer": transfer_share(part), "host": host_share(part)}

@@ -78,6 +78,10 @@ class Counter:
         stream = self.stream
         if stream is None or self.recorder.off:
             return
+        mine = self.recorder.mine.stream
+        if mine is not None and mine.engine:
+            # Autograd runs the backward of a GPU in a thread of its own, where its layers are recorded too.
+            stream = mine
         name = str(getattr(func, "_overloadpacket", func))
         try:
             flops, size, known = cost(name, args, kwargs, out)

@@ -1,7 +1,10 @@
 """What the operating system counts for this process: always there, with or without a PMU.
 
-One group of the kernel's software events, inherited by every thread, where that is allowed; else `getrusage`, which
-counts the same things, except migrations between processors.
+One group of the kernel's software events, inherited by every thread, where that is allowed. An ordinary user at
+`perf_event_paranoid` 2 may open them for user mode only: the task clock is then whole all the same, but page faults
+taken inside the kernel are left out and switches and migrations are all 0. Of these events only the clock is taken
+there; page faults and switches come from `getrusage`, which counts them whole, and migrations are missing. Where perf
+is refused altogether `getrusage` gives the CPU time too: of other threads that run, as of their last tick.
 """
 
 from __future__ import annotations
@@ -18,6 +21,8 @@ from .run_queue import RunQueue
 PAGE = resource.getpagesize()
 EVENTS = tuple(Event(name.replace("-", "_"), TYPE_SOFTWARE, config, kernel=True) for name, config in SOFTWARE.items())
 """The kernel's work counts: a switch and a migration happen nowhere else, and a fault is taken where memory is used."""
+CLOCK = tuple(event._replace(kernel=False) for event in EVENTS if event.name == "task_clock")
+"""What is right without the kernel's part: the clock runs on in the kernel."""
 WAIT_NS = 500_000
 """ns for each thread. Asking a thread for its wait costs about 2 µs: shorter phases go without."""
 
@@ -26,21 +31,17 @@ class OsCounters:
     """Opened when made. What is no reading of perf is taken at both ends of a phase by `begin` and `end`."""
 
     def __init__(self, time: int, children: bool = False, kernel: Kernel = LINUX) -> None:
-        self.set: CounterSet | None = None
         self.source = "perf"
-        """Or `getrusage`."""
+        """Or `clock`: perf for the CPU time, getrusage for the rest; or `getrusage` for all."""
         self.errno = 0
-        """Why it is not perf."""
+        """Why it is not perf alone."""
         self._values: dict = {}
         self._queue = RunQueue()
         self._queue.open(time)
-        try:
-            self.set = CounterSet(EVENTS, children, kernel)
-            self.set.enable()
-        except OSError as error:
-            self.set = None
-            self.errno = error.errno or 0
-            self.source = "getrusage"
+        self.set, self.errno = _opened(EVENTS, children, kernel)
+        if self.set is None:
+            self.set, _ = _opened(CLOCK, children, kernel)
+            self.source = "getrusage" if self.set is None else "clock"
         try:
             self._statm = os.open("/proc/self/statm", os.O_RDONLY | os.O_CLOEXEC)
         except OSError:
@@ -56,7 +57,7 @@ class OsCounters:
         """What `end` needs. `last` is how long this phase took the last time, ns."""
         queue = self._queue
         wait = queue.read(time) if queue.threads and last >= queue.threads * WAIT_NS else None
-        return None if self.set is not None else resource.getrusage(resource.RUSAGE_SELF), wait
+        return None if self.source == "perf" else resource.getrusage(resource.RUSAGE_SELF), wait
 
     def end(self, stream: Stream, before: tuple, time: int) -> None:
         """Push what was counted into the phase that is still open."""
@@ -67,8 +68,10 @@ class OsCounters:
             stream.push((
                 values["page_faults"], now.ru_minflt + now.ru_majflt - usage.ru_minflt - usage.ru_majflt,
                 values["context_switches"], now.ru_nvcsw + now.ru_nivcsw - usage.ru_nvcsw - usage.ru_nivcsw,
-                values["task_clock"], round(1e9 * (now.ru_utime + now.ru_stime - usage.ru_utime - usage.ru_stime)),
             ))  # fmt: skip
+            if self.set is None:
+                spent = now.ru_utime + now.ru_stime - usage.ru_utime - usage.ru_stime
+                stream.push((values["task_clock"], round(1e9 * spent)))
         if wait is not None:
             stream.push((values["run_queue_wait"], self._queue.read(time) - wait))
         if self._statm >= 0:
@@ -90,3 +93,16 @@ class OsCounters:
                 pass  # the program closed what is not its own
             self._statm = -1
         self._queue.close()
+
+
+def _opened(events: tuple, children: bool, kernel: Kernel) -> tuple:
+    """A set of these events that counts, or None and the errno of the refusal."""
+    found = None
+    try:
+        found = CounterSet(events, children, kernel)
+        found.enable()
+    except OSError as error:
+        if found is not None:
+            found.close()
+        return None, error.errno or 0
+    return found, 0

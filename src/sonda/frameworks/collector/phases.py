@@ -83,7 +83,7 @@ class Phases:
 
         def end() -> None:
             time = now()
-            code, _, began, before = opened.pop()
+            code, _, began, before, *_ = opened.pop()
             if counting is None:
                 stream.push((code + 1, time))
             elif before is None:
@@ -94,7 +94,7 @@ class Phases:
                 stream.push((code + 1 + flag, time))
             if time - began < WORTH_COUNTING:
                 short.add(code)
-            else:
+            elif began:
                 short.discard(code)
                 last[code] = time - began
             if not opened:
@@ -108,54 +108,55 @@ class Phases:
         self._equip_all()
 
     def _bound(self, stream: Stream, single: Any) -> tuple:
-        """The same where one `os.read` gives the counters that were asked for, and the phase is short."""
+        """The same where one `os.read` gives the counters that were asked for, and the phase is short.
+
+        Such a phase stands in `phases` with a fifth entry, the code of its end, and without the time of its begin.
+        """
         begin_other, end_other = self._general(stream)
         recorder, short = self.recorder, self._short
         flag = self._counting.reader.flag
         descriptor, size, read = single.descriptors[0], single.size, single.kernel.read
-        opened, keep, put = stream.phases, stream.counts.append, stream.events.append
-        open_phase, close_phase = opened.append, opened.pop
+        # Called as methods: the interpreter has an instruction of its own for the append of a list.
+        opened, counts, events = stream.phases, stream.counts, stream.events
         ready = self._ready.setdefault(flag, {})
 
         def begin(code: int, context: object = None) -> None:
             try:
                 phase, first = ready[code]
-                keep(read(descriptor, size))
+                counts.append(read(descriptor, size))
             except (KeyError, OSError) as error:
                 if type(error) is not KeyError:
                     self._lost(single)
                 begin_other(code, context)
                 return
-            open_phase(phase if context is None else (code, context, 0, phase[3]))
-            put(first)
-            put(now())
+            opened.append(phase if context is None else (code, context, 0, None, phase[4]))
+            events.append(first)
+            events.append(now())
 
         def end() -> None:
             time = now()
-            phase = close_phase()
-            last = phase[3]
-            if type(last) is not int:
-                end_differently(phase)
-                return
+            phase = opened.pop()
             try:
-                keep(read(descriptor, size))
-            except OSError:
-                self._lost(single)
+                last = phase[4]
+                counts.append(read(descriptor, size))
+            except (IndexError, OSError) as error:
+                if type(error) is not IndexError:
+                    self._lost(single)
                 end_differently(phase)
                 return
-            put(last)
-            put(time)
-            if time > recorder.due and not opened:
+            events.append(last)
+            events.append(time)
+            if not opened and time > recorder.due:
                 # Phases change: from time to time each is looked at again.
                 ready.clear()
                 recorder.flush()
 
         def end_differently(phase: tuple) -> None:
             """A phase that did not begin here, or whose counters are lost."""
-            code, context, _, before = phase
-            open_phase(phase if type(before) is not int else (code, context, now(), None))
+            opened.append(phase)
             end_other()
+            code = phase[0]
             if code in short:
-                ready[code] = (code, None, 0, code + 1 + flag), code + flag
+                ready[code] = (code, None, 0, None, code + 1 + flag), code + flag
 
         return begin, end

@@ -17,10 +17,23 @@ SAMPLED = 10
 """Once the file has reached its cap, every tenth step is recorded in detail; at twice the cap none is."""
 
 
-class Schedule:
-    """`counting` and `detail` say how to record what comes next; `over` that observing has ended."""
+KERNELS_FROM, KERNEL_STEPS = 5, 3
+"""Of a program that uses a GPU, the steps whose kernels are recorded: late enough that libraries have chosen theirs."""
 
-    def __init__(self, count: bool = True, first: int = 0, last: int = 0, deadline: int = 0, size_cap: int = 0) -> None:
+
+class Schedule:
+    """`counting`, `kernels` and `detail` say how to record what comes next; `over` that observing has ended."""
+
+    def __init__(
+        self,
+        count: bool = True,
+        first: int = 0,
+        last: int = 0,
+        deadline: int = 0,
+        size_cap: int = 0,
+        profile: bool = False,
+        replay: bool = False,
+    ) -> None:
         self.count = count
         self.first = first
         self.last = last
@@ -28,7 +41,12 @@ class Schedule:
         self.deadline = deadline
         """On the recorder's clock, ns; 0 for none."""
         self.size_cap = size_cap
+        self.profile = profile
+        """Whether the kernels of some steps are recorded, where there is a GPU."""
+        self.replay = replay
+        """Whether a profiler outside replays the kernels of one step."""
         self.counting = False
+        self.kernels = False
         self.detail = first == 0
         self.over = False
         self.steps = 0
@@ -42,7 +60,7 @@ class Schedule:
 
     def fresh(self) -> Schedule:
         """The same for another thread, which has steps of its own; what is to be noted comes together."""
-        other = Schedule(self.count, self.first, self.last, self.deadline, self.size_cap)
+        other = Schedule(self.count, self.first, self.last, self.deadline, self.size_cap, self.profile, self.replay)
         other.notes = self.notes
         return other
 
@@ -113,6 +131,8 @@ class Schedule:
             inside = inside and self.steps % SAMPLED == 0
             self._note_once("layers recorded for every tenth step only", "size cap")
         self.detail = inside
+        begin = max(KERNELS_FROM, self.first)
+        self.kernels = self.profile and inside and begin <= self.steps < begin + (1 if self.replay else KERNEL_STEPS)
 
     def _note_once(self, what: str, why: str) -> None:
         if not any(note.startswith(what) for note in self.notes):

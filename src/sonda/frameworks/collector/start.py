@@ -86,6 +86,7 @@ def observe(torch: Any, settings: dict, counting: Any = None) -> None:
     """Observe this process until it ends, with counters that are open already."""
     from .benchcast import join_from_environment
     from .modelled import begin_modelling
+    from .participation import join_windows
     from .recorder import Recorder
     from .schedule import Schedule
     from .torch_observer import TorchObserver
@@ -97,6 +98,8 @@ def observe(torch: Any, settings: dict, counting: Any = None) -> None:
         last=settings.get("last", 0),
         deadline=now() + int(settings["max_time"] * 1e9) if settings.get("max_time") else 0,
         size_cap=settings.get("size_cap", 0),
+        profile=settings.get("kernels", True),
+        replay=settings.get("replay", False),
     )
     observer = TorchObserver(recorder, torch, schedule, counting)
     state_versions(recorder, torch)
@@ -106,6 +109,7 @@ def observe(torch: Any, settings: dict, counting: Any = None) -> None:
     _write_before_exec(observer)
     begin_modelling(observer, announced=False)
     join_from_environment(observer)
+    join_windows(observer)
 
 
 def _finish_before_hard_exit(observer: Any) -> None:

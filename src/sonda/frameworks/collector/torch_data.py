@@ -18,11 +18,18 @@ class DataPhases:
     """
 
     def __init__(
-        self, recorder: Recorder, phase: Callable[..., Any], begin: Callable[[], Any], stream: Callable[[], Any]
+        self,
+        recorder: Recorder,
+        phase: Callable[..., Any],
+        begin: Callable[[], Any],
+        stream: Callable[[], Any],
+        marks: Any = None,
     ) -> None:
+        """`marks` (`DeviceMarks`) say where copies begin and end on a GPU."""
         self._phase = phase
         self._begin = begin
         self._stream = stream
+        self._marks = marks
         self._number = itertools.count()
         self._loaders = ByIdentity()
         """The number of each data loader."""
@@ -72,10 +79,12 @@ class DataPhases:
             stream = self._stream()
             if stream is None or stream.layers or stream.phases:
                 return original(tensor, *args, **kwargs)
+            marks = self._marks
             begin = now()
+            first = marks.mark()
             result = original(tensor, *args, **kwargs)
             if result.device != tensor.device:
-                stream.push((code, begin, code + 1, now()))
+                stream.push((code, begin, marks.begin, first, marks.end, marks.mark(), code + 1, now()))
             return result
 
         return wrapper

@@ -6,22 +6,21 @@ called), loss (such a module that is a loss), backward, optimizer (step, zero_gr
 
 from __future__ import annotations
 
-import itertools
-import sys
 import weakref
 from contextlib import contextmanager
 from time import perf_counter_ns as now
-from types import CodeType
 from typing import Any
 
 from .counter import Counter
 from .counting import Counting
-from .identity import ByIdentity
+from .device_marks import DeviceMarks
+from .kernel_pass import KernelPass
 from .phases import Phases
 from .recorder import Recorder, Stream
 from .schedule import Schedule
 from .torch_data import DataPhases
 from .torch_layers import Layers
+from .torch_optimizers import Optimizers, inside
 from .torch_values import has_graph, is_loss, shapes_of, tensors_in
 
 
@@ -45,18 +44,15 @@ class TorchObserver:
         """A weak reference to the module whose forward was the last."""
         self._losses: dict = {}
         """Whether the module of a code is a loss."""
-        self._number = itertools.count()
-        self._optimizers = ByIdentity()
-        """The number of each optimizer and when it was made, ns; 0 for one made before observing began."""
-        constants = torch.optim.Optimizer.profile_hook_step.__code__.co_consts
-        self._step_frames = {constant for constant in constants if isinstance(constant, CodeType)}
-        """What is on the Python stack while an optimizer steps."""
+        self.optimizers = Optimizers(self)
         define = recorder.define
-        self._data = DataPhases(recorder, self.phase, self._begin_fetch, self._stream)
+        on_gpu = bool(torch.version.cuda or torch.version.hip)
+        self.marks = DeviceMarks(recorder, torch) if on_gpu else None
+        """Where phases begin and end on a GPU; None where PyTorch knows none."""
+        self.kernel_pass = KernelPass(recorder, torch, schedule.replay) if on_gpu else None
+        self._data = DataPhases(recorder, self.phase, self._begin_fetch, self.current_stream, self.marks)
         self._forward, self._loss = self.phases.codes["forward"], self.phases.codes["loss"]
-        self._step = define(kind="phase", name="optimizer", step=True)
-        self._scaled = define(kind="phase", name="optimizer", step=True, scaled=True)
-        names = ("shape", "training", "optimizer", "made")
+        names = ("shape", "training")
         self._values = {name: define(kind="value", quantity=name, source="counted") for name in names}
 
     # ---- installing -------------------------------------------------------------------------------------------
@@ -73,25 +69,29 @@ class TorchObserver:
         self.recorder.set_detail(self.schedule.detail)
         self._module_call = torch.nn.Module.__call__
         self._replace(torch.nn.Module, "__call__", lambda original: self.layers.wrap(original, self._outermost))
-        self._replace(torch.nn.Module, "zero_grad", self._optimizer_phase)
-        self._replace(torch.optim.Optimizer, "zero_grad", self._optimizer_phase)
-        self._replace(torch.optim.Optimizer, "__init__", self._optimizer_made)
-        self._replace(torch.amp.GradScaler, "unscale_", self._optimizer_phase)
-        self._replace(torch.amp.GradScaler, "update", self._optimizer_phase)
-        self._replace(torch.amp.GradScaler, "step", self._scaler_step)
+        self._replace(torch.nn.Module, "zero_grad", self.optimizers.wrap)
+        self._replace(torch.optim.Optimizer, "zero_grad", self.optimizers.wrap)
+        self._replace(torch.optim.Optimizer, "__init__", self.optimizers.wrap_init)
+        self._replace(torch.amp.GradScaler, "unscale_", self.optimizers.wrap)
+        self._replace(torch.amp.GradScaler, "update", self.optimizers.wrap)
+        self._replace(torch.amp.GradScaler, "step", self.optimizers.wrap_scaler_step)
         self._replace(torch.autograd, "backward", self._backward)
         self._replace(torch.autograd, "grad", self._backward)
         self._replace(dataloader.DataLoader, "__iter__", self._data.wrap_iter)
         self._replace(dataloader._BaseDataLoaderIter, "__next__", self._data.wrap_next)
-        if torch.version.cuda or torch.version.hip:
+        if self.marks is not None:
             for name in ("to", "cuda", "cpu"):
                 self._replace(torch.Tensor, name, self._data.wrap_copy)
-        self._undo.append(optimizer.register_optimizer_step_pre_hook(self._step_begins).remove)
-        self._undo.append(optimizer.register_optimizer_step_post_hook(self._step_ends).remove)
+        self._undo.append(optimizer.register_optimizer_step_pre_hook(self.optimizers.step_begins).remove)
+        self._undo.append(optimizer.register_optimizer_step_post_hook(self.optimizers.step_ends).remove)
         self._on = True
 
     def remove(self) -> None:
         self._on = False
+        if self.kernel_pass is not None and self.kernel_pass.active:
+            self.kernel_pass.end()
+        if self.marks is not None:
+            self.marks.finish()
         for undo in reversed(self._undo):
             undo()
         self._undo.clear()
@@ -110,7 +110,7 @@ class TorchObserver:
         setattr(owner, name, wrapper)
         self._undo.append(lambda: delattr(owner, name) if inherited else setattr(owner, name, original))
 
-    def _stream(self) -> Any:
+    def current_stream(self) -> Any:
         """This thread's stream, or None when nothing is to be recorded."""
         if not self._on or self.recorder.off or self.torch.compiler.is_compiling():
             return None
@@ -123,7 +123,11 @@ class TorchObserver:
 
     # ---- phases -----------------------------------------------------------------------------------------------
 
-    def _open(self, stream: Stream, code: int) -> None:
+    def model(self) -> Any:
+        """The module whose forward was the last, or None."""
+        return self._model() if self._model is not None else None
+
+    def open(self, stream: Stream, code: int) -> None:
         """Open a phase, in which operations are seen when this step is counted."""
         mode = None
         if self.counter.stream is stream:
@@ -132,25 +136,29 @@ class TorchObserver:
             if mode is not None:
                 mode.__enter__()
         stream.begin(code, mode)
+        if self.marks is not None:
+            stream.push((self.marks.begin, self.marks.mark()))
 
-    def _close(self, stream: Stream, code: int) -> None:
+    def close(self, stream: Stream, code: int) -> None:
         """Close this phase, and what an exception left open inside it."""
         while stream.phases:
             opened, mode = stream.phases[-1][:2]
             if mode is not None:
                 mode.__exit__(None, None, None)
             self.counter.phase_ends(stream)
+            if self.marks is not None:
+                stream.push((self.marks.end, self.marks.mark()))
             stream.end()
             if opened == code:
                 return
 
     @contextmanager
     def phase(self, stream: Stream, code: int) -> Any:
-        self._open(stream, code)
+        self.open(stream, code)
         try:
             yield
         finally:
-            self._close(stream, code)
+            self.close(stream, code)
 
     def announced(self, name: str) -> Any:
         """A phase that the program itself announces, such as prefill."""
@@ -179,37 +187,20 @@ class TorchObserver:
         finally:
             self.counter.stop(stream)
 
-    def _optimizer_phase(self, original: Any) -> Any:
-        code = self.phases.codes["optimizer"]
-
-        def wrapper(*args: Any, **kwargs: Any) -> Any:
-            stream = self._stream()
-            if stream is not None:
-                self._close_abandoned(stream)
-            if stream is None or stream.layers or _inside(stream, code):
-                return original(*args, **kwargs)
-            self._open(stream, code)
-            try:
-                return original(*args, **kwargs)
-            finally:
-                self._close(stream, code)
-
-        return wrapper
-
     # ---- forward ----------------------------------------------------------------------------------------------
 
     def _outermost(self, module: Any, args: tuple, kwargs: dict) -> Any:
         """A module that no other module called: a forward or a loss, or a part of a phase that is open already."""
-        stream = self._stream()
+        stream = self.current_stream()
         if stream is None:
             return self._module_call(module, *args, **kwargs)
-        self._close_abandoned(stream)
+        self.optimizers.close_abandoned(stream)
         code = self.layers.codes.get(id(module))
         if code is None:
             code = self.layers.define_root(module)
             if not code:
                 return self._module_call(module, *args, **kwargs)
-        if stream.phases and stream.phases[-1][0] != self._step:
+        if stream.phases and stream.phases[-1][0] != self.optimizers.step:
             self._adopt(stream, module, args, kwargs)
             result = self._recorded(stream, code, module, args, kwargs)
             self.counter.forward_ends(stream)
@@ -218,11 +209,11 @@ class TorchObserver:
         if loss is None:
             loss = self._losses[code] = is_loss(self.torch, module)
         if loss:
-            self._open(stream, self._loss)
+            self.open(stream, self._loss)
             try:
                 return self._recorded(stream, code, module, args, kwargs)
             finally:
-                self._close(stream, self._loss)
+                self.close(stream, self._loss)
         learns = self.torch.is_grad_enabled()
         training = bool(module.training)
         schedule = stream.schedule
@@ -231,22 +222,22 @@ class TorchObserver:
         # Where the program counts a step of its own, the model it counts may stand in for a compiled one.
         which = code if schedule.count else 0
         shape = schedule.forward((which, shapes_of(self.torch, args, kwargs), training, learns), learns, training)
-        self._follow_schedule(stream, module)
+        self.follow_schedule(stream, module)
         if learns and stream.detail:
             # What made the input is no part of this module.
             self.layers.mark_all((args, kwargs), stream, 0)
         self._adopt(stream, module, args, kwargs)
-        self._open(stream, self._forward)
+        self.open(stream, self._forward)
         try:
             result = self._recorded(stream, code, module, args, kwargs)
             values = self._values
             stream.push((values["shape"], shape, values["training"], int(training and learns)))
             self.counter.forward_ends(stream)
         finally:
-            self._close(stream, self._forward)
+            self.close(stream, self._forward)
         learns = learns and has_graph(self.torch, result)
         schedule.forward_ended(learns, now(), self.recorder.written)
-        self._follow_schedule(stream, module)
+        self.follow_schedule(stream, module)
         return result
 
     def _adopt(self, stream: Stream, module: Any, args: tuple, kwargs: dict) -> None:
@@ -264,13 +255,15 @@ class TorchObserver:
             self.layers.mark_all(result, stream, code)
         return result
 
-    def _follow_schedule(self, stream: Stream, module: Any = None) -> None:
+    def follow_schedule(self, stream: Stream, module: Any = None) -> None:
         """Do what the schedule says about counting and detail, unless a phase is open."""
         if stream.phases:
             return
         schedule = stream.schedule
         if self.counting is not None and schedule is self.schedule:
             self.counting.steps_done(schedule.steps)
+        if schedule.profile and schedule is self.schedule:
+            self._follow_kernels(stream, schedule.kernels)
         if schedule.count and schedule.counting != (self.counter.stream is stream):
             if self.counter.stream is stream:
                 self.counter.stop(stream)
@@ -280,103 +273,42 @@ class TorchObserver:
         if schedule.detail != stream.detail:
             self.recorder.set_detail(schedule.detail, stream)
 
+    def _follow_kernels(self, stream: Stream, wanted: bool) -> None:
+        """Begin or end the steps whose kernels are recorded. A program that has not used its GPU has none."""
+        kernels = self.kernel_pass
+        if kernels is None or wanted == kernels.active:
+            return
+        if not wanted:
+            kernels.end()
+        elif self.torch.cuda.is_initialized():
+            kernels.begin(stream)
+
     # ---- backward and optimizer -------------------------------------------------------------------------------
 
     def _backward(self, original: Any) -> Any:
         code = self.phases.codes["backward"]
 
         def wrapper(*args: Any, **kwargs: Any) -> Any:
-            stream = self._stream()
+            stream = self.current_stream()
             if stream is None:
                 return original(*args, **kwargs)
-            self._close_abandoned(stream)
+            self.optimizers.close_abandoned(stream)
             stream.schedule.backward()
             outer = self.layers.begin_backward(stream)
             # Layers that called for a gradient in their forward are not the ones whose backward runs.
             calling, stream.layers = stream.layers, []
             try:
-                if _inside(stream, code):
+                if inside(stream, code):
                     return original(*args, **kwargs)
-                self._open(stream, code)
+                self.open(stream, code)
                 try:
                     return original(*args, **kwargs)
                 finally:
                     self.layers.end_backward(stream, 0)
-                    self._close(stream, code)
+                    self.close(stream, code)
             finally:
                 self.layers.end_backward(stream, outer)
                 stream.layers = calling
-
-        return wrapper
-
-    def _optimizer_made(self, original: Any) -> Any:
-        def wrapper(optimizer: Any, *args: Any, **kwargs: Any) -> Any:
-            self._optimizers.set(optimizer, (next(self._number), now()))
-            return original(optimizer, *args, **kwargs)
-
-        return wrapper
-
-    def _begin_step(self, stream: Stream, code: int, optimizer: Any) -> None:
-        if self._optimizers.get(optimizer) is None:
-            self._optimizers.set(optimizer, (next(self._number), 0))
-        number, made = self._optimizers.get(optimizer)
-        self._open(stream, code)
-        stream.push((self._values["optimizer"], number, self._values["made"], made))
-
-    def _step_begins(self, optimizer: Any, _args: Any, _kwargs: Any) -> None:
-        stream = self._stream()
-        if stream is None:
-            return
-        self._close_abandoned(stream, beginning=1)
-        # An optimizer that calls forward itself is counted from its own beginning.
-        self._follow_schedule(stream, self._model() if self._model else None)
-        # Inside a GradScaler's step the scaler's phase speaks for both.
-        if not _inside(stream, self._scaled):
-            self._begin_step(stream, self._step, optimizer)
-
-    def _step_ends(self, optimizer: Any, _args: Any, _kwargs: Any) -> None:
-        stream = self._stream()
-        if stream is not None and _inside(stream, self._step):
-            self._close(stream, self._step)
-            self._stepped(stream, optimizer)
-
-    def _close_abandoned(self, stream: Stream, beginning: int = 0) -> None:
-        """Close phases of optimizers whose step an exception ended: PyTorch does not call their second hook then.
-
-        `beginning` is 1 when called for a step that has no phase yet.
-        """
-        opened = sum(phase[0] == self._step for phase in stream.phases) if stream.phases else 0
-        if not opened:
-            return
-        running = -beginning
-        frame: Any = sys._getframe()
-        while frame is not None:
-            running += frame.f_code in self._step_frames
-            frame = frame.f_back
-        for _ in range(opened - running):
-            self._close(stream, self._step)
-
-    def _stepped(self, stream: Stream, optimizer: Any) -> None:
-        known = self._optimizers.values()
-        # Where one was made before observing began there may be others, never seen yet.
-        others = frozenset(number for number, _ in known) if all(made for _, made in known) else frozenset()
-        counted = self.counter.stream is stream
-        stream.schedule.stepped(self._optimizers.get(optimizer)[0], now(), self.recorder.written, others, counted)
-        self._follow_schedule(stream)
-
-    def _scaler_step(self, original: Any) -> Any:
-        def wrapper(scaler: Any, optimizer: Any, *args: Any, **kwargs: Any) -> Any:
-            stream = self._stream()
-            if stream is None:
-                return original(scaler, optimizer, *args, **kwargs)
-            self._begin_step(stream, self._scaled, optimizer)
-            try:
-                result = original(scaler, optimizer, *args, **kwargs)
-            finally:
-                self._close(stream, self._scaled)
-            # A scaler that found infinities leaves the optimizer out; the program's step is over all the same.
-            self._stepped(stream, optimizer)
-            return result
 
         return wrapper
 
@@ -384,16 +316,12 @@ class TorchObserver:
 
     def _begin_fetch(self) -> Any:
         """The stream on which data is about to be fetched, or None when that is no phase of its own."""
-        stream = self._stream()
+        stream = self.current_stream()
         if stream is None:
             return None
-        self._close_abandoned(stream)
+        self.optimizers.close_abandoned(stream)
         if stream.phases:
             return None
         stream.schedule.fetched()
-        self._follow_schedule(stream)
+        self.follow_schedule(stream)
         return stream
-
-
-def _inside(stream: Stream, code: int) -> bool:
-    return any(phase[0] == code for phase in stream.phases)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
@@ -73,11 +74,18 @@ def build(own: OwnModel, train: bool, seed: int) -> TorchTask:
 
 
 def draw(shape: InputShape, generator: torch.Generator) -> Tensor:
-    """One seeded input."""
+    """One seeded input. Raises SondaError where there is no memory for it."""
     kind = getattr(torch, shape.kind)
-    if shape.kind in FLOATS:
-        return torch.randn(shape.shape, generator=generator).to(kind)
-    return torch.randint(shape.bound, shape.shape, generator=generator).to(kind)
+    try:
+        if shape.kind in FLOATS:
+            return torch.randn(shape.shape, generator=generator).to(kind)
+        return torch.randint(shape.bound, shape.shape, generator=generator).to(kind)
+    except (RuntimeError, MemoryError):
+        # The shape is sound, so all that can fail is to allocate it.
+        size = math.prod(shape.shape) * (4 if shape.kind in FLOATS else 8) / 2**30
+        raise SondaError(
+            f"there is not enough memory for input {shape} ({size:,.1f} GiB)", "give a smaller shape"
+        ) from None
 
 
 def probe(own: OwnModel, model: nn.Module, inputs: tuple[Any, ...], train: bool) -> Any:

@@ -83,13 +83,14 @@ class TorchTask:
         with torch.no_grad():
             return self.model(*self.inputs)
 
-    def batches(self, workers: int) -> Iterator[tuple[tuple[Any, ...], Any]]:
-        """Endless training batches, the same for the same seed whatever the number of workers."""
+    def batches(self, workers: int, pin: bool = False) -> Iterator[tuple[tuple[Any, ...], Any]]:
+        """Endless training batches, the same for the same seed whatever the number of workers; `pin` for a GPU."""
         loader = DataLoader(
             self.dataset,
             batch_size=self.batch_size,
             sampler=self.sampler,
             num_workers=workers,
+            pin_memory=pin,
             generator=torch.Generator().manual_seed(0),
         )
         for inputs, target in loader:

@@ -1,4 +1,4 @@
-"""The target `cpu`: a workload in a child process of its own on this machine's processor."""
+"""The targets `cpu` and `cuda:N`: a workload in a child process of its own on this machine's processor or GPU."""
 
 from __future__ import annotations
 
@@ -9,14 +9,17 @@ import msgspec
 from sonda.frameworks.assembly import assemble
 from sonda.probes.ceilings import load_or_measure
 from sonda.probes.contamination import read_conditions
+from sonda.probes.gpu_ceilings import load_or_measure_gpu
 from sonda.record.errors import SondaError
 from sonda.record.run import Run, RunInfo, new_id, write_run
 from sonda.record.store import Store
 from sonda.targets.child import run_child
 from sonda.targets.counting import ask
 from sonda.targets.job import Job, check_job
-from sonda.targets.keeping import Place, Say, observed
+from sonda.targets.keeping import Place, Say, gpus, observed
+from sonda.targets.kernels import with_kernels
 from sonda.targets.modelled import Modelled, asked_for, instruction_set, model_job
+from sonda.targets.ncu_pass import Replayed, count_job, settings_for
 from sonda.targets.spec import available_threads, parse_target, runnable
 
 
@@ -28,13 +31,18 @@ def measure(job: Job, store: Store, place: Place | None = None, say: Say = lambd
     if job.threads and device.threads and job.threads != device.threads:
         raise SondaError(f"--on {job.on} and --threads {job.threads} do not agree", "give one of them")
     threads = job.threads or device.threads or available_threads()
+    on_gpu = device.kind == "cuda"
     modelling = asked_for(job.probe)
+    if modelling and on_gpu:
+        raise SondaError(f"--probe callgrind models a processor, not {job.on}", "use --on cpu, or leave it out")
+    counting = settings_for(job.probe, on_gpu)
     asked = job.threads or device.threads or 1
     job = msgspec.structs.replace(job, threads=threads)
     with store.scratch() as directory:
         counters = ask(job.probe, directory)
         say("measuring what this machine can do")
         load_or_measure(store.root, [threads])
+        card = load_or_measure_gpu(store.root, device.index, say).device if on_gpu else None
         say(f"running {job.workload} on {job.on}")
         before = read_conditions()
         begin = perf_counter_ns()
@@ -42,8 +50,14 @@ def measure(job: Job, store: Store, place: Place | None = None, say: Say = lambd
         end = perf_counter_ns()
         after = read_conditions()
         assembly = assemble(directory, begin, end)
+        kernels = with_kernels(assembly, directory, begin)
         isa = instruction_set(directory) if modelling else ""
+    counters = counters.with_second(job, assembly.spans, store, say)
     fields = observed(assembly, threads, store.root, before, after, job.redact)
+    fields["notes"] += kernels.notes
+    replayed = Replayed()
+    if counting and card is not None:
+        replayed = count_job(job, counting, card, kernels.spans, store, say)
     modelled = Modelled()
     if modelling:
         modelled = model_job(job, modelling, asked, assembly.spans, fields["machine"], isa, store, say)
@@ -51,11 +65,19 @@ def measure(job: Job, store: Store, place: Place | None = None, say: Say = lambd
         id=place.identity or new_id(),
         status="complete",
         workload={**outcome.workload, "framework": job.framework, **job.how()},
-        target={"spec": job.on, "device": device.kind, "threads": threads, **counters.target, **modelled.kept()},
+        target={
+            "spec": job.on,
+            "device": device.kind,
+            "threads": threads,
+            **gpus(assembly),
+            **counters.target,
+            **replayed.kept(),
+            **modelled.kept(),
+        },
         seed=job.seed,
         group=place.group,
         study=place.study,
         point=place.point,
-        **counters.said(modelled.said(fields)),
+        **counters.said(modelled.said(replayed.said(fields))),
     )
-    return write_run(store.root, info, modelled.added(assembly.spans))
+    return write_run(store.root, info, modelled.added(replayed.added(kernels.spans)))

@@ -8,9 +8,7 @@ from __future__ import annotations
 import mmap
 import os
 import time
-from collections.abc import Callable, Sequence
-
-from sonda.record.errors import SondaError
+from collections.abc import Sequence
 
 ARRIVED, MEASURED, STEPS = range(3)
 FIELDS = 3
@@ -59,41 +57,15 @@ class Board:
         return [slot for slot in members if self._words[slot * FIELDS + MEASURED] < window]
 
     def line_up(self, slot: int, members: Sequence[int], window: int, timeout: float) -> None:
-        """Arrive and wait for all others. Raises SondaError naming the slots that did not come within `timeout` s."""
+        """Arrive and wait for all others. Raises TimeoutError naming the slots that did not come within `timeout` s."""
         self.arrive(slot, window)
         end = time.monotonic() + timeout
         while missing := self.missing(members, window):
             if time.monotonic() > end:
-                raise SondaError(f"participants {missing} did not arrive in {timeout:g} s", "give a longer --timeout")
+                raise TimeoutError(f"participants {missing} did not arrive in {timeout:g} s")
             time.sleep(NAP_S)
 
     def close(self) -> None:
         self._words.release()
         self._memory.close()
         os.close(self.descriptor)
-
-
-class Watchdog:
-    """Tells which slots have finished no step for `timeout` seconds, although they should."""
-
-    def __init__(self, board: Board, timeout: float, clock: Callable[[], float] = time.monotonic) -> None:
-        self.board = board
-        self.timeout = timeout
-        self.clock = clock
-        self._seen: dict[int, tuple[int, float]] = {}
-
-    def restart(self) -> None:
-        """A new window begins: nobody owes a step yet."""
-        self._seen.clear()
-
-    def stuck(self, members: Sequence[int]) -> list[int]:
-        now = self.clock()
-        found = []
-        for slot in members:
-            steps = self.board.steps(slot)
-            last, since = self._seen.get(slot, (-1, now))
-            if steps != last:
-                self._seen[slot] = (steps, now)
-            elif now - since > self.timeout:
-                found.append(slot)
-        return found

@@ -1,0 +1,235 @@
+"""What a run cost: energy per device and region with what it covers, above idle, and the energy-delay product."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from sonda.analysis import wording
+from sonda.analysis.energy_meters import (
+    Counter,
+    Kept,
+    Metered,
+    added,
+    counter_series,
+    is_energy,
+    kept_energy,
+    metered,
+    scaled,
+    series_of,
+)
+from sonda.analysis.energy_summary import Cost, Device, EnergySummary, Window
+from sonda.analysis.energy_windows import mean_window, windows
+from sonda.analysis.summary import Value
+from sonda.record.counter_series import CounterSeries
+from sonda.record.run import Run
+from sonda.record.sample import Sample
+from sonda.record.throttle_reasons import throttling
+
+NEVER = "disks, network, fans, power supply"
+"""What no counter of ours ever covers."""
+PARTS = ("CPU packages", "DRAM", "GPU boards with their memory")
+NO_IDLE = "idle power was not measured"
+DISAGREE = 0.05
+"""Counter and integral of power that differ by more are worth a sentence."""
+
+
+def summarise_energy(run: Run, title: str = "") -> EnergySummary | None:
+    """What the run cost; None where no energy was read."""
+    kept = kept_energy(run)
+    if kept is None:
+        return None
+    spans = run.spans
+    rows = np.flatnonzero(spans.where(kind="run"))
+    duration = float(spans.number("duration")[rows[0]]) if len(rows) else 0.0
+    meters = metered(kept, run.samples)
+    devices = tuple(_devices(kept, run.samples, meters, duration))
+    covers = tuple(part for part in _order({one.covers for m in meters if m.source == "measured"
+                                            for one, _ in m.counters}))  # fmt: skip
+    missing = tuple(part for part in PARTS if part not in covers and not any("platform" in one for one in covers))
+    alone = is_energy(run)  # of any other run, its own summary says these
+    used = set(kept.used) or {one.device for one in meters}
+    return EnergySummary(
+        run=run.id,
+        title=title or str(run.info.workload.get("name") or "run"),
+        time=Value(duration, "ns", "measured"),
+        devices=devices,
+        all=_sums(meters, kept, duration),
+        used=_sums([one for one in meters if one.device in used], kept, duration),
+        covers=covers,
+        not_covered=(*missing, NEVER),
+        sentence=_sentence(meters, duration, covers, missing, kept),
+        regions=tuple(_regions(kept, meters)),
+        windows=tuple(windows(spans, meters)),
+        power={one.name: _power(one) for one in meters},
+        estimated=frozenset(one.name for one in meters if one.source == "estimated"),
+        notes=(*(run.info.notes if alone else ()), *_notes(kept, duration)),
+        warnings=(*(run.info.disturbed if alone else ()), *_warnings(devices)),
+    )
+
+
+def _devices(kept: Kept, samples: Sequence[Sample], meters: Sequence[Metered], duration: float) -> list[Device]:
+    found = []
+    names = dict.fromkeys((one.device, one.source) for one in kept.counters)
+    names |= dict.fromkeys((one.device, "measured") for one in samples if one.unit == "W")
+    for device, source in names:
+        meter = next((one for one in meters if (one.device, one.source) == (device, source)), None)
+        cost = _cost([meter], kept, duration) if meter else _no_cost(kept, device, source)
+        integral = _integral(samples, device, duration) if source == "measured" else None
+        disagreement = None
+        if integral is not None and integral.value and cost.energy.value:
+            disagreement = Value(integral.value / cost.energy.value - 1, "1", "derived")
+        parts = {
+            one.sensor: _counter_energy(one, samples, duration)
+            for one in kept.counters if (one.device, one.source) == (device, source)
+        }  # fmt: skip
+        throttled, states = _states(samples, device, duration)
+        model = kept.devices.get(device, "")
+        used = device in kept.used or not kept.used
+        found.append(Device(device, model, used, cost, parts, integral, disagreement, throttled, states))
+    return found
+
+
+def _counter_energy(counter: Counter, samples: Sequence[Sample], duration: float) -> Value:
+    if counter.state != "ok":
+        return Value(None, "J", counter.source, reason=f"{counter.state}: {counter.reason}")
+    series = counter_series(samples, counter)
+    return Metered(counter.device, counter.source, ((counter, series),)).energy(0.0, duration)
+
+
+def _cost(meters: Sequence[Metered], kept: Kept, duration: float) -> Cost:
+    seconds = duration / 1e9
+    source = meters[0].source
+    energy = added([one.energy(0.0, duration) for one in meters], source)
+    idle = Value(None, "W", "derived", reason=NO_IDLE)
+    if len(kept.idle) == 2 and kept.idle[1] > kept.idle[0]:
+        spent = added([one.energy(*kept.idle) for one in meters], source)
+        idle = scaled(spent, 1e9 / (kept.idle[1] - kept.idle[0]), "W")
+    above = Value(None, "J", "derived", reason=idle.reason or energy.reason)
+    if idle.value is not None and energy.value is not None:
+        above = Value(energy.value - idle.value * seconds, "J", "derived")
+    power = scaled(energy, 1 / seconds, "W") if seconds else Value(None, "W", "derived", reason="no time passed")
+    return Cost(energy, power, idle, above, scaled(energy, seconds, "J·s"))
+
+
+def _no_cost(kept: Kept, device: str, source: str) -> Cost:
+    mine = [one for one in kept.counters if one.device == device and one.source == source and one.reason]
+    reason = "; ".join(f"{one.sensor} {one.state}: {one.reason}" for one in mine)
+    if not reason:
+        reason = "; ".join(f"{one['what']}: {one['reason']}" for one in kept.missing) or "no counter"
+    return Cost(*(Value(None, unit, source, reason=reason) for unit in ("J", "W", "W", "J", "J·s")))
+
+
+def _sums(meters: Sequence[Metered], kept: Kept, duration: float) -> dict[str, Cost]:
+    sources = dict.fromkeys(one.source for one in meters)
+    return {source: _cost([one for one in meters if one.source == source], kept, duration) for source in sources}
+
+
+def _integral(samples: Sequence[Sample], device: str, duration: float) -> Value | None:
+    """J: the power samples, joined by straight lines, from the program's beginning to its end."""
+    series = series_of(samples, device, "power")
+    if len(series.times) < 2:
+        return None
+    inside = (series.times > 0) & (series.times < duration)
+    moments = np.concatenate(([0.0], series.times[inside], [duration]))
+    watts = np.interp(moments, series.times, series.values)
+    return Value(float(np.trapezoid(watts, moments) / 1e9), "J", "derived")
+
+
+def _states(samples: Sequence[Sample], device: str, duration: float) -> tuple[dict[str, float], dict[str, Value]]:
+    """Shares of the time that the device was throttled, by reason; its clock and temperature."""
+    throttled: dict[str, float] = {}
+    for reasons, share in _shares(series_of(samples, device, "throttle reasons"), duration):
+        for word in throttling(int(reasons)):
+            throttled[word] = throttled.get(word, 0.0) + share
+    states = {}
+    clock = _shares(series_of(samples, device, "clock"), duration)
+    if clock:
+        states["clock"] = Value(sum(value * share for value, share in clock), "Hz", "derived")
+    heat = _shares(series_of(samples, device, "temperature"), duration)
+    if heat:
+        states["temperature"] = Value(max(value for value, _ in heat), "°C", "measured")
+    return throttled, states
+
+
+def _shares(series: CounterSeries, duration: float) -> list[tuple[float, float]]:
+    """(value, share of the program's time) of a state, which holds until it changes."""
+    if not len(series.times) or not duration:
+        return []
+    begin = np.clip(series.times.astype(np.float64), 0, duration)
+    spent = np.diff(np.append(begin, duration)) / duration
+    return [(float(value), float(share)) for value, share in zip(series.values, spent, strict=True) if share > 0]
+
+
+def _regions(kept: Kept, meters: Sequence[Metered]) -> list[Window]:
+    found = []
+    for name in dict.fromkeys(name for name, _, _ in kept.regions):
+        bounds = [(begin, end) for other, begin, end in kept.regions if other == name]
+        begin, end = (np.array(one, dtype=np.float64) for one in zip(*bounds, strict=True))
+        found.append(mean_window("region", name, begin, end, len(bounds), meters))
+    return found
+
+
+def _power(meter: Metered) -> tuple[tuple[float, float], ...]:
+    """Mean power between readings: (s at the end of the interval, W)."""
+    times = meter.counters[0][1].times
+    if len(times) < 2:
+        return ()
+    value, _, _ = meter.between(times[:-1], times[1:])
+    watts = value / (np.diff(times) / 1e9)
+    return tuple((float(time) / 1e9, float(watt)) for time, watt in zip(times[1:], watts, strict=True))
+
+
+def _order(found: set[str]) -> list[str]:
+    return [*(part for part in PARTS if part in found), *sorted(found - set(PARTS) - {""})]
+
+
+def _sentence(
+    meters: Sequence[Metered], duration: float, covers: Sequence[str], missing: Sequence[str], kept: Kept
+) -> str:
+    sources = [source for source in ("measured", "estimated") if any(one.source == source for one in meters)]
+    if not sources:
+        reasons = [one.reason for one in kept.counters if one.reason] or [one["reason"] for one in kept.missing]
+        return f"No energy is known: {'; '.join(dict.fromkeys(reasons)) or 'no counter'}."
+    said = []
+    for source in sources:
+        total = added([one.energy(0.0, duration) for one in meters if one.source == source], source)
+        if total.value is None:
+            return f"No energy is known: {total.reason}."
+        watts = total.value / (duration / 1e9) if duration else 0.0
+        what = wording.join(list(covers)) if source == "measured" else "CPU packages, by a power model"
+        interval = ""
+        if source == "estimated" and total.low is not None and total.high is not None:
+            interval = f" ({wording.amount(total.low, 'J')} to {wording.amount(total.high, 'J')})"
+        said.append(
+            f"{wording.amount(total.value, 'J')}{interval} {source} in {wording.duration(duration)}, "
+            f"{wording.amount(watts, 'W')} on average: {what}; not {', '.join([*missing, NEVER])}"
+            if source == "measured"
+            else f"{wording.amount(total.value, 'J')}{interval} estimated in {wording.duration(duration)}: {what}"
+        )
+    return ". ".join(said) + "."
+
+
+def _notes(kept: Kept, duration: float) -> list[str]:
+    said = [f"read {kept.readings:,} times, every {kept.interval:g} s"]
+    if kept.cpu and duration:
+        said[0] += f"; reading took {wording.percent(kept.cpu / (duration / 1e9))} of one processor"
+    said += [f"{one['what']}: {one['reason']}" + (f"; {one['remedy']}" if one.get("remedy") else "")
+             for one in kept.missing]  # fmt: skip
+    if any(one.source == "measured" for one in kept.counters):
+        said.append("sensors measure the whole machine: what other programs did meanwhile is in these numbers")
+    return said
+
+
+def _warnings(devices: Sequence[Device]) -> list[str]:
+    said = []
+    for device in devices:
+        if device.disagreement is not None and abs(device.disagreement.value or 0.0) > DISAGREE:
+            said.append(
+                f"{device.name}: the integral of power is {wording.percent(device.disagreement.value or 0.0)} off the "
+                "energy counter: the load changes faster than power is sampled"
+            )
+        for reason, share in device.throttled.items():
+            said.append(f"{device.name} was throttled for {wording.percent(share)} of the time: {reason}")
+    return said

@@ -1,0 +1,84 @@
+"""The energy of a run as plain data: devices, totals, regions, epochs, steps and phases."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from sonda.analysis.summary import Value
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What a window cost."""
+
+    energy: Value
+    """J."""
+    power: Value
+    """W, mean."""
+    idle: Value
+    """W, measured before the program."""
+    above: Value
+    """J that the window took more than idling as long would have."""
+    product: Value
+    """J·s: time times energy."""
+
+
+@dataclass(frozen=True)
+class Device:
+    """One device. A dead or unreadable one has no energy, and a reason."""
+
+    name: str
+    model: str
+    used: bool
+    """Whether the program worked on it."""
+    cost: Cost
+    counters: dict[str, Value] = field(default_factory=dict)
+    """J of every counter, also of those that are parts of others: `package-0/core energy`."""
+    integral: Value | None = None
+    """J: the integral of the power samples, where there are any."""
+    disagreement: Value | None = None
+    """Integral over counter, less 1."""
+    throttled: dict[str, float] = field(default_factory=dict)
+    """Reasons, with the share of the time."""
+    states: dict[str, Value] = field(default_factory=dict)
+    """Mean clock (Hz), highest temperature (°C)."""
+
+
+@dataclass(frozen=True)
+class Window:
+    """A region, epoch, step or phase; costs are of one of them, on average."""
+
+    kind: str
+    name: str
+    count: int
+    time: Value
+    """ns, mean."""
+    devices: dict[str, Value]
+    """J by device."""
+    total: Value
+
+
+@dataclass(frozen=True)
+class EnergySummary:
+    run: str
+    title: str
+    time: Value
+    """ns."""
+    devices: tuple[Device, ...]
+    all: dict[str, Cost]
+    """All devices, idle ones included, by source: measured and estimated are never added."""
+    used: dict[str, Cost]
+    """Only the devices that the program worked on."""
+    covers: tuple[str, ...]
+    """What the measured total covers; then what it does not."""
+    not_covered: tuple[str, ...]
+    sentence: str
+    regions: tuple[Window, ...] = ()
+    windows: tuple[Window, ...] = ()
+    """Epochs, steps and phases."""
+    power: dict[str, tuple[tuple[float, float], ...]] = field(default_factory=dict)
+    """By device: (s since the program began, W) between readings."""
+    estimated: frozenset[str] = frozenset()
+    """The devices of `power` whose values are a model's."""
+    notes: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()

@@ -1,0 +1,35 @@
+"""Stalls: what a kernel waits for that the device's peaks do not explain, said only where it was counted."""
+
+from __future__ import annotations
+
+from sonda.analysis import wording
+from sonda.analysis.rules.work import WORTH, first_part
+from sonda.analysis.stalls import kernel_label
+from sonda.analysis.summary import Remedy, Summary, Value, Verdict
+
+KINDS = {"long_scoreboard": "memory", "lg_throttle": "memory", "drain": "memory", "math_pipe_throttle": "compute",
+         "gmma": "compute"}  # fmt: skip
+"""Reasons that say which side limits; all others are overhead."""
+
+
+def rule(summary: Summary) -> Verdict | None:
+    """Fires for the kernel that takes longest, from a tenth of the step on, among those that wait for something that
+    can be mended."""
+    part, counters = first_part(summary), summary.kernel_counters
+    row = next((row for row in counters.stalls if row.remedy), None) if counters is not None else None
+    if part is None or row is None:
+        return None
+    # Kernels take the part of the step in which the device is busy.
+    share = row.share * (min(part.device.share, 1.0) if part.device is not None else 1.0)
+    if share < WORTH:
+        return None
+    return Verdict(
+        kind=KINDS.get(row.top, "overhead"),
+        sentence=f"Out of line: in {kernel_label(row.name)}, {wording.percent(share)} of the step, {row.sentence}.",
+        evidence={
+            "share": Value(share, "1", "derived"),
+            **{reason: Value(value, "1", "counted") for reason, value in list(row.shares.items())[:3]},
+        },
+        remedies=(Remedy(row.remedy),),
+        share=share,
+    )

@@ -1,0 +1,50 @@
+"""`sonda energy`: what any command costs, per device and region."""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated
+
+import typer
+
+from sonda.cli.face import Json, app, hush, open_store, say
+from sonda.cli.showing import show_energy
+
+
+@app.command()
+def energy(
+    context: typer.Context,
+    interval: Annotated[str, typer.Option(help="Time between readings: 500ms, down to 10ms.")] = "500ms",
+    idle: Annotated[str, typer.Option(help="Measure idle power this long before the command; 0: not.")] = "2s",
+    model: Annotated[
+        str, typer.Option(help="Estimate the processor from its watts at rest and under full load: cpu=20..95.")
+    ] = "",
+    tag: Annotated[list[str] | None, typer.Option(help="Give the run a tag.")] = None,
+    redact: Annotated[bool, typer.Option("--redact", help="Keep no arguments and no host name.")] = False,
+    json: Json = False,
+) -> None:
+    """Run any command after -- and say how much energy the machine spent meanwhile, and on what.
+
+    sonda energy -- python train.py        sonda energy --interval 10ms -- ./a.out
+
+    A Python program marks regions by `with sonda.region("training"):`, any other by a line in a file:
+    echo begin training >> "$SONDA_REGIONS"
+    """
+    from sonda.record.errors import SondaError
+    from sonda.targets.energy import measure_energy
+    from sonda.targets.energy_sampling import asked_for_command
+
+    store = open_store()
+    for one in tag or []:
+        store.check_tag(one)
+    wanted = asked_for_command(interval, idle, model)
+    try:
+        run, code = measure_energy(context.obj or [], store, wanted, redact=redact, output_to_stderr=json, say=say)
+        hush()
+        for one in tag or []:
+            store.tag(run.id, one)
+        show_energy(run, store, json, to=sys.stderr)
+    except SondaError as error:
+        error.exit_code = 125 if context.obj else 2  # the program may be right: it is Sonda that failed
+        raise
+    raise SystemExit(code)

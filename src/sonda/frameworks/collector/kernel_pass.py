@@ -1,0 +1,90 @@
+"""Kernels of a few steps: torch.profiler around steps of their own, whose times are not shown as timings.
+
+The profiler has a clock of its own. Marks that hold the collector's time in their names tie the two together.
+"""
+
+from __future__ import annotations
+
+import os
+from time import perf_counter_ns as now
+from typing import Any
+
+from .recorder import Recorder, Stream
+
+CLOCK = "sonda clock "
+"""A mark's name is this and the collector's time before it, ns."""
+MARKS = 40
+
+
+class KernelPass:
+    """`begin` and `end` bracket the steps. The trace lies beside the events; facts name it, or why it is missing."""
+
+    def __init__(self, recorder: Recorder, torch: Any, replay: bool = False) -> None:
+        """`replay`: a profiler outside, which replays kernels, is told where to begin and end; nothing is recorded."""
+        self.recorder = recorder
+        self.torch = torch
+        self.replay = replay
+        self._pass = recorder.define(kind="pass", name="kernels")
+        self._profiler: Any = None
+        self._stream: Stream | None = None
+        self._count = 0
+
+    @property
+    def active(self) -> bool:
+        return self._profiler is not None
+
+    def begin(self, stream: Stream) -> None:
+        """Start the profiler; where somebody else uses it already, the reason is stated and nothing else happens."""
+        torch = self.torch
+        if self.replay:
+            self._wait()
+            torch.cuda.cudart().cudaProfilerStart()
+            self._profiler, self._stream = self, stream
+            stream.push((self._pass, now()))
+            return
+        try:
+            if torch._C._autograd._profiler_enabled():
+                raise RuntimeError("the program uses torch.profiler itself")
+            self._wait()
+            self._profiler = torch.profiler.profile(activities=torch.profiler.supported_activities(), acc_events=True)
+            self._profiler.start()
+            self._mark_clock()
+        except Exception as error:
+            self._profiler = None
+            self.recorder.state(no_kernels=(str(error).strip().splitlines() or ["torch.profiler failed"])[0])
+            return
+        self._stream = stream
+        stream.push((self._pass, now()))
+
+    def end(self) -> None:
+        """Wait for the device, stop the profiler and write what it saw."""
+        profiler, stream = self._profiler, self._stream
+        if profiler is None or stream is None:
+            return
+        self._profiler = None
+        stream.push((self._pass + 1, now()))
+        if self.replay:
+            self._wait()
+            self.torch.cuda.cudart().cudaProfilerStop()
+            return
+        try:
+            self._wait()
+            self._mark_clock()
+            profiler.stop()
+            self._count += 1
+            name = f"{os.getpid()}-{self._count}.kernels.json"
+            profiler.export_chrome_trace(os.path.join(self.recorder.directory, name))
+            self.recorder.state(kernels=name)
+        except Exception as error:
+            self.recorder.state(no_kernels=(str(error).strip().splitlines() or ["torch.profiler failed"])[0])
+
+    def _wait(self) -> None:
+        """Until the device has done what was asked of it: these steps begin and end with an empty queue."""
+        if self.torch.cuda.is_initialized():
+            self.torch.cuda.synchronize()
+
+    def _mark_clock(self) -> None:
+        record = self.torch.profiler.record_function
+        for _ in range(MARKS):
+            with record(f"{CLOCK}{now()}"):
+                pass

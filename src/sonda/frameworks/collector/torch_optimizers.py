@@ -1,0 +1,131 @@
+"""Optimizers of a PyTorch program: their phases, and where its steps end.
+
+An optimizer's step is announced by PyTorch's own hooks; a GradScaler's, `zero_grad` and the like are wrapped.
+"""
+
+from __future__ import annotations
+
+import itertools
+import sys
+from time import perf_counter_ns as now
+from types import CodeType
+from typing import TYPE_CHECKING, Any
+
+from .identity import ByIdentity
+from .recorder import Stream
+
+if TYPE_CHECKING:
+    from .torch_observer import TorchObserver
+
+
+class Optimizers:
+    """What an observer knows of the optimizers of the program that it observes."""
+
+    def __init__(self, observer: TorchObserver) -> None:
+        self.observer = observer
+        self._number = itertools.count()
+        self._known = ByIdentity()
+        """The number of each optimizer and when it was made, ns; 0 for one made before observing began."""
+        constants = observer.torch.optim.Optimizer.profile_hook_step.__code__.co_consts
+        self._frames = {constant for constant in constants if isinstance(constant, CodeType)}
+        """What is on the Python stack while an optimizer steps."""
+        define = observer.recorder.define
+        self.step = define(kind="phase", name="optimizer", step=True)
+        self._scaled = define(kind="phase", name="optimizer", step=True, scaled=True)
+        names = ("optimizer", "made")
+        self._values = {name: define(kind="value", quantity=name, source="counted") for name in names}
+
+    def wrap(self, original: Any) -> Any:
+        """A call that is an optimizer's phase and no step: zero_grad, unscale_."""
+        observer = self.observer
+        code = observer.phases.codes["optimizer"]
+
+        def wrapper(*args: Any, **kwargs: Any) -> Any:
+            stream = observer.current_stream()
+            if stream is not None:
+                self.close_abandoned(stream)
+            if stream is None or stream.layers or inside(stream, code):
+                return original(*args, **kwargs)
+            observer.open(stream, code)
+            try:
+                return original(*args, **kwargs)
+            finally:
+                observer.close(stream, code)
+
+        return wrapper
+
+    def wrap_init(self, original: Any) -> Any:
+        def wrapper(optimizer: Any, *args: Any, **kwargs: Any) -> Any:
+            self._known.set(optimizer, (next(self._number), now()))
+            return original(optimizer, *args, **kwargs)
+
+        return wrapper
+
+    def _begin_step(self, stream: Stream, code: int, optimizer: Any) -> None:
+        if self._known.get(optimizer) is None:
+            self._known.set(optimizer, (next(self._number), 0))
+        number, made = self._known.get(optimizer)
+        self.observer.open(stream, code)
+        stream.push((self._values["optimizer"], number, self._values["made"], made))
+
+    def step_begins(self, optimizer: Any, _args: Any, _kwargs: Any) -> None:
+        stream = self.observer.current_stream()
+        if stream is None:
+            return
+        self.close_abandoned(stream, beginning=1)
+        # An optimizer that calls forward itself is counted from its own beginning.
+        self.observer.follow_schedule(stream, self.observer.model())
+        # Inside a GradScaler's step the scaler's phase speaks for both.
+        if not inside(stream, self._scaled):
+            self._begin_step(stream, self.step, optimizer)
+
+    def step_ends(self, optimizer: Any, _args: Any, _kwargs: Any) -> None:
+        stream = self.observer.current_stream()
+        if stream is not None and inside(stream, self.step):
+            self.observer.close(stream, self.step)
+            self._stepped(stream, optimizer)
+
+    def close_abandoned(self, stream: Stream, beginning: int = 0) -> None:
+        """Close phases of optimizers whose step an exception ended: PyTorch does not call their second hook then.
+
+        `beginning` is 1 when called for a step that has no phase yet.
+        """
+        opened = sum(phase[0] == self.step for phase in stream.phases) if stream.phases else 0
+        if not opened:
+            return
+        running = -beginning
+        frame: Any = sys._getframe()
+        while frame is not None:
+            running += frame.f_code in self._frames
+            frame = frame.f_back
+        for _ in range(opened - running):
+            self.observer.close(stream, self.step)
+
+    def _stepped(self, stream: Stream, optimizer: Any) -> None:
+        known = self._known.values()
+        # Where one was made before observing began there may be others, never seen yet.
+        others = frozenset(number for number, _ in known) if all(made for _, made in known) else frozenset()
+        counted = self.observer.counter.stream is stream
+        stream.schedule.stepped(self._known.get(optimizer)[0], now(), self.observer.recorder.written, others, counted)
+        self.observer.follow_schedule(stream)
+
+    def wrap_scaler_step(self, original: Any) -> Any:
+        def wrapper(scaler: Any, optimizer: Any, *args: Any, **kwargs: Any) -> Any:
+            stream = self.observer.current_stream()
+            if stream is None:
+                return original(scaler, optimizer, *args, **kwargs)
+            self._begin_step(stream, self._scaled, optimizer)
+            try:
+                result = original(scaler, optimizer, *args, **kwargs)
+            finally:
+                self.observer.close(stream, self._scaled)
+            # A scaler that found infinities leaves the optimizer out; the program's step is over all the same.
+            self._stepped(stream, optimizer)
+            return result
+
+        return wrapper
+
+
+def inside(stream: Stream, code: int) -> bool:
+    """Whether a phase is open."""
+    return any(phase[0] == code for phase in stream.phases)

@@ -1,0 +1,80 @@
+"""Channels: what an energy source gives, one value each time it is read, and what it lacks."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal, Protocol
+
+import msgspec
+
+Kind = Literal["counter", "power", "state"]
+
+
+class Channel(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One value of a source. Counters grow (J), powers are a moment's (W), states hold until they change."""
+
+    sensor: str
+    """`package-0 energy`, `power`, `temperature`."""
+    device: str
+    """`cpu`, or a GPU as programs name it: `cuda:0`."""
+    unit: str
+    kind: Kind
+    origin: str
+    """The file, event or call that it is read from."""
+    source: str = "measured"
+    covers: str = ""
+    """What a counter's joules are spent by: `CPU packages`, `DRAM`."""
+    total: bool = False
+    """Whether it belongs into sums: nothing that a sum holds already does."""
+    wraps_at: float = 0.0
+    """J at which a counter begins again at 0; 0 where it does not."""
+    update: float = 0.0
+    """s between two updates of the sensor itself."""
+    highest: float = 0.0
+    """W that the counter cannot grow faster than; 0 where that is not known."""
+    uncertain: float = 0.0
+    """The part, 0 to 1, by which the value may be wrong either way; for a model."""
+
+
+class Lack(msgspec.Struct, frozen=True):
+    """Something that cannot be read: which, why, and what would change that."""
+
+    what: str
+    reason: str
+    remedy: str = ""
+
+
+class Reader(Protocol):
+    """Reads all channels of one source at one moment."""
+
+    channels: list[Channel]
+
+    def read(self) -> tuple[int, list[float | None]]:
+        """The moment (ns, `perf_counter_ns`) and a value for every channel; None where it cannot be read now."""
+
+    def close(self) -> None: ...
+
+
+@dataclass
+class Sources:
+    """What was found on a machine."""
+
+    readers: list[Reader] = field(default_factory=list)
+    lacks: list[Lack] = field(default_factory=list)
+    about: dict[str, str] = field(default_factory=dict)
+    """Names of devices: `{"cuda:0": "NVIDIA H200"}`."""
+
+    def add(self, other: Sources) -> None:
+        self.readers += other.readers
+        self.lacks += other.lacks
+        self.about |= other.about
+
+    def close(self) -> None:
+        for reader in self.readers:
+            reader.close()
+
+
+HIGHEST_PACKAGE, HIGHEST_PLATFORM, HIGHEST_BOARD = 480.0, 3840.0, 2800.0
+"""W: twice what the largest processors (240 W) and GPUs (1.4 kW) are specified for; a platform has up to 8 packages."""
+PACKAGES, MEMORY, BOARD = "CPU packages", "DRAM", "GPU boards with their memory"
+"""What counters cover, as coverage says it."""

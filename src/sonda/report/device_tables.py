@@ -1,0 +1,90 @@
+"""The GPU's side of a run: one line on what it did in a step, its timeline and its kernels."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sonda.analysis.summary import DeviceSide, Summary
+from sonda.report import quantities
+from sonda.report.counted_tables import counted_document, show_counted
+from sonda.report.document import value_document
+from sonda.report.kernel_roofline import kernel_roof_document, kernel_roof_table
+from sonda.report.kernel_tables import device_work_document, devices_table, kernels_table, streams_table
+from sonda.report.labels import plain
+from sonda.report.screen import Screen
+from sonda.report.table import Table
+
+
+def show_device(screen: Screen, summary: Summary, rows: int) -> None:
+    """Below the layers: the device's step in words, and up to `rows` kernels."""
+    side = summary.parts[0].device if summary.parts else None
+    if side is None or summary.device_work is None:
+        return
+    screen.line()
+    screen.items("GPU  ", side_phrases(side) + memory_phrases(summary), " · ")
+    for table in device_tables(summary, rows):
+        screen.line()
+        screen.table(table)
+    if summary.kernel_counters is not None and rows:
+        show_counted(screen, summary.kernel_counters, rows)
+
+
+def device_tables(summary: Summary, rows: int) -> list[Table]:
+    """The timeline where several streams or devices were used, and the kernels."""
+    work = summary.device_work
+    if work is None:
+        return []
+    found = [devices_table(work.devices)] if work.devices else []
+    if sum(len(one.streams) for one in work.devices) > 1:
+        found.append(streams_table(work.devices))
+    if rows and work.kernels:
+        found.append(kernels_table(work, work.kernels[:rows]))
+    if rows and summary.kernel_roofline is not None:
+        found.append(kernel_roof_table(summary.kernel_roofline.rows[:rows]))
+    return found
+
+
+def side_phrases(side: DeviceSide) -> list[str]:
+    """`busy 28.9 ms of a step (97 %)`, launches, their latency, the host's time, copies, overlap."""
+    share = f" ({quantities.percent(side.share, 0)} %)" if side.share == side.share else ""
+    said = [
+        f"busy {quantities.amount(side.busy.value, 'ns')} a step{share}",
+        f"host {quantities.amount(side.host.value, 'ns')} a step",
+        f"{quantities.number(side.launches.value or 0.0)} launches",
+    ]
+    if side.latency.value is not None:
+        said.append(f"{quantities.amount(side.latency.value, 'ns')} from launch to begin")
+    for name, value in (("copies", side.copies), ("collectives", side.collectives), ("overlapped", side.overlapped)):
+        if value.value:
+            said.append(f"{name} {quantities.amount(value.value, 'ns')}")
+    said.append(f"from {side.steps} step{'' if side.steps == 1 else 's'} whose kernels were recorded")
+    return said
+
+
+def memory_phrases(summary: Summary) -> list[str]:
+    """`cuda:0 NVIDIA H200: 1.2 GiB allocated, 1.5 GiB reserved at most`."""
+    said = []
+    for name, about in (summary.target.get("devices") or {}).items():
+        held = quantities.amount(about.get("peak_allocated"), "B")
+        kept = quantities.amount(about.get("peak_reserved"), "B")
+        said.append(f"{plain(name)} {plain(str(about.get('name', '')))}: at most {held} allocated, {kept} reserved")
+    return said
+
+
+def device_document(summary: Summary) -> dict[str, Any]:
+    """For `--json`: what the device did in a step of the first part, its timeline and kernels."""
+    side = summary.parts[0].device if summary.parts else None
+    if side is None or summary.device_work is None:
+        return {}
+    values = {name: getattr(side, name) for name in ("busy", "idle", "host", "overlapped", "launches", "latency",
+                                                      "copies", "collectives")}  # fmt: skip
+    return {
+        "device": {
+            **{name: value_document(value) for name, value in values.items()},
+            "phases": {name: value_document(value) for name, value in side.phases.items()},
+            "steps": side.steps,
+            **device_work_document(summary.device_work),
+            **(counted_document(summary.kernel_counters) if summary.kernel_counters is not None else {}),
+            "kernel_roofline": kernel_roof_document(summary.kernel_roofline.rows) if summary.kernel_roofline else [],
+        }
+    }

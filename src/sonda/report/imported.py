@@ -1,0 +1,114 @@
+"""Imported runs: on a screen, on a page and as a document."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from sonda.analysis.critical_path import CriticalPath
+from sonda.analysis.trace_summary import DeviceWork, TraceSummary
+from sonda.report import quantities
+from sonda.report.document import SCHEMA, value_document
+from sonda.report.kernel_tables import (
+    PATH_PARTS,
+    counters_table,
+    device_work_document,
+    devices_table,
+    kernels_table,
+    path_table,
+    streams_table,
+)  # fmt: skip
+from sonda.report.labels import markup, plain
+from sonda.report.markup import table_html
+from sonda.report.screen import Screen
+from sonda.report.sections import Section
+from sonda.report.table import Table
+
+MOST_ON_PAGE = 500
+
+
+def render_trace(found: TraceSummary, width: int | None = None, *, rows: int = 10, short: str = "",
+                 color: bool | None = None) -> str:  # fmt: skip
+    """One screen; `rows` is how many kernels are listed, `short` the id to type."""
+    summary, work = found.summary, found.work
+    screen = Screen(width, color)
+    screen.line(f"{plain(summary.title)} · {plain(summary.subtitle)}", "bold")
+    screen.line()
+    for verdict in summary.verdicts:
+        screen.line(plain(verdict.sentence), "bold", 2, 2)
+        for remedy in verdict.remedies:
+            screen.line(f"Try: {plain(remedy.text)}", "", 2, 2)
+    for table in _tables(work, found.paths, rows):
+        screen.line()
+        screen.table(table)
+        if table.name == "kernels" and rows < len(work.kernels):
+            rest = sum(one.total for one in work.kernels[rows:])
+            screen.line(f"not above: {len(work.kernels) - rows:,} more, {quantities.amount(rest, 'ns')}", "dim", 2)
+    screen.line()
+    for warning in summary.warnings:
+        screen.line(f"! {plain(warning)}", "yellow", 2, 2)
+    for note in summary.notes:
+        screen.line(plain(note), "dim", 2, 2)
+    name = plain(short or summary.run)
+    screen.line(f"Saved as run {name}. Page: sonda report {name}", "", 2)
+    return screen.text()
+
+
+def _tables(work: DeviceWork, paths: Sequence[CriticalPath], rows: int) -> list[Table]:
+    found = []
+    if work.devices:
+        found += [devices_table(work.devices), streams_table(work.devices)]
+    if work.kernels and rows:
+        found.append(kernels_table(work, work.kernels[:rows]))
+    if paths:
+        found.append(path_table(paths))
+    if work.counters:
+        found.append(counters_table(work))
+    return found
+
+
+def trace_section(found: TraceSummary, index: int, alone: bool) -> Section:
+    """The same for a page."""
+    summary, place, level = found.summary, f"run{index}", "h1" if alone else "h2"
+    sentences = "".join(f'<p class="first">{markup(one.sentence)}</p>' for one in summary.verdicts)
+    warnings = "".join(f'<p class="warning">{markup(one)}</p>' for one in summary.warnings)
+    notes = "".join(f'<p class="soft small">{markup(note)}</p>' for note in summary.notes)
+    status = "" if summary.status == "complete" else f" · {summary.status}"
+    pieces = [
+        f"<{level}>{markup(summary.title)}</{level}>",
+        f'<p class="soft">{markup(summary.subtitle + status)} · run {markup(summary.run)}</p>',
+        f'<div class="panel verdict">{sentences}{warnings}{notes}</div>',
+    ]
+    for table in _tables(found.work, found.paths, 0):
+        pieces.append(_panel(table.name, table_html(table, "sortable")))
+    if found.work.kernels:
+        shown = found.work.kernels[:MOST_ON_PAGE]
+        more = len(found.work.kernels) - len(shown)
+        left = f'<p class="soft small">{more:,} more are in sonda show --json</p>' if more > 0 else ""
+        pieces.append(_panel("kernels", table_html(kernels_table(found.work, shown), "sortable") + left))
+    return Section(f"{summary.title} ({summary.run})", place, "\n".join(pieces))
+
+
+def trace_document(found: TraceSummary) -> dict[str, Any]:
+    """Everything as plain JSON values, times in ns."""
+    summary = found.summary
+    return {
+        "schema": SCHEMA, "kind": "imported", "run": summary.run, "title": summary.title, "status": summary.status,
+        "workload": summary.workload, "machine": summary.machine,
+        "verdicts": [{"kind": one.kind, "sentence": one.sentence, "share": one.share,
+                      "evidence": {key: value_document(value) for key, value in one.evidence.items()}}
+                     for one in summary.verdicts],
+        **device_work_document(found.work),
+        "steps_ns": {str(rank): list(durations) for rank, durations in found.work.steps.items()},
+        "counts": {name: value_document(value) for name, value in found.work.counters},
+        "critical_paths": [
+            {"rank": path.rank, "total_ns": path.total, **{f"{name}_ns": getattr(path, name) for name in PATH_PARTS},
+             "activities_ns": path.names}
+            for path in found.paths
+        ],
+        "warnings": list(summary.warnings), "notes": list(summary.notes),
+    }  # fmt: skip
+
+
+def _panel(title: str, html: str) -> str:
+    return f'<div class="panel"><h3>{markup(title)}</h3>{html}</div>'

@@ -1,0 +1,91 @@
+"""The tree of processes below a participant: found, stopped, let go on, ended."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import time
+from pathlib import Path
+
+PR_SET_CHILD_SUBREAPER = 36
+TRIES = 200
+"""Looks at a tree that may be growing while it is being stopped or ended."""
+NAP_S = 0.005
+
+
+def keep_orphans() -> None:
+    """Have what a child of this process leaves behind become a child of this process, so that it can be found."""
+    ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1)
+
+
+def below(process: int, root: Path = Path("/proc")) -> dict[int, str]:
+    """The living processes below this one and the state of each, `R`, `S`, `T` and so on; itself not."""
+    parents: dict[int, tuple[int, str]] = {}
+    for name in os.listdir(root):
+        if name.isdigit():
+            try:
+                state, parent = (root / name / "stat").read_text().rpartition(")")[2].split()[:2]
+            except (OSError, ValueError):
+                continue  # it has ended meanwhile
+            parents[int(name)] = int(parent), state
+    children: dict[int, list[int]] = {}
+    for one, (above, _) in parents.items():
+        children.setdefault(above, []).append(one)
+    found: dict[int, str] = {}
+    waiting = list(children.get(process, ()))
+    while waiting:
+        one = waiting.pop()
+        if one not in found:
+            found[one] = parents[one][1]
+            waiting += children.get(one, ())
+    return {one: state for one, state in found.items() if state not in "ZX"}
+
+
+def _send(process: int, number: int) -> None:
+    try:
+        os.kill(process, number)
+    except ProcessLookupError:
+        pass
+
+
+def hold(process: int) -> None:
+    """Stop all below, also those that are started meanwhile."""
+    for _ in range(TRIES):
+        moving = [one for one, state in below(process).items() if state not in "Tt"]
+        if not moving:
+            return
+        for one in moving:
+            _send(one, signal.SIGSTOP)
+        time.sleep(NAP_S)
+
+
+def release(process: int) -> None:
+    """Let all below go on."""
+    for one in below(process):
+        _send(one, signal.SIGCONT)
+
+
+def end_below(process: int) -> None:
+    """End all below, also those that are started meanwhile and those that ignore what can be ignored."""
+    for _ in range(TRIES):
+        left = below(process)
+        if not left:
+            return
+        for one in left:
+            _send(one, signal.SIGKILL)
+        time.sleep(NAP_S)
+
+
+def end_tree(process: int, reaped: bool = False) -> None:
+    """End a child of ours that leads a group, and all below it; where it was reaped, what is left of its group.
+
+    It is stopped first, so that it starts nobody else.
+    """
+    if not reaped:
+        _send(process, signal.SIGSTOP)
+        end_below(process)
+    try:
+        os.killpg(process, signal.SIGKILL)
+    except ProcessLookupError:
+        pass

@@ -1,0 +1,140 @@
+"""The probes `energy` and `energy-model` of any target: asked for by name, read around a program, added to its run."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from sonda.probes.energy import INTERVAL_S, Energy, EnergySampler
+from sonda.probes.energy_attribution import attribute
+from sonda.probes.power_model import parse_model
+from sonda.record.errors import SondaError
+from sonda.record.sample import Sample
+from sonda.record.span import Spans
+from sonda.targets.keeping import Say
+
+ENERGY, MODEL, METERED = "energy", "energy-model", "metered"
+"""Two probes, and where a run's `target` keeps what they found."""
+IDLE_S = 2.0
+"""s of idling before a program: 20 updates of a GPU's counter."""
+
+
+@dataclass(frozen=True)
+class Asked:
+    """How energy is to be read. `root` stands in for `/`."""
+
+    interval: float = INTERVAL_S
+    """s."""
+    idle: float = IDLE_S
+    """s before the program starts; 0: idle power is not measured."""
+    model: str = ""
+    """`cpu=20..95`: W of the processor at rest and under full load, for an estimate."""
+    root: Path = Path("/")
+    gpus: bool = True
+
+
+def asked(probes: Sequence[str] | str) -> Asked | None:
+    """What the probes ask for: `energy`, `energy:10ms+idle=0s`, `energy-model:cpu=20..95`; None: nothing of energy.
+
+    Raises SondaError for an option that is none.
+    """
+    found: dict[str, Any] = {}
+    wanted = False
+    for word in probes.split(",") if isinstance(probes, str) else probes:
+        name, _, rest = word.strip().partition(":")
+        if name == MODEL:
+            wanted, found["model"] = True, rest
+            parse_model(rest)
+        elif name == ENERGY:
+            wanted = True
+            for option in (one for one in rest.split("+") if one):
+                idle = option.removeprefix("idle=")
+                found["interval" if idle == option else "idle"] = _seconds(idle)
+    return Asked(**found) if wanted else None
+
+
+def asked_for_command(interval: str, idle: str, model: str) -> Asked:
+    """The options of `sonda energy`. Raises SondaError for what is no time or no model."""
+    if model:
+        parse_model(model)
+    return Asked(interval=_seconds(interval), idle=_seconds(idle), model=model)
+
+
+def _seconds(text: str) -> float:
+    """`2s`, `500ms`, `0`. Raises SondaError for anything else."""
+    match = re.fullmatch(r"(\d+\.?\d*|\.\d+)\s*(ms|s|)", text.strip())
+    if not match:
+        raise SondaError(f"{text!r} is not a time", "write it like 500ms or 2s")
+    return float(match[1]) * (0.001 if match[2] == "ms" else 1.0)
+
+
+@dataclass
+class Sampling:
+    """What reading energy adds to a run; without `sampler` it adds nothing."""
+
+    sampler: EnergySampler | None = None
+    energy: Energy | None = None
+    used: list[str] = field(default_factory=list)
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """Variables that the program needs, so that it can announce regions."""
+        return dict(self.sampler.environment) if self.sampler is not None else {}
+
+    def finish(self, begin: int, end: int, used: Collection[str] = ("cpu",)) -> None:
+        """Take what was read, after the context has ended; the program ran from `begin` to `end` (ns) on `used`."""
+        if self.sampler is not None:
+            self.energy = self.sampler.result(begin, end)
+            self.used = list(used)
+
+    @property
+    def samples(self) -> list[Sample]:
+        return self.energy.samples if self.energy is not None else []
+
+    @property
+    def target(self) -> dict[str, Any]:
+        """What a run's `target` says of energy."""
+        if self.energy is None:
+            return {}
+        return {
+            METERED: {**self.energy.facts, "used": self.used, "regions": [list(one) for one in self.energy.regions]}
+        }
+
+    def added(self, spans: Spans) -> Spans:
+        """The spans with their energy."""
+        if self.energy is None:
+            return spans
+        columns = attribute(spans, self.energy.readings, self.energy.origin, self.used or None)
+        spans.metrics.update(columns)
+        return spans
+
+    def said(self, fields: Mapping[str, Any]) -> dict[str, Any]:
+        """The fields of a run's `info` with what is to be said of energy."""
+        if self.energy is None:
+            return dict(fields)
+        known = {one.name for one in self.energy.states}
+        probes = [one for one in fields["probes"] if one.name not in known]
+        return {
+            **fields,
+            "probes": [*probes, *self.energy.states],
+            "notes": [*fields["notes"], *self.energy.notes],
+        }
+
+
+@contextmanager
+def sampling(wanted: Asked | None, directory: Path, say: Say = lambda text: None) -> Iterator[Sampling]:
+    """Read energy while the context lasts, where it is asked for; the sampler's files go to `directory`."""
+    if wanted is None:
+        yield Sampling()
+        return
+    if wanted.idle:
+        say(f"measuring idle power for {wanted.idle:g} s")
+    sampler = EnergySampler(
+        directory, wanted.interval, wanted.idle, root=wanted.root, gpus=wanted.gpus, model=wanted.model
+    )
+    with sampler:
+        yield Sampling(sampler)
