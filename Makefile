@@ -31,11 +31,14 @@ demo: $(READY)
 	@$(VENV) -m sonda run resnet34 --train --batch 16 --image 148x112 --channels 1 --classes 9 --tag demo
 	@$(VENV) -m sonda report demo --output sonda-demo.html
 
+# Two files at a time: a file's tests share what they set up.
+TWO := -n 2 --dist loadfile
+
 test: $(READY)
-	$(VENV) -m pytest
+	$(VENV) -m pytest $(TWO)
 
 test-quick: $(READY)
-	$(VENV) -m pytest -m "not slow"
+	$(VENV) -m pytest $(TWO) -m "not slow"
 
 test-frameworks: $(READY)
 	@echo "no framework besides PyTorch is driven yet: nothing to test"

@@ -129,3 +129,14 @@ def test_a_run_without_anything_on_an_engine_is_refused(tmp_path: Path) -> None:
     idle = run_of(simulate(program, Placement(accelerator)), accelerator, tmp_path, "1d1e00001d1e")
     with pytest.raises(SondaError, match="nothing of 1d1e00001d1e ran on an engine"):
         compare([nested_run(CLOCKED, tmp_path)], [idle])
+
+
+def test_engines_that_only_one_side_has_are_named_as_a_whole(tmp_path: Path) -> None:
+    compared = compare(
+        [nested_run(CLOCKED, tmp_path)], [nested_run(load_accelerator("tpu-16x16"), tmp_path, "beef0000beef")]
+    )
+    (note,) = [one for one in compared.notes if one.startswith("the accelerators have")]
+    assert note == (
+        "the accelerators have other engines: A has maeri (flexible dense, 256 multipliers), B has mesh (mesh, 16x16)"
+    )
+    assert not any("multipliers (" in one or "route" in one for one in compared.notes)

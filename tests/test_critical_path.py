@@ -115,7 +115,7 @@ def test_the_parts_of_a_path_always_add_up(
     waits: list[tuple[int, int, int | None, int]],
     syncs: list[tuple[int, int, int | None]],
 ) -> None:
-    order = DeviceOrder(first=-5)
+    order = DeviceOrder(first=-10)
     for start, late, length, stream in sorted(work, key=lambda one: one[0]):
         order.start.append(start)
         order.end.append(start + length)
@@ -131,5 +131,5 @@ def test_the_parts_of_a_path_always_add_up(
             order.waits_for[row] = (("cuda:0", awaited), time)
     order.arrange()
     path = walk(order, 0)
-    assert path.total == max(order.end) + 5 and min(parts(path)) >= 0
+    assert path.total == max(order.end) + 10 and min(parts(path)) >= 0
     assert sum(path.names.values()) == path.device

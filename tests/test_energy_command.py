@@ -25,8 +25,9 @@ from sonda.record.sample import Sample
 from sonda.record.span import Spans, Words
 from sonda.record.store import Store
 from sonda.report.terminal import render_summary
+from sonda.targets import command, keeping
 from sonda.targets.energy import _busy_devices, measure_energy
-from sonda.targets.energy_sampling import Asked, Sampling, asked, sampling
+from sonda.targets.energy_sampling import Asked, Sampling, asked, asked_for_command, sampling
 
 S = 1_000_000_000
 MS = 1_000_000
@@ -88,12 +89,12 @@ def test_a_counter_that_is_dead_while_idling_is_refused_before_the_command(tmp_p
     assert not flag.exists()
 
 
-@pytest.mark.parametrize("command", [[], ["there-is-no-such-program"]])
-def test_a_command_that_cannot_be_started_is_one_line(tmp_path: Path, command: list[str]) -> None:
+@pytest.mark.parametrize("words", [[], ["there-is-no-such-program"]])
+def test_a_command_that_cannot_be_started_is_one_line(tmp_path: Path, words: list[str]) -> None:
     Powercap(tmp_path).zone("0", "package-0", 0)
     store = Store(tmp_path / "store")
     with pytest.raises(SondaError, match=r"no command after --|cannot start the command"):
-        measure_energy(command, store, Asked(0.5, 0.0, root=tmp_path, gpus=False))
+        measure_energy(words, store, Asked(0.5, 0.0, root=tmp_path, gpus=False))
     assert list(store.runs()) == []
 
 
@@ -114,11 +115,12 @@ def test_the_command_line_passes_output_and_exit_code_on(tmp_path: Path) -> None
     assert estimate["low"] < estimate["value"] < estimate["high"]
     assert estimate["source"] == "estimated"
     assert "hello" in done.stderr
-    wrong = sonda("energy", "--interval", "1ms", "--", "true")
-    assert (wrong.returncode, wrong.stderr) == (
-        125,
-        "sonda: an interval of 0.001 s is out of range; give 10ms to 10s\n",
-    )
+
+
+def test_times_out_of_range_are_refused_before_anything_starts() -> None:
+    with pytest.raises(SondaError, match=r"an interval of 0\.001 s is out of range; give 10ms to 10s"):
+        asked_for_command("1ms", "2s", "")
+    assert asked_for_command("10ms", "0", "cpu=20..95") == Asked(0.01, 0.0, "cpu=20..95")
 
 
 # ---- the probe of other targets -------------------------------------------------------------------------------------
@@ -140,7 +142,7 @@ def test_how_the_probe_is_asked_for(words: Any, expected: Asked | None) -> None:
     assert asked(words) == expected
 
 
-@pytest.mark.parametrize("words", ["energy:fast", "energy:idle=", "energy-model", "energy-model:65"])
+@pytest.mark.parametrize("words", ["energy:fast", "energy:idle=", "energy:1ms", "energy-model", "energy-model:65"])
 def test_what_cannot_be_asked_for_is_one_line(words: str) -> None:
     with pytest.raises(SondaError):
         asked(words)
@@ -175,6 +177,36 @@ def test_devices_in_use_are_the_processor_and_busy_gpus() -> None:
         Sample(S, "utilisation", 4.0, "%", "measured", device="cuda:1"),
     ]
     assert _busy_devices(Energy(samples, {}, [], [], Readings(), 0)) == ["cpu", "cuda:1"]
+
+
+def test_a_run_of_a_command_carries_its_energy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(keeping, "load_or_measure", lambda root, threads, machine: {})
+    file = Powercap(tmp_path / "root").zone("0", "package-0", 1_000_000)
+    fake = Asked(interval=0.01, idle=0.0, root=tmp_path / "root", gpus=False)
+    monkeypatch.setattr(command, "asked", lambda probes: fake if "energy" in probes else None)
+    script = f'echo begin hot >> "$SONDA_REGIONS"; sleep 0.2; echo 31000000 > {file}; sleep 0.2'
+    store = Store(tmp_path / "store")
+    run, code = command.run_command(["sh", "-c", script], store, command.Watching(probe=("energy",)))
+    assert code == 0
+    assert run.spans.metric("energy", "measured")[0] == pytest.approx(30.0)
+    assert ("energy", "ok") in [(one.name, one.state) for one in run.info.probes]
+    energy = summarise(run).energy
+    assert energy is not None and energy.regions[0].name == "hot"
+    assert "30.0 J" in render_summary(summarise(run)) or "30 J" in render_summary(summarise(run))
+    bare, _ = command.run_command(["true"], store, command.Watching())
+    assert "metered" not in bare.info.target and summarise(bare).energy is None
+
+
+def test_a_run_goes_on_without_a_sensor_and_says_why(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(keeping, "load_or_measure", lambda root, threads, machine: {})
+    monkeypatch.setattr(command, "asked", lambda probes: Asked(idle=0.0, root=tmp_path, gpus=False))
+    run, code = command.run_command(["true"], Store(tmp_path / "store"), command.Watching(probe=("energy",)))
+    assert code == 0
+    (state,) = [one for one in run.info.probes if one.name == "energy"]
+    assert state.state == "missing"
+    assert "no RAPL zones" in state.reason
+    assert summarise(run).energy is not None
+    assert "No energy is known: no RAPL zones" in render_summary(summarise(run))
 
 
 # ---- spans ----------------------------------------------------------------------------------------------------------

@@ -11,6 +11,7 @@ import pytest
 from fake_energy import FakeEvent, FakeGpu, FakeNvml, NvmlError, Powercap, deny, power_pmu, processor
 from sonda.frameworks.collector.perf_event import PerfEventError
 from sonda.probes.energy_channel import BOARD, MEMORY, PACKAGES, Sources
+from sonda.probes.energy_processor import open_processor
 from sonda.probes.energy_sources import open_sources
 from sonda.probes.nvml import device_names, open_nvml
 from sonda.probes.perf_power import open_perf_power
@@ -141,6 +142,31 @@ def test_a_counter_that_stops_answering_gives_nothing_instead_of_zero(tmp_path: 
     assert reader.read()[1] == [5.0]
     file.write_text("")
     assert reader.read()[1] == [None]
+
+
+# ---- states ---------------------------------------------------------------------------------------------------------
+
+
+def test_temperature_and_throttling_of_each_package_once(tmp_path: Path) -> None:
+    for number, (driver, labels) in enumerate((("acpitz", []), ("coretemp", ["Core 0", "Package id 0"]))):
+        folder = tmp_path / f"sys/class/hwmon/hwmon{number}"
+        folder.mkdir(parents=True)
+        (folder / "name").write_text(f"{driver}\n")
+        for at, label in enumerate(labels, start=1):
+            (folder / f"temp{at}_label").write_text(f"{label}\n")
+            (folder / f"temp{at}_input").write_text(f"{40_000 + at * 1000}\n")
+    for cpu, package in ((0, 0), (1, 0), (2, 1)):
+        for name, text in (("thermal_throttle/package_throttle_count", "7"), ("topology/physical_package_id", package)):
+            file = tmp_path / f"sys/devices/system/cpu/cpu{cpu}" / name
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_text(f"{text}\n")
+    found = open_processor(tmp_path)
+    values = dict(zip(channels(found), found.readers[0].read()[1], strict=True))
+    assert values == {
+        "package-0 temperature": 42.0, "package-0 throttle count": 7.0, "package-1 throttle count": 7.0,
+    }  # fmt: skip
+    assert added(found) == []
+    assert open_processor(tmp_path / "nothing").readers == []
 
 
 # ---- perf -----------------------------------------------------------------------------------------------------------

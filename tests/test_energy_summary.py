@@ -67,6 +67,7 @@ def two_devices(tmp_path: Path) -> Run:
         *rising("package-0/dram energy", "cpu", [20, 20, 10, 10, 10, 10]),
         *rising("energy", "cuda:0", [90] * 6),
         *(Sample(at * S, "power", 99.0, "W", "measured", device="cuda:0") for at in range(-2, 5)),
+        *(Sample(at * S, "package-0 throttle count", 5.0 + (at > 1), "1", "measured") for at in range(-2, 5)),
         Sample(-2 * S, "throttle reasons", 0x1, "1", "measured", device="cuda:0"),
         Sample(3 * S, "throttle reasons", 0x4 | 0x40, "1", "measured", device="cuda:0"),
         Sample(-2 * S, "temperature", 41, "°C", "measured", device="cuda:0"),
@@ -119,6 +120,8 @@ def test_throttling_and_temperature_are_weighed_by_time(two_devices: Run) -> Non
     gpu = found_in(two_devices).devices[1]
     assert gpu.throttled == pytest.approx({"power limit": 0.25, "hot (hardware)": 0.25})
     assert gpu.states["temperature"].value == 55
+    assert found_in(two_devices).devices[0].states["throttled"].value == 1
+    assert "cpu was throttled 1 time: too hot" in found_in(two_devices).warnings
 
 
 def test_regions_are_means_of_their_windows_and_too_short_ones_are_missing(two_devices: Run) -> None:

@@ -86,13 +86,13 @@ def facts(recorder: Recorder) -> list[dict[str, Any]]:
 def test_marks_are_read_in_their_order_and_their_events_used_again() -> None:
     device, recorder = FakeDevice(), Recorder("")
     marks = DeviceMarks(recorder, fake_torch(device))
-    for number in range(4 * GATHERED):
+    for number in range(2 * GATHERED):
         device.now = 1000.0 * number
         assert marks.mark() == number
     marks.finish()
     times = [tuple(one) for fact in facts(recorder) for one in fact.get("device_times", ())]
-    assert times == [(number, 0, 1000 * number) for number in range(4 * GATHERED)]
-    assert device.made <= 2 * GATHERED
+    assert times == [(number, 0, 1000 * number) for number in range(2 * GATHERED)]
+    assert device.made <= 1.3 * GATHERED
     assert facts(recorder)[-1]["tf32"] == {"matmul": True, "convolution": True}
     assert facts(recorder)[-1]["devices"]["0"] == {"name": "a card 0", "peak_allocated": 1000, "peak_reserved": 2000}
 

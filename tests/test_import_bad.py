@@ -150,6 +150,7 @@ def test_processes_of_one_trace_do_not_hold_each_others_events(tmp_path: Path) -
     rows = table(imported(tmp_path, [op("a", 0, 100), op("b", 10, 20) | {"pid": 11}, op("c", 12, 5) | {"pid": 11}]))
     names = [row["name"] for row in rows]
     assert {row["name"]: names[row["parent"]] for row in rows if row["parent"] >= 0} == {"c": "b"}
+    assert rows[0]["thread"] == 1 and rows[1]["thread"] == rows[2]["thread"] != 1
 
 
 def test_a_report_of_nsight_systems_says_how_to_export_it(tmp_path: Path) -> None:

@@ -112,7 +112,8 @@ def test_graphs_that_were_traced_whole_are_activities(tmp_path: Path) -> None:
     path = changed(
         tmp_path / "t.sqlite",
         f"""CREATE TABLE CUPTI_ACTIVITY_KIND_GRAPH_TRACE (start INTEGER, end INTEGER, deviceId INTEGER,
-        contextId INTEGER, streamId INTEGER, correlationId INTEGER, globalPid INTEGER, graphId INTEGER, graphExecId INTEGER);
+        contextId INTEGER, streamId INTEGER, correlationId INTEGER, globalPid INTEGER, graphId INTEGER,
+        graphExecId INTEGER);
         INSERT INTO CUPTI_ACTIVITY_KIND_GRAPH_TRACE VALUES (7000, 7900, 0, 1, 7, 9, {PROCESSES[0]}, 3, 4);""",
     )
     (row,) = [row for row in table(import_files([path], tmp_path / "runs")) if row["name"] == "CUDA graph 3"]

@@ -90,7 +90,7 @@ def test_numbers_that_json_does_not_have_and_bytes_that_are_no_utf8_spoil_nothin
     data = (
         b'{"traceEvents": [{"ph": "X", "name": "inf: inf, nan", "ts": 1.5, "dur": 2, "args": {"a": inf, "x": -nan}},'
         b'{"ph": "X", "name": "caf\xe9", "ts": "3", "dur": 4, "args": {"stream": "7", "correlation": 5}},'
-        b'{"ph": "X", "name": {"no": "name"}, "ts": 5, "dur": 6}, {"ph": "X", "name": "last", "ts": 7, "dur": 8}]}'
+        b'{"ph": ["X"], "name": "no phase", "ts": 5, "dur": 6}, {"ph": "X", "name": "last", "ts": 7, "dur": 8}]}'
     )
     found, text = read(data)
     assert [event.name for event in found] == ["inf: inf, nan", "caf\ufffd", "last"]

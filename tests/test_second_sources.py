@@ -162,7 +162,7 @@ def test_papi_counts_a_command_or_says_that_it_cannot_attach() -> None:
     try:
         found = Papi().count([sys.executable, "-S", "-c", PROGRAM], ["page-faults"])
     except SondaError as error:
-        assert "without a PMU" in error.remedy
+        assert "without a PMU" in error.cause
         assert os.listdir("/proc/self/fd") == before
         with pytest.raises(ChildProcessError):
             os.waitpid(-1, os.WNOHANG)

@@ -11,6 +11,7 @@ from sonda.accelerators.description import load_accelerator
 from sonda.accelerators.energy_table import load_energy_table
 from sonda.accelerators.hardware import Hardware
 from sonda.accelerators.layer import Layer, Tile
+from sonda.accelerators.mistake import DescriptionMistakes
 from sonda.accelerators.result import Result
 from sonda.accelerators.stonne_files import (
     counters_size,
@@ -131,6 +132,17 @@ def test_mistakes_name_stonnes_fields(change: tuple[str, str], expected: str, tm
     with pytest.raises(SondaError) as caught:
         load_accelerator(str(path))
     assert expected in str(caught.value)
+
+
+def test_all_mistakes_are_told_at_once_in_stonnes_names() -> None:
+    mesh = "[MSNetwork]\ntype='OS_MESH'\nms_rows=7\nms_cols=0\n"
+    text = f"{mesh}[SDMemory]\ncontroller_type='TPU_OS_DENSE'\ndn_bw=12\nrn_bx=4\n"
+    with pytest.raises(DescriptionMistakes) as caught:
+        read_configuration(text, "a.cfg")
+    assert [one.split(" =")[0].split(":")[0] for one in caught.value.mistakes] == [
+        "SDMemory.rn_bx", "MSNetwork.ms_cols", "SDMemory.dn_bw", "ReduceNetwork.type",
+    ]  # fmt: skip
+    assert str(caught.value).count("change SDMemory.dn_bw") == 1
 
 
 @pytest.mark.parametrize("run", RUNS[::5], ids=lambda run: str(run["id"]))

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
         Profile,
         compare,
         corun,
+        data,
         explore,
         import_trace,
         join_barrier,
@@ -26,8 +27,8 @@ if TYPE_CHECKING:
     from sonda.record.store import Store
 
 __all__ = [
-    "Explored", "Profile", "SondaError", "Store", "__version__", "compare", "corun", "explore", "import_trace",
-    "join_barrier", "load", "profile", "region", "run",
+    "Explored", "Profile", "SondaError", "Store", "__version__", "compare", "corun", "data", "explore",
+    "import_trace", "join_barrier", "load", "profile", "region", "run",
 ]  # fmt: skip
 
 

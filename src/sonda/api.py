@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sonda.record.store import Store
+from sonda.workloads import data as data
 
 if TYPE_CHECKING:
     from sonda.analysis.comparison import Comparison

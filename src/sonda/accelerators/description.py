@@ -44,7 +44,7 @@ from sonda.accelerators.hardware import Hardware
 from sonda.accelerators.memory import Memory
 from sonda.accelerators.memory_description import read_memory
 from sonda.accelerators.mistake import DescriptionMistakes, Fields, nearest
-from sonda.accelerators.stonne_files import in_stonne_names, read_configuration
+from sonda.accelerators.stonne_files import read_configuration
 from sonda.record.errors import SondaError
 
 __all__ = ["OPERATIONS", "Accelerator", "EngineDescription", "built_in", "load_accelerator", "parse_accelerator"]
@@ -86,11 +86,7 @@ def load_accelerator(reference: str) -> Accelerator:
     Raises SondaError where there is no such thing, and DescriptionMistakes with one line for each mistake in it.
     """
     if reference.endswith(".cfg"):
-        kind, hardware = read_configuration(read_text(reference), reference)
-        try:
-            return of_hardware(Path(reference).stem, kind, hardware)
-        except SondaError as error:
-            raise DescriptionMistakes(reference, [in_stonne_names(str(error))]) from None
+        return of_hardware(Path(reference).stem, *read_configuration(read_text(reference), reference))
     if reference.endswith(".toml"):
         return parse_accelerator(read_text(reference), reference)
     if reference in built_in():

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from sonda.accelerators.description_file import parse_toml
-from sonda.accelerators.engine_description import CONTROLLERS
+from sonda.accelerators.engine_description import CONTROLLERS, EngineDescription
 from sonda.accelerators.hardware import CONTROLLERS as KNOWN_CONTROLLERS
 from sonda.accelerators.hardware import REDUCTIONS, Hardware
 from sonda.accelerators.layer import Layer, Tile
@@ -97,7 +97,8 @@ STONNE_NAMES = {
 
 def in_stonne_names(text: str) -> str:
     """A message about hardware, its fields named as in a `.cfg`."""
-    return re.sub(r"\b(" + "|".join(STONNE_NAMES) + r")(?= = )", lambda found: STONNE_NAMES[found[1]], text)
+    fields = "|".join(STONNE_NAMES)
+    return re.sub(rf"\b({fields})(?= = )|(?<=; change )({fields})\b", lambda found: STONNE_NAMES[found[0]], text)
 
 
 def read_configuration(text: str, file: str) -> tuple[str, Hardware]:
@@ -125,14 +126,20 @@ def read_configuration(text: str, file: str) -> tuple[str, Hardware]:
         "accumulators": _accumulators(reduction, controller == "MAGMA_SPARSE_DENSE"),
         "controller": controller,
     }
-    if mistakes or network is None:
+    if network is None or controller is None:
         raise DescriptionMistakes(file, mistakes)
     if (network == "OS_MESH") != (controller == "TPU_OS_DENSE"):
         reason = f"{network} does not go with SDMemory.controller_type = {controller}"
-        raise DescriptionMistakes(file, [f"MSNetwork.type: {reason}; a mesh is OS_MESH with TPU_OS_DENSE"])
+        raise DescriptionMistakes(file, [*mistakes, f"MSNetwork.type: {reason}; a mesh is OS_MESH with TPU_OS_DENSE"])
     if network == "LINEAR":
         values |= {"rows": 0, "columns": 0}
-    return KIND_OF[controller], Hardware(**values)
+    unknown = [name for name, value in values.items() if value is None]
+    hardware = Hardware(**{name: value for name, value in values.items() if value is not None})
+    engine = EngineDescription("", KIND_OF[controller], hardware)
+    mistakes += [in_stonne_names(str(problem)) for problem in engine.problems(unknown)]
+    if mistakes:
+        raise DescriptionMistakes(file, mistakes)
+    return KIND_OF[controller], hardware
 
 
 def write_stonne_files(

@@ -7,6 +7,7 @@ from typing import Any
 
 from sonda.analysis import wording
 from sonda.analysis.comparison import ComparedRow, Comparison, PartComparison
+from sonda.analysis.simulated import engine_words
 from sonda.analysis.simulated_energy import bounded
 from sonda.analysis.summary import PartSummary, Simulated, Summary, Value
 from sonda.record.errors import SondaError
@@ -104,15 +105,34 @@ def _notes(a: Summary, b: Summary, left: Simulated, right: Simulated) -> list[st
 
 
 def _differing(a: Mapping[str, Any], b: Mapping[str, Any]) -> list[str]:
-    """`the accelerators differ in multipliers (256, 512)`."""
-    one, other = (_flat({**_description(target), "mapping": _rule(target)}) for target in (a, b))
+    """`the accelerators differ in multipliers (256, 512)`; engines that only one of them has are named as a whole."""
+    engines = [dict((target.get("description") or {}).get("engines") or {}) for target in (a, b)]
+    lonely = [[name for name in here if name not in there] for here, there in (engines, engines[::-1])]
+    said = []
+    if any(lonely):
+        sides = [
+            f"{side} has {wording.join([f'{name} ({engine_words(of[name])})' for name in names])}"
+            for side, of, names in zip("AB", engines, lonely, strict=True) if names
+        ]  # fmt: skip
+        said.append(f"the accelerators have other engines: {', '.join(sides)}")
+    one, other = (
+        _without(_flat({**_description(target), "mapping": _rule(target)}), names)
+        for target, names in zip((a, b), lonely, strict=True)
+    )
     names = [name for name in dict.fromkeys([*one, *other]) if one.get(name) != other.get(name)]
+    if any(lonely):
+        names = [name for name in names if not name.startswith("route.")]
     if not names:
-        return []
+        return said
     shown = [f"{name} ({_word(one.get(name))}, {_word(other.get(name))})" for name in names[:MOST_DIFFERENCES]]
     if len(names) > MOST_DIFFERENCES:
         shown.append(f"{len(names) - MOST_DIFFERENCES} more")
-    return [f"the accelerators differ in {wording.join(shown)}"]
+    return [*said, f"the accelerators differ in {wording.join(shown)}"]
+
+
+def _without(fields: Mapping[str, Any], engines: Iterable[str]) -> dict[str, Any]:
+    """Fields that stand in none of these engines."""
+    return {name: value for name, value in fields.items() if name.partition(".")[0] not in engines}
 
 
 def _description(target: Mapping[str, Any]) -> dict[str, Any]:

@@ -138,7 +138,7 @@ def _integral(samples: Sequence[Sample], device: str, duration: float) -> Value 
 
 
 def _states(samples: Sequence[Sample], device: str, duration: float) -> tuple[dict[str, float], dict[str, Value]]:
-    """Shares of the time that the device was throttled, by reason; its clock and temperature."""
+    """Shares of the time that the device was throttled, by reason; its clock, temperature, count of throttling."""
     throttled: dict[str, float] = {}
     for reasons, share in _shares(series_of(samples, device, "throttle reasons"), duration):
         for word in throttling(int(reasons)):
@@ -147,9 +147,15 @@ def _states(samples: Sequence[Sample], device: str, duration: float) -> tuple[di
     clock = _shares(series_of(samples, device, "clock"), duration)
     if clock:
         states["clock"] = Value(sum(value * share for value, share in clock), "Hz", "derived")
-    heat = _shares(series_of(samples, device, "temperature"), duration)
+    sensors = {one.sensor for one in samples if one.device == device}
+    heat = [value for sensor in sensors if sensor.endswith("temperature")
+            for value, _ in _shares(series_of(samples, device, sensor), duration)]  # fmt: skip
     if heat:
-        states["temperature"] = Value(max(value for value, _ in heat), "°C", "measured")
+        states["temperature"] = Value(max(heat), "°C", "measured")
+    counts = [_shares(series_of(samples, device, sensor), duration) for sensor in sensors
+              if sensor.endswith("throttle count")]  # fmt: skip
+    if counts:
+        states["throttled"] = Value(sum(one[-1][0] - one[0][0] for one in counts if one), "1", "counted")
     return throttled, states
 
 
@@ -230,6 +236,9 @@ def _warnings(devices: Sequence[Device]) -> list[str]:
                 f"{device.name}: the integral of power is {wording.percent(device.disagreement.value or 0.0)} off the "
                 "energy counter: the load changes faster than power is sampled"
             )
+        often = device.states.get("throttled")
+        if often is not None and often.value:
+            said.append(f"{device.name} was throttled {wording.plural(often.value, 'time')}: too hot")
         for reason, share in device.throttled.items():
             said.append(f"{device.name} was throttled for {wording.percent(share)} of the time: {reason}")
     return said

@@ -41,7 +41,7 @@ class Device:
     throttled: dict[str, float] = field(default_factory=dict)
     """Reasons, with the share of the time."""
     states: dict[str, Value] = field(default_factory=dict)
-    """Mean clock (Hz), highest temperature (°C)."""
+    """Mean clock (Hz), highest temperature (°C), times that a processor was throttled."""
 
 
 @dataclass(frozen=True)

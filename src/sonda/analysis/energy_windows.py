@@ -125,11 +125,11 @@ def _phases(
             found = solved[device]
             if value.value is not None:
                 devices[device] = value
-            elif isinstance(found, str):
-                devices[device] = Value(None, "J", value.source, reason=f"{value.reason}; {found}")
-            elif name not in found:
-                reason = f"{value.reason}; it is too short against the updates of the counter"
-                devices[device] = Value(None, "J", value.source, reason=reason)
+            elif isinstance(found, str) or name not in found:
+                why = found if isinstance(found, str) else "too short against the updates of the counter"
+                devices[device] = Value(
+                    None, "J", value.source, reason=f"shorter than the time between readings; {why}"
+                )
             else:
                 devices[device] = _solved(*found[name], time / 1e9)
         yield _window("phase", f"{part} {name}".strip(), count, time, devices)

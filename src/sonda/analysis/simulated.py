@@ -270,14 +270,17 @@ def _traffic(values: dict[str, float]) -> Traffic:
     )
 
 
+def engine_words(engine: Mapping[str, Any]) -> str:
+    """`flexible dense, 256 multipliers`, `mesh, 16x16`, of an engine of a description."""
+    hardware = engine.get("hardware") or {}
+    rows, columns = hardware.get("rows", 0), hardware.get("columns", 0)
+    size = f"{rows}x{columns}" if rows else f"{hardware.get('multipliers', 0)} multipliers"
+    return f"{str(engine.get('kind', '')).replace('_', ' ')}, {size}"
+
+
 def _subtitle(target: Mapping[str, Any], part: PartSummary) -> str:
     description = target.get("description") or {}
-    engines = []
-    for engine in (description.get("engines") or {}).values():
-        hardware = engine.get("hardware") or {}
-        rows, columns = hardware.get("rows", 0), hardware.get("columns", 0)
-        size = f"{rows}x{columns}" if rows else f"{hardware.get('multipliers', 0)} multipliers"
-        engines.append(f"{str(engine.get('kind', '')).replace('_', ' ')}, {size}")
+    engines = [engine_words(engine) for engine in (description.get("engines") or {}).values()]
     clock = description.get("clock_hz")
     speed = f" at {clock / 1e9:g} GHz" if clock else ""
     sections = [f"simulated {description.get('name', 'accelerator')}: {'; '.join(engines)}{speed}"]

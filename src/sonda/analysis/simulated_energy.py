@@ -42,11 +42,16 @@ def bounded(figure: Mapping[str, float], unit: str) -> str:
     """`3.2 µJ (1.6–6.4)`; a number without a unit that anybody knows keeps its six digits."""
     value, low, high = (float(figure[key]) for key in ("value", "low", "high"))
     if unit != "J":
-        return f"{value:.6g} ({low:.3g}–{high:.3g}){f' {unit}' if unit else ''}"
+        return f"{value:.6g} ({_digits(low)}–{_digits(high)}){f' {unit}' if unit else ''}"
     for factor, name in ((1.0, "J"), (1e-3, "mJ"), (1e-6, "µJ"), (1e-9, "nJ"), (1e-12, "pJ")):
         if value >= 0.9995 * factor or name == "pJ":
             break
-    return f"{value / factor:.3g} {name} ({low / factor:.3g}–{high / factor:.3g})"
+    return f"{_digits(value / factor)} {name} ({_digits(low / factor)}–{_digits(high / factor)})"
+
+
+def _digits(value: float) -> str:
+    """Three digits, `1,950` and not `1.95e+03`."""
+    return f"{float(f'{value:.3g}'):,.0f}" if 1000 <= abs(value) < 1e9 else f"{value:.3g}"
 
 
 def _where(energy: Mapping[str, Any]) -> list[str]:
@@ -100,11 +105,12 @@ def _areas(areas: Mapping[str, Any]) -> list[str]:
     if together["value"] is not None and not {"low", "high"} <= together.keys():
         return [f"no area: {OTHER_VERSION}"]
     if known and together["value"] is not None:
-        listed = "".join(f"{name} {one['value']:.3g}, " for name, one in known.items())
+        listed = "".join(f"{name} {_digits(one['value'])}, " for name, one in known.items())
         lacking = dict.fromkeys(part for one in known.values() for part in one.get("missing") or ())
         recalled = dict.fromkeys(part for one in known.values() for part in one.get("recalled") or ())
         said.append(
-            f"area {listed}together {together['value']:.3g} mm² ({together['low']:.3g}–{together['high']:.3g}), "
+            f"area {listed}together {_digits(together['value'])} mm² "
+            f"({_digits(together['low'])}–{_digits(together['high'])}), "
             "bounds of its table in brackets"
             + (f"; no entry for {', '.join(lacking)}" if lacking else "")
             + (f"; recalled, not verified: {', '.join(recalled)}" if recalled else "")

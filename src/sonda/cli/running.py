@@ -47,7 +47,8 @@ def run(
         list[str] | None,
         typer.Option(
             help="Count more, beside os (always on): pmu (hardware counters; pmu:children+no-layers+EVENT), callgrind "
-            "(a step modelled by valgrind; callgrind:512KiB+2MiB for caches of other sizes), and of the whole "
+            "(a step modelled by valgrind; callgrind:512KiB+2MiB for caches of other sizes), energy (joules; "
+            "energy:10ms+idle=0), energy-model:cpu=20..95 (an estimate without a sensor), and of the whole "
             "program, in runs of their own, perf-stat and papi; os shows the system's counts by phase; repeatable."
         ),
     ] = None,

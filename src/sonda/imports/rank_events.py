@@ -19,6 +19,8 @@ from sonda.imports.spill import Spill, in_order
 from sonda.record.span import Spans, joined
 from sonda.record.span_file import SpanWriter
 
+TAKEN = -(1 << 40)
+
 
 @dataclass
 class RankEvents:
@@ -69,8 +71,7 @@ def write_ranks(ranks: Sequence[RankEvents], directory: Path, tell: Callable[[st
             tell(f"linking {one.file}")
             _pair(one, directory, samples)
             lines = DeviceLines.of(one.source)
-            threads = [thread for _, thread in one.source.threads]
-            linker = Linker(one.rank or 0, writer.rows, origin, list(one.source.names), threads)
+            linker = Linker(one.rank or 0, writer.rows, origin, list(one.source.names), _threads(one.source))
             for block in in_order(one.spills):
                 writer.append(linker.spans(block if lines is None else lines.placed(block)))
             on_device += linker.on_device
@@ -91,6 +92,14 @@ def spans_of(events: RankEvents) -> Spans:
     for spill in events.spills:
         spill.path.unlink()
     return spans
+
+
+def _threads(source: Source) -> list[int]:
+    """The number of every thread in the run: its own, or where another process has the same, one that none has."""
+    found: dict[int, None] = {}
+    for place, (_, thread) in enumerate(source.threads):
+        found[thread if thread not in found else TAKEN - place] = None
+    return list(found)
 
 
 def _pair(one: RankEvents, directory: Path, samples: ReadingWriter) -> None:

@@ -59,4 +59,4 @@ def _energy(root: Path) -> ProbeState:
     found = rapl_powercap(root, work=lambda seconds: None)
     if found.state == "missing":
         return ProbeState("energy", "missing", found.detail, found.remedy)
-    return ProbeState("energy", "off", "energy counters are there, but runs do not read them yet")
+    return ProbeState("energy", "off", "energy counters are there; read them with --probe energy")

@@ -15,7 +15,7 @@ import numpy as np
 
 from sonda.probes.energy_readings import GAP, Reading, Readings, read_rows
 from sonda.probes.energy_regions import VARIABLE
-from sonda.probes.power_sampler import READ, READY, Settings
+from sonda.probes.power_sampler import LONGEST_INTERVAL, READ, READY, Settings
 from sonda.record.errors import SondaError
 from sonda.record.run import ProbeState
 from sonda.record.sample import Sample
@@ -24,6 +24,7 @@ INTERVAL_S = 0.5
 SHORTEST_S = 0.01
 """Reading a GPU takes 4 ms."""
 NAME = "energy"
+LONGEST_IDLE_S = 600.0
 DEAD_WITHIN_S = 0.5
 """Before a program starts, a counter is not called dead sooner: the machine may be asleep."""
 FEW_UPDATES = 10
@@ -62,10 +63,7 @@ class EnergySampler:
         model: str = "",
     ) -> None:
         """The sampler's files are written into `directory`. Raises SondaError for an interval below 10 ms."""
-        if not SHORTEST_S <= interval <= 10:
-            raise SondaError(f"an interval of {interval:g} s is out of range", "give 10ms to 10s")
-        if not 0 <= idle <= 600:
-            raise SondaError(f"{idle:g} s of idling are out of range", "give 0 to 600 s")
+        check_times(interval, idle)
         self._rows = directory / "energy.rows"
         self._regions = directory / "regions"
         self._errors = directory / "energy.errors"
@@ -169,6 +167,14 @@ class EnergySampler:
         samples = [sample for one in readings.readings for sample in _samples(one, begin)]
         regions, doubts = _regions(readings, begin, end)
         return Energy(samples, facts, [*notes, *doubts], [_state(readings)], readings, begin, regions)
+
+
+def check_times(interval: float, idle: float) -> None:
+    """Raise SondaError for what the sampler cannot do (s)."""
+    if not SHORTEST_S <= interval <= LONGEST_INTERVAL:
+        raise SondaError(f"an interval of {interval:g} s is out of range", "give 10ms to 10s")
+    if not 0 <= idle <= LONGEST_IDLE_S:
+        raise SondaError(f"{idle:g} s of idling are out of range", "give 0 to 600 s")
 
 
 def _fact(reading: Reading) -> dict[str, Any]:

@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 
 from sonda.probes.energy_channel import PACKAGES, Sources
+from sonda.probes.energy_processor import open_processor
 from sonda.probes.nvml import open_nvml
 from sonda.probes.perf_events import PerfEvent
 from sonda.probes.perf_power import open_perf_power
@@ -48,6 +49,7 @@ def open_sources(
             found.lacks += perf.lacks
     if not _counts_packages(found):
         _take_platform(found)
+    found.add(open_processor(root))
     if gpus:
         found.add(open_nvml(load, environment))
     found.add(modelled)

@@ -21,6 +21,8 @@ OK = 0
 NO_EVENT_SET = -1
 INHERIT, INHERIT_ALL = 28, 1
 USER, KERNEL, OTHER, SUPERVISOR = 1, 2, 4, 8
+OTHERS = ("PAPI_attach", "PAPI_set_opt")
+"""What PAPI needs to count another process."""
 CORES = 0
 """The number of the component that counts the processor's and the kernel's events."""
 NAMES = {
@@ -132,12 +134,14 @@ class Papi:
 
     def _call(self, function: str, *arguments: Any) -> None:
         code = getattr(self._library, function)(*arguments)
-        if code != OK:
+        if code == OK:
+            return
+        said = f"{function}: {self._reason(code)}"
+        if function in OTHERS:
             raise SondaError(
-                f"{function}: {self._reason(code)}",
-                "without a PMU, PAPI counts the calling thread only" if "attach" in function or "opt" in function
-                else "see papi_avail",
-            )  # fmt: skip
+                f"without a PMU, PAPI counts the calling thread only ({said})", "use perf-stat, or a machine with a PMU"
+            )
+        raise SondaError(said, "see papi_avail")
 
     def _reason(self, code: int) -> str:
         text = self._library.PAPI_strerror(ctypes.c_int(code))

@@ -14,6 +14,9 @@ from sonda.report.labels import plain
 from sonda.report.screen import Screen
 from sonda.report.table import Cell, Column, Table, build, numbers, words
 
+WIDEST = 9.0
+"""The upper end of an interval, tenfold, from which it says nothing to a reader; the document has it all the same."""
+
 
 def render_kernel_comparison(
     found: KernelComparison, width: int | None = None, *, rows: int = 10, fail_above: float | None = None,
@@ -49,7 +52,9 @@ def _slowdown_words(found: KernelComparison) -> str:
     if value is None:
         return found.slowdown.reason
     interval = ""
-    if found.slowdown.low is not None and found.slowdown.high is not None:
+    if found.slowdown.high is not None and found.slowdown.high > WIDEST:
+        interval = " (too few steps to say how surely)"
+    elif found.slowdown.low is not None and found.slowdown.high is not None:
         interval = f" (95 % interval {100 * found.slowdown.low:+.1f} to {100 * found.slowdown.high:+.1f} %)"
     return f"B's {what} {100 * value:+.1f} %{interval}."
 

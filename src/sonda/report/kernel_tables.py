@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -17,6 +18,8 @@ from sonda.report.table import Cell, Column, Table, build, numbers, shares, word
 
 LONGEST_NAME = 60
 """Characters of a kernel's name on a screen; a page has all of them in the hint."""
+SAID_BY_ALL = re.compile(r"^void |\bat::native::|\(anonymous namespace\)::|\bat::cuda::detail::")
+"""Parts of the names of PyTorch's kernels that tell none from another; long names are shown without them."""
 COUNTS = {"flops:counted": 8, "dram_read_bytes:counted": 7, "dram_write_bytes:counted": 7, "l2_bytes:counted": 2,
           "bytes:counted": 3}  # fmt: skip
 """Metrics of kernels that have a column of their own, per launch, and how long it is kept in a narrow window."""
@@ -162,7 +165,8 @@ def _place(one: DeviceTime) -> str:
 def kernel_name(name: str, whole: bool = False) -> Cell:
     """A kernel's name, shortened unless `whole`; the hint has all of it."""
     text = plain(name)
-    shown = text if whole or len(text) <= LONGEST_NAME else text[: LONGEST_NAME - 1] + "…"
+    shown = text if whole or len(text) <= LONGEST_NAME else SAID_BY_ALL.sub("", text)
+    shown = shown if whole or len(shown) <= LONGEST_NAME else shown[: LONGEST_NAME - 1] + "…"
     return Cell(shown or "(no name)", name, text, tone="name")
 
 

@@ -24,7 +24,7 @@ from sonda.report.output import whole_file
 from sonda.report.trace_counters import metric_counters
 
 CHUNK = 50_000
-ON_STREAMS = ("kernel", "copy")
+ON_STREAMS = ("kernel", "copy", "collective")
 UNDISTURBED = ("timed", "warmup")
 IN_CYCLES = "cycles, one drawn as 1 ns: the accelerator's description gives no clock"
 

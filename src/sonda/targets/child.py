@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 
 import msgspec
@@ -15,9 +16,9 @@ from sonda.targets.job import Job
 from sonda.targets.worker import Outcome
 
 
-def run_child(job: Job, directory: Path, threads: int) -> Outcome:
+def run_child(job: Job, directory: Path, threads: int, variables: Mapping[str, str] | None = None) -> Outcome:
     """Run a job in a process of its own, which leaves its files in `directory`. Raises SondaError when it fails."""
-    environment = {**os.environ, "OMP_NUM_THREADS": str(threads), "MKL_NUM_THREADS": str(threads)}
+    environment = {**os.environ, **(variables or {}), "OMP_NUM_THREADS": str(threads), "MKL_NUM_THREADS": str(threads)}
     # -P: a file in the user's directory that is named like a module must not be imported.
     command = [sys.executable, "-P", "-m", "sonda.targets.worker", str(directory)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, env=environment) as child:

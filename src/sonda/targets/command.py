@@ -26,6 +26,7 @@ from sonda.record.run import Run, RunInfo, new_id, write_run
 from sonda.record.span import Spans
 from sonda.record.store import Store
 from sonda.targets.counting import ask
+from sonda.targets.energy_sampling import asked, sampling
 from sonda.targets.keeping import Say, gpus, observed, precision
 from sonda.targets.kernels import with_kernels
 from sonda.targets.modelled import DIRECTORY, Modelled, asked_for, instruction_set, model_command
@@ -93,12 +94,14 @@ def run_command(
     counting = settings_for(watching.probe, has_gpu())
     with store.scratch() as directory:
         counters = ask(watching.probe, directory, command, outside=watching.interval > 0)
-        before = read_conditions()
-        counted = _run(command, directory, watching, counters.outside)
+        with sampling(asked(watching.probe), directory, say) as energy:
+            before = read_conditions()
+            counted = _run(command, directory, watching, counters.outside, energy.environment)
+            after = read_conditions()
         code = counted.code if counted.code >= 0 else 128 - counted.code
-        after = read_conditions()
         say("reading what was observed")
         assembly = assemble(directory, counted.begin, counted.end)
+        energy.finish(counted.begin, counted.end, ["cpu", *(f"cuda:{number}" for number in assembly.devices)])
         kernels = with_kernels(assembly, directory, counted.begin)
         threads = assembly.threads or available_threads()
         if any(directory.glob("*.full")):
@@ -137,11 +140,13 @@ def run_command(
             **counters.target,
             **replayed.kept(),
             **modelled.kept(),
+            **energy.target,
         },
         exit_code=code,
-        **counters.said(modelled.said(replayed.said(fields))),
+        **energy.said(counters.said(modelled.said(replayed.said(fields)))),
     )
-    return write_run(store.root, info, modelled.added(replayed.added(kernels.spans)), samples_of(counted)), code
+    spans = energy.added(modelled.added(replayed.added(kernels.spans)))
+    return write_run(store.root, info, spans, [*samples_of(counted), *energy.samples]), code
 
 
 def _replay(
@@ -228,9 +233,11 @@ def _environment(directory: str, watching: Watching, replay: bool = False) -> di
     return {"PYTHONPATH": path, "SONDA_COLLECT": msgspec.json.encode(settings).decode()}
 
 
-def _run(command: Sequence[str], directory: Path, watching: Watching, events: dict[str, Event]) -> Counted:
+def _run(
+    command: Sequence[str], directory: Path, watching: Watching, events: dict[str, Event], variables: dict[str, str]
+) -> Counted:
     """Run the program to its end. Raises SondaError where it cannot be started."""
-    environment = {**os.environ, **_environment(str(directory.resolve()), watching)}
+    environment = {**os.environ, **_environment(str(directory.resolve()), watching), **variables}
     output = sys.stderr.fileno() if watching.output_to_stderr else None
     return count_outside(command, events, watching.interval, environment, output, passed_on)
 

@@ -23,7 +23,7 @@ from sonda.targets.second import HARDWARE, SECOND, count_command, count_workload
 
 PMU = "pmu"
 ALWAYS = "os"
-OTHERS = ("callgrind", "ncu")
+OTHERS = ("callgrind", "ncu", "energy", "energy-model")
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from sonda.probes.energy import INTERVAL_S, Energy, EnergySampler
+from sonda.probes.energy import INTERVAL_S, Energy, EnergySampler, check_times
 from sonda.probes.energy_attribution import attribute
 from sonda.probes.power_model import parse_model
 from sonda.record.errors import SondaError
@@ -54,14 +54,19 @@ def asked(probes: Sequence[str] | str) -> Asked | None:
             for option in (one for one in rest.split("+") if one):
                 idle = option.removeprefix("idle=")
                 found["interval" if idle == option else "idle"] = _seconds(idle)
-    return Asked(**found) if wanted else None
+    if not wanted:
+        return None
+    check_times(found.get("interval", INTERVAL_S), found.get("idle", IDLE_S))
+    return Asked(**found)
 
 
 def asked_for_command(interval: str, idle: str, model: str) -> Asked:
     """The options of `sonda energy`. Raises SondaError for what is no time or no model."""
     if model:
         parse_model(model)
-    return Asked(interval=_seconds(interval), idle=_seconds(idle), model=model)
+    found = Asked(interval=_seconds(interval), idle=_seconds(idle), model=model)
+    check_times(found.interval, found.idle)
+    return found
 
 
 def _seconds(text: str) -> float:

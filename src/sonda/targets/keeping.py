@@ -98,7 +98,9 @@ def _overhead(assembly: Assembly) -> dict[str, float]:
         return {}
     costs = {"span_ns": assembly.span_ns, "phase_ns": assembly.phase_ns}
     steps = spans.where(kind="step", pass_="timed")
-    step = float(np.median(spans.number("duration")[steps])) if steps.any() else 0.0
+    # What the host does while a GPU computes costs nothing: the longer of the two is the step.
+    lasted = np.fmax(spans.number("duration"), spans.metric("device_time", "measured"))
+    step = float(np.median(lasted[steps])) if steps.any() else 0.0
     if not step:
         return costs
     layers = float(spans.where(kind="layer", pass_="timed").sum() / steps.sum())

@@ -15,6 +15,8 @@ from sonda.record.run import Run, RunInfo, new_id, write_run
 from sonda.record.store import Store
 from sonda.targets.child import run_child
 from sonda.targets.counting import ask
+from sonda.targets.energy_sampling import asked as asked_energy
+from sonda.targets.energy_sampling import sampling
 from sonda.targets.job import Job, check_job
 from sonda.targets.keeping import Place, Say, gpus, observed
 from sonda.targets.kernels import with_kernels
@@ -44,11 +46,13 @@ def measure(job: Job, store: Store, place: Place | None = None, say: Say = lambd
         load_or_measure(store.root, [threads])
         card = load_or_measure_gpu(store.root, device.index, say).device if on_gpu else None
         say(f"running {job.workload} on {job.on}")
-        before = read_conditions()
-        begin = perf_counter_ns()
-        outcome = run_child(job, directory, threads)
-        end = perf_counter_ns()
-        after = read_conditions()
+        with sampling(asked_energy(job.probe), directory, say) as energy:
+            before = read_conditions()
+            begin = perf_counter_ns()
+            outcome = run_child(job, directory, threads, energy.environment)
+            end = perf_counter_ns()
+            after = read_conditions()
+        energy.finish(begin, end, ["cpu", f"cuda:{device.index}"] if on_gpu else ["cpu"])
         assembly = assemble(directory, begin, end)
         kernels = with_kernels(assembly, directory, begin)
         isa = instruction_set(directory) if modelling else ""
@@ -73,11 +77,13 @@ def measure(job: Job, store: Store, place: Place | None = None, say: Say = lambd
             **counters.target,
             **replayed.kept(),
             **modelled.kept(),
+            **energy.target,
         },
         seed=job.seed,
         group=place.group,
         study=place.study,
         point=place.point,
-        **counters.said(modelled.said(replayed.said(fields))),
+        **energy.said(counters.said(modelled.said(replayed.said(fields)))),
     )
-    return write_run(store.root, info, modelled.added(replayed.added(kernels.spans)))
+    spans = energy.added(modelled.added(replayed.added(kernels.spans)))
+    return write_run(store.root, info, spans, energy.samples)

@@ -6,6 +6,7 @@ every window of the output the inputs of all folds. Timing depends on shapes onl
 
 from __future__ import annotations
 
+from operator import mul
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -303,11 +304,12 @@ def _result(
     work = _work(hardware, tile, plan, setup, products, psums)
     # Of a row of windows only the first gets all inputs where they are handed on.
     whole = steps - plan.handed * (steps - plan.blocks * plan.rows * plan.folds)
-    times = np.array((plan.blocks * plan.folds, whole, steps - whole))
-    if times.ndim == 1:
-        sent = Routing(*(times @ routing).tolist())
+    often = (plan.blocks * plan.folds, whole, steps - whole)
+    if isinstance(steps, int):
+        # A matrix so small is multiplied sooner by hand.
+        sent = Routing(*(sum(map(mul, often, costs)) for costs in zip(*routing.tolist(), strict=True)))
     else:
-        sent = Routing(*np.einsum("kn,nki->in", times, routing))
+        sent = Routing(*np.einsum("kn,nki->in", np.array(often), routing))
     sent = distribution.unicast(hardware, psums).plus(sent)
     loaded = plan.folds * tile.neuron * tile.neurons
     channels, filters = layer.C // layer.G, layer.K // layer.G

@@ -47,7 +47,7 @@ def fold(
     of `tiles`. `slots` are the inputs of its bus line that VNs use, of `bus_inputs` per line. From `per_port` to
     `starts` it is room for own use: an allocation in here would cost more to compile than all else.
     """
-    never = 1 << 62
+    never = np.int64(1 << 62)
     recall = pieces.shape[2]
     # Loads by number: entries of weights, of inputs for the first window of a row and for others; when ports are free.
     weights = per_port[0]
@@ -169,7 +169,7 @@ def fold(
         head = tail = count = arriving = now = done = added = rest = last_offer = np.int64(0)
         begin = np.int64(1)
         pushed_row = rows
-        gate = soonest = np.int64(never)
+        gate = soonest = never
         end = blocks
         while done < neurons * steps * end:
             wait = added % filters * per_filter + added // filters % groups * per_group
@@ -211,7 +211,7 @@ def fold(
                         free[one] = max(free[one], begin + folds + ((rows - 1) * columns + inputs[one]) * folds)
                 added += 1
                 gate = never
-                pushed_row = 0
+                pushed_row = np.int64(0)
                 for v in range(neurons):
                     if due[v] == never and step_of[v] == (added - 1) * steps:
                         due[v] = soonest = now
@@ -330,10 +330,10 @@ def fold(
                     soonest = min(soonest, due[v])
             # Each line forwards one result, beginning after the input served last.
             arriving = count
-            count = 0
+            count = np.int64(0)
             for one in range(arriving):
                 its = active[one]
-                chosen = -1
+                chosen = np.int64(-1)
                 nearest = bus_inputs
                 v = chain[its]
                 while v >= 0:

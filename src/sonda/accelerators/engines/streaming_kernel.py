@@ -43,7 +43,7 @@ def stream(
     places of the multipliers' packages in their ports' queues, in the rows of `tiles`. From `per_port` to `starts` it
     is room for own use: an allocation in here would cost more to compile than all else.
     """
-    never = 1 << 62
+    never = np.int64(1 << 62)
     # Loads by number: entries of weights, of inputs for the first window of a row and for others.
     weights = per_port[0]
     inputs = per_port[1]
@@ -148,7 +148,7 @@ def stream(
         old_cycle = old_done = old_written = old_arriving = np.int64(-1)
         count = added = written = arriving = done = now = wait = last_offer = rest = np.int64(0)
         begin = np.int64(1)
-        soonest = np.int64(never)
+        soonest = never
         total = neurons * rows * columns * blocks
         while done < total or added == 0:
             # Blocks begin one after the other, at the earliest when all tiles of the one before are in the queues.
@@ -269,7 +269,7 @@ def stream(
                             due[g] = max(due[g], levels[g, one] + at_window[g] * slopes[one])
                     soonest = min(soonest, due[g])
             arriving = count
-            remaining = 0
+            remaining = np.int64(0)
             for one in range(count):
                 queued[active[one]] -= 1
                 if queued[active[one]]:
@@ -320,7 +320,7 @@ def stream(
             if alike and added < blocks:
                 left = min(left, (wait - done - 1) // max(1, done - old_done))
             if alike and left > 0:
-                tries = 64
+                tries = np.int64(64)
                 for g in range(leads):
                     at_window[g] += left
                     due[g] += left * pace

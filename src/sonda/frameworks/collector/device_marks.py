@@ -12,8 +12,9 @@ from typing import Any
 
 from .recorder import Recorder
 
-GATHERED = 512
-"""Marks after which those that the device has passed are read and their events used again."""
+GATHERED = 16_384
+"""Marks after which those that the device has passed are read, all at once, and their events used again: reading takes
+some µs each, which most programs then spend at their end."""
 LONGEST = 3_000_000_000
 """ns that the end of a program waits for the last marks: a device that hangs must not keep it."""
 
@@ -55,7 +56,7 @@ class DeviceMarks:
         number = self._number
         self._number += 1
         self._waiting.append((number, event, device))
-        if len(self._waiting) > GATHERED and not number % (GATHERED // 2):
+        if len(self._waiting) > GATHERED and not number % (GATHERED // 8):
             self._read()
         return number
 

@@ -56,13 +56,12 @@ class WindowCounters:
         return any(event.name == "instructions" for one, _ in self._sets for event in one.events)
 
     def cpu(self) -> int:
-        """CPU time of all threads so far, ns."""
+        """CPU time of all threads so far, ns; 0 where nobody tells."""
         if self.whose == OWN:
             return process_time_ns()
-        if self._system is not None:
-            return int(self._system.totals().get("task_clock", 0))
-        usage = resource.getrusage(self._usage)
-        return round(1e9 * (usage.ru_utime + usage.ru_stime))
+        if self.whose == RUNNING:
+            return int(self._system.totals().get("task_clock", 0)) if self._system is not None else 0
+        return round(_usage(self._usage)["cpu_time"])
 
     def total(self, name: str) -> float:
         """An event of the PMU so far, as it was counted."""

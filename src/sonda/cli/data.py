@@ -1,0 +1,152 @@
+"""`sonda data`: data sets for training, prepared from images or drawn."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from sonda.cli.face import Json, app, hush, say, write_json
+
+if TYPE_CHECKING:
+    from sonda.workloads.data import Prepared
+
+SHOWN = 5
+"""Skipped images that are named on the screen; all are in the manifest."""
+
+data = typer.Typer(help="Data sets for training: prepare, make, show.", no_args_is_help=True, rich_markup_mode=None)
+app.add_typer(data, name="data")
+
+
+@data.command()
+def prepare(
+    folder: Annotated[
+        str, typer.Argument(help="One directory per class; or the fish data set, MNIST's or CIFAR-10's files.")
+    ],
+    out: Annotated[str, typer.Option("--out", "-o", help="Where to; FOLDER-prepared here unless given.")] = "",
+    image: Annotated[
+        str, typer.Option(help="WIDTHxHEIGHT in pixels, e.g. 197x148; the most frequent unless given.")
+    ] = "",
+    colour: Annotated[str, typer.Option(help="grey or rgb.")] = "grey",
+    seed: Annotated[int, typer.Option(help="Of the order of images.")] = 0,
+    layout: Annotated[str, typer.Option(help="auto, folder, fish (silhouettes), fish-photos, idx, cifar10.")] = "auto",
+    stretch: Annotated[float, typer.Option(help="Skip images whose width/height is further off the usual.")] = 1.5,
+    replace: Annotated[bool, typer.Option("--replace", help="Take the place of an older data set.")] = False,
+    json: Json = False,
+) -> None:
+    """Turn a folder of images into arrays that training maps into memory.
+
+    sonda data prepare fish --image 197x148      sonda data prepare mnist -o mnist-prepared
+    """
+    from sonda.workloads.data.preparation import prepare
+
+    place = out or f"{Path(folder).resolve().name}-prepared"
+    made = prepare(
+        folder, place, image=_size(image) if image else None, colour=colour, seed=seed, layout=layout, stretch=stretch,
+        replace=replace, say=say,
+    )  # fmt: skip
+    hush()
+    _show(made, json)
+
+
+@data.command()
+def make(
+    what: Annotated[str, typer.Argument(help="What to draw: fish.")],
+    directory: Annotated[str, typer.Argument(help="Where to; must not exist yet.")],
+    count: Annotated[int, typer.Option(help="Images of each kind.")] = 1000,
+    image: Annotated[str, typer.Option(help="WIDTHxHEIGHT in pixels.")] = "590x445",
+    seed: Annotated[int, typer.Option(help="Another seed draws other fish.")] = 0,
+    json: Json = False,
+) -> None:
+    """Draw a data set: silhouettes of nine kinds of fish, as PNG files in one directory per kind.
+
+    sonda data make fish fish --count 100        then: sonda data prepare fish --image 197x148
+    """
+    from sonda.record.errors import SondaError
+    from sonda.workloads.data.fish_kinds import KINDS
+    from sonda.workloads.data.fish_set import make_fish
+
+    if what != "fish":
+        raise SondaError(f"there is nothing to draw called {what!r}", "use: sonda data make fish DIR")
+    place = make_fish(directory, count=count, image=_size(image), seed=seed, say=say)
+    hush()
+    if json:
+        write_json({"directory": str(place), "classes": [kind.name for kind in KINDS], "count": count, "seed": seed})
+    else:
+        print(f"{len(KINDS)} kinds, {count:,} fish each, in {place}. Next: sonda data prepare {place} --image 197x148")
+
+
+@data.command()
+def show(
+    directory: Annotated[str, typer.Argument(help="A prepared data set.")],
+    verify: Annotated[bool, typer.Option("--verify", help="Read all of it and compare checksums.")] = False,
+    split: Annotated[str, typer.Option(help="Say how many images shares have, e.g. 0.85/0.02/0.13.")] = "",
+    json: Json = False,
+) -> None:
+    """What a prepared data set holds and how it was made."""
+    from sonda.workloads.data.prepared import load
+
+    found = load(directory)
+    if verify:
+        found.verify(lambda done: say(f"checksums, {done / 1e6:,.0f} MB"))
+        hush()
+    _show(found, json, verified=verify, fractions=_fractions(split) if split else [])
+
+
+def _show(found: Prepared, json: bool, verified: bool = False, fractions: list[float] | None = None) -> None:
+    from sonda.report.labels import plain
+
+    shares = [found.labels[share] for share in found.split(fractions)] if fractions else []
+    tables = [[int((share == kind).sum()) for kind in range(len(found.classes))] for share in shares]
+    manifest = found.manifest
+    if json:
+        extra: dict[str, Any] = {"shares": tables} if shares else {}
+        write_json({"directory": str(found.directory), "verified": verified, **_plain(manifest), **extra})
+        return
+    count, _, height, width = manifest.shape
+    made = manifest.made
+    size = manifest.files["images.npy"].bytes / 1e6
+    print(f"{found.directory}: {count:,} images of {width}x{height}, {made.colour}, float16 in [0, 1], {size:,.1f} MB")
+    print(f"  from {plain(made.source)} ({made.layout}), seed {made.seed}, sonda {made.sonda}", end="")
+    print(plain("".join(f", {key} {value}" for key, value in made.origin.items())))
+    if manifest.parts:
+        print("  parts: " + ", ".join(f"{plain(part.name)} {part.count:,}" for part in manifest.parts))
+    classes = [plain(name) for name in manifest.classes]
+    longest = max(len(name) for name in classes)
+    for at, (name, number) in enumerate(zip(classes, manifest.counts, strict=True)):
+        print(f"  {name:<{longest}}  {number:>8,}" + "".join(f"  {table[at]:>8,}" for table in tables))
+    if tables:
+        print(f"  {'together':<{longest}}  {count:>8,}" + "".join(f"  {sum(table):>8,}" for table in tables))
+    if manifest.skipped:
+        print(f"  skipped {len(manifest.skipped):,}:")
+        for one in manifest.skipped[:SHOWN]:
+            print(f"    {plain(one.name)}: {plain(one.reason)}")
+        if len(manifest.skipped) > SHOWN:
+            print(f"    and {len(manifest.skipped) - SHOWN:,} more, in manifest.json")
+    if verified:
+        print("  checksums are right")
+
+
+def _plain(manifest: Any) -> Any:
+    import msgspec
+
+    return msgspec.to_builtins(manifest)
+
+
+def _size(text: str) -> tuple[int, int]:
+    from sonda.record.errors import SondaError
+
+    width, cross, height = text.partition("x")
+    if not (cross and width.isascii() and width.isdigit() and height.isascii() and height.isdigit()):
+        raise SondaError(f"--image {text!r} is not WIDTHxHEIGHT in pixels", "write it like 197x148")
+    return int(width[:9]), int(height[:9])
+
+
+def _fractions(text: str) -> list[float]:
+    from sonda.record.errors import SondaError
+
+    try:
+        return [float(one) for one in text.split("/")]
+    except ValueError:
+        raise SondaError(f"--split {text!r} is not a row of fractions", "write it like 0.85/0.02/0.13") from None

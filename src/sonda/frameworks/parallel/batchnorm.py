@@ -1,0 +1,156 @@
+"""Batch normalisation over the batch of all ranks, however unequal their shares are, on any device.
+
+PyTorch's SyncBatchNorm does the same for GPUs only. Forward: every rank's mean and variance are gathered with its
+number of values and combined by Chan's formula, which does not cancel. Backward: the two sums over the batch that the
+gradient of the input needs are summed over ranks. Sums weigh every value alike, so unequal shares need no weights here
+as long as the loss of every rank is weighted already (`gradients.py`).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
+from torch.nn.parameter import is_lazy
+
+from sonda.frameworks.parallel.group import Group
+
+
+class SharedBatchNorm(_BatchNorm):
+    """A batch norm whose batch is that of all ranks of a group. Its running statistics are equal on all of them."""
+
+    group: Group
+
+    def _check_input_dim(self, input: Tensor) -> None:  # noqa: A002 - PyTorch's name
+        if input.dim() < 2:
+            raise ValueError(f"expected at least 2 dimensions, got {input.dim()}")
+
+    def forward(self, values: Tensor) -> Tensor:
+        """Normalised values. In evaluation, or where this rank is alone, what PyTorch's own batch norm gives."""
+        if not self.training or self.group.size == 1:
+            return super().forward(values)
+        self._check_input_dim(values)
+        if self.running_mean is not None and self.num_batches_tracked is not None:
+            self.num_batches_tracked.add_(1)
+        result, mean, variance, count = _Normalise.apply(values, self.weight, self.bias, self.eps, self.group)
+        self._follow(mean, variance, float(count))
+        return result
+
+    @torch.no_grad()
+    def _follow(self, mean: Tensor, variance: Tensor, count: float) -> None:
+        """Move the running statistics; their variance is the unbiased one, as PyTorch keeps it."""
+        if self.running_mean is None or self.running_var is None:
+            return
+        momentum = self.momentum
+        if momentum is None:
+            assert self.num_batches_tracked is not None
+            momentum = 1.0 / float(self.num_batches_tracked)
+        self.running_mean.lerp_(mean.to(self.running_mean.dtype), momentum)
+        self.running_var.lerp_((variance * (count / (count - 1))).to(self.running_var.dtype), momentum)
+
+
+def share_batch_norms(model: nn.Module, group: Group) -> nn.Module:
+    """The model with every batch norm shared by the group; parameters and buffers are the same tensors as before."""
+    made: dict[int, SharedBatchNorm] = {}
+
+    def shared(module: nn.Module) -> nn.Module:
+        if not isinstance(module, _BatchNorm) or isinstance(module, SharedBatchNorm):
+            for name, child in module.named_children():
+                replacement = shared(child)
+                if replacement is not child:
+                    setattr(module, name, replacement)
+            return module
+        if id(module) not in made:
+            made[id(module)] = _shared_of(module, group)
+        return made[id(module)]
+
+    return shared(model)
+
+
+def _shared_of(module: _BatchNorm, group: Group) -> SharedBatchNorm:
+    if is_lazy(module.weight):
+        raise ValueError("a lazy batch norm has no parameters yet: run the model once before sharing it")
+    new = SharedBatchNorm(
+        module.num_features, module.eps, module.momentum, module.affine, module.track_running_stats
+    )
+    new.weight, new.bias = module.weight, module.bias
+    new.running_mean, new.running_var = module.running_mean, module.running_var
+    new.num_batches_tracked = module.num_batches_tracked
+    new.train(module.training)
+    new.group = group
+    return new
+
+
+class _Normalise(torch.autograd.Function):
+    """The exchange in forward and backward, around PyTorch's own kernels."""
+
+    @staticmethod
+    def forward(
+        context: Any, values: Tensor, weight: Tensor | None, bias: Tensor | None, eps: float, group: Group
+    ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        channels = values.shape[1]
+        own = values.numel() // channels
+        mean, variance = _statistics(values)
+        packed = torch.cat((mean, variance, mean.new_full((1,), float(own))))
+        gathered = group.gather(packed)
+        means, variances, counts = gathered[:, :channels], gathered[:, channels:-1], gathered[:, -1:]
+        count = counts.sum()
+        if float(count) <= 1:
+            raise ValueError(f"expected more than 1 value per channel when training, got input size {values.shape}")
+        shares = counts / count
+        mean = (shares * means).sum(0)
+        variance = (shares * (variances + (means - mean) ** 2)).sum(0)
+        result = torch.nn.functional.batch_norm(values, mean, variance, weight, bias, False, 0.0, eps)
+        context.save_for_backward(values, weight, mean, variance)
+        context.eps, context.group, context.count = eps, group, float(count)
+        context.mark_non_differentiable(mean, variance, count)
+        return result, mean, variance, count
+
+    @staticmethod
+    def backward(context: Any, *gradients: Any) -> tuple[Any, ...]:
+        gradient = gradients[0].contiguous(memory_format=torch.preserve_format)
+        values, weight, mean, variance = context.saved_tensors
+        inverse = torch.rsqrt(variance + context.eps)
+        # Sums of gradient x normalised value and of gradient, which are also the gradients of weight and bias.
+        scaled, added = _sums(gradient, values, mean, variance, inverse, context.eps)
+        given = None
+        if context.needs_input_grad[0]:
+            both = context.group.sum(torch.cat((scaled, added))) / context.count
+            of_scaled, of_added = both.split(values.shape[1])
+            factor = inverse if weight is None else weight.to(inverse.dtype) * inverse
+            # dx = f·dy - f·(sum of dy)/N - f·normalised·(sum of dy·normalised)/N, the last two in one pass over x.
+            slope = -factor * of_scaled
+            shift = -factor * of_added
+            given = torch.nn.functional.batch_norm(
+                values, mean, variance, slope.to(mean.dtype), shift.to(mean.dtype), False, 0.0, context.eps
+            )
+            shape = [1, -1] + [1] * (values.dim() - 2)
+            given.addcmul_(gradient, factor.to(gradient.dtype).view(shape))
+        if weight is None:
+            return given, None, None, None, None
+        return given, scaled.to(weight.dtype), added.to(weight.dtype), None, None
+
+
+def _statistics(values: Tensor) -> tuple[Tensor, Tensor]:
+    """Mean and biased variance of every channel, by the kernel of PyTorch's own batch norm.
+
+    Those of half precision are single: the kernel takes its type from the running statistics it is given.
+    """
+    running = None
+    if values.dtype in (torch.float16, torch.bfloat16):
+        running = values.new_zeros(values.shape[1], dtype=torch.float32)
+    mean, variance = torch.batch_norm_update_stats(values, running, running, 0.0)
+    return mean, variance
+
+
+def _sums(
+    gradient: Tensor, values: Tensor, mean: Tensor, variance: Tensor, inverse: Tensor, eps: float
+) -> tuple[Tensor, Tensor]:
+    """Per channel: the sum of gradient x normalised value, and the sum of gradient."""
+    # Without training its kernel takes the statistics it is given, here those of all ranks.
+    _, scaled, added = torch.ops.aten.native_batch_norm_backward(
+        gradient, values, torch.ones_like(mean), mean, variance, mean, inverse, False, eps, [False, True, True]
+    )
+    return scaled, added

@@ -1,0 +1,128 @@
+"""Calibration: how long steps of several sizes take on every rank, all ranks working at once.
+
+At once, because devices of one machine share memory and processors: a processor that also serves a GPU is slower than
+alone. The model's weights, statistics and random numbers are left as they were.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from statistics import median
+from time import perf_counter
+from typing import Any
+
+from sonda.frameworks.parallel.group import Group
+from sonda.frameworks.parallel.shares import Line, fit_line
+
+PARTS = (8, 4, 2)
+"""Sizes of the steps: a batch divided by these."""
+FEWEST_STEPS, SHORTEST_S = 2, 0.25
+"""Of each size at least so many steps, and for so long: a rank with a quota of time runs in bursts."""
+EXCHANGES, SMALL_EXCHANGES = 3, 20
+
+
+def sizes_of(batch: int) -> list[int]:
+    """Sizes at which a batch's steps are timed, smallest first. A batch norm needs two samples."""
+    return sorted({min(batch, max(2, batch // part)) for part in PARTS})
+
+
+def measure_line(step: Callable[[int], None], batch: int, group: Group, keys: Any) -> Line:
+    """This rank's line. `step(n)` does one step of n samples and waits for its end.
+
+    A rank that has enough goes on until all have, so that all are measured under the same load. `keys` is a store of
+    PyTorch's that all ranks see.
+    """
+    sizes, times = sizes_of(batch), []
+    step(sizes[0])  # the first step of a program also makes ready
+    for size in sizes:
+        group.barrier()
+        step(size)
+        begin = perf_counter()
+        done = 0
+        told = False
+        while not told or keys.add(f"calibrated/{size}", 0) < group.size:
+            step(size)
+            done += 1
+            if not told and done >= FEWEST_STEPS and perf_counter() - begin >= SHORTEST_S:
+                keys.add(f"calibrated/{size}", 1)
+                told = True
+        times.append((perf_counter() - begin) / done)
+    return fit_line(sizes, times)
+
+
+def gather_lines(own: Line, group: Group) -> list[Line]:
+    """The lines of all ranks."""
+    return [Line(*numbers) for numbers in group.numbers([own.fixed, own.each])]
+
+
+@dataclass(frozen=True)
+class Exchange:
+    """What one step has to exchange, and what that took without any work beside it, s."""
+
+    gradients: float
+    gradient_bytes: int
+    small: float
+    """One exchange of a batch norm's statistics."""
+    norms: int
+
+    @property
+    def seconds(self) -> float:
+        """Of a step: gradients once; statistics of every batch norm forward and backward."""
+        return self.gradients + 2 * self.norms * self.small
+
+
+def measure_exchange(model: Any, group: Group, norms: int) -> Exchange:
+    """Sum tensors of the size of the model's gradients over all ranks; the slowest rank's time counts."""
+    import torch
+    import torch.distributed as dist
+
+    wanted = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    size = sum(parameter.numel() * parameter.element_size() for parameter in wanted)
+    if group.size == 1:
+        return Exchange(0.0, size, 0.0, norms)
+    flat = torch.zeros(sum(parameter.numel() for parameter in wanted), dtype=wanted[0].dtype, device=wanted[0].device)
+    statistics = torch.zeros(512, device=wanted[0].device)
+
+    def once(exchange: Callable[[], Any]) -> float:
+        group.barrier()
+        begin = perf_counter()
+        exchange()
+        if flat.is_cuda:
+            torch.cuda.synchronize(flat.device)
+        return perf_counter() - begin
+
+    def whole() -> None:
+        dist.all_reduce(flat, group=group.gradients)
+
+    once(whole)
+    large = median(once(whole) for _ in range(EXCHANGES))
+    small = median(once(lambda: group.sum(statistics)) for _ in range(SMALL_EXCHANGES)) if norms else 0.0
+    agreed = group.numbers([large, small])
+    return Exchange(max(row[0] for row in agreed), size, max(row[1] for row in agreed), norms)
+
+
+def count_norms(model: Any) -> int:
+    """Batch norms that would be shared."""
+    from torch.nn.modules.batchnorm import _BatchNorm
+
+    return sum(isinstance(module, _BatchNorm) for module in model.modules())
+
+
+@contextmanager
+def untouched(model: Any, modules: Sequence[Any] = ()) -> Iterator[None]:
+    """Leave weights, statistics and random numbers as they were before the block."""
+    import torch
+
+    tensors = [tensor for one in (model, *modules) for tensor in (*one.parameters(), *one.buffers())]
+    kept = [tensor.detach().clone() for tensor in tensors]
+    devices = sorted({tensor.device.index or 0 for tensor in tensors if tensor.is_cuda})
+    try:
+        with torch.random.fork_rng(devices=devices):
+            yield
+    finally:
+        with torch.no_grad():
+            for tensor, before in zip(tensors, kept, strict=True):
+                tensor.copy_(before)
+                tensor.grad = None

@@ -1,0 +1,50 @@
+"""Local SGD: every rank trains on its own, and weights are averaged now and then instead of gradients every step.
+
+With an average after every step of plain SGD it is the same as exchanging weighted gradients. (Stich, Local SGD
+converges fast and communicates little, 2019.)
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sonda.frameworks.parallel.group import Group
+
+
+def average(model: Any, group: Group, weight: float) -> None:
+    """Replace weights and statistics by their mean over ranks, weighted; the weights of all ranks sum to 1."""
+    if group.size == 1:
+        return
+    import torch
+    import torch.distributed as dist
+
+    tensors = [tensor for tensor in (*model.parameters(), *model.buffers()) if tensor.is_floating_point()]
+    with torch.no_grad():
+        for dtype in sorted({tensor.dtype for tensor in tensors}, key=str):
+            own = [tensor for tensor in tensors if tensor.dtype == dtype]
+            flat = torch.cat([tensor.detach().reshape(-1) for tensor in own]).mul_(weight)
+            with group.meter.measured():
+                dist.all_reduce(flat, group=group.gradients)
+                if flat.is_cuda:
+                    torch.cuda.synchronize(flat.device)
+            for tensor, mean in zip(own, flat.split([tensor.numel() for tensor in own]), strict=True):
+                tensor.copy_(mean.view_as(tensor))
+
+
+class Averaging:
+    """Called before every step: averages after each `every` steps, by the samples that each rank has seen since."""
+
+    def __init__(self, model: Any, group: Group, every: int) -> None:
+        self.model = model
+        self.group = group
+        self.every = every
+        self._samples = 0
+
+    def step_ended(self, step: int, samples: int) -> None:
+        """The step of that number, counted from 0, is done."""
+        self._samples += samples
+        if (step + 1) % self.every:
+            return
+        seen = [row[0] for row in self.group.numbers([float(self._samples)])]
+        average(self.model, self.group, self._samples / sum(seen))
+        self._samples = 0

@@ -1,0 +1,125 @@
+"""The outlook: what several devices can gain at most, what communication takes of it, and whether it pays."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from sonda.frameworks.parallel.shares import Line, slowest, split_batch
+
+
+@dataclass(frozen=True)
+class Outlook:
+    """A prediction before the first step. Times in s; ranks are numbered in the order of the target's devices."""
+
+    batch: int
+    alone: tuple[float, ...]
+    """Step of each rank that has the whole batch to itself."""
+    shares: tuple[int, ...]
+    """Samples of each rank; 0 for one that is left out."""
+    compute: float
+    """Until the slowest rank is done with its share."""
+    communication: float
+    """What one step exchanges: gradients, and statistics of batch norms, if nothing of it is overlapped."""
+
+    @property
+    def fastest(self) -> int:
+        return min(range(len(self.alone)), key=lambda rank: self.alone[rank])
+
+    @property
+    def bound(self) -> float:
+        """Speed-up over the fastest rank alone if nothing were exchanged and nothing fixed: 1 + 1/F for two ranks.
+
+        F is how many times slower the other one is.
+        """
+        best = self.alone[self.fastest]
+        return sum(best / time for time in self.alone)
+
+    @property
+    def step(self) -> float:
+        """The predicted step."""
+        return self.compute + self.communication
+
+    @property
+    def speedup(self) -> float:
+        """Predicted, over the fastest rank alone."""
+        return self.alone[self.fastest] / self.step
+
+    @property
+    def ranks(self) -> tuple[int, ...]:
+        """Those that take part."""
+        return tuple(rank for rank, share in enumerate(self.shares) if share)
+
+    def record(self) -> dict[str, Any]:
+        """For `run.json`, times in ns."""
+        return {
+            "batch": self.batch,
+            "alone_ns": [round(1e9 * time) for time in self.alone],
+            "shares": list(self.shares),
+            "compute_ns": round(1e9 * self.compute),
+            "communication_ns": round(1e9 * self.communication),
+            "bound": self.bound,
+            "speedup": self.speedup,
+        }
+
+
+def foresee(
+    lines: Sequence[Line], batch: int, communication: float, ranks: Sequence[int] | None = None
+) -> Outlook:
+    """The outlook of these ranks (all, where none are named). One rank alone exchanges nothing."""
+    chosen = tuple(range(len(lines))) if ranks is None else tuple(ranks)
+    own = [lines[rank] for rank in chosen]
+    split = split_batch(own, batch)
+    shares = dict(zip(chosen, split, strict=True))
+    return Outlook(
+        batch,
+        tuple(line.time(batch) for line in lines),
+        tuple(shares.get(rank, 0) for rank in range(len(lines))),
+        slowest(own, split),
+        communication if len(chosen) > 1 else 0.0,
+    )
+
+
+def choose(lines: Sequence[Line], batch: int, communication: float) -> Outlook:
+    """The best of the fastest rank alone, the fastest two, and so on to all.
+
+    What few ranks exchange is taken to cost what all exchange: less is possible, so a rank is rather left out.
+    """
+    order = sorted(range(len(lines)), key=lambda rank: (lines[rank].time(batch), rank))
+    candidates = [
+        foresee(lines, batch, communication, sorted(order[:count])) for count in range(1, min(len(lines), batch) + 1)
+    ]
+    return min(candidates, key=lambda outlook: outlook.step)
+
+
+def sentences(whole: Outlook, chosen: Outlook, names: Sequence[str], auto: bool) -> list[str]:
+    """What is printed before the run: the bound, the cost, the prediction, and what follows from them.
+
+    `whole` is the outlook of all ranks, `chosen` that of the ranks that will run.
+    """
+    best = whole.fastest
+    fast = names[best]
+    times = ", ".join(
+        f"{name} {_ms(time)}" + (f" (F = {time / whole.alone[best]:.3g})" if rank != best else "")
+        for rank, (name, time) in enumerate(zip(names, whole.alone, strict=True))
+    )
+    shares = " + ".join(str(share) for share in whole.shares)
+    lines = [
+        f"a step of {whole.batch} samples alone: {times}; so at most {whole.bound:.3g} times {fast} alone",
+        f"shares {shares}: {_ms(whole.compute)} of work and {_ms(whole.communication)} of communication, "
+        f"predicted {whole.speedup:.3g} times {fast} alone",
+    ]
+    if len(whole.alone) > 1 and whole.speedup <= 1:
+        lines.append(
+            f"several devices cannot pay here: communication takes {_ms(whole.communication)} a step, and sharing the "
+            f"work saves {_ms(whole.alone[best] - whole.compute)}"
+        )
+    if auto and chosen.ranks != whole.ranks:
+        left = " and ".join(names[rank] for rank in whole.ranks if rank not in chosen.ranks)
+        lines.append(f"@auto leaves out {left}")
+    return lines
+
+
+def _ms(seconds: float) -> str:
+    return f"{1e3 * seconds:.3g} ms"

@@ -1,0 +1,134 @@
+"""Sharing: a task as one rank of several sees it, with its share of every batch and its part of the loss.
+
+It is a `Task` like any other, so the loop that drives it is the one that drives a single device.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import nullcontext
+from dataclasses import dataclass, field
+from time import perf_counter
+from typing import Any
+
+from sonda.frameworks.parallel.balance import Balance, Pace
+from sonda.frameworks.parallel.batches import PREFETCHED, SharedBatches, cut
+from sonda.frameworks.parallel.gradients import Waiting
+from sonda.frameworks.parallel.group import Group
+from sonda.record.protocols import Mark, Task
+
+
+@dataclass
+class Log:
+    """What a rank kept of its steps, one entry each: samples, s of work, s of waiting for others."""
+
+    samples: list[int] = field(default_factory=list)
+    worked: list[float] = field(default_factory=list)
+    waited: list[float] = field(default_factory=list)
+
+
+class SharedTask:
+    """One rank's view of a task. Ranks agree on shares at the same steps; every rank does every step."""
+
+    def __init__(
+        self,
+        task: Task,
+        model: Any,
+        group: Group,
+        balance: Balance,
+        moving: bool = True,
+        weighted: bool = True,
+        after: Callable[[int, int], None] = lambda step, samples: None,
+        finished: Callable[[], None] = lambda: None,
+        waiting: Waiting = nullcontext,
+    ) -> None:
+        """`model` is the task's own, made ready for several ranks. `moving`: shares follow the ranks' speed.
+
+        `weighted`: losses are weighted, as gradients are summed. `after(step, samples)` follows every step. `finished()`
+        returns when the device has done what it was asked. `waiting()` is entered while ranks agree on shares.
+        """
+        self.task = task
+        self.model = model
+        self.group = group
+        self.balance = balance
+        self.moving = moving
+        self.weighted = weighted
+        self.after = after
+        self.finished = finished
+        self.waiting = waiting
+        self.inputs = task.inputs
+        self.samples = balance.batch
+        self.tokens = task.tokens
+        self.phase_tokens = task.phase_tokens
+        self.log = Log()
+        self.pace = Pace()
+        self._step = 0
+        self._began = 0.0
+        self._weight = 1.0
+        self._ahead = 0
+        """Steps whose samples are chosen already when shares move."""
+
+    # ---- what every task promises -----------------------------------------------------------------------------
+
+    def infer(self, mark: Mark) -> Any:
+        return self.task.infer(mark)
+
+    def optimizer(self) -> Any:
+        return self.task.optimizer()
+
+    def loss(self, output: Any, target: Any) -> Any:
+        """The loss of this rank's samples, weighted by their part of the batch."""
+        return self.task.loss(output, target) * self._weight
+
+    def batches(self, workers: int) -> Iterator[tuple[tuple[Any, ...], Any]]:
+        """This rank's share of every batch. Between two of them all ranks may agree on other shares."""
+        self._ahead = PREFETCHED * workers + 1 if workers else 0
+        for inputs, target, samples, weight in self._shares(workers):
+            self._weight = weight if self.weighted else 1.0
+            self.log.samples.append(samples)
+            yield inputs, target
+            self._step_ended(samples)
+
+    # ---- one step after another -------------------------------------------------------------------------------
+
+    def _shares(self, workers: int) -> Iterator[tuple[tuple[Any, ...], Any, int, float]]:
+        """Inputs, target, samples, and this rank's part of the batch."""
+        me, task = self.group.me, self.task
+        dataset = getattr(task, "dataset", None)
+        if dataset is None or getattr(task, "batch_size", None) is None:
+            self._begin()
+            for step, (inputs, target) in enumerate(task.batches(workers)):
+                shares = self.balance.shares_at(step)
+                first = sum(shares[:me])
+                inputs, target = cut((tuple(inputs), target), first, first + shares[me], self.balance.batch)
+                yield inputs, target, shares[me], shares[me] / self.balance.batch
+                self._begin()
+            return
+        from torch.utils.data import DataLoader
+
+        sampler = SharedBatches(task.sampler, self.balance.batch, self.balance.shares_at, me)  # type: ignore[attr-defined]
+        loader = DataLoader(dataset, batch_sampler=sampler, num_workers=workers)  # type: ignore[arg-type]
+        self._begin()
+        for inputs, target in loader:
+            weight = sampler.weights.popleft()
+            yield tuple(inputs), target, len(target), weight
+            self._begin()
+
+    def _begin(self) -> None:
+        """The next step begins: agree on its shares first."""
+        if self.moving and self.balance.due(self._step):
+            with self.waiting():
+                factors = [row[0] for row in self.group.numbers([self.pace.factor])]
+            self.balance.update(self._step + self._ahead, factors)
+        self.group.meter.take()
+        self._began = perf_counter()
+
+    def _step_ended(self, samples: int) -> None:
+        self.finished()
+        self.after(self._step, samples)
+        waited = self.group.meter.take()
+        worked = perf_counter() - self._began - waited
+        self.pace.took(worked, self.balance.lines[self.group.me].time(samples))
+        self.log.worked.append(worked)
+        self.log.waited.append(waited)
+        self._step += 1

@@ -1,0 +1,116 @@
+"""The agent: `python -m sonda.targets.parallel_agent DIRECTORY` starts the ranks of this node and waits for them.
+
+It is PyTorch's own (torchrun's): ranks find each other through a store on a free port, and where one of them ends
+badly the others are stopped. It leaves `outcome.json`: what the first rank said, or which rank failed and why.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import sys
+import uuid
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from sonda.record.errors import MissingExtraError, SondaError
+from sonda.targets.parallel_plan import Plan
+from sonda.targets.parallel_report import RankOutcome, Report, read_outcome
+from sonda.targets.worker import PR_SET_PDEATHSIG
+
+PLAN, JOB, OUTCOME = "plan.json", "job.json", "outcome.json"
+POLL_S = 0.1
+STOP_S = 5
+"""How long a rank that is told to end may take."""
+
+
+def main() -> int:
+    import ctypes
+
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    directory = Path(sys.argv[1])
+    plan = msgspec.json.decode((directory / PLAN).read_bytes(), type=Plan)
+    try:
+        report = run_ranks(plan, directory)
+    except SondaError as error:
+        report = Report(cause=error.cause, remedy=error.remedy)
+    (directory / OUTCOME).write_bytes(msgspec.json.encode(report))
+    return 1 if report.cause else 0
+
+
+def run_ranks(plan: Plan, directory: Path) -> Report:
+    """Start the ranks and wait for their end. Raises SondaError where they cannot be started or one of them fails."""
+    try:
+        from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
+        from torch.distributed.elastic.rendezvous.api import RendezvousError
+        from torch.distributed.launcher.api import LaunchConfig, elastic_launch
+    except ImportError:
+        raise MissingExtraError("PyTorch", "torch") from None
+    # What it would say of a failed rank is said in one line by whoever started this.
+    logging.getLogger("torch.distributed").setLevel(logging.CRITICAL)
+    configuration = LaunchConfig(
+        min_nodes=plan.nodes,
+        max_nodes=plan.nodes,
+        nproc_per_node=len(plan.devices),
+        run_id="sonda" if plan.nodes > 1 else uuid.uuid4().hex,
+        rdzv_backend="c10d",
+        rdzv_endpoint=plan.at,
+        rdzv_configs={"join_timeout": plan.timeout},
+        max_restarts=0,
+        monitor_interval=POLL_S,
+        shutdown_timeout=STOP_S,
+        local_addr="localhost" if plan.nodes == 1 else None,
+    )
+    command = (sys.executable, "-P", "-m", "sonda.targets.parallel_rank", str(directory))
+    os.environ.setdefault("OMP_NUM_THREADS", "1")  # or the agent says that it chose so; every rank sets its own
+    try:
+        elastic_launch(configuration, command[0])(*command[1:])
+    except ChildFailedError as error:
+        raise _failure(plan, directory, error.failures) from None
+    except RendezvousError as error:
+        raise SondaError(
+            f"the ranks did not meet at {plan.at}: {_first_line(error)}", "check that the port is free and reachable"
+        ) from None
+    outcomes = [read_outcome(directory, rank) for rank in _ranks(directory)]
+    return Report(ranks=[outcome for outcome in outcomes if outcome is not None])
+
+
+def _ranks(directory: Path) -> list[int]:
+    return sorted(int(path.stem.rpartition("-")[2]) for path in directory.glob("rank-*.json"))
+
+
+def _failure(plan: Plan, directory: Path, failures: dict[int, Any]) -> SondaError:
+    """Who failed first: a rank that was killed or says why, rather than those that lost it."""
+    found: list[tuple[int, SondaError]] = []
+    for rank, failure in sorted(failures.items()):
+        outcome = read_outcome(directory, rank)
+        name = plan.name(rank)
+        if failure.exitcode < 0:
+            ended = signal.Signals(-failure.exitcode).name
+            order = 3 if ended == "SIGTERM" else 0
+            why = f"{name} was ended by {ended}" + (" (out of memory?)" if ended == "SIGKILL" else "")
+            found.append((order, SondaError(f"{why}; the other ranks were stopped", "see its output above")))
+        elif outcome is not None and outcome.cause:
+            found.append((_order(outcome), SondaError(_named(outcome.cause, name), outcome.remedy)))
+        else:
+            found.append((1, SondaError(f"{name} ended with code {failure.exitcode}", "see its output above")))
+    return min(found, key=lambda one: one[0])[1]
+
+
+def _order(outcome: RankOutcome) -> int:
+    return 2 if outcome.lost else 0
+
+
+def _named(cause: str, name: str) -> str:
+    return cause if name in cause else f"{name}: {cause}"
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).strip().splitlines() or [type(error).__name__])[0]
+
+
+if __name__ == "__main__":
+    sys.exit(main())

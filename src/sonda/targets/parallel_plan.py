@@ -1,0 +1,209 @@
+"""The plan of a run on several devices: what the words of its target mean, checked before anything is started."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import msgspec
+
+from sonda.record.errors import SondaError
+from sonda.targets.job import Job
+from sonda.targets.spec import Device, TargetSpec, available_threads, has_gpu
+
+OPTIONS = {
+    "ddp": ("backend", "batch", "batchnorm", "nodes", "at", "timeout"),
+    "hybrid": ("auto", "backend", "batch", "batchnorm", "shares", "nodes", "at", "timeout"),
+    "localsgd": ("auto", "backend", "batch", "h", "shares", "nodes", "at", "timeout"),
+    "pipeline": ("backend", "microbatches", "timeout"),
+    "dp": (),
+}
+"""What may stand after '@', by mode."""
+BACKENDS = ("gloo", "nccl")
+DEFAULT_H = 8
+MICROBATCHES = 4
+
+
+class Plan(msgspec.Struct, kw_only=True, frozen=True):
+    """How a job is shared. `threads` has one entry per rank of this node, 0 for a GPU."""
+
+    mode: str
+    devices: tuple[str, ...]
+    """As the user wrote them, one per rank of a node."""
+    threads: tuple[int, ...]
+    backend: str
+    auto: bool = False
+    """Leave out ranks that do not pay."""
+    shares: tuple[int, ...] = ()
+    """Samples of every rank; empty: from calibration for `hybrid` and `localsgd`, equal for `ddp`."""
+    equal: bool = False
+    moving: bool = False
+    """Shares follow the speed of ranks while they run."""
+    each: bool = False
+    """The batch asked for is that of every rank, not of all together."""
+    shared_norms: bool = True
+    h: int = 1
+    microbatches: int = 1
+    nodes: int = 1
+    at: str = "localhost:0"
+    """Where ranks of several nodes meet."""
+    timeout: float = 300.0
+    """s that a rank waits for the others."""
+
+    @property
+    def ranks(self) -> int:
+        return self.nodes * len(self.devices)
+
+    def name(self, rank: int) -> str:
+        """A rank as its user thinks of it."""
+        device = self.devices[rank % len(self.devices)]
+        return f"{device} (rank {rank})" if self.ranks > len(set(self.devices)) else device
+
+
+def plan_of(job: Job, spec: TargetSpec) -> Plan:
+    """Check a job for several devices and say how it is shared. Raises SondaError, one line, for what cannot be."""
+    text, mode = spec.text, spec.mode
+    known = OPTIONS[mode]
+    for option, value in spec.options.items():
+        if option not in known:
+            words = f"known: {', '.join(known)}" if known else f"{mode} has none"
+            raise SondaError(f"target {text!r}: {mode} has no option {option!r}", words)
+        if value and option == "auto":
+            raise SondaError(f"target {text!r}: auto takes no value", "write @auto")
+    kinds = {device.kind for device in spec.devices}
+    if "sim" in kinds:
+        raise SondaError(f"target {text!r}: a simulated accelerator cannot train with others", "use cpu or cuda:N")
+    if "cuda" in kinds and not has_gpu():
+        raise SondaError(
+            f"target {text!r}: no driver of a GPU is loaded on this machine", "use cpu devices, as in ddp=cpu/1+cpu/1"
+        )
+    if mode == "dp" and kinds != {"cuda"}:
+        raise SondaError(f"target {text!r}: PyTorch's DataParallel is for GPUs only", "use ddp= or hybrid=")
+    if not job.train:
+        raise SondaError(f"target {text!r}: several devices train together", "add --train")
+    if job.compile and mode != "ddp":
+        raise SondaError(f"target {text!r}: --compile is for one device or ddp", "leave out --compile")
+    if mode in ("pipeline", "hybrid", "localsgd") and len(spec.devices) < 2:
+        raise SondaError(f"target {text!r}: {mode} needs two devices or more", f"write {mode}=A+B")
+    _refuse_twice(spec)
+    nodes = _whole(spec, "nodes", 1)
+    if (nodes > 1) != ("at" in spec.options):
+        raise SondaError(
+            f"target {text!r}: several nodes need both nodes and at", "write @nodes=2,at=HOST:PORT, on every node alike"
+        )
+    return Plan(
+        mode=mode,
+        devices=tuple(_written(device) for device in spec.devices),
+        threads=_threads(spec.devices, job),
+        backend=_backend(spec, kinds),
+        auto="auto" in spec.options,
+        equal=mode == "ddp" or spec.options.get("shares") == "equal",
+        shares=_shares(spec, nodes),
+        moving=mode in ("hybrid", "localsgd") and "shares" not in spec.options,
+        each=_one_of(spec, "batch", ("all", "each")) == "each",
+        shared_norms=_one_of(spec, "batchnorm", ("shared", "local")) == "shared",
+        h=_whole(spec, "h", DEFAULT_H) if mode == "localsgd" else 1,
+        microbatches=_whole(spec, "microbatches", MICROBATCHES) if mode == "pipeline" else 1,
+        nodes=nodes,
+        at=_meeting_place(spec),
+        timeout=float(_whole(spec, "timeout", 300)),
+    )
+
+
+def _refuse_twice(spec: TargetSpec) -> None:
+    used = [device.index for device in spec.devices if device.kind == "cuda"]
+    twice = next((index for index in used if used.count(index) > 1), None)
+    if twice is not None:
+        raise SondaError(f"target {spec.text!r}: cuda:{twice} stands twice", "give every rank a GPU of its own")
+
+
+def _written(device: Device) -> str:
+    if device.kind == "cuda":
+        return f"cuda:{device.index}"
+    return f"cpu/{device.threads}" if device.threads else "cpu"
+
+
+def _threads(devices: tuple[Device, ...], job: Job) -> tuple[int, ...]:
+    """Threads of every rank; those that say no number share what is left."""
+    if job.threads:
+        raise SondaError(f"--threads does not say which rank of {job.on} it means", "write cpu/N for each rank")
+    named = sum(device.threads or 0 for device in devices)
+    open_ranks = sum(device.kind == "cpu" and not device.threads for device in devices)
+    left = max(1, (available_threads() - named) // max(1, open_ranks))
+    return tuple(0 if device.kind == "cuda" else device.threads or left for device in devices)
+
+
+def _backend(spec: TargetSpec, kinds: set[str]) -> str:
+    backend = spec.options.get("backend", "nccl" if kinds == {"cuda"} else "gloo")
+    if backend not in BACKENDS:
+        raise SondaError(f"target {spec.text!r}: unknown backend {backend!r}", f"use {' or '.join(BACKENDS)}")
+    if backend == "nccl" and kinds != {"cuda"}:
+        raise SondaError(f"target {spec.text!r}: nccl is for GPUs only", "use @backend=gloo")
+    return backend
+
+
+def _shares(spec: TargetSpec, nodes: int) -> tuple[int, ...]:
+    text = spec.options.get("shares", "")
+    if text in ("", "equal"):
+        if "shares" in spec.options and not text:
+            raise SondaError(f"target {spec.text!r}: shares has no value", "write @shares=equal or @shares=24:8")
+        return ()
+    if not re.fullmatch(r"[1-9]\d*(:[1-9]\d*)*", text):
+        raise SondaError(f"target {spec.text!r}: shares {text!r} are not numbers", "write @shares=24:8 or @shares=equal")
+    shares = tuple(map(int, text.split(":")))
+    if len(shares) != nodes * len(spec.devices):
+        raise SondaError(
+            f"target {spec.text!r}: {len(shares)} shares for {nodes * len(spec.devices)} ranks", "give one for each"
+        )
+    return shares
+
+
+def _whole(spec: TargetSpec, name: str, default: int) -> int:
+    text = spec.options.get(name, str(default))
+    if not text.isdigit() or int(text) < 1:
+        raise SondaError(f"target {spec.text!r}: {name} {text!r} is not a whole number", f"write @{name}={default}")
+    return int(text)
+
+
+def _one_of(spec: TargetSpec, name: str, known: tuple[str, ...]) -> str:
+    value = spec.options.get(name, known[0])
+    if value not in known:
+        raise SondaError(f"target {spec.text!r}: {name} cannot be {value!r}", f"use {' or '.join(known)}")
+    return value
+
+
+def _meeting_place(spec: TargetSpec) -> str:
+    text = spec.options.get("at", "localhost:0")
+    host, _, port = text.rpartition(":")
+    if not host or not port.isdigit() or int(port) > 65535:
+        raise SondaError(f"target {spec.text!r}: at {text!r} is not a host and port", "write @at=HOST:PORT")
+    return text
+
+
+def check_batch(plan: Plan, samples: int) -> int:
+    """The batch of all ranks together, for a workload of so many samples. Raises SondaError where it cannot be shared."""
+    batch = samples * plan.ranks if plan.each else samples
+    if batch < plan.ranks:
+        raise SondaError(
+            f"a batch of {batch} cannot be shared by {plan.ranks} ranks", f"use --batch {plan.ranks} or more"
+        )
+    if plan.shares and sum(plan.shares) != batch:
+        raise SondaError(
+            f"shares {':'.join(map(str, plan.shares))} make {sum(plan.shares)} samples, not {batch}",
+            "let them sum to the batch",
+        )
+    return batch
+
+
+def record(plan: Plan) -> dict[str, Any]:
+    """For `run.json`: what is not the default of its mode."""
+    kept: dict[str, Any] = {"mode": plan.mode, "backend": plan.backend}
+    if plan.mode == "localsgd":
+        kept["h"] = plan.h
+    if plan.mode == "pipeline":
+        kept["microbatches"] = plan.microbatches
+    else:
+        kept["batch"] = "each" if plan.each else "all"
+    if plan.nodes > 1:
+        kept["nodes"] = plan.nodes
+    return kept

@@ -1,0 +1,78 @@
+"""What ranks leave behind: one file each, and the outlook that the first writes before training begins."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+OUTLOOK = "outlook.json"
+
+
+class Foreseen(msgspec.Struct, kw_only=True):
+    """The outlook before the run: sentences for the user, numbers for the record."""
+
+    sentences: list[str]
+    numbers: dict[str, Any]
+
+
+class RankOutcome(msgspec.Struct, kw_only=True):
+    """What became of one rank."""
+
+    rank: int
+    device: str
+    threads: int = 0
+    left_out: bool = False
+    workload: dict[str, Any] = {}
+    samples: list[int] = []
+    """Of every timed step."""
+    worked_ns: list[int] = []
+    waited_ns: list[int] = []
+    changes: list[dict[str, Any]] = []
+    """Shares and the step from which on they were in force."""
+    about: dict[str, Any] = {}
+    cause: str = ""
+    remedy: str = ""
+    lost: bool = False
+    """It failed because another rank was gone."""
+
+
+class Report(msgspec.Struct, kw_only=True):
+    """What became of all ranks of a node."""
+
+    ranks: list[RankOutcome] = []
+    cause: str = ""
+    remedy: str = ""
+
+
+def write_outcome(directory: Path, outcome: RankOutcome) -> None:
+    _write(directory / f"rank-{outcome.rank}.json", msgspec.json.encode(outcome))
+
+
+def read_outcome(directory: Path, rank: int) -> RankOutcome | None:
+    """None where the rank did not live to write it."""
+    try:
+        return msgspec.json.decode((directory / f"rank-{rank}.json").read_bytes(), type=RankOutcome)
+    except FileNotFoundError:
+        return None
+
+
+def write_outlook(directory: Path, outlook: Foreseen) -> None:
+    _write(directory / OUTLOOK, msgspec.json.encode(outlook))
+
+
+def read_outlook(directory: Path) -> Foreseen | None:
+    """None as long as it is not there."""
+    try:
+        return msgspec.json.decode((directory / OUTLOOK).read_bytes(), type=Foreseen)
+    except FileNotFoundError:
+        return None
+
+
+def _write(path: Path, data: bytes) -> None:
+    """Whole or not at all: somebody may be waiting for it."""
+    aside = path.with_suffix(".part")
+    aside.write_bytes(data)
+    os.replace(aside, path)

@@ -1,0 +1,40 @@
+"""Layouts: which kind of source a folder is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from sonda.record.errors import SondaError
+from sonda.workloads.data.cifar import has_cifar, read_cifar
+from sonda.workloads.data.fish_folder import fish_root, read_fish
+from sonda.workloads.data.folder import read_folder
+from sonda.workloads.data.idx import has_idx, read_idx_folder
+from sonda.workloads.data.source import Source
+
+LAYOUTS: dict[str, Callable[[Path], Source]] = {
+    "folder": read_folder,
+    "fish": read_fish,
+    "fish-photos": lambda folder: read_fish(folder, photographs=True),
+    "idx": read_idx_folder,
+    "cifar10": read_cifar,
+}
+
+
+def open_source(folder: Path, layout: str = "auto") -> Source:
+    """The images in a folder. `auto` tells the layout from the names in it. Raises SondaError for none of them."""
+    if not folder.is_dir():
+        raise SondaError(f"there is no folder {folder}", "give a folder of images")
+    if layout == "auto":
+        layout = _recognised(folder)
+    if layout not in LAYOUTS:
+        raise SondaError(f"there is no layout {layout!r}", f"use auto, {', '.join(LAYOUTS)}")
+    return LAYOUTS[layout](folder)
+
+
+def _recognised(folder: Path) -> str:
+    if has_idx(folder):
+        return "idx"
+    if has_cifar(folder):
+        return "cifar10"
+    return "fish" if fish_root(folder) else "folder"

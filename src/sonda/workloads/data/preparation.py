@@ -1,0 +1,274 @@
+"""Preparation: images of any source to two arrays and a manifest on disk, whole or not at all.
+
+Images are read in the order in which they will lie, so that one that turns out broken is simply not written, and memory
+holds one block of them at a time.
+"""
+
+from __future__ import annotations
+
+import shutil
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO
+
+import msgspec
+import numpy as np
+
+from sonda.record.errors import SondaError
+from sonda.record.partial import PARTIAL, abandoned, discard, partial_path
+from sonda.version import VERSION as SONDA
+from sonda.workloads.data.image_file import BadImageError
+from sonda.workloads.data.layouts import open_source
+from sonda.workloads.data.manifest import (
+    FORMAT,
+    IMAGES,
+    LABELS,
+    MANIFEST,
+    VERSION,
+    Made,
+    Manifest,
+    Part,
+    file_entry,
+    read_manifest,
+)  # fmt: skip
+from sonda.workloads.data.prepared import Prepared, load
+from sonda.workloads.data.resize import resize, to_unit
+from sonda.workloads.data.source import Skipped, Source
+
+BLOCK = 1 << 25
+"""Bytes of decoded float32 images that are held at a time, or one image where that is larger."""
+COLOURS = {"grey": 1, "rgb": 3}
+STRETCH = 1.5
+LARGEST = 1 << 14
+SAY_EVERY_S = 0.5
+
+Say = Callable[[str], None]
+
+
+def prepare(
+    folder: str | Path,
+    out: str | Path,
+    *,
+    image: tuple[int, int] | None = None,
+    colour: str = "grey",
+    seed: int = 0,
+    layout: str = "auto",
+    stretch: float = STRETCH,
+    replace: bool = False,
+    say: Say | None = None,
+) -> Prepared:
+    """Turn a folder of images into a data set that training maps into memory; returns it.
+
+    `image` is (width, height) in pixels, the most frequent size unless given; `colour` is grey or rgb. An image whose
+    shape (width / height) is more than `stretch` times off the usual is skipped, as is a broken one; both are in the
+    manifest. `replace` puts the new data set in the place of an old one. Raises SondaError, leaving nothing behind.
+    """
+    out = Path(out)
+    channels = _check(image, colour, seed, stretch)
+    _check_place(out, replace)
+    source = open_source(Path(folder), layout)
+    told = _Teller(say)
+    size, unfit, decoded = _survey(source, image, stretch, told)
+    with _whole_directory(out, replace) as directory:
+        order = _order(source, seed)
+        needed = len(order) * channels * size[0] * size[1] * 2
+        free = shutil.disk_usage(directory).free
+        if needed > free:
+            raise SondaError(
+                f"{len(order):,} images need {needed / 1e6:,.0f} MB and {out.parent} has {free / 1e6:,.0f} MB left",
+                "give a smaller --image, or another place with -o",
+            )
+        kept, skipped = _write_images(directory / IMAGES, source, order, size, channels, unfit, decoded, told)
+        labels = source.labels[kept]
+        counts = np.bincount(labels, minlength=len(source.classes))
+        _check_classes(source, counts, skipped)
+        np.save(directory / LABELS, labels, allow_pickle=False)
+        entries = {name: file_entry(directory / name, told.checking) for name in (IMAGES, LABELS)}
+        made = Made(SONDA, source.layout, source.name, seed, colour, size, stretch, source.origin)
+        manifest = Manifest(
+            FORMAT, VERSION, source.classes, tuple(counts.tolist()), (len(kept), channels, size[1], size[0]),
+            _parts(source, kept), (*source.left_out, *skipped), made, entries,
+        )  # fmt: skip
+        text = msgspec.json.format(msgspec.json.encode(manifest), indent=1)
+        (directory / MANIFEST).write_bytes(text + b"\n")
+    return load(out)
+
+
+def _check(image: tuple[int, int] | None, colour: str, seed: int, stretch: float) -> int:
+    if image is not None and not (1 <= image[0] <= LARGEST and 1 <= image[1] <= LARGEST):
+        raise SondaError(f"an image of {image[0]}x{image[1]} pixels", f"give 1 to {LARGEST} each, such as 197x148")
+    if colour not in COLOURS:
+        raise SondaError(f"there is no colour {colour!r}", "use grey or rgb")
+    if seed < 0:
+        raise SondaError(f"seed {seed} is below 0", "give 0 or more")
+    if not stretch >= 1:
+        raise SondaError(f"a stretch of {stretch:g} is below 1", "give 1 (none) or more, such as 1.5")
+    return COLOURS[colour]
+
+
+def _check_place(out: Path, replace: bool) -> None:
+    """An old data set may be replaced; anything else that stands there is somebody's."""
+    if not out.exists() and not out.is_symlink():
+        return
+    if not replace:
+        raise SondaError(f"{out} exists", "give another place with -o, or --replace it")
+    if not (out / MANIFEST).is_file():
+        raise SondaError(f"{out} exists and is no prepared data set", "give another place with -o")
+    read_manifest(out)
+
+
+def _order(source: Source, seed: int) -> np.ndarray:
+    """Numbers of all images, shuffled within each part."""
+    random = np.random.default_rng(seed)
+    ends = np.cumsum([count for _, count in source.parts] or [len(source.labels)])
+    starts = [0, *ends[:-1].tolist()]
+    return np.concatenate(
+        [start + random.permutation(int(end) - start) for start, end in zip(starts, ends, strict=True)]
+    )
+
+
+def _survey(
+    source: Source, image: tuple[int, int] | None, stretch: float, told: _Teller
+) -> tuple[tuple[int, int], dict[int, str], int]:
+    """The size to resize to, why some images are unfit, and the largest decoded size in pixels."""
+    sizes: list[tuple[int, int]] = []
+    unfit: dict[int, str] = {}
+    for number in range(len(source.labels)):
+        told.step("looked at", number, len(source.labels))
+        try:
+            sizes.append(source.size(number))
+        except BadImageError as error:
+            sizes.append((0, 0))
+            unfit[number] = str(error)
+    pixels = np.array(sizes, np.int64)
+    good = pixels[:, 0] > 0
+    if not good.any():
+        reason = next(iter(unfit.values()))
+        raise SondaError(f"none of the {len(sizes):,} images can be read ({reason})", "give a folder of images")
+    shapes = np.log(pixels[good, 0] / pixels[good, 1])
+    usual = np.sort(shapes)[len(shapes) // 2]
+    odd = np.flatnonzero(good)[np.abs(shapes - usual) > np.log(stretch) + 1e-9]
+    for number in odd.tolist():
+        width, height = sizes[number]
+        unfit[number] = f"{width}x{height} pixels: width/height {width / height:.3g}, usual is {np.exp(usual):.3g}"
+    fit = np.delete(pixels, list(unfit), axis=0)
+    different, times = np.unique(fit, axis=0, return_counts=True)
+    common = different[times.argmax()]
+    return image or (int(common[0]), int(common[1])), unfit, int(fit.prod(axis=1).max())
+
+
+def _write_images(
+    path: Path, source: Source, order: np.ndarray, size: tuple[int, int], channels: int, unfit: dict[int, str],
+    decoded: int, told: _Teller,
+) -> tuple[np.ndarray, list[Skipped]]:  # fmt: skip
+    """Write the images that can be read, in order; returns their numbers and the others with reasons."""
+    kept: list[int] = []
+    skipped: list[tuple[int, Skipped]] = []
+    # Beside the decoded image there is the one of the output's size, and a colour image has up to four channels.
+    block = max(1, BLOCK // (16 * max(decoded, size[0] * size[1])))
+    with open(path, "wb") as file:
+        start = _write_header(file, 0, channels, size)
+        for begin in range(0, len(order), block):
+            good: list[np.ndarray] = []
+            for number in order[begin : begin + block].tolist():
+                told.step("prepared", begin + len(good), len(order))
+                try:
+                    if number in unfit:
+                        raise BadImageError(unfit[number])
+                    good.append(source.read(number))
+                except BadImageError as error:
+                    skipped.append((number, Skipped(source.title(number), str(error))))
+                    continue
+                kept.append(number)
+            for stack in _stacks(good):
+                file.write(resize(to_unit(stack, channels), *size).astype(np.float16).data)
+        file.seek(0)
+        if _write_header(file, len(kept), channels, size) != start:
+            raise AssertionError("the header of images.npy changed its length")
+    return np.array(kept, np.int64), [one for _, one in sorted(skipped, key=lambda pair: pair[0])]
+
+
+def _write_header(file: IO[bytes], count: int, channels: int, size: tuple[int, int]) -> int:
+    """NumPy leaves room in a header for the first axis to grow, so it can be written again when the count is known."""
+    shape = (count, channels, size[1], size[0])
+    np.lib.format.write_array_header_1_0(file, {"descr": "<f2", "fortran_order": False, "shape": shape})
+    return file.tell()
+
+
+def _stacks(images: Sequence[np.ndarray]) -> Iterator[np.ndarray]:
+    """Neighbours of one shape and type as one array."""
+    begin = 0
+    for end in range(1, len(images) + 1):
+        if end == len(images) or (images[end].shape, images[end].dtype) != (images[begin].shape, images[begin].dtype):
+            yield np.stack(images[begin:end])
+            begin = end
+
+
+def _check_classes(source: Source, counts: np.ndarray, skipped: Sequence[Skipped]) -> None:
+    if not counts.sum():
+        raise SondaError(f"none of the images can be read ({skipped[0].name}: {skipped[0].reason})", "see the images")
+    if source.parts:
+        return  # a part of somebody's published data set may lack a class
+    for name, count in zip(source.classes, counts, strict=True):
+        if not count:
+            raise SondaError(
+                f"no image of class {name!r} can be used ({skipped[0].name}: {skipped[0].reason})",
+                "mend its images, or take its directory away",
+            )
+
+
+def _parts(source: Source, kept: np.ndarray) -> tuple[Part, ...]:
+    ends = np.cumsum([count for _, count in source.parts])
+    counts = np.bincount(np.searchsorted(ends, kept, side="right"), minlength=len(ends))
+    return tuple(Part(name, int(count)) for (name, _), count in zip(source.parts, counts, strict=False))
+
+
+@contextmanager
+def _whole_directory(out: Path, replace: bool) -> Iterator[Path]:
+    """A directory that takes its name when the block ends well, and is gone otherwise."""
+    directory = partial_path(out.parent)
+    try:
+        out.parent.mkdir(parents=True, exist_ok=True)
+        for left in out.parent.glob(f"{PARTIAL}*"):
+            if abandoned(left) and (left / IMAGES).is_file():
+                discard(left)
+        directory.mkdir()
+        try:
+            yield directory
+            old = partial_path(out.parent)
+            if replace and out.exists():
+                out.rename(old)
+            directory.rename(out)
+            discard(old)
+        finally:
+            discard(directory)
+    except OSError as error:
+        raise SondaError(
+            f"cannot write {out}: {error.strerror or error}", "choose another place with -o, or free some space"
+        ) from None
+
+
+class _Teller:
+    """Says how far a long preparation is, now and then."""
+
+    def __init__(self, say: Say | None) -> None:
+        self.say = say
+        self.what = ""
+        self.began = self.said = time.monotonic()
+
+    def step(self, what: str, done: int, count: int) -> None:
+        now = time.monotonic()
+        if what != self.what:
+            self.what, self.began = what, now
+        if self.say and now - self.said > SAY_EVERY_S:
+            self.said = now
+            left = (now - self.began) / done * (count - done) if done else 0
+            self.say(f"{what} {done:,} of {count:,} images" + (f", {left:.0f} s left" if done else ""))
+
+    def checking(self, done: int) -> None:
+        now = time.monotonic()
+        if self.say and now - self.said > SAY_EVERY_S:
+            self.said = now
+            self.say(f"checksums, {done / 1e6:,.0f} MB")

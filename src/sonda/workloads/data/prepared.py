@@ -1,0 +1,93 @@
+"""A prepared data set: its arrays, mapped into memory, and its manifest."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from sonda.record.errors import SondaError
+from sonda.workloads.data.manifest import IMAGES, LABELS, Manifest, file_entry, read_manifest
+from sonda.workloads.data.splits import split
+
+
+@dataclass(frozen=True, eq=False)
+class Prepared:
+    """Images x channels x height x width of float16 in [0, 1], on disk until touched, and their classes.
+
+    Both arrays are NumPy's and read-only; TensorFlow and JAX take them as they are.
+    """
+
+    directory: Path
+    manifest: Manifest
+    images: np.ndarray
+    labels: np.ndarray
+    """Class of each image, int64, an index into `classes`."""
+
+    @property
+    def classes(self) -> tuple[str, ...]:
+        return self.manifest.classes
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def part(self, name: str) -> np.ndarray:
+        """Numbers of the images of a part that the data came with, such as MNIST's `train` and `test`."""
+        start = 0
+        for part in self.manifest.parts:
+            if part.name == name:
+                return np.arange(start, start + part.count)
+            start += part.count
+        known = ", ".join(part.name for part in self.manifest.parts) or "none"
+        raise SondaError(f"{self.directory} came without a part {name!r} (parts: {known})", "split it by fractions")
+
+    def split(self, fractions: Sequence[float], seed: int = 0, of: str = "") -> list[np.ndarray]:
+        """Numbers of the images of each share, every class in proportion; `of` divides one part only. See `split`."""
+        numbers = self.part(of) if of else np.arange(len(self))
+        return [numbers[share] for share in split(self.labels[numbers], fractions, seed)]
+
+    def verify(self, say: Callable[[int], None] | None = None) -> None:
+        """Read both files whole and compare their checksums; raises SondaError naming one that differs."""
+        for name, entry in self.manifest.files.items():
+            if file_entry(self.directory / name, say) != entry:
+                raise SondaError(f"{self.directory / name} is not what was prepared", "prepare the data set again")
+
+    def __reduce__(self) -> tuple[Callable[[Path], Prepared], tuple[Path]]:
+        # Workers of a loader map the files themselves; otherwise every one of them would be sent all images.
+        return load, (self.directory,)
+
+
+def load(directory: str | Path) -> Prepared:
+    """A data set that `prepare` made. Sizes and classes are checked, checksums only by `verify`. Raises SondaError."""
+    place = Path(directory)
+    manifest = read_manifest(place)
+    images, labels = _array(place, IMAGES, manifest), _array(place, LABELS, manifest)
+    if images.shape != manifest.shape or images.dtype != np.float16:
+        raise SondaError(
+            f"{place / IMAGES} is {images.dtype} {images.shape}, not as its manifest says", "prepare it again"
+        )
+    if labels.shape != manifest.shape[:1] or labels.dtype != np.int64:
+        raise SondaError(
+            f"{place / LABELS} is {labels.dtype} {labels.shape}, not as its manifest says", "prepare it again"
+        )
+    labels = np.array(labels)
+    labels.flags.writeable = False
+    if labels.min() < 0 or np.bincount(labels, minlength=len(manifest.classes)).tolist() != list(manifest.counts):
+        raise SondaError(f"{place / LABELS} has other classes than its manifest", "prepare the data set again")
+    return Prepared(place, manifest, np.asarray(images), labels)
+
+
+def _array(place: Path, name: str, manifest: Manifest) -> np.ndarray:
+    path = place / name
+    try:
+        size = path.stat().st_size
+        if size != manifest.files[name].bytes:
+            raise SondaError(
+                f"{path} has {size:,} bytes where its manifest says {manifest.files[name].bytes:,}", "prepare it again"
+            )
+        return np.load(path, mmap_mode="r", allow_pickle=False)
+    except (OSError, ValueError, EOFError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise SondaError(f"cannot read {path}: {reason}", "prepare the data set again") from None
