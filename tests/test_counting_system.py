@@ -67,7 +67,8 @@ def test_phases_and_the_unattributed_equal_a_counter_opened_around_the_whole(tmp
     # may come between the readings of the two counters.
     assert 0 <= whole - own <= 2
     assert 4 * (300 + 70) <= phases <= 4 * (300 + 70) + 8
-    assert 8 * 25 <= whole - phases <= 8 * 25 + 8
+    # Between phases Python may open an arena, 256 pages that it touches as it needs them.
+    assert 8 * 25 <= whole - phases <= 8 * 25 + 256
 
 
 @pytest.fixture(scope="module")

@@ -332,7 +332,7 @@ def refused(said: str, act: Callable[[], Any]) -> None:
         (["multipliers=64"], {"set": "clock=1"}, "setting 'clock' is unknown"),
         (["multipliers=64"], {"on": "cpu"}, "cpu is not a simulated accelerator"),
         (["multipliers=64"], {"on": "sim:maerl-256"}, "accelerator 'maerl-256' is unknown; did you mean 'maeri-256'?"),
-        (["on=sim:maeri-256,cuda:0", "multipliers=64"], {}, "GPUs are not there yet"),
+        (["on=sim:maeri-256,cpu/2", "multipliers=64"], {}, "cpu/2 is not a simulated accelerator"),
         (["mapping=fastest"], {}, "mapping 'fastest' is unknown"),
         (["multipliers=64"], {"mapping": "fastest"}, "mapping 'fastest' is unknown"),
         (["multipliers=64,128", "ms_size=256"], {}, "'multipliers' and 'ms_size' vary the same field"),

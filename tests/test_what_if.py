@@ -69,7 +69,7 @@ def test_more_ports_than_multipliers_double_both() -> None:
 
 
 def test_a_mesh_grows_on_both_sides() -> None:
-    tpu = load_accelerator("tpu-16x16")
+    tpu = with_settings(load_accelerator("tpu-16x16"), "tile.T_M=16 tile.T_N=16")
     ((change, words, larger),) = widened(tpu, Bottleneck("Linear", tpu.engines["mesh"], "compute"))
     hardware = larger.engines["mesh"].hardware
     assert (hardware.rows, hardware.columns, hardware.read_ports, hardware.write_ports) == (32, 32, 64, 1024)

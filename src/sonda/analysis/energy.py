@@ -108,7 +108,7 @@ def _cost(meters: Sequence[Metered], kept: Kept, duration: float) -> Cost:
         idle = scaled(spent, 1e9 / (kept.idle[1] - kept.idle[0]), "W")
     above = Value(None, "J", "derived", reason=idle.reason or energy.reason)
     if idle.value is not None and energy.value is not None:
-        above = Value(energy.value - idle.value * seconds, "J", "derived")
+        above = Value(energy.value - idle.value * seconds, "J", idle.source)
     power = scaled(energy, 1 / seconds, "W") if seconds else Value(None, "W", "derived", reason="no time passed")
     return Cost(energy, power, idle, above, scaled(energy, seconds, "J·s"))
 

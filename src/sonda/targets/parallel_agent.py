@@ -32,6 +32,7 @@ def main() -> int:
 
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     directory = Path(sys.argv[1])
+    os.dup2(2, 1)  # what a model prints is no result of ours
     plan = msgspec.json.decode((directory / PLAN).read_bytes(), type=Plan)
     try:
         report = run_ranks(plan, directory)
@@ -54,7 +55,7 @@ def run_ranks(plan: Plan, directory: Path) -> Report:
     configuration = LaunchConfig(
         min_nodes=plan.nodes,
         max_nodes=plan.nodes,
-        nproc_per_node=len(plan.devices),
+        nproc_per_node=1 if plan.mode == "dp" else len(plan.devices),
         run_id="sonda" if plan.nodes > 1 else uuid.uuid4().hex,
         rdzv_backend="c10d",
         rdzv_endpoint=plan.at,

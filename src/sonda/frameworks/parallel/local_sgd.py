@@ -6,8 +6,10 @@ converges fast and communicates little, 2019.)
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from typing import Any
 
+from sonda.frameworks.parallel.gradients import Waiting
 from sonda.frameworks.parallel.group import Group
 
 
@@ -32,12 +34,13 @@ def average(model: Any, group: Group, weight: float) -> None:
 
 
 class Averaging:
-    """Called before every step: averages after each `every` steps, by the samples that each rank has seen since."""
+    """Told of every step: averages after each `every` of them, by the samples that each rank has seen since."""
 
-    def __init__(self, model: Any, group: Group, every: int) -> None:
+    def __init__(self, model: Any, group: Group, every: int, waiting: Waiting = nullcontext) -> None:
         self.model = model
         self.group = group
         self.every = every
+        self.waiting = waiting
         self._samples = 0
 
     def step_ended(self, step: int, samples: int) -> None:
@@ -45,6 +48,7 @@ class Averaging:
         self._samples += samples
         if (step + 1) % self.every:
             return
-        seen = [row[0] for row in self.group.numbers([float(self._samples)])]
-        average(self.model, self.group, self._samples / sum(seen))
+        with self.waiting():
+            seen = [row[0] for row in self.group.numbers([float(self._samples)])]
+            average(self.model, self.group, self._samples / sum(seen))
         self._samples = 0

@@ -65,17 +65,24 @@ class Outlook:
 
 
 def foresee(
-    lines: Sequence[Line], batch: int, communication: float, ranks: Sequence[int] | None = None
+    lines: Sequence[Line],
+    batch: int,
+    communication: float,
+    ranks: Sequence[int] | None = None,
+    shares: Sequence[int] | None = None,
 ) -> Outlook:
-    """The outlook of these ranks (all, where none are named). One rank alone exchanges nothing."""
+    """The outlook of these ranks (all, where none are named) with these shares (the best, where none are given).
+
+    One rank alone exchanges nothing.
+    """
     chosen = tuple(range(len(lines))) if ranks is None else tuple(ranks)
     own = [lines[rank] for rank in chosen]
-    split = split_batch(own, batch)
-    shares = dict(zip(chosen, split, strict=True))
+    split = tuple(shares) if shares is not None else split_batch(own, batch)
+    by_rank = dict(zip(chosen, split, strict=True))
     return Outlook(
         batch,
         tuple(line.time(batch) for line in lines),
-        tuple(shares.get(rank, 0) for rank in range(len(lines))),
+        tuple(by_rank.get(rank, 0) for rank in range(len(lines))),
         slowest(own, split),
         communication if len(chosen) > 1 else 0.0,
     )

@@ -80,10 +80,10 @@ class SharedTask:
         """The loss of this rank's samples, weighted by their part of the batch."""
         return self.task.loss(output, target) * self._weight
 
-    def batches(self, workers: int) -> Iterator[tuple[tuple[Any, ...], Any]]:
+    def batches(self, workers: int, pin: bool = False) -> Iterator[tuple[tuple[Any, ...], Any]]:
         """This rank's share of every batch. Between two of them all ranks may agree on other shares."""
         self._ahead = PREFETCHED * workers + 1 if workers else 0
-        for inputs, target, samples, weight in self._shares(workers):
+        for inputs, target, samples, weight in self._shares(workers, pin):
             self._weight = weight if self.weighted else 1.0
             self.log.samples.append(samples)
             yield inputs, target
@@ -91,13 +91,13 @@ class SharedTask:
 
     # ---- one step after another -------------------------------------------------------------------------------
 
-    def _shares(self, workers: int) -> Iterator[tuple[tuple[Any, ...], Any, int, float]]:
+    def _shares(self, workers: int, pin: bool) -> Iterator[tuple[tuple[Any, ...], Any, int, float]]:
         """Inputs, target, samples, and this rank's part of the batch."""
         me, task = self.group.me, self.task
         dataset = getattr(task, "dataset", None)
         if dataset is None or getattr(task, "batch_size", None) is None:
             self._begin()
-            for step, (inputs, target) in enumerate(task.batches(workers)):
+            for step, (inputs, target) in enumerate(task.batches(workers, pin)):
                 shares = self.balance.shares_at(step)
                 first = sum(shares[:me])
                 inputs, target = cut((tuple(inputs), target), first, first + shares[me], self.balance.batch)
@@ -107,7 +107,7 @@ class SharedTask:
         from torch.utils.data import DataLoader
 
         sampler = SharedBatches(task.sampler, self.balance.batch, self.balance.shares_at, me)  # type: ignore[attr-defined]
-        loader = DataLoader(dataset, batch_sampler=sampler, num_workers=workers)  # type: ignore[arg-type]
+        loader = DataLoader(dataset, batch_sampler=sampler, num_workers=workers, pin_memory=pin)  # type: ignore[arg-type]
         self._begin()
         for inputs, target in loader:
             weight = sampler.weights.popleft()

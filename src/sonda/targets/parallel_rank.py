@@ -1,0 +1,208 @@
+"""One rank: `python -m sonda.targets.parallel_rank DIRECTORY`, started by the agent with `RANK` in its environment.
+
+It takes part in calibration and training, observed like any workload, and leaves `rank-N.json` beside its events.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from sonda.record.errors import MissingExtraError, SondaError
+from sonda.targets.job import Job
+from sonda.targets.parallel_agent import JOB, PLAN
+from sonda.targets.parallel_plan import Plan, check_batch
+from sonda.targets.parallel_report import Foreseen, RankOutcome, write_outcome, write_outlook
+from sonda.targets.worker import PR_SET_PDEATHSIG, describe_failure
+
+LOST = ("connection", "broken pipe", "socket", "peer", "timed out", "gloo", "nccl")
+"""Words in what PyTorch says when another rank is gone."""
+
+
+def main() -> int:
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    directory = Path(sys.argv[1])
+    job = msgspec.json.decode((directory / JOB).read_bytes(), type=Job)
+    plan = msgspec.json.decode((directory / PLAN).read_bytes(), type=Plan)
+    rank, local = int(os.environ["RANK"]), int(os.environ["LOCAL_RANK"])
+    threads = plan.threads[local]
+    if threads:  # before PyTorch starts its threads
+        os.environ["OMP_NUM_THREADS"] = os.environ["MKL_NUM_THREADS"] = str(threads)
+    outcome = RankOutcome(rank=rank, device=plan.devices[local], threads=threads)
+    try:
+        Rank(job, plan, directory, outcome).run()
+    except SondaError as error:
+        outcome.cause, outcome.remedy = error.cause, error.remedy
+    except MemoryError:
+        outcome.cause, outcome.remedy = "not enough memory for this workload", "use a smaller --batch"
+    except Exception as error:
+        outcome.cause, outcome.remedy = describe_failure(error), "check the workload's options"
+        outcome.lost = type(error).__name__ == "DistBackendError" or any(word in str(error).lower() for word in LOST)
+    write_outcome(directory, outcome)
+    if outcome.cause:
+        # Threads of the communication may wait for a rank that is gone: nothing is left to be cleaned up.
+        os._exit(1)
+    return 0
+
+
+class Rank:
+    """One process of several that train together."""
+
+    def __init__(self, job: Job, plan: Plan, directory: Path, outcome: RankOutcome) -> None:
+        self.job, self.plan, self.directory, self.outcome = job, plan, directory, outcome
+
+    def run(self) -> None:
+        from sonda.frameworks.collector.counting import Counting
+
+        # Before numpy and PyTorch start threads, which then inherit the counters.
+        self.counting = Counting(str(self.directory))
+        from sonda.workloads.catalogue import describe
+
+        workload = describe(self.job.workload, self.job.options)
+        try:
+            import torch
+        except ImportError:
+            raise MissingExtraError("PyTorch", "torch") from None
+        from sonda.frameworks.parallel.group import Meter, join, leave
+
+        self.torch = torch
+        if self.outcome.threads:
+            torch.set_num_threads(self.outcome.threads)
+        self.device = torch_device(self.outcome.device, torch)
+        self.meter = Meter()
+        self.group = join(self.plan.backend, self.meter, self.plan.timeout)
+        self.task = workload.build(self.job.framework, True, self.job.seed)
+        self._train()
+        self.outcome.workload = {
+            **workload.parameters(),
+            "name": workload.name,
+            "samples": self.task.samples,
+            "tokens": self.task.tokens,
+            "phase_tokens": self.task.phase_tokens,
+        }
+        leave()
+
+    # ---- the modes --------------------------------------------------------------------------------------------
+
+    def _train(self) -> None:
+        if self.plan.mode == "pipeline":
+            from sonda.targets.parallel_stages import train_stages
+
+            train_stages(self)
+        elif self.plan.mode == "dp":
+            self._data_parallel()
+        else:
+            from sonda.targets.parallel_training import train_shares
+
+            train_shares(self)
+
+    def _data_parallel(self) -> None:
+        """PyTorch's older way: one process, a copy of the model on every GPU for each forward."""
+        indices = [int(device.partition(":")[2]) for device in self.plan.devices]
+        self.task.model = self.torch.nn.DataParallel(self.task.model.to(self.device), device_ids=indices)
+        self.drive(lambda _waiting: self.task, self.job.steps)
+
+    # ---- what all modes need ----------------------------------------------------------------------------------
+
+    def driving(self, steps: int | None) -> Any:
+        """How the task is driven, with so many timed steps."""
+        from sonda.frameworks.torch_driver import Driving
+
+        job = self.job
+        return Driving(
+            True, steps, job.warmup, job.seconds, job.precision, job.compile, job.channels_last, job.workers,
+            self.device,
+        )  # fmt: skip
+
+    def finished(self) -> None:
+        """Returns when the device has done what it was asked."""
+        if self.device != "cpu":
+            self.torch.cuda.synchronize(self.device)
+
+    def foreseen(self, sentences: list[str], numbers: dict[str, Any]) -> None:
+        """Have the outlook shown; the first rank of the run says it for all."""
+        if self.outcome.rank == 0:
+            write_outlook(self.directory, Foreseen(sentences=sentences, numbers=numbers))
+
+    def drive(self, make: Callable[[Any], Any], steps: int | None) -> None:
+        """Drive the task that `make(waiting)` gives, observed."""
+        from sonda.frameworks.collector.recorder import Recorder
+        from sonda.frameworks.collector.schedule import Schedule
+        from sonda.frameworks.collector.start import finish, state_versions
+        from sonda.frameworks.collector.torch_observer import TorchObserver
+        from sonda.frameworks.torch_driver import drive
+
+        recorder = Recorder(str(self.directory))
+        observer = TorchObserver(recorder, self.torch, Schedule(count=False), self.counting)
+        # Steps for the kernels of a GPU are steps that ranks without one would not take.
+        observer.kernel_pass = None
+        state_versions(recorder, self.torch)
+        observer.install()
+        waiting = _observe_waiting(observer, self.meter)
+        try:
+            drive(make(waiting), observer, self.driving(steps))
+        finally:
+            finish(observer)
+            recorder.close()
+
+    def check_batch(self) -> int:
+        """The batch of all ranks together."""
+        return check_batch(self.plan, self.task.samples)
+
+
+def _observe_waiting(observer: Any, meter: Any) -> Callable[[], Any]:
+    """Have the observer see what ranks exchange; returns what is entered while this rank waits for gradients.
+
+    That is a phase of its own, `communicate`. What batch norms exchange lies inside of a layer and stays a part of it:
+    there it is a number, the layer's `communication`.
+    """
+    recorder = observer.recorder
+    value = recorder.define(kind="value", quantity="communication", source="measured")
+
+    def told(seconds: float) -> None:
+        stream = recorder.mine.stream
+        if stream is not None and (stream.layers or stream.backward):
+            stream.push((value, round(1e9 * seconds)))
+
+    @contextmanager
+    def waiting() -> Iterator[None]:
+        stream = recorder.mine.stream
+        if stream is None or stream.engine:  # a GPU's backward runs in a thread without phases
+            yield
+            return
+        # The wait belongs to no layer, so the one whose backward was the last ends here.
+        observer.layers.end_backward(stream, 0)
+        with observer.announced("communicate"):
+            yield
+
+    meter.told = told
+    return waiting
+
+
+def torch_device(written: str, torch: Any) -> str:
+    """The device as PyTorch writes it. Raises SondaError where PyTorch cannot use it."""
+    if not written.startswith("cuda"):
+        return "cpu"
+    if not torch.cuda.is_available():
+        raise SondaError(
+            f"{written}: PyTorch {torch.__version__} finds no GPU that it can use",
+            "install a build of PyTorch for this machine's driver, or use cpu",
+        )
+    index = int(written.partition(":")[2])
+    if index >= torch.cuda.device_count():
+        known = ", ".join(f"cuda:{number}" for number in range(torch.cuda.device_count()))
+        raise SondaError(f"there is no {written}", f"this machine has {known}")
+    torch.cuda.set_device(index)
+    return written
+
+
+if __name__ == "__main__":
+    sys.exit(main())

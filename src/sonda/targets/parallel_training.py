@@ -1,0 +1,135 @@
+"""Training by shares: calibration, outlook, and then every rank its part of each batch (ddp, hybrid, localsgd)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from sonda.frameworks.parallel.balance import Balance
+from sonda.frameworks.parallel.outlook import Outlook, choose, foresee, sentences
+from sonda.frameworks.parallel.shares import Line, equal_shares
+
+if TYPE_CHECKING:
+    from sonda.frameworks.parallel.calibration import Exchange
+    from sonda.frameworks.parallel.group import Group
+    from sonda.targets.parallel_rank import Rank
+
+FEWEST_STEPS, MOST_STEPS = 6, 20
+"""Timed steps where the user did not say how many: as many of these as are foreseen to fit into the seconds given.
+Every rank computes the number from the same outlook, so all do as many."""
+
+
+def train_shares(rank: Rank) -> None:
+    """Calibrate, choose who takes part, and train."""
+    from sonda.frameworks.parallel.calibration import gather_lines
+    from sonda.frameworks.parallel.group import part
+
+    plan, group = rank.plan, rank.group
+    batch = rank.check_batch()
+    own, exchange = _calibrate(rank)
+    lines = gather_lines(own, group)
+    communication = exchange.gradients / plan.h if plan.mode == "localsgd" else exchange.seconds
+    shares = plan.shares or (equal_shares(plan.ranks, batch) if plan.equal else None)
+    whole = foresee(lines, batch, communication, shares=shares)
+    chosen = choose(lines, batch, communication) if plan.auto else whole
+    names = [plan.name(number) for number in range(plan.ranks)]
+    rank.foreseen(sentences(whole, chosen, names, plan.auto), _numbers(whole, chosen, exchange, lines))
+    if len(chosen.ranks) < group.size:
+        group = part(chosen.ranks, rank.meter, plan.timeout)
+    if group.me < 0:
+        rank.outcome.left_out = True
+        return
+    _train(rank, group, chosen, [lines[number] for number in chosen.ranks])
+
+
+def _calibrate(rank: Rank) -> tuple[Line, Exchange]:
+    """This rank's line, and what exchanging costs."""
+    import torch.distributed as dist
+
+    from sonda.frameworks.parallel.calibration import count_norms, measure_exchange, measure_line, untouched
+    from sonda.frameworks.parallel.trial import TrialTask
+    from sonda.frameworks.torch_driver import loop_of
+
+    trial = TrialTask(rank.task)
+    how = rank.driving(None)
+    with untouched(rank.task.model):
+        loop = loop_of(trial, _Silent(), _uncompiled(how))
+
+        def step(size: int) -> None:
+            trial.size = size
+            loop.step()
+            rank.finished()
+
+        line = measure_line(step, rank.task.samples, rank.group, dist.group.WORLD.get_group_store())
+    shares_norms = rank.plan.mode != "localsgd" and rank.plan.shared_norms
+    norms = count_norms(rank.task.model) if shares_norms else 0
+    return line, measure_exchange(rank.task.model, rank.group, norms)
+
+
+class _Silent:
+    """Nobody listens to the phases of a trial."""
+
+    def announced(self, name: str) -> Any:
+        from contextlib import nullcontext
+
+        return nullcontext()
+
+
+def _uncompiled(how: Any) -> Any:
+    from dataclasses import replace
+
+    return replace(how, compile=False)
+
+
+def _numbers(whole: Outlook, chosen: Outlook, exchange: Exchange, lines: list[Line]) -> dict[str, Any]:
+    return {
+        **whole.record(),
+        "chosen": list(chosen.ranks),
+        "chosen_shares": list(chosen.shares),
+        "gradient_bytes": exchange.gradient_bytes,
+        "all_reduce_ns": round(1e9 * exchange.gradients),
+        "norm_exchange_ns": round(1e9 * exchange.small),
+        "norms": exchange.norms,
+        "fixed_ns": [round(1e9 * line.fixed) for line in lines],
+        "each_ns": [round(1e9 * line.each) for line in lines],
+    }
+
+
+def _train(rank: Rank, group: Group, outlook: Outlook, lines: list[Line]) -> None:
+    from sonda.frameworks.parallel.batchnorm import share_batch_norms
+    from sonda.frameworks.parallel.gradients import distribute
+    from sonda.frameworks.parallel.local_sgd import Averaging
+    from sonda.frameworks.parallel.sharing import SharedTask
+
+    plan, task = rank.plan, rank.task
+    balance = Balance(lines, outlook.batch, [share for share in outlook.shares if share])
+    local = plan.mode == "localsgd"
+    together = not local and (group.size > 1 or plan.mode == "ddp")
+    kept: list[SharedTask] = []
+
+    def make(waiting: Any) -> SharedTask:
+        model = task.model
+        after: Any = lambda step, samples: None  # noqa: E731
+        if together:
+            if plan.shared_norms:
+                model = share_batch_norms(model, group)
+            model = distribute(model, group, rank.device, waiting)
+        elif local:
+            after = Averaging(model, group, plan.h, waiting).step_ended
+        kept.append(
+            SharedTask(
+                task, model, group, balance, plan.moving and group.size > 1, together, after, rank.finished, waiting
+            )
+        )
+        return kept[0]
+
+    steps = rank.job.steps
+    if steps is None:
+        steps = max(FEWEST_STEPS, min(MOST_STEPS, int(rank.job.seconds / outlook.step)))
+    rank.drive(make, steps)
+    log, timed = kept[0].log, slice(rank.job.warmup, rank.job.warmup + steps)
+    rank.outcome.samples = log.samples[timed]
+    rank.outcome.worked_ns = [round(1e9 * seconds) for seconds in log.worked[timed]]
+    rank.outcome.waited_ns = [round(1e9 * seconds) for seconds in log.waited[timed]]
+    rank.outcome.changes = [msgspec.to_builtins(change) for change in balance.changes]
