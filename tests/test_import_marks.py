@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -84,6 +85,24 @@ def test_frames_of_python_and_annotations_are_known_by_their_beginning(tmp_path:
     )  # fmt: skip
     assert [(row["kind"], row["duration"]) for row in table(run)] == [("step", 7_000), ("op", 3_000)]
     assert run.info.notes == ["1 events are frames of Python: left out"]
+
+
+def test_a_real_file_of_torch_compile(tmp_path: Path) -> None:
+    """Its beginnings and ends, paired here by the number of those that are open, in the order of time."""
+    path = GPU.parent / "chrome" / "torch_compile.json"
+    events = json.loads(path.read_text(), parse_float=Decimal)
+    expected, around = [], []
+    for event in sorted(events, key=lambda event: event["ts"]):
+        if event["ph"] == "B":
+            around.append(event)
+        elif event["ph"] == "E":
+            begun = around.pop()
+            outer = around[-1]["name"] if around else ""
+            expected.append((begun["ts"], begun["name"], int(1000 * (event["ts"] - begun["ts"])), outer))
+    rows = table(import_files([path], tmp_path))
+    names = [row["name"] for row in rows]
+    found = [(row["name"], row["duration"], names[row["parent"]] if row["parent"] >= 0 else "") for row in rows]
+    assert found == [one[1:] for one in sorted(expected)] and len(found) == 24
 
 
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])

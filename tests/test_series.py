@@ -125,7 +125,7 @@ def test_totals_agree_with_perf_stat(store: Store, tmp_path: Path) -> None:
     assert abs(sums(run)["page_faults"] - theirs) <= 150
 
 
-def test_where_nothing_can_be_counted_the_program_runs_and_the_reason_is_told(
+def test_where_events_are_refused_the_kernels_account_is_shown_and_the_reason_told(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     kernel = FakeKernel(refuse=lambda event: errno.EACCES)
@@ -133,13 +133,12 @@ def test_where_nothing_can_be_counted_the_program_runs_and_the_reason_is_told(
     run, code = run_command(["sh", "-c", "exit 4"], store, Watching(interval=0.01))
     assert code == 4 and run.samples == []
     found = summarise_outside(run)
-    assert (
-        found is not None
-        and found.totals["page_faults"].value is None
-        and "refused" in found.totals["page_faults"].reason
-    )
+    assert found is not None
+    # wait4 accounts for page faults and switches of any child; migrations are known to events alone.
+    assert (found.totals["page_faults"].value or 0) > 0
+    assert found.totals["cpu_migrations"].value is None and found.totals["cpu_migrations"].reason
     assert found.stretches == () and outside_figure(found) is None
-    assert "(measured); not counted: refused" in totals_words(found)
+    assert f"not counted: {found.totals['cpu_migrations'].reason}" in totals_words(found)
 
 
 def test_a_program_that_takes_other_rights_is_not_said_to_do_nothing() -> None:

@@ -13,7 +13,7 @@ multipliers, each with its accumulator.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -176,11 +176,11 @@ def _gather(
                 its[7, v] = 2
             continue
         pairs = np.int64(0)
-        for level in range(2, levels):
-            pairs += (1 << (level - 1)) - 1
+        for other in range(2, levels):
+            pairs += (1 << (other - 1)) - 1
         # The last adder set up so far on every level: VNs ascend, so a shared adder is always the latest one.
-        for level in range(levels):
-            latest[level] = -1
+        for other in range(levels):
+            latest[other] = -1
         configured = np.int64(0)
         for v in range(counts):
             begin, end = first[case, v], last[case, v]
@@ -249,7 +249,7 @@ def _gather(
                 above >>= 1
             # The adder whose result goes to the bus: the root, or the fold node above it.
             out_level, out = level, left
-            extra = False
+            extra: Any = False
             its[7, v] = 1 + accumulators
             if network == 1:
                 its[7, v] = 2
@@ -269,7 +269,7 @@ def _gather(
                     out >>= 1
             roots = 1 + network
             if extra or out_level == 0 or out == 0 or out == (1 << out_level) - 1:
-                place = 0
+                place: Any = 0
                 if extra:
                     place = 1
                 elif out_level > 0:

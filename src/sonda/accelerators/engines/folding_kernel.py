@@ -189,10 +189,10 @@ def fold(
                     seen_begin[added] = begin
                     seen_rest[added] = rest
                     for old in range(added):
-                        one = np.int64(0)
-                        while one < count_of_lines and per_line[5 + old, one] == turn[one]:
-                            one += 1
-                        if one == count_of_lines:
+                        alike = np.int64(0)
+                        while alike < count_of_lines and per_line[5 + old, alike] == turn[alike]:
+                            alike += 1
+                        if alike == count_of_lines:
                             # The blocks old ... added-1 repeat from here on.
                             times = (blocks - added) // (added - old)
                             out[case, 0] += times * (begin - seen_begin[old])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -21,7 +23,7 @@ def packages(cases: Whole, room: Whole, count: Whole, place: Whole, routing: Who
     """
     # Counters begin as np.int64, because a plain 0 costs the compiler a round of typing for each loop around it.
     package = np.int64(0)
-    most = np.int64(0)
+    most: Any = np.int64(0)
     used = room[0]
     for one in range(len(cases)):
         case = cases[one]

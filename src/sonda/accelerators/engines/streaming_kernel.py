@@ -7,6 +7,8 @@ the results through the collection bus and the write queue, until that repeats, 
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -112,7 +114,7 @@ def stream(
         leads = np.int64(0)
         for v in range(neurons):
             member[v] = -1
-            group = leads
+            group: Any = leads
             for g in range(leads):
                 other = lead[g] * size
                 same = delay[v] == delay[lead[g]]
@@ -148,7 +150,7 @@ def stream(
         old_cycle = old_done = old_written = old_arriving = np.int64(-1)
         count = added = written = arriving = done = now = wait = last_offer = rest = np.int64(0)
         begin = np.int64(1)
-        soonest = never
+        soonest: Any = never
         total = neurons * rows * columns * blocks
         while done < total or added == 0:
             # Blocks begin one after the other, at the earliest when all tiles of the one before are in the queues.
@@ -318,7 +320,8 @@ def stream(
                 alike = alike and (grown == 0 or (grown > 0 and grown == users[one] - pace))
                 old_queued[one] = queued[one]
             if alike and added < blocks:
-                left = min(left, (wait - done - 1) // max(1, done - old_done))
+                served: Any = done - old_done
+                left = min(left, (wait - done - 1) // max(1, served))
             if alike and left > 0:
                 tries = np.int64(64)
                 for g in range(leads):
