@@ -9,10 +9,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from data_examples import CHANNELS, chunk, png
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from data_examples import CHANNELS, chunk, png
 from sonda.workloads.data.image_file import BadImageError, image_size, read_image
 from sonda.workloads.data.png import DEPTHS, png_size, read_png, write_png
 from sonda.workloads.data.png_kernel import compiled_filters, undo_filters
@@ -102,7 +102,11 @@ def test_a_changed_byte_is_noticed(at: int, change: int) -> None:
 @settings(max_examples=200, deadline=None)
 @given(st.binary(max_size=64), st.sampled_from([b"IHDR", b"IDAT", b"PLTE"]))
 def test_any_content_with_right_checksums_is_read_or_refused(body: bytes, name: bytes) -> None:
-    parts = {b"IHDR": struct.pack(">IIBBBBB", 3, 3, 8, 3, 0, 0, 0), b"PLTE": bytes(9), b"IDAT": zlib.compress(bytes(12))}
+    parts = {
+        b"IHDR": struct.pack(">IIBBBBB", 3, 3, 8, 3, 0, 0, 0),
+        b"PLTE": bytes(9),
+        b"IDAT": zlib.compress(bytes(12)),
+    }
     parts[name] = body
     content = b"\x89PNG\r\n\x1a\n" + b"".join(chunk(*one) for one in parts.items()) + chunk(b"IEND", b"")
     readable = name == b"PLTE" and body and len(body) % 3 == 0

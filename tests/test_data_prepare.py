@@ -13,10 +13,10 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
-from data_examples import grey_png, png, write_folder
 
+from data_examples import grey_png, png, write_folder
 from sonda.record.errors import SondaError
-from sonda.workloads.data import load, prepare, preparation
+from sonda.workloads.data import load, preparation, prepare
 from sonda.workloads.data.resize import resize, to_unit
 
 torch.set_num_threads(1)
@@ -150,7 +150,9 @@ def test_too_little_space_is_said_beforehand(tmp_path: Path, monkeypatch: pytest
     write_folder(tmp_path / "set", {"a": range(9)}, 4, 3)
     monkeypatch.setattr(preparation.shutil, "disk_usage", lambda _: SimpleNamespace(free=10**9))
     with pytest.raises(SondaError, match=r"9 images need 14,496 MB and .* has 1,000 MB left"):
-        prepare(tmp_path / "set", tmp_path / "out", image=(16384, 16384), colour="rgb")  # 9 x 16384 x 16384 x 3 x 2 bytes
+        prepare(
+            tmp_path / "set", tmp_path / "out", image=(16384, 16384), colour="rgb"
+        )  # 9 x 16384 x 16384 x 3 x 2 bytes
     nothing_but(tmp_path, "set")
 
 
@@ -228,6 +230,8 @@ def test_wrong_folders_are_one_line(tmp_path: Path) -> None:
     (tmp_path / "flat" / "x.png").write_bytes(grey_png(1))
     with pytest.raises(SondaError, match="holds no directories, and each class is one"):
         prepare(tmp_path / "flat", tmp_path / "out")
+    with pytest.raises(SondaError, match="out lies inside the folder that is read"):
+        prepare(tmp_path / "flat", tmp_path / "flat" / "out")
 
 
 def test_colour_and_deep_images_in_one_folder(tmp_path: Path) -> None:
@@ -272,7 +276,7 @@ def test_objects_are_not_unpickled(ready: Path) -> None:
     manifest = json.loads((ready / "manifest.json").read_text())
     manifest["files"]["labels.npy"]["bytes"] = (ready / "labels.npy").stat().st_size
     (ready / "manifest.json").write_text(json.dumps(manifest))
-    with pytest.raises(SondaError, match=r"cannot read .*labels.npy: .*allow_pickle=False"):
+    with pytest.raises(SondaError, match=r"cannot read .*labels.npy: .*Python objects"):
         load(ready)
 
 

@@ -88,6 +88,17 @@ def test_a_timeline_by_hand(tmp_path: Path) -> None:
     assert gemm.latency / gemm.latencies == pytest.approx((10_000 + 38_000 + 10_000) / 3)
 
 
+@pytest.mark.parametrize("cut", [1, 2, 3])
+def test_a_gap_begins_where_all_before_it_have_ended(cut: int) -> None:
+    """0–100, inside it 10–20, then 130–140: one gap of 30, however the activities come."""
+    start, end = np.array([0, 10, 130]) * 1000, np.array([100, 20, 140]) * 1000
+    coverage = Coverage(0, "cuda:0")
+    for block in np.split(np.arange(3), [cut]):
+        nothing = np.zeros(len(block), np.int64)
+        coverage.feed(start[block], end[block], nothing, nothing, np.full(len(block), np.nan))
+    assert sum(coverage.result().waits.values()) == coverage.result().idle == 30_000
+
+
 @settings(max_examples=200, deadline=None)
 @given(
     activities=st.lists(st.tuples(st.integers(0, 60), st.integers(0, 25), st.integers(0, 2)), min_size=1, max_size=25),

@@ -111,7 +111,9 @@ class _Stream:
     waits: np.ndarray = field(default_factory=lambda: np.zeros(3, np.int64))
 
     def feed(self, start: np.ndarray, end: np.ndarray, launch: np.ndarray) -> None:
-        before = np.concatenate([[end[0] if self.last_end is None else self.last_end], end[:-1]])
+        # Activities of one stream may overlap (kernels of a graph do): a gap begins where all before it have ended.
+        reached = np.maximum.accumulate(end if self.last_end is None else np.concatenate([[self.last_end], end]))
+        before = np.concatenate([reached[:1], reached[:-1]]) if self.last_end is None else reached[:-1]
         gap = np.maximum(start - before, 0)
         if self.last_end is None:
             gap[0] = 0
@@ -121,7 +123,7 @@ class _Stream:
             self.waits[kind] += gap[kinds == kind].sum()
         self.activities += len(start)
         self.busy += int((end - start).sum())
-        self.last_end = int(end[-1])
+        self.last_end = int(reached[-1])
 
 
 class Coverage:

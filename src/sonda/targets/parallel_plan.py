@@ -149,7 +149,9 @@ def _shares(spec: TargetSpec, nodes: int) -> tuple[int, ...]:
             raise SondaError(f"target {spec.text!r}: shares has no value", "write @shares=equal or @shares=24:8")
         return ()
     if not re.fullmatch(r"[1-9]\d*(:[1-9]\d*)*", text):
-        raise SondaError(f"target {spec.text!r}: shares {text!r} are not numbers", "write @shares=24:8 or @shares=equal")
+        raise SondaError(
+            f"target {spec.text!r}: shares {text!r} are not numbers", "write @shares=24:8 or @shares=equal"
+        )
     shares = tuple(map(int, text.split(":")))
     if len(shares) != nodes * len(spec.devices):
         raise SondaError(

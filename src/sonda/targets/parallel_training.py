@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -52,9 +54,9 @@ def _calibrate(rank: Rank) -> tuple[Line, Exchange]:
     from sonda.frameworks.torch_driver import loop_of
 
     trial = TrialTask(rank.task)
-    how = rank.driving(None)
+    how = replace(rank.driving(None), compile=False)
     with untouched(rank.task.model):
-        loop = loop_of(trial, _Silent(), _uncompiled(how))
+        loop = loop_of(trial, Silent(), how)
 
         def step(size: int) -> None:
             trial.size = size
@@ -67,19 +69,11 @@ def _calibrate(rank: Rank) -> tuple[Line, Exchange]:
     return line, measure_exchange(rank.task.model, rank.group, norms)
 
 
-class _Silent:
+class Silent:
     """Nobody listens to the phases of a trial."""
 
     def announced(self, name: str) -> Any:
-        from contextlib import nullcontext
-
         return nullcontext()
-
-
-def _uncompiled(how: Any) -> Any:
-    from dataclasses import replace
-
-    return replace(how, compile=False)
 
 
 def _numbers(whole: Outlook, chosen: Outlook, exchange: Exchange, lines: list[Line]) -> dict[str, Any]:

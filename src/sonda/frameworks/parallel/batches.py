@@ -36,9 +36,7 @@ class SharedBatches:
     not full is shared in proportion, or left out where there is not a sample for everybody.
     """
 
-    def __init__(
-        self, order: Iterable[int], batch: int, shares_at: Callable[[int], Sequence[int]], rank: int
-    ) -> None:
+    def __init__(self, order: Iterable[int], batch: int, shares_at: Callable[[int], Sequence[int]], rank: int) -> None:
         """`shares_at(step)` are the shares in force at a step; asked ahead where worker processes load ahead."""
         self.order = order
         self.batch = batch

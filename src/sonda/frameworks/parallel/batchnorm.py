@@ -23,7 +23,7 @@ class SharedBatchNorm(_BatchNorm):
 
     group: Group
 
-    def _check_input_dim(self, input: Tensor) -> None:  # noqa: A002 - PyTorch's name
+    def _check_input_dim(self, input: Tensor) -> None:
         if input.dim() < 2:
             raise ValueError(f"expected at least 2 dimensions, got {input.dim()}")
 
@@ -72,9 +72,7 @@ def share_batch_norms(model: nn.Module, group: Group) -> nn.Module:
 def _shared_of(module: _BatchNorm, group: Group) -> SharedBatchNorm:
     if is_lazy(module.weight):
         raise ValueError("a lazy batch norm has no parameters yet: run the model once before sharing it")
-    new = SharedBatchNorm(
-        module.num_features, module.eps, module.momentum, module.affine, module.track_running_stats
-    )
+    new = SharedBatchNorm(module.num_features, module.eps, module.momentum, module.affine, module.track_running_stats)
     new.weight, new.bias = module.weight, module.bias
     new.running_mean, new.running_var = module.running_mean, module.running_var
     new.num_batches_tracked = module.num_batches_tracked

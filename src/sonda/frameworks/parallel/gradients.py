@@ -12,7 +12,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
-from sonda.frameworks.parallel.group import Group
+from sonda.frameworks.parallel.group import Group, unseen
 
 Waiting = Callable[[], AbstractContextManager[Any]]
 """Entered while a rank does nothing but wait for gradients."""
@@ -37,7 +37,8 @@ class Summing:
         if not self._futures:
             # Before DDP's own, which is queued with the last bucket: it then finds everything there.
             torch.autograd.Variable._execution_engine.queue_callback(self._wait)
-        work = dist.all_reduce(bucket.buffer(), group=self.group.gradients, async_op=True)
+        with unseen():
+            work = dist.all_reduce(bucket.buffer(), group=self.group.gradients, async_op=True)
         future = work.get_future().then(lambda done: done.value()[0])
         self._futures.append(future)
         return future

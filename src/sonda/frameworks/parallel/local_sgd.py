@@ -10,7 +10,7 @@ from contextlib import nullcontext
 from typing import Any
 
 from sonda.frameworks.parallel.gradients import Waiting
-from sonda.frameworks.parallel.group import Group
+from sonda.frameworks.parallel.group import Group, unseen
 
 
 def average(model: Any, group: Group, weight: float) -> None:
@@ -25,7 +25,7 @@ def average(model: Any, group: Group, weight: float) -> None:
         for dtype in sorted({tensor.dtype for tensor in tensors}, key=str):
             own = [tensor for tensor in tensors if tensor.dtype == dtype]
             flat = torch.cat([tensor.detach().reshape(-1) for tensor in own]).mul_(weight)
-            with group.meter.measured():
+            with unseen(), group.meter.measured():
                 dist.all_reduce(flat, group=group.gradients)
                 if flat.is_cuda:
                     torch.cuda.synchronize(flat.device)

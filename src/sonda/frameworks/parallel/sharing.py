@@ -44,8 +44,8 @@ class SharedTask:
     ) -> None:
         """`model` is the task's own, made ready for several ranks. `moving`: shares follow the ranks' speed.
 
-        `weighted`: losses are weighted, as gradients are summed. `after(step, samples)` follows every step. `finished()`
-        returns when the device has done what it was asked. `waiting()` is entered while ranks agree on shares.
+        `weighted`: losses are weighted, as gradients are summed. `after(step, samples)` follows every step.
+        `finished()` returns when the device has done what it was asked. `waiting()` is entered while ranks agree.
         """
         self.task = task
         self.model = model
@@ -107,7 +107,7 @@ class SharedTask:
         from torch.utils.data import DataLoader
 
         sampler = SharedBatches(task.sampler, self.balance.batch, self.balance.shares_at, me)  # type: ignore[attr-defined]
-        loader = DataLoader(dataset, batch_sampler=sampler, num_workers=workers, pin_memory=pin)  # type: ignore[arg-type]
+        loader = DataLoader(dataset, batch_sampler=sampler, num_workers=workers, pin_memory=pin)
         self._begin()
         for inputs, target in loader:
             weight = sampler.weights.popleft()

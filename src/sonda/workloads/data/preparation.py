@@ -67,7 +67,7 @@ def prepare(
     """
     out = Path(out)
     channels = _check(image, colour, seed, stretch)
-    _check_place(out, replace)
+    _check_place(Path(folder), out, replace)
     source = open_source(Path(folder), layout)
     told = _Teller(say)
     size, unfit, decoded = _survey(source, image, stretch, told)
@@ -108,8 +108,10 @@ def _check(image: tuple[int, int] | None, colour: str, seed: int, stretch: float
     return COLOURS[colour]
 
 
-def _check_place(out: Path, replace: bool) -> None:
+def _check_place(folder: Path, out: Path, replace: bool) -> None:
     """An old data set may be replaced; anything else that stands there is somebody's."""
+    if folder.resolve() in out.resolve().parents:
+        raise SondaError(f"{out} lies inside the folder that is read", "give another place with -o")
     if not out.exists() and not out.is_symlink():
         return
     if not replace:

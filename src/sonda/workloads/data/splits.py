@@ -38,7 +38,8 @@ def share_sizes(count: int, fractions: Sequence[float]) -> list[int]:
     if abs(math.fsum(fractions) - 1) > 1e-9:
         raise SondaError(f"fractions {text} add up to {math.fsum(fractions):g}", "let them add up to 1")
     # What was written, not its binary neighbour: 0.15 of 100 is 15, and 0.07 of 100 is 7.
-    exact = [Fraction(repr(float(one))) * count for one in fractions]
+    written = [Fraction(repr(float(one))) for one in fractions]
+    exact = [one * count / sum(written) for one in written]
     sizes = [math.floor(one) for one in exact]
     by_remainder = sorted(range(len(exact)), key=lambda at: (sizes[at] - exact[at], at))
     for at in by_remainder[: count - sum(sizes)]:
