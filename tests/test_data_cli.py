@@ -46,10 +46,11 @@ def test_skipped_images_are_named(tmp_path: Path) -> None:
 
 def test_mistakes_are_one_line(tmp_path: Path) -> None:
     for words, message in (
-        (["prepare", "missing"], "sonda: there is no folder missing; give a folder of images\n"),
-        (["prepare", "x", "--image", "197"], "sonda: --image '197' is not WIDTHxHEIGHT in pixels; write it like 197x148\n"),
-        (["make", "cats", "x"], "sonda: there is nothing to draw called 'cats'; use: sonda data make fish DIR\n"),
-        (["show", "."], "sonda: . is no prepared data set: it has no manifest.json; make one with: sonda data prepare FOLDER\n"),
-    ):  # fmt: skip
+        (["prepare", "missing"], "there is no folder missing; give a folder of images"),
+        (["prepare", "x", "--image", "197"], "--image '197' is not WIDTHxHEIGHT in pixels; write it like 197x148"),
+        (["make", "cats", "x"], "there is nothing to draw called 'cats'; use: sonda data make fish DIR"),
+        (["show", "."], ". is no prepared data set: it has no manifest.json; make one with: sonda data prepare FOLDER"),
+    ):
         done = run_command(tmp_path, "data", *words)
-        assert (done.returncode, done.stdout, done.stderr) == (2, "", message)
+        assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1)
+        assert done.stderr.startswith(f"sonda: {message}")

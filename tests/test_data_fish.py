@@ -1,4 +1,4 @@
-"""Drawn fish: the same by seed, at any size, in the layout of the photographed ones; not to be told apart by pixels alone."""
+"""Drawn fish: the same by seed, at any size, in the layout of the photographed ones, and no easy prey."""
 
 from __future__ import annotations
 

@@ -236,7 +236,7 @@ def test_wrong_folders_are_one_line(tmp_path: Path) -> None:
 
 def test_colour_and_deep_images_in_one_folder(tmp_path: Path) -> None:
     folder = write_folder(tmp_path / "set", {"a": [51]})
-    red = np.zeros((6, 8, 3), int) + [255, 0, 0]
+    red = np.full((6, 8, 3), (255, 0, 0))
     (folder / "a" / "red.PNG").write_bytes(png(red, 2, 8, [1, 2, 3, 4]))
     (folder / "a" / "deep.png").write_bytes(png(np.full((6, 8, 1), 32768), 0, 16, [2]))
     made = prepare(folder, tmp_path / "out")

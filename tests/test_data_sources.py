@@ -22,11 +22,14 @@ def idx(values: np.ndarray) -> bytes:
 def mnist(folder: Path, packed: bool = False, dot: str = "-") -> Path:
     """Three training images and two of test, 2 rows x 4 columns, image n filled with 10 n + its pixel's number."""
     folder.mkdir(parents=True)
-    write = (lambda path, content: path.with_name(path.name + ".gz").write_bytes(gzip.compress(content))) if packed else Path.write_bytes  # fmt: skip
+
+    def write(name: str, content: bytes) -> None:
+        (folder / (name + ".gz" * packed)).write_bytes(gzip.compress(content) if packed else content)
+
     for begin, first, labels in (("train", 0, [7, 0, 3]), ("t10k", 3, [1, 7])):
         images = np.array([10 * (first + at) + np.arange(8).reshape(2, 4) for at in range(len(labels))], np.uint8)
-        write(folder / f"{begin}-images{dot}idx3-ubyte", idx(images))
-        write(folder / f"{begin}-labels{dot}idx1-ubyte", idx(np.array(labels, np.uint8)))
+        write(f"{begin}-images{dot}idx3-ubyte", idx(images))
+        write(f"{begin}-labels{dot}idx1-ubyte", idx(np.array(labels, np.uint8)))
     return folder
 
 

@@ -14,10 +14,10 @@ from sonda.analysis.kernel_counters import KernelCounters, summarise_kernel_coun
 from sonda.analysis.rules.counted_flops import rule as counted_rule
 from sonda.analysis.rules.stalls import rule as stall_rule
 from sonda.analysis.stalls import NVPROF, REASONS, kernel_label, nvprof_shares, stall_rows
-from sonda.probes.ncu_choice import out_of_line
 from sonda.analysis.summarise import summarise
 from sonda.imports.ncu import launch_spans, read_csv
 from sonda.imports.ncu_metrics import counted, duration
+from sonda.probes.ncu_choice import out_of_line
 from sonda.record.quantity import STALLS
 from sonda.record.span import Spans
 from sonda.report.counted_tables import counted_document, show_counted, titled_tables

@@ -9,11 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ncu_examples import ADD, ADDED, asked, stand_in, table
-from sonda.probes.ncu_choice import out_of_line_rows
 from sonda.imports.ncu import read_csv
 from sonda.imports.ncu_table import read_launches
 from sonda.probes.ncu import CountedKernels, StallsFor, count_kernels
 from sonda.probes.ncu_chip import chip_of
+from sonda.probes.ncu_choice import out_of_line_rows
 from sonda.probes.ncu_command import Settings, check_version, command_line, ncu_state, ncu_version
 from sonda.probes.ncu_failure import explain_failure, unknown_metrics
 from sonda.record.errors import SondaError

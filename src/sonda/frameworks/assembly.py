@@ -41,6 +41,8 @@ class Assembly:
     """Whether products (`matmul`) and convolutions of a GPU may run as TF32."""
     kernels: list[tuple[str, int]] = field(default_factory=list)
     """Traces of kernels that lie beside the events, each with its rank."""
+    launching: dict[str, int] = field(default_factory=dict)
+    """Of traces that number threads in their own way: the thread that launched everything, by name of the trace."""
     no_kernels: str = ""
     """Why there is none."""
     processes: int = 0
@@ -61,6 +63,7 @@ def assemble(directory: Path, begin: int, end: int) -> Assembly:
         paths = layer_paths(events.definitions)
         rank = int(events.fact("rank", 0))
         result.kernels += [(fact["kernels"], rank) for fact in events.facts if "kernels" in fact]
+        result.launching |= {fact["kernels"]: fact["launching"] for fact in events.facts if "launching" in fact}
         rows.begin_process()
         for thread in _engines_last(events):
             # One thread at a time: what it is read from is as large as the rows that are made of it.

@@ -70,7 +70,7 @@ def read_thread(events: ProcessEvents, pairs: np.ndarray, readings: Sequence[byt
     raw, kind, metrics, moved = _exclusive(raw, kind, metrics, definitions)
     for name in ("optimizer", "made"):
         facts[name] = {moved.get(row, row): value for row, value in facts[name].items()}
-    keep = np.isin(kind, ("phase", "layer", "op"))
+    keep = np.isin(kind, ("phase", "layer", "op", "compile"))
     parent = _around(raw, keep)
     phase_rows = np.flatnonzero(kind == "phase")
     phase_rows = phase_rows[np.argsort(raw.start[phase_rows], kind="stable")]

@@ -100,7 +100,7 @@ def drive(task: Task, observer: TorchObserver, how: Driving) -> int:
         return 1
     done = 0
     begin = perf_counter()
-    while not _enough(done, perf_counter() - begin, how):
+    while not enough(done, perf_counter() - begin, how):
         step()
         done += 1
     _wait(how)
@@ -113,7 +113,8 @@ def drive(task: Task, observer: TorchObserver, how: Driving) -> int:
     return done
 
 
-def _enough(done: int, seconds: float, how: Driving) -> bool:
+def enough(done: int, seconds: float, how: Driving) -> bool:
+    """Whether so many timed steps, which took so many seconds, are what was asked for."""
     if how.steps is not None:
         return done >= how.steps
     return done >= (MOST_ON_GPU if how.on_gpu else MOST_STEPS) or (done >= FEWEST_STEPS and seconds > how.seconds)

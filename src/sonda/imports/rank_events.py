@@ -86,8 +86,9 @@ def spans_of(events: RankEvents) -> Spans:
     names, threads = list(events.source.names), [thread for _, thread in events.source.threads]
     linker = Linker(events.rank or 0, 0, 0, names, threads)
     spans = Spans({"start": np.zeros(0, np.int64)}, {})
+    lines = DeviceLines.of(events.source)
     for block in in_order(events.spills):
-        more = linker.spans(block)
+        more = linker.spans(block if lines is None else lines.placed(block))
         spans = joined(spans, more, more.number("parent"))
     for spill in events.spills:
         spill.path.unlink()

@@ -74,8 +74,16 @@ QUANTITIES = {
         Quantity("tokens", "1", "tokens produced or consumed"),
         Quantity("samples", "1", "samples processed"),
         Quantity("energy", "J", "energy"),
-        Quantity("energy_low", "J", "the least that the energy may be: by readings of a sensor, or by the bounds of an energy table"),
-        Quantity("energy_high", "J", "the most that the energy may be: by readings of a sensor, or by the bounds of an energy table"),
+        Quantity(
+            "energy_low",
+            "J",
+            "the least that the energy may be: by readings of a sensor, or by the bounds of an energy table",
+        ),
+        Quantity(
+            "energy_high",
+            "J",
+            "the most that the energy may be: by readings of a sensor, or by the bounds of an energy table",
+        ),
         Quantity("cycles", "cycle", "clock cycles"),
         Quantity("distribution_cycles", "cycle", "cycles spent bringing operands to the multipliers"),
         Quantity("compute_cycles", "cycle", "cycles spent multiplying"),
@@ -98,7 +106,9 @@ QUANTITIES = {
         Quantity("device_allocated", "B", "most memory of a device that tensors held"),
         Quantity("device_reserved", "B", "most memory of a device that the framework held"),
         Quantity("launch_latency", "ns", "time from the call that launches an activity of a device to its beginning"),
-        Quantity("event_age", "ns", "time from the call that records an event of a device to the call that waits for it"),
+        Quantity(
+            "event_age", "ns", "time from the call that records an event of a device to the call that waits for it"
+        ),
         Quantity("flops_single", "FLOP", "single-precision FLOPs outside tensor cores"),
         Quantity("flops_double", "FLOP", "double-precision FLOPs outside tensor cores"),
         Quantity("flops_half", "FLOP", "half-precision FLOPs outside tensor cores"),

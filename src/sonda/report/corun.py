@@ -20,7 +20,7 @@ from sonda.report.corun_details import (
 from sonda.report.document import SCHEMA, value_document
 from sonda.report.figures import Figure
 from sonda.report.labels import markup, plain
-from sonda.report.markup import table_html
+from sonda.report.markup import panel, table_html
 from sonda.report.screen import Screen
 from sonda.report.sections import Section
 from sonda.report.table import Cell, Column, Table, build, numbers, percents, words
@@ -184,20 +184,20 @@ def corun_section(found: Interference, index: int, alone: bool) -> Section:
         f"<{level}>{markup(found.title)}</{level}>",
         f'<p class="soft">{markup(found.subtitle)} · run {markup(found.run)}</p>',
         f'<div class="panel verdict"><p class="first">{markup(found.sentence)}</p>{warnings}</div>',
-        _panel(
+        panel(
             "Slowdown: a row suffers from a column",
             f'<div class="figure" id="{place}heat" style="min-height:{heat["layout"]["height"]}px"></div>'
             + table_html(matrix_table(found), "sortable"),
         ),
-        _panel(
+        panel(
             "The same of CPU time, without waiting for a core", table_html(matrix_table(found, cpu=True), "sortable")
         ),
-        _panel("Programs", table_html(participants_table(found), "sortable")),
-        _panel("Slowdown by phase, all together", table_html(phases, "sortable")) if phases is not None else "",
-        _panel("Layers that lose most to company, all together", table_html(layers, "sortable")) if layers else "",
-        _panel("Counted", table_html(counters_table(found), "sortable") + counted),
-        _panel("Together", table_html(companies_table(found), "sortable") + reason),
-        _panel("Notes", notes) if notes else "",
+        panel("Programs", table_html(participants_table(found), "sortable")),
+        panel("Slowdown by phase, all together", table_html(phases, "sortable")) if phases is not None else "",
+        panel("Layers that lose most to company, all together", table_html(layers, "sortable")) if layers else "",
+        panel("Counted", table_html(counters_table(found), "sortable") + counted),
+        panel("Together", table_html(companies_table(found), "sortable") + reason),
+        panel("Notes", notes) if notes else "",
     ]
     html = "\n".join(piece for piece in pieces if piece)
     return Section(f"{found.title} ({found.run})", place, html, ({"place": f"{place}heat", **heat},))
@@ -243,7 +243,3 @@ def _company(company: Company) -> dict[str, Any]:
         "harmonic_mean": value_document(company.harmonic_mean),
         "fairness": value_document(company.fairness),
     }
-
-
-def _panel(title: str, html: str) -> str:
-    return f'<div class="panel"><h3>{markup(title)}</h3>{html}</div>'

@@ -6,7 +6,7 @@ from sonda.analysis.energy_summary import EnergySummary
 from sonda.report.energy import devices_table, windows_table
 from sonda.report.figures import Figure
 from sonda.report.labels import markup
-from sonda.report.markup import table_html
+from sonda.report.markup import panel, table_html
 
 HEIGHT = 320
 
@@ -21,14 +21,14 @@ def energy_panels(found: EnergySummary, place: str) -> tuple[str, tuple[Figure, 
         if figure is not None:
             drawn.append({"place": f"{place}{name}", **figure})
             title = "Energy by device" if name == "bars" else "Power over time"
-            pieces.append(_panel(title, f'<div class="figure" id="{place}{name}" style="min-height:{HEIGHT}px"></div>'))
+            pieces.append(panel(title, f'<div class="figure" id="{place}{name}" style="min-height:{HEIGHT}px"></div>'))
     if found.devices:
-        pieces.append(_panel("Devices", table_html(devices_table(found), "sortable")))
+        pieces.append(panel("Devices", table_html(devices_table(found), "sortable")))
     if found.regions:
-        pieces.append(_panel("Regions", table_html(windows_table(found.regions), "sortable")))
+        pieces.append(panel("Regions", table_html(windows_table(found.regions), "sortable")))
     if found.windows:
-        pieces.append(_panel("Epochs, steps and phases", table_html(windows_table(found.windows), "sortable")))
-    pieces.append(_panel("Notes", notes))
+        pieces.append(panel("Epochs, steps and phases", table_html(windows_table(found.windows), "sortable")))
+    pieces.append(panel("Notes", notes))
     return "\n".join(pieces), tuple(drawn)
 
 
@@ -71,7 +71,3 @@ def power_figure(found: EnergySummary) -> Figure | None:
         "yaxis": {"title": {"text": "W"}, "rangemode": "tozero"},
     }  # fmt: skip
     return {"data": lines, "layout": layout}
-
-
-def _panel(title: str, html: str) -> str:
-    return f'<div class="panel"><h3>{markup(title)}</h3>{html}</div>'

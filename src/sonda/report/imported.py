@@ -19,7 +19,7 @@ from sonda.report.kernel_tables import (
     streams_table,
 )  # fmt: skip
 from sonda.report.labels import markup, plain
-from sonda.report.markup import table_html
+from sonda.report.markup import panel, table_html
 from sonda.report.screen import Screen
 from sonda.report.sections import Section
 from sonda.report.table import Table
@@ -80,12 +80,12 @@ def trace_section(found: TraceSummary, index: int, alone: bool) -> Section:
         f'<div class="panel verdict">{sentences}{warnings}{notes}</div>',
     ]
     for table in _tables(found.work, found.paths, 0):
-        pieces.append(_panel(table.name, table_html(table, "sortable")))
+        pieces.append(panel(table.name, table_html(table, "sortable")))
     if found.work.kernels:
         shown = found.work.kernels[:MOST_ON_PAGE]
         more = len(found.work.kernels) - len(shown)
         left = f'<p class="soft small">{more:,} more are in sonda show --json</p>' if more > 0 else ""
-        pieces.append(_panel("kernels", table_html(kernels_table(found.work, shown), "sortable") + left))
+        pieces.append(panel("kernels", table_html(kernels_table(found.work, shown), "sortable") + left))
     return Section(f"{summary.title} ({summary.run})", place, "\n".join(pieces))
 
 
@@ -108,7 +108,3 @@ def trace_document(found: TraceSummary) -> dict[str, Any]:
         ],
         "warnings": list(summary.warnings), "notes": list(summary.notes),
     }  # fmt: skip
-
-
-def _panel(title: str, html: str) -> str:
-    return f'<div class="panel"><h3>{markup(title)}</h3>{html}</div>'

@@ -1,6 +1,8 @@
-"""Tables as HTML, for the page and for notebooks. Everything from outside is escaped here."""
+"""Tables, panels and places of figures as HTML, for page and notebook. Everything from outside is escaped here."""
 
 from __future__ import annotations
+
+from typing import Any
 
 from sonda.report.labels import markup
 from sonda.report.table import Cell, Column, Table
@@ -47,3 +49,18 @@ def _field(cell: Cell, column: Column, index: int) -> str:
 
 def _attributes(extra: dict[str, str]) -> str:
     return "".join(f' data-{name}="{markup(value)}"' for name, value in extra.items())
+
+
+def panel(title: str, html: str, caption: str = "") -> str:
+    """A box of a page with a heading and a line below it."""
+    heading = f"<h3>{markup(title)}</h3>" if title else ""
+    note = f'<p class="soft small">{markup(caption)}</p>' if caption else ""
+    return f'<div class="panel">{heading}{note}{html}</div>'
+
+
+def place_figure(figure: dict[str, Any] | None, place: str, drawn: list[dict[str, Any]], absent: str) -> str:
+    """Where a figure is to be drawn, which is added to `drawn`; or why there is none."""
+    if figure is None:
+        return f'<p class="soft">Nothing to draw: {markup(absent)}.</p>'
+    drawn.append({"place": place, **figure})
+    return f'<div class="figure" id="{place}" style="min-height:{int(figure["layout"]["height"])}px"></div>'

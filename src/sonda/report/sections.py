@@ -17,12 +17,11 @@ from sonda.report.comparison_tables import (
     step_and_phases_table,
     verdict_words,
 )
-from sonda.report.device_tables import device_tables, memory_phrases, side_phrases
+from sonda.report.device_panels import device_panels
 from sonda.report.figures import Figure
-from sonda.report.kernel_roofline import kernel_roofline
 from sonda.report.labels import markup, plain
 from sonda.report.listing import checks_table
-from sonda.report.markup import table_html
+from sonda.report.markup import panel, place_figure, table_html
 from sonda.report.modelled_tables import titled_tables
 from sonda.report.outside import outside_figure, outside_table, totals_words
 from sonda.report.over_time import over_time_figure
@@ -47,10 +46,6 @@ class Section:
     figures: tuple[Figure, ...] = ()
 
 
-MOST_KERNELS = 200
-"""Kernels that a page lists."""
-
-
 def run_section(summary: Summary, name: str, index: int, info: RunInfo | None, alone: bool) -> Section:
     """One run: verdict, parts with their tables and figures, where the numbers come from."""
     place = f"run{index}"
@@ -66,7 +61,7 @@ def run_section(summary: Summary, name: str, index: int, info: RunInfo | None, a
         pieces.append(_part(part, summary, f"{place}p{number}", drawn, named=len(summary.parts) > 1))
     if summary.modelled is not None:
         tables = titled_tables(summary.modelled)
-        pieces += [_panel(title, table_html(table, "sortable")) for title, table in tables]
+        pieces += [panel(title, table_html(table, "sortable")) for title, table in tables]
         pieces.append("".join(f'<p class="soft small">{markup(one)}</p>' for one in summary.modelled.sentences))
     if summary.outside is not None:
         pieces.append(_outside_panel(summary.outside, place, drawn))
@@ -87,8 +82,8 @@ def side_by_side_section(summaries: Sequence[Summary], names: Sequence[str]) -> 
         chosen = [index for index, one in enumerate(by_cycles) if one is cycles]
         if chosen:
             figure = figures.phase_bars([summaries[one] for one in chosen], [names[one] for one in chosen], cycles)
-            html += _panel(f"{title} per step by phase", _place(figure, place, drawn, "no run has phases"))
-    html += _panel("", table_html(table, "side"))
+            html += panel(f"{title} per step by phase", place_figure(figure, place, drawn, "no run has phases"))
+    html += panel("", table_html(table, "side"))
     return Section("Side by side", "together", html, tuple(drawn))
 
 
@@ -103,12 +98,12 @@ def comparison_section(comparison: Comparison) -> Section:
     for part in comparison.parts:
         title = "Step and phases" if len(comparison.parts) == 1 else f"{part.name}: step and phases"
         phrases = "".join(f'<p class="soft small">{markup(phrase)}</p>' for phrase in one_sided_phrases(part))
-        pieces.append(_panel(title, table_html(step_and_phases_table(part), "sortable") + phrases))
+        pieces.append(panel(title, table_html(step_and_phases_table(part), "sortable") + phrases))
         if part.layers:
             table = table_html(layers_table(part.layers[:LIMIT], "layer"), "sortable")
             more = len(part.layers) - LIMIT
             left = f'<p class="soft small">{more:,} more layers are in sonda compare --json</p>' if more > 0 else ""
-            pieces.append(_panel("Layers", table.replace('class="scroll"', 'class="scroll tall"', 1) + left))
+            pieces.append(panel("Layers", table.replace('class="scroll"', 'class="scroll tall"', 1) + left))
     return Section("Comparison", "comparison", "\n".join(pieces))
 
 
@@ -188,63 +183,45 @@ def _part(part: PartSummary, summary: Summary, place: str, drawn: list[Figure], 
     )
     pieces = [
         heading,
-        _panel("Phases of a step", table_html(phase_table(part), "phases sortable") + listed),
-        _device_panel(part, summary),
-        _panel("Phases over steps", _place(steps, f"{place}steps", drawn, "no step was seen")),
+        panel("Phases of a step", table_html(phase_table(part), "phases sortable") + listed),
+        device_panels(part, summary, place, drawn),
+        panel("Phases over steps", place_figure(steps, f"{place}steps", drawn, "no step was seen")),
         _over_time_panel(part, place, drawn),
         _counters_panel(part),
         _system_panel(part),
         _topdown_panels(part, place, drawn),
-        _panel(
+        panel(
             "Layers by time",
-            f'<div class="tools">{legend}{back}</div>' + _place(tree, tree_place, drawn, "no layer was seen"),
+            f'<div class="tools">{legend}{back}</div>' + place_figure(tree, tree_place, drawn, "no layer was seen"),
             "Width is forward and backward time per step; click a layer to enlarge it.",
         ),
-        _panel(
+        panel(
             "Roofline",
-            _place(roof, f"{place}roof", drawn, "no layer has FLOPs, bytes and time") + (roof_note if roof else ""),
+            place_figure(roof, f"{place}roof", drawn, "no layer has FLOPs, bytes and time")
+            + (roof_note if roof else ""),
             "Each point is a layer without layers inside, its area the time it took; lines are measured ceilings, "
             "dashed ones theoretical.",
         ),
-        _kernel_roof_panel(part, summary, place, drawn),
         _layers_panel(views[MAIN], f"{place}layers"),
     ]
     return "\n".join(piece for piece in pieces if piece)
-
-
-def _device_panel(part: PartSummary, summary: Summary) -> str:
-    """What the GPU did, below the phases of the part that its kernels belong to."""
-    if part.device is None or part is not summary.parts[0]:
-        return ""
-    said = "".join(f"<li>{markup(phrase)}</li>" for phrase in side_phrases(part.device) + memory_phrases(summary))
-    tables = "".join(table_html(table, f"{table.name} sortable") for table in device_tables(summary, MOST_KERNELS))
-    return _panel("GPU", f'<ul class="plain soft small">{said}</ul>' + tables)
-
-
-def _kernel_roof_panel(part: PartSummary, summary: Summary, place: str, drawn: list[Figure]) -> str:
-    found = summary.kernel_roofline if part is summary.parts[0] else None
-    figure = kernel_roofline(found.rows, found.roofs) if found is not None else None
-    if figure is None:
-        return ""
-    note = "Each kernel by its counted bytes: filled in DRAM, open in L2; solid lines are measured, dashed theoretical."
-    return _panel("Roofline of kernels", _place(figure, f"{place}kernels", drawn, ""), note)
 
 
 def _over_time_panel(part: PartSummary, place: str, drawn: list[Figure]) -> str:
     if part.over_time is None or not part.over_time.series:
         return ""
     said = "".join(f'<p class="warning">{markup(sentence)}</p>' for sentence in part.over_time.sentences)
-    figure = _place(over_time_figure(part), f"{place}time", drawn, "no step was seen")
-    return _panel("Over time", said + figure, "Dashed lines are changes of level; beneath are the phases of each step.")
+    figure = place_figure(over_time_figure(part), f"{place}time", drawn, "no step was seen")
+    return panel("Over time", said + figure, "Dashed lines are changes of level; beneath are the phases of each step.")
 
 
 def _outside_panel(outside: Outside, place: str, drawn: list[Figure]) -> str:
     said = "".join(f'<p class="warning">{markup(sentence)}</p>' for sentence in outside.sentences)
     totals = f"<p>{markup(totals_words(outside))}</p>"
     if not outside.stretches:
-        return _panel("The whole program", totals)
-    figure = _place(outside_figure(outside), f"{place}whole", drawn, "nothing could be counted")
-    return _panel(
+        return panel("The whole program", totals)
+    figure = place_figure(outside_figure(outside), f"{place}whole", drawn, "nothing could be counted")
+    return panel(
         "The whole program over time",
         totals + said + figure + table_html(outside_table(outside), "sortable"),
         "Counted from outside; dashed lines are changes of level, phases of the first process are beneath.",
@@ -256,18 +233,18 @@ def _counters_panel(part: PartSummary) -> str:
         return ""
     notes = "".join(f"<li>{markup(sentence)}</li>" for sentence in counter_sentences(part))
     listed = f'<ul class="plain soft small">{notes}</ul>' if notes else ""
-    return _panel("Hardware counters per step", table_html(counter_table(part.counted), "sortable") + listed)
+    return panel("Hardware counters per step", table_html(counter_table(part.counted), "sortable") + listed)
 
 
 def _system_panel(part: PartSummary) -> str:
     if part.system is None or not part.system.shown:
         return ""
     said = "".join(f'<p class="warning">{markup(remark)}</p>' for remark in part.system.remarks)
-    return _panel("What the operating system counted", said + table_html(system_table(part.system), "sortable"))
+    return panel("What the operating system counted", said + table_html(system_table(part.system), "sortable"))
 
 
 def _second_panel(second: SecondSources) -> str:
-    return _panel("Second sources", table_html(second_table(second)), "; ".join(second.sentences))
+    return panel("Second sources", table_html(second_table(second)), "; ".join(second.sentences))
 
 
 def _topdown_panels(part: PartSummary, place: str, drawn: list[Figure]) -> str:
@@ -276,15 +253,20 @@ def _topdown_panels(part: PartSummary, place: str, drawn: list[Figure]) -> str:
         return ""
     title = "Top-Down, approximate" if topdown.definition.approximate else "Top-Down"
     tables = "".join(table_html(table, "sortable") for table in topdown_tables(topdown))
-    icicle = _place(topdown_icicle(topdown), f"{place}levels", drawn, "level 1 was not counted")
+    icicle = place_figure(topdown_icicle(topdown), f"{place}levels", drawn, "level 1 was not counted")
     layers = choose_counted(part, LIMIT)
     pieces = [
-        _panel(title, tables + icicle, f"{topdown.definition.name}: shares of {topdown.definition.of}."),
-        _panel(f"{title} over steps",
-               _place(topdown_over_steps(topdown), f"{place}slots", drawn, "level 1 was not counted")),
-        _panel(f"{title} by layer", _place(topdown_map(topdown, layers), f"{place}map", drawn, "layers were not read"),
-               "Forward and backward together, without the layers inside; most time first."),
-    ]  # fmt: skip
+        panel(title, tables + icicle, f"{topdown.definition.name}: shares of {topdown.definition.of}."),
+        panel(
+            f"{title} over steps",
+            place_figure(topdown_over_steps(topdown), f"{place}slots", drawn, "level 1 was not counted"),
+        ),
+        panel(
+            f"{title} by layer",
+            place_figure(topdown_map(topdown, layers), f"{place}map", drawn, "layers were not read"),
+            "Forward and backward together, without the layers inside; most time first.",
+        ),
+    ]
     return "\n".join(pieces)
 
 
@@ -296,13 +278,13 @@ def _simulated_part(part: PartSummary, place: str, drawn: list[Figure], named: b
     more = f'<p class="soft small">{left:,} more layers are in sonda show --json</p>' if left else ""
     pieces = [
         f"<h2>{markup(part.name)}</h2>" if named else "",
-        _panel("Cycles of a step", "".join(table_html(table, "sortable") for table in stack_tables(part))),
-        _panel(
+        panel("Cycles of a step", "".join(table_html(table, "sortable") for table in stack_tables(part))),
+        panel(
             "What the cycles of layers are spent on",
-            _place(figures.cycle_stacks(choice.shown), f"{place}stack", drawn, "no layer ran on an engine"),
+            place_figure(figures.cycle_stacks(choice.shown), f"{place}stack", drawn, "no layer ran on an engine"),
             f"The {figures.MOST_STACKS} layers with the most cycles of their own, most first.",
         ),
-        _panel("Layers", listed.replace('class="scroll"', 'class="scroll tall"', 1) + more) if choice.shown else "",
+        panel("Layers", listed.replace('class="scroll"', 'class="scroll tall"', 1) + more) if choice.shown else "",
     ]
     return "\n".join(piece for piece in pieces if piece)
 
@@ -314,7 +296,7 @@ def _layers_panel(nodes: Sequence[Node], place: str) -> str:
     table = _tree_table(nodes)
     tools = f'<div class="tools"><label><input type="checkbox" data-flat="{place}"> innermost layers only</label></div>'
     html = table_html(table, "layers sortable tree").replace("<table ", f'<table id="{place}" ', 1)
-    return _panel("Layers", tools + html.replace('class="scroll"', 'class="scroll tall"', 1))
+    return panel("Layers", tools + html.replace('class="scroll"', 'class="scroll tall"', 1))
 
 
 def _tree_table(nodes: Sequence[Node]) -> Table:
@@ -375,21 +357,8 @@ def _provenance(summary: Summary, info: RunInfo | None) -> str:
     if info is not None and info.probes:
         checks = [(probe.name, probe.state, _sentence(probe.reason, probe.remedy)) for probe in info.probes]
         pieces.append(f"<details><summary>Probes</summary>{table_html(checks_table(checks))}</details>")
-    return _panel("Where the numbers come from", "\n".join(pieces)) if pieces else ""
+    return panel("Where the numbers come from", "\n".join(pieces)) if pieces else ""
 
 
 def _sentence(reason: str, remedy: str) -> str:
     return f"{reason}; {remedy}" if reason and remedy else reason or remedy
-
-
-def _place(figure: Figure | None, place: str, drawn: list[Figure], absent: str) -> str:
-    if figure is None:
-        return f'<p class="soft">Nothing to draw: {markup(absent)}.</p>'
-    drawn.append({"place": place, **figure})
-    return f'<div class="figure" id="{place}" style="min-height:{int(figure["layout"]["height"])}px"></div>'
-
-
-def _panel(title: str, html: str, caption: str = "") -> str:
-    heading = f"<h3>{markup(title)}</h3>" if title else ""
-    note = f'<p class="soft small">{markup(caption)}</p>' if caption else ""
-    return f'<div class="panel">{heading}{note}{html}</div>'

@@ -10,6 +10,11 @@ import msgspec
 from sonda.record.errors import SondaError
 
 PRECISIONS = ("float32", "tf32", "bfloat16", "float16", "float64")
+FRAMEWORKS = ("torch", "jax")
+IN_JAX = ("ops",)
+"""Workloads that are there in JAX."""
+NOT_IN_JAX = ("train", "channels_last", "workers")
+"""Settings that JAX's workloads do not have; they are always compiled."""
 SHORT_PRECISIONS = {"fp32": "float32", "bf16": "bfloat16", "fp16": "float16", "fp64": "float64"}
 
 
@@ -108,13 +113,31 @@ def with_words(job: Job, words: Sequence[str]) -> Job:
     return msgspec.convert({**msgspec.structs.asdict(job), **own, "options": options}, Job, strict=False)
 
 
+def _check_framework(job: Job) -> None:
+    """Raise SondaError for what the framework asked for does not run."""
+    if job.framework not in FRAMEWORKS:
+        raise SondaError(f"framework {job.framework!r} is not there", f"use one of {', '.join(FRAMEWORKS)}")
+    if job.framework == "torch":
+        return
+    if job.workload not in IN_JAX:
+        raise SondaError(
+            f"{job.workload} is not there in JAX", f"in JAX there is {', '.join(IN_JAX)}; or use --framework torch"
+        )
+    if not job.on.startswith(("cpu", "cuda")):
+        raise SondaError(f"JAX runs on cpu and cuda:N, not on {job.on}", "use --framework torch")
+    for name in NOT_IN_JAX:
+        if getattr(job, name):
+            raise SondaError(f"--{name.replace('_', '-')} is not there in JAX", "leave it out, or use --framework torch")
+    if "callgrind" in job.probe:
+        raise SondaError("--probe callgrind is not there in JAX", "leave it out, or use --framework torch")
+
+
 def check_job(job: Job) -> Job:
     """The job with its words made regular; raises SondaError for what cannot be."""
     precision = SHORT_PRECISIONS.get(job.precision, job.precision)
     if precision not in PRECISIONS:
         raise SondaError(f"unknown precision {job.precision!r}", f"use one of {', '.join(PRECISIONS)}")
-    if job.framework != "torch":
-        raise SondaError(f"framework {job.framework!r} is not there yet", "use --framework torch")
+    _check_framework(job)
     if precision == "tf32" and not job.on.startswith("cuda"):
         raise SondaError(f"--precision tf32 is for a GPU, not for {job.on}", "use float32 or bfloat16")
     for name, value, least in (("steps", job.steps, 1), ("warmup", job.warmup, 0), ("workers", job.workers, 0),

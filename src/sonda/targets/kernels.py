@@ -52,7 +52,7 @@ def with_kernels(assembly: Assembly, directory: Path, begin: int) -> Kernels:
         found.notes.append(f"no kernels were recorded: {assembly.no_kernels}")
     for number, (name, rank) in enumerate(assembly.kernels):
         try:
-            _add(found, directory / name, rank, begin, number)
+            _add(found, directory / name, rank, begin, number, assembly.launching.get(name))
         except SondaError as error:
             found.notes.append(f"kernels are missing: {error.cause}")
     if assembly.devices and not assembly.kernels and not assembly.no_kernels:
@@ -60,7 +60,8 @@ def with_kernels(assembly: Assembly, directory: Path, begin: int) -> Kernels:
     return found
 
 
-def _add(found: Kernels, path: Path, rank: int, begin: int, number: int) -> None:
+def _add(found: Kernels, path: Path, rank: int, begin: int, number: int, launching: int | None) -> None:
+    """`launching`: the thread that launched everything, where the trace does not number threads as the system does."""
     trace = spans_of(read_kineto(path, path.parent, number, lambda _: None))
     clock = tie_clocks(trace)
     if clock.uncertainty > DOUBTFUL_NS:
@@ -75,6 +76,8 @@ def _add(found: Kernels, path: Path, rank: int, begin: int, number: int) -> None
     # An activity without a launch is taken to be launched when it began.
     moment = np.where(launched, start[np.maximum(call, 0)], start[rows])
     thread = np.where(launched, trace.number("thread")[np.maximum(call, 0)], -1)
+    if launching is not None:
+        thread = np.full(len(rows), launching)
     parent = _open_at(found.spans, moment, thread, rank)
     lost = int((parent < 0).sum())
     if lost:

@@ -183,7 +183,7 @@ def _meeting_place(spec: TargetSpec) -> str:
 
 
 def check_batch(plan: Plan, samples: int) -> int:
-    """The batch of all ranks together, for a workload of so many samples. Raises SondaError where it cannot be shared."""
+    """The batch of all ranks together, for a workload of so many samples. Raises SondaError where that cannot be."""
     batch = samples * plan.ranks if plan.each else samples
     if batch < plan.ranks:
         raise SondaError(

@@ -60,6 +60,10 @@ def _outcome(job: Job, directory: Path) -> Outcome:
         from sonda.targets.simulated import simulate_job
 
         return Outcome(**simulate_job(job, directory))
+    if job.framework == "jax":
+        from sonda.targets.jax_worker import run_in_jax
+
+        return Outcome(workload=run_in_jax(job, directory, bool(os.environ.get(REPLAY))))
     return Outcome(workload=run_job(job, directory))
 
 

@@ -11,19 +11,22 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import isqrt
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from sonda.record.errors import SondaError
 from sonda.workloads.description import SIZE, Description, choices, number, option, whole
 
 if TYPE_CHECKING:
     from sonda.record.protocols import Task
+    from sonda.workloads.in_jax.operations import OperationsInJax
 
 STUDIED = ("add", "dot", "mul", "scalar", "sigmoid", "tanh")
 PRIMITIVES = (
     "convolution", "pooling", "batch_norm", "layer_norm", "softmax", "attention", "embedding_bag",
 )  # fmt: skip
 OPERATIONS = (*STUDIED, *PRIMITIVES)
+SCALAR = 0.5
+"""What `scalar` multiplies by."""
 FLOAT = 4
 """Bytes of a float32."""
 
@@ -95,3 +98,9 @@ class Operations(Description):
         from sonda.workloads.in_torch.operations import build
 
         return build(self, train, seed)
+
+    def in_jax(self, seed: int, precision: str, device: Any) -> OperationsInJax:
+        """Make it ready in JAX, on one of JAX's devices. Raises SondaError for an operation that is not there."""
+        from sonda.workloads.in_jax.operations import build
+
+        return build(self, seed, precision, device)

@@ -11,13 +11,12 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from sonda.record.protocols import Mark
-from sonda.workloads.in_torch.task import seeded, sgd
+from sonda.workloads.in_torch.task import sgd
+from sonda.workloads.operands import generator, values
+from sonda.workloads.operations import SCALAR
 
 if TYPE_CHECKING:
     from sonda.workloads.operations import Operations
-
-SCALAR = 0.5
-"""What `scalar` multiplies by."""
 
 
 class Operation(nn.Module):
@@ -137,13 +136,14 @@ MODULES = {
 class OperationList(nn.Module):
     """Runs its operations one after the other, each on operands of its own."""
 
-    def __init__(self, description: Operations, generator: torch.Generator) -> None:
+    def __init__(self, description: Operations, seed: int) -> None:
         super().__init__()
+        drawn = generator(seed)
         for op in description.op:
-            operands = [torch.randn(shape, generator=generator) for shape in description.operands(op)]
+            operands = [torch.from_numpy(values(shape, drawn)) for shape in description.operands(op)]
             if op == "embedding_bag":
                 shape = (description.bags, description.indices)
-                module = EmbeddingBag(operands, torch.randint(len(operands[0]), shape, generator=generator))
+                module = EmbeddingBag(operands, torch.from_numpy(drawn.integers(len(operands[0]), size=shape)))
             else:
                 module = MODULES[op](operands)
             self.add_module(op, module)
@@ -156,7 +156,7 @@ class OperationsTask:
     """There is nothing to load: operands live in the model. A batch is therefore empty."""
 
     def __init__(self, description: Operations, train: bool, seed: int) -> None:
-        self.model = OperationList(description, seeded(seed)).train(train)
+        self.model = OperationList(description, seed).train(train)
         self.samples = 1  # `size` fixes the work of a step, whatever the batch
         self.tokens = 0
         self.phase_tokens: dict[str, int] = {}

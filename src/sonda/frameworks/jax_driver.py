@@ -1,0 +1,120 @@
+"""Drives operations in JAX: compile, warm up, timed steps, steps whose kernels are recorded, a step that is counted.
+
+A step runs every operation once. On a processor each is waited for, so that its layer has its time. On a GPU nothing is
+waited for inside a timed step but its end: a step lasts from the first call until all results are there, launching and
+one wait included; what each operation took on the device is known from its kernels, in steps of their own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from time import perf_counter, perf_counter_ns
+from typing import Any, Protocol
+
+from sonda.frameworks.jax_kernels import recorded, replayed
+from sonda.frameworks.jax_observer import JaxObserver
+from sonda.frameworks.torch_driver import KERNEL_STEPS, Driving, enough
+
+PART = "test"
+
+
+class Cost(Protocol):
+    """What an operation costs by formula."""
+
+    @property
+    def flops(self) -> int: ...
+
+    @property
+    def bytes(self) -> int: ...
+
+
+class JaxTask(Protocol):
+    """Operations that are ready to run, by name."""
+
+    @property
+    def names(self) -> Sequence[str]: ...
+
+    @property
+    def functions(self) -> Mapping[str, Any]:
+        """Jitted, not compiled yet."""
+
+    @property
+    def operands(self) -> Mapping[str, tuple[Any, ...]]: ...
+
+    @property
+    def costs(self) -> Mapping[str, Cost]: ...
+
+    @property
+    def dtype(self) -> str: ...
+
+
+def drive(task: JaxTask, observer: JaxObserver, jax: Any, how: Driving) -> int:
+    """Run the task as asked; returns the number of timed steps."""
+    compiled = _compiled(task, observer)
+
+    def step(wait: bool = not how.on_gpu, counted: bool = False) -> None:
+        """`wait`: for every operation by itself."""
+        with observer.span("step", PART):
+            with observer.forward():
+                results = [_run(task, observer, compiled, name, wait, counted) for name in task.names]
+                jax.block_until_ready(results)
+
+    if how.warmup:
+        with observer.span("pass", "warmup"):
+            for _ in range(how.warmup):
+                step()
+    if how.replay:
+        with observer.span("pass", "kernels"), replayed():
+            step(wait=True)
+        return 1
+    done, begin = 0, perf_counter()
+    while not enough(done, perf_counter() - begin, how):
+        step()
+        done += 1
+    if how.on_gpu:
+        with recorded(observer.recorder, jax):
+            with observer.span("pass", "kernels"):
+                for _ in range(KERNEL_STEPS):
+                    step(wait=True)
+        _state_device(observer, jax, how.device)
+    with observer.span("pass", "count"):
+        step(wait=True, counted=True)
+    return done
+
+
+def _compiled(task: JaxTask, observer: JaxObserver) -> dict[str, Callable[..., Any]]:
+    """Every operation compiled by itself, before anything is timed."""
+    begin = perf_counter_ns()
+    found = {}
+    for name in task.names:
+        with observer.span("compile", name):
+            found[name] = task.functions[name].lower(*task.operands[name]).compile()
+    lasted = (perf_counter_ns() - begin) / 1e9
+    plural = "s" if len(found) > 1 else ""
+    observer.notes.append(f"compiling {len(found)} operation{plural} took {lasted:.2g} s before the steps, not in them")
+    return found
+
+
+def _run(
+    task: JaxTask, observer: JaxObserver, compiled: Mapping[str, Callable[..., Any]], name: str, wait: bool,
+    counted: bool,
+) -> Any:  # fmt: skip
+    function, operands = compiled[name], task.operands[name]
+    with observer.layer(name):
+        if not counted:
+            result = function(*operands)
+            return result.block_until_ready() if wait else result
+        cost = task.costs[name]
+        with observer.operation(f"jax.{name}", cost.flops, cost.bytes, task.dtype):
+            return function(*operands).block_until_ready()
+
+
+def _state_device(observer: JaxObserver, jax: Any, device: str) -> None:
+    """Which GPU it was, and the most of its memory that JAX held."""
+    number = device.partition(":")[2] or "0"
+    one = jax.devices()[int(number)]
+    memory = one.memory_stats() or {}
+    peak = memory.get("peak_bytes_in_use", 0)
+    held = memory.get("peak_pool_bytes", memory.get("pool_bytes", peak))
+    about = {"name": one.device_kind, "peak_allocated": peak, "peak_reserved": max(held, peak)}
+    observer.recorder.state(devices={number: about})

@@ -1,0 +1,41 @@
+"""The GPU's side of a run on a page: what it did in a step, its kernels, what was counted in them, their roofline."""
+
+from __future__ import annotations
+
+from sonda.analysis.summary import PartSummary, Summary
+from sonda.report.counted_tables import stall_sentences, titled_tables
+from sonda.report.device_tables import device_tables, memory_phrases, side_phrases
+from sonda.report.figures import Figure
+from sonda.report.kernel_roofline import kernel_roofline
+from sonda.report.labels import markup
+from sonda.report.markup import panel, place_figure, table_html
+
+MOST_KERNELS = 200
+"""Kernels that a page lists."""
+
+
+def device_panels(part: PartSummary, summary: Summary, place: str, drawn: list[Figure]) -> str:
+    """Of the part that the kernels belong to; empty for the others. Figures are added to `drawn`."""
+    if part.device is None or part is not summary.parts[0]:
+        return ""
+    tables = "".join(table_html(table, f"{table.name} sortable") for table in device_tables(summary, MOST_KERNELS))
+    panels = panel("GPU", _listed(side_phrases(part.device) + memory_phrases(summary)) + tables)
+    roofline = summary.kernel_roofline
+    figure = kernel_roofline(roofline.rows, roofline.roofs) if roofline is not None else None
+    if figure is not None:
+        panels += panel(
+            "Kernels against the roofline",
+            place_figure(figure, f"{place}kernels", drawn, ""),
+            "Each kernel by its counted bytes: filled in DRAM, open in L2; solid lines are measured, dashed ones theory.",
+        )
+    counted = summary.kernel_counters
+    if counted is not None:
+        for title, table in titled_tables(counted):
+            panels += panel(title, table_html(table, f"{table.name} sortable"))
+        said = [*stall_sentences(counted.stalls), *counted.sentences]
+        panels += panel("What the counts say", _listed(said)) if said else ""
+    return panels
+
+
+def _listed(phrases: list[str]) -> str:
+    return '<ul class="plain soft small">' + "".join(f"<li>{markup(phrase)}</li>" for phrase in phrases) + "</ul>"

@@ -1,0 +1,79 @@
+"""The six operations in JAX, each jitted by itself, on the shapes and values that PyTorch has."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import jax
+import jax.numpy as jnp
+
+from sonda.record.errors import SondaError
+from sonda.workloads.operands import generator, values
+from sonda.workloads.operation_cost import OperationCost, operation_cost
+from sonda.workloads.operations import SCALAR, STUDIED
+
+if TYPE_CHECKING:
+    from sonda.workloads.operations import Operations
+
+PRODUCTS = {"float32": "highest", "float64": "highest", "tf32": "tensorfloat32"}
+"""Precision of products of matrices: JAX lets a GPU use TF32 unless told otherwise."""
+NARROW = {"bfloat16": jnp.bfloat16, "float16": jnp.float16}
+"""Products take operands of this type and give such a result, as under PyTorch's autocast; all else stays float32."""
+
+
+class OperationsInJax:
+    """Operations by name, with their operands on the device and their formulas."""
+
+    samples = 1
+    tokens = 0
+
+    def __init__(self, description: Operations, seed: int, precision: str, device: Any) -> None:
+        lacking = [op for op in description.op if op not in STUDIED]
+        if lacking:
+            raise SondaError(f"ops: {lacking[0]} is not there in JAX", f"use --op with some of {', '.join(STUDIED)}")
+        self.phase_tokens: dict[str, int] = {}
+        self.names = description.op
+        self.dtype = "float64" if precision == "float64" else "float32"
+        drawn = generator(seed)
+        self.operands = {
+            op: tuple(
+                jax.device_put(values(shape, drawn).astype(self.dtype, copy=False), device)
+                for shape in description.operands(op)
+            )
+            for op in self.names
+        }
+        self.functions = {op: jax.jit(_function(op, precision)) for op in self.names}
+        width = 8 if precision == "float64" else 4
+        self.costs: dict[str, OperationCost] = {
+            op: operation_cost(op, description.operands(op), width) for op in self.names
+        }
+
+
+def _function(op: str, precision: str) -> Callable[..., Any]:
+    def dot(a: Any, b: Any) -> Any:
+        if precision in NARROW:
+            return jnp.matmul(a.astype(NARROW[precision]), b.astype(NARROW[precision]))
+        return jnp.matmul(a, b, precision=PRODUCTS[precision])
+
+    def add(a: Any, b: Any) -> Any:
+        return a + b
+
+    def mul(a: Any, b: Any) -> Any:
+        return a * b
+
+    def scalar(a: Any) -> Any:
+        return SCALAR * a
+
+    def sigmoid(a: Any) -> Any:
+        return jax.nn.sigmoid(a)
+
+    def tanh(a: Any) -> Any:
+        return jnp.tanh(a)
+
+    known: tuple[Callable[..., Any], ...] = (add, dot, mul, scalar, sigmoid, tanh)
+    return {function.__name__: function for function in known}[op]
+
+
+def build(description: Operations, seed: int, precision: str, device: Any) -> OperationsInJax:
+    return OperationsInJax(description, seed, precision, device)

@@ -1,0 +1,152 @@
+"""What ranks do in the tests of several devices; every function runs on all ranks at once."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from sonda.frameworks.parallel.batches import cut
+from sonda.frameworks.parallel.batchnorm import share_batch_norms
+from sonda.frameworks.parallel.gradients import distribute
+from sonda.frameworks.parallel.group import Group
+from sonda.frameworks.parallel.local_sgd import Averaging
+from sonda.frameworks.parallel.pipeline import Neighbours, Stage, StageTask, split
+
+BATCH, CLASSES = 16, 5
+
+
+def network(kind: str = "norms") -> nn.Module:
+    """A small network in double precision: with batch norms of every sort, or `plain`, without any."""
+    torch.manual_seed(0)
+    plain = kind == "plain"
+    made = nn.Sequential(
+        nn.Conv2d(3, 8, 3, padding=1, bias=plain), nn.Identity() if plain else nn.BatchNorm2d(8), nn.ReLU(inplace=True),
+        nn.Conv2d(8, 16, 3, 2), nn.Identity() if plain else nn.BatchNorm2d(16, affine=False), nn.ReLU(),
+        nn.Flatten(), nn.Linear(16 * 9, 32), nn.Identity() if plain else nn.BatchNorm1d(32, momentum=None),
+        nn.Linear(32, CLASSES),
+    ).double()  # fmt: skip
+    for module in made.modules():
+        if isinstance(module, (nn.BatchNorm1d, nn.BatchNorm2d)) and module.affine:
+            nn.init.uniform_(module.weight, 0.5, 1.5)
+            nn.init.uniform_(module.bias, -1.0, 1.0)
+    return made
+
+
+def data(steps: int) -> list[tuple[Tensor, Tensor]]:
+    generator = torch.Generator().manual_seed(1)
+    return [
+        (torch.randn(BATCH, 3, 8, 8, dtype=torch.float64, generator=generator),
+         torch.randint(CLASSES, (BATCH,), generator=generator))
+        for _ in range(steps)
+    ]  # fmt: skip
+
+
+def flat(tensors: Any) -> list[float]:
+    return [value for tensor in tensors for value in tensor.detach().double().reshape(-1).tolist()]
+
+
+def own_part(group: Group, shares: tuple[int, ...], inputs: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
+    first = sum(shares[: group.me])
+    part = cut((inputs, target), first, first + shares[group.me], BATCH)
+    return part[0], part[1]
+
+
+def train(group: Group, shares: tuple[int, ...], kind: str, steps: int, how: str) -> dict[str, Any]:
+    """Gradients of the first step, weights and buffers after the last; `how`: exact, unweighted, local norms."""
+    model = network(kind)
+    if how != "local norms":
+        share_batch_norms(model, group)
+    wrapped = distribute(model, group, "cpu")
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    loss = nn.CrossEntropyLoss()
+    gradients: list[float] = []
+    for inputs, target in data(steps):
+        mine, wanted = own_part(group, shares, inputs, target)
+        weight = 1 / group.size if how == "unweighted" else len(wanted) / BATCH
+        optimizer.zero_grad()
+        (loss(wrapped(mine), wanted) * weight).backward()
+        gradients = gradients or flat(parameter.grad for parameter in model.parameters())
+        optimizer.step()
+    model.eval()
+    with torch.no_grad():
+        evaluated = flat([model(data(1)[0][0])])
+    return {
+        "gradients": gradients,
+        "weights": flat(model.parameters()),
+        "buffers": flat(model.buffers()),
+        "evaluated": evaluated,
+        "waited": group.meter.seconds,
+    }
+
+
+def alone(kind: str, steps: int) -> dict[str, Any]:
+    """The same in one process with PyTorch's own modules."""
+    torch.set_num_threads(1)
+    model = network(kind)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    gradients: list[float] = []
+    for inputs, target in data(steps):
+        optimizer.zero_grad()
+        nn.functional.cross_entropy(model(inputs), target).backward()
+        gradients = gradients or flat(parameter.grad for parameter in model.parameters())
+        optimizer.step()
+    model.eval()
+    with torch.no_grad():
+        evaluated = flat([model(data(1)[0][0])])
+    return {"gradients": gradients, "weights": flat(model.parameters()), "buffers": flat(model.buffers()),
+            "evaluated": evaluated}  # fmt: skip
+
+
+def local_sgd(group: Group, shares: tuple[int, ...], every: int, steps: int) -> list[float]:
+    model = network("plain")
+    averaging = Averaging(model, group, every)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for step, (inputs, target) in enumerate(data(steps)):
+        mine, wanted = own_part(group, shares, inputs, target)
+        optimizer.zero_grad()
+        nn.functional.cross_entropy(model(mine), wanted).backward()
+        optimizer.step()
+        averaging.step_ended(step, len(wanted))
+    return flat(model.parameters())
+
+
+class _Given:
+    """A task of a fixed model and fixed data."""
+
+    def __init__(self, model: nn.Module, steps: int) -> None:
+        self.model = model
+        self.inputs: Any = ()
+        self.samples, self.tokens, self.phase_tokens = BATCH, 0, {}
+        self.steps = steps
+
+    def loss(self, output: Tensor, target: Tensor) -> Tensor:
+        return nn.functional.cross_entropy(output, target)
+
+    def optimizer(self) -> Any:
+        return torch.optim.SGD(self.model.parameters(), lr=0.1)
+
+    def infer(self, mark: Any) -> Any:
+        raise NotImplementedError
+
+    def batches(self, workers: int, pin: bool = False) -> Any:
+        for inputs, target in data(self.steps):
+            yield (inputs,), target
+
+
+def pipeline(group: Group, bounds: tuple[int, ...], parts: int, steps: int) -> dict[str, list[float]]:
+    """Weights of this rank's stage after some steps, by the path of its modules."""
+    model = network("plain")
+    chain = list(model.named_children())
+    begin, end = bounds[group.me], bounds[group.me + 1]
+    with torch.no_grad():
+        received = [nn.Sequential(*(one for _, one in chain[:begin]))(part) for part in split(data(1)[0][0], parts)]
+    stage = Stage(chain[begin:end], Neighbours(group, parts), received if begin else [])
+    task = StageTask(_Given(model, steps), stage)
+    optimizer = task.optimizer()
+    for inputs, target in task.batches(0):
+        optimizer.zero_grad()
+        task.loss(stage(*inputs), target).backward()
+        optimizer.step()
+    return {path: flat(module.parameters()) for path, module in chain[begin:end] if list(module.parameters())}

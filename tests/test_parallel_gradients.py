@@ -1,0 +1,67 @@
+"""Unequal ranks give what one process gives on the same batch: gradients, weights, statistics."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+import parallel_cases as cases
+from parallel_ranks import on_ranks
+
+EXACT = 1e-12
+
+
+def error(found: Any, wanted: Any) -> float:
+    """Relative, over all numbers together."""
+    one, other = np.array(found), np.array(wanted)
+    return float(np.linalg.norm(one - other) / np.linalg.norm(other))
+
+
+@pytest.mark.parametrize(
+    ("shares", "kind"), [((12, 4), "plain"), ((12, 4), "norms"), ((1, 15), "norms"), ((3, 11, 2), "norms")]
+)
+def test_unequal_ranks_train_as_one_process_does(shares: tuple[int, ...], kind: str) -> None:
+    ranks = on_ranks(len(shares), cases.train, shares, kind, 3, "exact")
+    single = cases.alone(kind, 3)
+    for rank in ranks:
+        assert error(rank["gradients"], single["gradients"]) < EXACT
+        assert error(rank["weights"], single["weights"]) < EXACT
+        assert error(rank["evaluated"], single["evaluated"]) < EXACT
+        if kind == "norms":
+            assert error(rank["buffers"], single["buffers"]) < EXACT
+        assert rank["weights"] == ranks[0]["weights"]
+        assert rank["waited"] > 0
+
+
+def test_without_weights_or_with_local_statistics_the_gradient_is_another() -> None:
+    single = cases.alone("norms", 1)
+    unweighted = on_ranks(2, cases.train, (12, 4), "norms", 1, "unweighted")[0]
+    local = on_ranks(2, cases.train, (12, 4), "norms", 1, "local norms")[0]
+    assert error(unweighted["gradients"], single["gradients"]) > 0.1
+    assert error(local["gradients"], single["gradients"]) > 1e-3
+
+
+def test_averaging_weights_after_every_step_is_averaging_gradients() -> None:
+    ranks = on_ranks(2, cases.local_sgd, (11, 5), 1, 4)
+    single = cases.alone("plain", 4)
+    assert error(ranks[0], single["weights"]) < EXACT
+    assert ranks[0] == ranks[1]
+
+
+def test_averaging_now_and_then_is_not() -> None:
+    ranks = on_ranks(2, cases.local_sgd, (11, 5), 2, 5)
+    assert ranks[0] != ranks[1], "the fifth step has not been averaged yet"
+    assert 1e-6 < error(ranks[0], cases.alone("plain", 5)["weights"]) < 0.5
+
+
+@pytest.mark.parametrize(("bounds", "parts"), [((0, 3, 10), 4), ((0, 7, 10), 3), ((0, 2, 7, 10), 5)])
+def test_stages_train_as_one_process_does(bounds: tuple[int, ...], parts: int) -> None:
+    ranks = on_ranks(len(bounds) - 1, cases.pipeline, bounds, parts, 3)
+    weights = [value for rank in ranks for values in rank.values() for value in values]
+    assert error(weights, cases.alone("plain", 3)["weights"]) < EXACT
