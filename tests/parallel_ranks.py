@@ -37,7 +37,7 @@ def _rank(function: Callable[..., Any], rank: int, size: int, port: int, results
 
 def on_ranks(size: int, function: Callable[..., Any], *arguments: Any) -> list[Any]:
     """What `function(group, *arguments)` returned on every rank; it and what it returns must be plain."""
-    CONTEXT.set_forkserver_preload(["torch", "torch.distributed", "parallel_cases"])
+    CONTEXT.set_forkserver_preload(["torch", "torch._dynamo", "torch.nn.parallel.distributed"])
     results = CONTEXT.Queue()
     port = free_port()
     processes = [

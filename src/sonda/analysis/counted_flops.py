@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from sonda.analysis import wording
-from sonda.analysis.stalls import counted_rows
+from sonda.analysis.stalls import counted_rows, stall_shares
 from sonda.analysis.summary import Value
 from sonda.analysis.tree import nearest
 from sonda.record.quantity import ROOFS, TENSOR
@@ -69,6 +69,12 @@ class CountedPlace:
     nominal: Value
     ratio: Value
     """Counted over nominal."""
+    dram: Value
+    """Bytes of the device's memory."""
+    precisions: dict[str, float]
+    """FLOPs by precision, those above 0."""
+    stalls: dict[str, float]
+    """Share of the cycles of resident warps by reason, 0 to 1, largest first; empty where none was asked for."""
 
 
 def counted_kernels(spans: Spans) -> tuple[CountedKernel, ...]:
@@ -85,16 +91,8 @@ def _kernel(spans: Spans, name: str, rows: np.ndarray) -> CountedKernel:
     def total(quantity: str, unit: str) -> Value:
         return _sum(spans.metric(quantity, "counted")[rows], unit, "counted", "launches")
 
-    flops, dram = total("flops", "FLOP"), total("dram_bytes", "B")
-    if dram.value is None:
-        reads, writes = total("dram_read_bytes", "B"), total("dram_write_bytes", "B")
-        if reads.value is not None and writes.value is not None:
-            dram = Value(reads.value + writes.value, "B", "counted")
-    precisions = {}
-    for kind in PRECISIONS:
-        value = total(f"flops_{kind}", "FLOP").value
-        if value:
-            precisions[kind] = value
+    flops, dram = total("flops", "FLOP"), _dram(spans, rows)
+    precisions = _precisions(spans, rows)
     time = spans.number("duration")[rows].astype(np.float64)
     weights = time if time.sum() else np.ones(len(rows))
     reached = {}
@@ -113,6 +111,25 @@ def _kernel(spans: Spans, name: str, rows: np.ndarray) -> CountedKernel:
         else Value(None, "1", "derived", reason="the device's peaks were not asked for"),
         nearest=nearest_roof,
     )  # fmt: skip
+
+
+def _dram(spans: Spans, rows: np.ndarray) -> Value:
+    """Bytes of memory; of chips that tell reads from writes, their sum."""
+    whole, reads, writes = (
+        _sum(spans.metric(quantity, "counted")[rows], "B", "counted", "launches")
+        for quantity in ("dram_bytes", "dram_read_bytes", "dram_write_bytes")
+    )
+    if whole.value is None and reads.value is not None and writes.value is not None:
+        return Value(reads.value + writes.value, "B", "counted")
+    return whole
+
+
+def _precisions(spans: Spans, rows: np.ndarray) -> dict[str, float]:
+    found = {
+        kind: _sum(spans.metric(f"flops_{kind}", "counted")[rows], "FLOP", "counted", "launches").value
+        for kind in PRECISIONS
+    }
+    return {kind: value for kind, value in found.items() if value}
 
 
 def _sum(values: np.ndarray, unit: str, source: str, what: str) -> Value:
@@ -196,7 +213,8 @@ def _counted_place(
     time = float(spans.number("duration")[rows].sum())
     return CountedPlace(
         path=key[1] if key[0] else "", name=name, layer=key[0], time=time, kernels=len(rows), counted=counted,
-        nominal=formula, ratio=ratio,
+        nominal=formula, ratio=ratio, dram=_dram(spans, np.array(rows)), precisions=_precisions(spans, np.array(rows)),
+        stalls=stall_shares(spans, np.array(rows)),
     )  # fmt: skip
 
 

@@ -128,25 +128,36 @@ def stall_rows(spans: Spans) -> tuple[StallRow, ...]:
     rows = counted_rows(spans)
     duration = spans.number("duration").astype(np.float64)
     total = float(duration[rows].sum())
-    table = {reason: spans.metric(f"stall_{reason}", "counted") for reason in STALLS}
-    has = ~np.isnan(np.array([values[rows] for values in table.values()])).all(axis=0)
+    table = [spans.metric(f"stall_{reason}", "counted")[rows] for reason in STALLS]
+    has = ~np.isnan(np.array(table)).all(axis=0)
     stalled, name = rows[has], spans.words("name")
     found = []
     for code in np.unique(name.codes[stalled]).tolist():
         mine = stalled[name.codes[stalled] == code]
-        shares = {}
-        for reason, values in table.items():
-            known = mine[~np.isnan(values[mine])]
-            if len(known):
-                weights = duration[known] if duration[known].sum() else np.ones(len(known))
-                shares[reason] = float(np.average(values[known], weights=weights)) / 100
-        found.append(_stall_row(name.words[code], mine, float(duration[mine].sum()), total, shares))
+        found.append(_stall_row(name.words[code], mine, float(duration[mine].sum()), total, stall_shares(spans, mine)))
     return tuple(sorted(found, key=lambda row: (-row.time, row.name)))
 
 
-def _stall_row(name: str, rows: np.ndarray, time: float, total: float, shares: dict[str, float]) -> StallRow:
-    ordered = dict(sorted(shares.items(), key=lambda item: (-item[1], item[0])))
-    top = next((reason for reason in ordered if reason != "selected"), "")
+def stall_shares(spans: Spans, rows: np.ndarray) -> dict[str, float]:
+    """By reason, 0 to 1, largest first, weighted by the time of these launches; without reasons that none has."""
+    duration = spans.number("duration").astype(np.float64)
+    shares = {}
+    for reason in STALLS:
+        values = spans.metric(f"stall_{reason}", "counted")
+        known = rows[~np.isnan(values[rows])]
+        if len(known):
+            weights = duration[known] if duration[known].sum() else np.ones(len(known))
+            shares[reason] = float(np.average(values[known], weights=weights)) / 100
+    return dict(sorted(shares.items(), key=lambda item: (-item[1], item[0])))
+
+
+def top_stall(shares: Mapping[str, float]) -> str:
+    """The largest of them that is a stall; '' where there is none."""
+    return next((reason for reason in shares if reason != "selected"), "")
+
+
+def _stall_row(name: str, rows: np.ndarray, time: float, total: float, ordered: dict[str, float]) -> StallRow:
+    top = top_stall(ordered)
     sentence = remedy = ""
     if top:
         sentence = f"warps wait {wording.percent(ordered[top])} of the time {REASONS[top].meaning} ({top})"

@@ -71,7 +71,8 @@ def count_kernels(
 ) -> CountedKernels:
     """Run a program under Nsight Compute and count what it launches; `say` is told of the passes before they run.
 
-    The program runs once, and once more where `stalls_for` names rows. Raises SondaError where nothing can be counted.
+    The program runs once, and once more where `stalls_for` names rows and the settings do not ask for all stalls at
+    once. Raises SondaError where nothing can be counted.
     """
     how = settings or Settings()
     version = ncu_version(how.program)
@@ -79,18 +80,22 @@ def count_kernels(
     def ask(metrics: tuple[str, ...], kernels: Sequence[str] = ()) -> tuple[list[Launch], list[str]]:
         return _round(chip, metrics, say, lambda asked: run_under(command, stdin, asked, how, kernels, environment))
 
-    core = chip.core
+    asked, least = chip.core.metrics, chip.core.passes
+    if how.stalls:
+        asked, least = tuple(dict.fromkeys((*asked, *chip.stalls.metrics))), least + chip.stalls.passes
     say(
-        f"Nsight Compute {version} counts {len(core.metrics)} metrics of every kernel of one repetition: "
-        f"{core.passes} passes each or one more, {CACHES[how.cache]}, clocks left alone"
+        f"Nsight Compute {version} counts {len(asked)} metrics of every kernel of one repetition: "
+        f"{least} passes each or one more, {CACHES[how.cache]}, clocks left alone"
     )
-    launches, notes = ask(core.metrics)
+    launches, notes = ask(asked)
     if not chip.exact:
         notes.append(f"compute capability {chip.capability} is not known here: it was asked what {chip.name} is asked")
-    passes = {"core": _passes(launches)}
+    passes = {"all" if how.stalls else "core": _passes(launches)}
     symbols = [launch.kernel for launch in launches]
     launches = [replace(launch, kernel=demangled(launch.kernel)) for launch in launches]
-    wanted = sorted(set(stalls_for(launch_spans(iter(launches))[0]))) if stalls_for is not None else []
+    wanted: list[int] = []
+    if stalls_for is not None and not how.stalls:
+        wanted = sorted(set(stalls_for(launch_spans(iter(launches))[0])))
     if wanted:
         names = list(dict.fromkeys(symbols[row] for row in wanted))
         # Names that are no symbols cannot be told to ncu, which then counts all.
@@ -107,7 +112,7 @@ def count_kernels(
     )
     notes.insert(0, f"counted by Nsight Compute {version}{took}, {CACHES[how.cache]}, clocks left alone")
     record = {"version": version, "chip": chip.name, "capability": chip.capability, "cache": how.cache,
-              "passes": passes, "metrics": list(core.metrics)}  # fmt: skip
+              "passes": passes, "metrics": list(asked)}  # fmt: skip
     return CountedKernels(
         tuple(_counted_launch(launch) for launch in launches), tuple(dict.fromkeys(notes)), _peaks(launches), record
     )

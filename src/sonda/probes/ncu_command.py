@@ -32,6 +32,8 @@ class Settings:
     cache: str = "all"
     bracketed: bool = True
     """The program calls cudaProfilerStart and cudaProfilerStop around what is to be counted."""
+    stalls: bool = False
+    """Every kernel is asked at once what it waits for, not only those out of line in a second run."""
     limit_s: float = 600.0
     program: str = PROGRAM
 

@@ -26,7 +26,7 @@ def device_panels(part: PartSummary, summary: Summary, place: str, drawn: list[F
         panels += panel(
             "Kernels against the roofline",
             place_figure(figure, f"{place}kernels", drawn, ""),
-            "Each kernel by its counted bytes: filled in DRAM, open in L2; solid lines are measured, dashed ones theory.",
+            "Each kernel by its counted bytes: filled in DRAM, open in L2; dashed lines are theoretical.",
         )
     counted = summary.kernel_counters
     if counted is not None:

@@ -125,11 +125,10 @@ def _check_framework(job: Job) -> None:
         )
     if not job.on.startswith(("cpu", "cuda")):
         raise SondaError(f"JAX runs on cpu and cuda:N, not on {job.on}", "use --framework torch")
-    for name in NOT_IN_JAX:
-        if getattr(job, name):
-            raise SondaError(f"--{name.replace('_', '-')} is not there in JAX", "leave it out, or use --framework torch")
-    if "callgrind" in job.probe:
-        raise SondaError("--probe callgrind is not there in JAX", "leave it out, or use --framework torch")
+    asked = [f"--{name.replace('_', '-')}" for name in NOT_IN_JAX if getattr(job, name)]
+    asked += ["--probe callgrind"] if "callgrind" in job.probe else []
+    if asked:
+        raise SondaError(f"{asked[0]} is not there in JAX", "leave it out, or use --framework torch")
 
 
 def check_job(job: Job) -> Job:

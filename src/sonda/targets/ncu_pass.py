@@ -26,6 +26,7 @@ from sonda.targets.worker import JOB, REPLAY
 
 PROBE = "ncu"
 EMPTIED, LEFT = "all", "none"
+STALLS = "stalls"
 
 
 @dataclass(frozen=True)
@@ -52,18 +53,24 @@ class Replayed:
 def settings_for(probes: str | Sequence[str], on_gpu: bool) -> Settings | None:
     """How to count where `ncu` is among these probes: `ncu`, or `ncu:none` to leave caches as they are.
 
-    Raises SondaError at once where it cannot be.
+    `ncu:stalls` asks every kernel what it waits for, at once; both are joined as in `ncu:none+stalls`. Raises
+    SondaError at once where it cannot be.
     """
     for word in probes.split(",") if isinstance(probes, str) else probes:
-        name, colon, cache = word.strip().partition(":")
+        name, colon, how = word.strip().partition(":")
         if name != PROBE:
             continue
         if not on_gpu:
             raise SondaError("--probe ncu counts kernels of a GPU", "use --on cuda:0, or leave it out")
-        if colon and cache not in CACHES:
-            raise SondaError(f"--probe ncu:{cache} is unknown", "write ncu:all (caches emptied) or ncu:none (left)")
+        words = how.split("+") if colon else []
+        caches = [one for one in words if one != STALLS]
+        if len(caches) > 1 or any(one not in CACHES for one in caches):
+            raise SondaError(
+                f"--probe ncu:{how} is unknown",
+                "write ncu:all (caches emptied), ncu:none (left), ncu:stalls (stalls of every kernel)",
+            )
         ncu_version()
-        return Settings(cache=cache or EMPTIED)
+        return Settings(cache=caches[0] if caches else EMPTIED, stalls=STALLS in words)
     return None
 
 

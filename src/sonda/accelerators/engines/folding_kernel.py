@@ -45,7 +45,7 @@ def fold(
     differ only in where the lines' turns stand. VN v is on the multipliers v*size ... v*size+size-1, the first of which
     passes the partial sums on. `places` are the places of the multipliers' packages in their ports' queues, in the rows
     of `tiles`. `slots` are the inputs of its bus line that VNs use, of `bus_inputs` per line. From `per_port` to
-    `starts` it is room for own use: an allocation in here would cost more to compile than all else.
+    `starts` it is room for own use: an allocation in here would bring in more functions to compile.
     """
     never = np.int64(1 << 62)
     recall = pieces.shape[2]

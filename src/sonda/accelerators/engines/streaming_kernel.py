@@ -43,7 +43,7 @@ def stream(
     `filters` blocks of a group wait for `per_filter` results more each, groups for `per_group` more, samples for none.
     VN v is on the multipliers v*size ... v*size+size-1; `width` of them form a row of the filter. `places` are the
     places of the multipliers' packages in their ports' queues, in the rows of `tiles`. From `per_port` to `starts` it
-    is room for own use: an allocation in here would cost more to compile than all else.
+    is room for own use: an allocation in here would bring in more functions to compile.
     """
     never = np.int64(1 << 62)
     # Loads by number: entries of weights, of inputs for the first window of a row and for others.

@@ -21,6 +21,8 @@ JITTER = 0.07
 """Standard deviation of every proportion of an individual, relative to its kind's."""
 ROUGH = 0.012
 """Height of the waves that an imperfect segmentation leaves on an outline, in lengths of the fish."""
+TALLEST = 0.5
+"""No part of a fish is further off its line than this, in its lengths, fins and bend included."""
 MOST_BITES = 2
 """Round pieces that may be missing, as where something lay over the fish."""
 
@@ -132,21 +134,29 @@ def _pose(kind: Kind, random: np.random.Generator, aspect: float) -> Pose:
 
 
 def _render(outline: Outline, pose: Pose, width: int, height: int) -> np.ndarray:
-    """Every pixel's centre is brought into the fish's own coordinates and compared with the outline there."""
-    across = ((np.arange(width, dtype=np.float32) + 0.5) / width - np.float32(pose.across)) / np.float32(pose.length)
-    down = ((np.arange(height, dtype=np.float32) + 0.5) / width - np.float32(pose.down)) / np.float32(pose.length)
+    """Every pixel's centre near the fish is brought into its own coordinates and compared with the outline there."""
     cosine, sine = np.float32(math.cos(pose.angle)), np.float32(math.sin(pose.angle))
-    along = across * cosine + down[:, None] * sine + np.float32(0.5)
-    off = down[:, None] * cosine - across * sine
+    reach_across = pose.length * (0.5 * abs(float(cosine)) + TALLEST * abs(float(sine)))
+    reach_down = pose.length * (0.5 * abs(float(sine)) + TALLEST * abs(float(cosine)))
+    columns = slice(max(0, int((pose.across - reach_across) * width)), int((pose.across + reach_across) * width) + 2)
+    rows = slice(max(0, int((pose.down - reach_down) * width)), int((pose.down + reach_down) * width) + 2)
+    image = np.zeros((height, width), bool)
+    near = image[rows, columns]
+    across = (_centres(width, width)[columns] - np.float32(pose.across)) / np.float32(pose.length)
+    down = ((_centres(height, width)[rows] - np.float32(pose.down)) / np.float32(pose.length))[:, None]
+    along = across * cosine + down * sine + np.float32(0.5)
+    off = down * cosine - across * sine
     if pose.mirrored:
         off = -off
-    rows, columns = np.nonzero((along >= 0) & (along < 1) & (np.abs(off) < 0.5))
-    along, off = along[rows, columns], off[rows, columns]
-    off += np.float32(pose.bend) * ((along - np.float32(0.5)) ** 2 - np.float32(1 / 12))
-    place = (along * STEPS).astype(np.int32)
-    inside = (off < outline.above[place]) & (off > -outline.below[place]) & (np.abs(off) >= outline.cut[place])
+    middle = along - np.float32(0.5)
+    off += np.float32(pose.bend) * (middle * middle - np.float32(1 / 12))
+    place = np.clip((along * np.float32(STEPS)).astype(np.intp), 0, STEPS - 1)
+    near[:] = (off < outline.above.take(place)) & (off > -outline.below.take(place)) & (along >= 0) & (along < 1)
+    near &= np.abs(off) >= outline.cut.take(place)
     for at, aside, radius in pose.bites:
-        inside &= (along - np.float32(at)) ** 2 + (off - np.float32(aside)) ** 2 > np.float32(radius**2)
-    image = np.zeros((height, width), bool)
-    image[rows[inside], columns[inside]] = True
+        near &= np.square(along - np.float32(at)) + np.square(off - np.float32(aside)) > np.float32(radius**2)
     return image
+
+
+def _centres(count: int, width: int) -> np.ndarray:
+    return (np.arange(count, dtype=np.float32) + np.float32(0.5)) / np.float32(width)

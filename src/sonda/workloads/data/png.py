@@ -120,8 +120,10 @@ def _pixels(part: np.ndarray, columns: int, channels: int, depth: int) -> np.nda
     if depth == 16:
         return np.ascontiguousarray(part).view(">u2").reshape(len(part), columns, channels)
     if depth < 8:
-        bits = np.unpackbits(part, axis=1).reshape(len(part), -1, depth)
-        part = bits @ (1 << np.arange(depth - 1, -1, -1, dtype=np.uint8))
+        bits = np.unpackbits(part, axis=1)
+        part = bits[:, ::depth].copy()
+        for place in range(1, depth):
+            part = 2 * part + bits[:, place::depth]
     return part[:, : columns * channels].reshape(len(part), columns, channels)
 
 

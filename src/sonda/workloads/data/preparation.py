@@ -37,8 +37,8 @@ from sonda.workloads.data.prepared import Prepared, load
 from sonda.workloads.data.resize import resize, to_unit
 from sonda.workloads.data.source import Skipped, Source
 
-BLOCK = 1 << 25
-"""Bytes of decoded float32 images that are held at a time, or one image where that is larger."""
+BLOCK = 1 << 21
+"""Bytes of decoded images that are worked on at a time, or one image where that is larger: about a core's cache."""
 COLOURS = {"grey": 1, "rgb": 3}
 STRETCH = 1.5
 LARGEST = 1 << 14
@@ -185,7 +185,7 @@ def _write_images(
                     continue
                 kept.append(number)
             for stack in _stacks(good):
-                file.write(resize(to_unit(stack, channels), *size).astype(np.float16).data)
+                file.write(resize(to_unit(stack, channels), *size).astype(np.float16, order="C").data)
         file.seek(0)
         if _write_header(file, len(kept), channels, size) != start:
             raise AssertionError("the header of images.npy changed its length")

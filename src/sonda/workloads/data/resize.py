@@ -34,11 +34,11 @@ def to_unit(images: np.ndarray, channels: int) -> np.ndarray:
 
 def resize(planes: np.ndarray, width: int, height: int) -> np.ndarray:
     """The last two axes (height, width) of float32 planes brought to another size; values stay within [0, 1]."""
+    if planes.shape[-2] != height:
+        planes = _rows(planes, height)
     if planes.shape[-1] != width:
         # Gathering whole rows is faster than gathering single values: columns are made rows for it.
         planes = np.swapaxes(_rows(np.ascontiguousarray(np.swapaxes(planes, -1, -2)), width), -1, -2)
-    if planes.shape[-2] != height:
-        planes = _rows(planes, height)
     return np.clip(planes, 0, 1)
 
 
