@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import torch
+import torch.distributed as dist
 from torch import Tensor, nn
 
 from sonda.frameworks.parallel.batches import cut
@@ -54,8 +55,13 @@ def own_part(group: Group, shares: tuple[int, ...], inputs: Tensor, target: Tens
 
 
 def train(group: Group, shares: tuple[int, ...], kind: str, steps: int, how: str) -> dict[str, Any]:
-    """Gradients of the first step, weights and buffers after the last; `how`: exact, unweighted, local norms."""
+    """Gradients of the first step, weights and buffers after the last.
+
+    `how`: exact, memory (exact, through shared memory), unweighted, local norms.
+    """
     model = network(kind)
+    if how == "memory":
+        group.through_memory(model, dist.group.WORLD.get_group_store(), 60)  # type: ignore[union-attr]
     if how != "local norms":
         share_batch_norms(model, group)
     wrapped = distribute(model, group, "cpu")

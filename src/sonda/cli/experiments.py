@@ -20,11 +20,16 @@ def study(
     again: Annotated[bool, typer.Option("--again", help="Forget what was measured and start anew.")] = False,
     plan: Annotated[bool, typer.Option("--plan", help="Show what would be measured, and stop.")] = False,
     show: Annotated[bool, typer.Option("--show", help="Show what was measured so far, and stop.")] = False,
+    record: Annotated[
+        Path | None, typer.Option(help="Write the operations as a dated file: JSON, or a table where it ends in .md.")
+    ] = None,
     json: Json = False,
 ) -> None:
     """Carry out a designed experiment. Interrupted and started again, it goes on where it stopped."""
+    from sonda.report.operations import write_recording
     from sonda.report.study import render_plan, render_studies, render_study
     from sonda.studies.catalogue import carry_out, list_studies, load_plan, show_study
+    from sonda.studies.recorded import recording
 
     if not reference:
         rows = list_studies()
@@ -39,6 +44,8 @@ def study(
     else:
         document = carry_out(reference, scale, repeat, again, open_store(), say_each)
     hush()
+    if record is not None:
+        write_recording(record, recording(document))
     write_json(document) if json else print(render_study(document))
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 from sonda.report import quantities
 from sonda.report.labels import plain
+from sonda.report.operations import operations_table
 from sonda.report.screen import GAP, Screen
 from sonda.report.table import LAST, Cell, Column, Table, build, words
 
@@ -58,11 +59,35 @@ def render_plan(plan: Document, width: int | None = None, *, color: bool | None 
 
 
 UNMEASURED = "not measured yet"
+FEW = 3
+"""Failures for one reason that are listed one by one."""
 
 
 def _place(study: Document, row: Document) -> str:
     """`cnn, stress-cache`: where in the study a row stands."""
     return ", ".join(_written(row["configuration"][axis]) for axis in study["axes"] if axis in row["configuration"])
+
+
+def _failures(study: Document) -> list[str]:
+    """What failed and why; where many rows failed for one reason, it is said once with how many."""
+    places: dict[str, list[str]] = {}
+    lines: dict[str, list[str]] = {}
+    for row in study["rows"]:
+        for failure in row["failures"]:
+            if failure.endswith(UNMEASURED):  # the notes say how many there are
+                continue
+            reason = failure.partition(": ")[2]
+            place = _place(study, row)
+            places.setdefault(reason, []).append(str(row["configuration"].get(VARIANT, "")))
+            lines.setdefault(reason, []).append(": ".join([*([place] if place else []), failure]))
+    found = []
+    for reason, said in lines.items():
+        if len(said) > FEW:
+            which = ", ".join(dict.fromkeys(place for place in places[reason] if place))
+            found.append(f"{which + ': ' if which else ''}{len(said):,} runs: {reason}")
+        else:
+            found += said
+    return found
 
 
 def _settings(screen: Screen, name: str, runs: list[dict[str, Any]], keys: list[str]) -> None:
@@ -86,6 +111,8 @@ def render_study(study: Document, width: int | None = None, *, color: bool | Non
     screen.line(f"{plain(study['study'])}{_at_scale(study)}", "bold")
     if study["question"]:
         screen.line(plain(study["question"]), "", 2, 2)
+    for sentence in study.get("verdicts", ()):
+        screen.line(plain(f"Out of line: {sentence}."), "yellow", 4, 2)
     variants = _variants(study)
     whole = _of_variant(study, variants[0]) if variants else study
     for number, (title, columns) in enumerate(_families(_known(whole))):
@@ -115,16 +142,15 @@ def render_study(study: Document, width: int | None = None, *, color: bool | Non
                 screen.line()
                 screen.line("(continued)" if number else f"{_name(column)}, variants side by side", "bold", 2)
                 screen.table(table, reasons=False)
+    operations = study.get("operations", ())
+    if len(operations) > len(study["rows"]) or any(row["counted"] is not None for row in operations):
+        screen.line()
+        screen.line("Operations one by one", "bold", 2)
+        screen.table(operations_table(operations))
     for reason, names in _unmeasured(study).items():
         screen.line()
         screen.line(plain(f"– {', '.join(names)}: {reason}"), "dim", 2, 2)
-    failures = [
-        ": ".join([*([place] if (place := _place(study, row)) else []), failure])
-        for row in study["rows"]
-        for failure in row["failures"]
-        if not failure.endswith(UNMEASURED)  # the notes say how many there are
-    ]
-    for title, lines in (("Failed", failures), ("Deviations", study["deviations"]), ("Notes", study["notes"])):
+    for title, lines in (("Failed", _failures(study)), ("Deviations", study["deviations"]), ("Notes", study["notes"])):
         if lines:
             screen.line()
             screen.line(title, "bold", 2)

@@ -6,13 +6,18 @@ import dataclasses
 from typing import Any
 
 from sonda.analysis.summarise import summarise
+from sonda.analysis.summary import Summary
 from sonda.record.errors import SondaError
+from sonda.record.run import Run
 from sonda.record.store import Store
 from sonda.studies.company import lacks
 from sonda.studies.engine import Progress, StudyResult, load_study_result, run_study
 from sonda.studies.file import load_study, published_studies
 from sonda.studies.measure import measuring
+from sonda.studies.operation_point import operation_points
+from sonda.studies.out_of_line import out_of_line
 from sonda.studies.plan import Point, plan, size
+from sonda.studies.recorded import provenance
 from sonda.studies.study import VARIANT, Configuration, Study
 from sonda.studies.table import study_table
 from sonda.targets.keeping import Say
@@ -77,7 +82,16 @@ def show_study(reference: str, scale: str, repeat: int | None, store: Store) -> 
 
 
 def _document(result: StudyResult) -> dict[str, Any]:
-    table = study_table(result, summarise)
+    summaries: dict[str, Summary] = {}
+
+    def once(run: Run) -> Summary:
+        if run.id not in summaries:
+            summaries[run.id] = summarise(run)
+        return summaries[run.id]
+
+    table = study_table(result, once)
+    read = [(run, summaries[run.id]) for _, run in result.runs if run.id in summaries]
+    operations = operation_points(read, result.study.published)
     return {
         "study": table.study,
         "question": table.question,
@@ -88,6 +102,9 @@ def _document(result: StudyResult) -> dict[str, Any]:
         "compare": list(table.compare),
         "compared": [dataclasses.asdict(one) for one in table.compared],
         "rows": table.to_rows(),
+        "verdicts": [one.sentence for one in out_of_line(operations)],
+        "operations": [point.to_row() for point in operations],
+        "provenance": provenance(run for run, _ in read),
         "deviations": list(table.deviations),
         "notes": list(table.notes),
         "measured": result.measured,

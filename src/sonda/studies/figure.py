@@ -12,6 +12,7 @@ from sonda.analysis.summary import Summary, Value
 from sonda.record.span import PHASES
 from sonda.studies.corun_figure import CORUN, corun_value
 from sonda.studies.counted_figure import COUNTED, counted_value
+from sonda.studies.device_figure import DEVICE, device_value
 from sonda.studies.modelled_figure import MODELLED, modelled_value
 from sonda.studies.simulated_figure import NOT_SIMULATED, SIMULATED, simulated_value
 
@@ -46,6 +47,8 @@ WHOLE_NAMES = {
     "mflops": ("achieved", "MFLOP/s", "FLOP/s", 1e6),
     "gflops": ("achieved", "GFLOP/s", "FLOP/s", 1e9),
     "tflops": ("achieved", "TFLOP/s", "FLOP/s", 1e12),
+    "counted_mflops": ("counted_rate", "MFLOP/s", "FLOP/s", 1e6),
+    "counted_gflops": ("counted_rate", "GFLOP/s", "FLOP/s", 1e9),
     "samples_per_second": ("samples_per_second", "1/s", "1/s", 1.0),
     "tokens_per_second": ("tokens_per_second", "1/s", "1/s", 1.0),
     "intensity": ("intensity", "FLOP/B", "FLOP/B", 1.0),
@@ -200,6 +203,7 @@ Placed = Callable[[Summary, str, str], Value]
 PLACED: dict[str, tuple[str, Placed]] = {
     **{name: (unit, simulated_value) for name, (unit, _) in SIMULATED.items()},
     **{name: (unit, counted_value) for name, (unit, _) in COUNTED.items()},
+    **{name: (unit, device_value) for name, (unit, _) in DEVICE.items()},
     **{name: (unit, modelled_value) for name, (unit, _) in MODELLED.items()},
     **{name: (unit, corun_value) for name, (unit, _) in CORUN.items()},
 }

@@ -2,8 +2,8 @@
 
 Within one operation over sizes: a rate (bytes a second of operands and result; FLOP/s of dot) that falls by `FACTOR` or
 more from one size to the next larger one, or lies that far below both neighbours. Rates that rise with the size are
-usual: whatever an operation costs besides its data weighs less and less. Between frameworks: the same operation and size on the same
-device takes `FACTOR` times as long or more.
+usual: whatever an operation costs besides its data weighs less and less. Between frameworks: the same operation and
+size on the same device takes `FACTOR` times as long or more.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ def _between_frameworks(same: list[OperationPoint]) -> list[OutOfLine]:
         return []
     sentence = (
         f"{slow.op} at {_size(slow)} on {slow.on} takes {factor:.1f} times as long in {NAMES[slow.framework]} "
-        f"({wording.amount(slow.time / 1e9, 's')}) as in {NAMES[fast.framework]}: {_why_different(slow, fast)}"
+        f"({wording.duration(slow.time)}) as in {NAMES[fast.framework]}: {_why_different(slow, fast)}"
     )
     return [OutOfLine(slow, fast, factor, sentence)]
 
@@ -120,8 +120,8 @@ def _moved_more(point: OperationPoint) -> str:
     """Where the device moved more than operands and result."""
     if point.dram and point.bytes and point.dram / point.bytes >= FACTOR:
         return (
-            f"{wording.amount(point.dram, 'B')} of memory were moved for {wording.amount(point.bytes, 'B')} of operands "
-            "and result: parts are read more than once"
+            f"{wording.amount(point.dram, 'B')} of memory were moved for {wording.amount(point.bytes, 'B')} of "
+            "operands and result: parts are read more than once"
         )
     return ""
 

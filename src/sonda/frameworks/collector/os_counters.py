@@ -14,11 +14,13 @@ import resource
 from typing import Any
 
 from .counter_set import CounterSet
+from .descriptors import aside, close_named
 from .perf_event import LINUX, SOFTWARE, TYPE_SOFTWARE, Event, Kernel
 from .recorder import Recorder, Stream
 from .run_queue import RunQueue
 
 PAGE = resource.getpagesize()
+STATM = "/proc/self/statm"
 EVENTS = tuple(Event(name.replace("-", "_"), TYPE_SOFTWARE, config, kernel=True) for name, config in SOFTWARE.items())
 """The kernel's work counts: a switch and a migration happen nowhere else, and a fault is taken where memory is used."""
 CLOCK = tuple(event._replace(kernel=False) for event in EVENTS if event.name == "task_clock")
@@ -43,7 +45,7 @@ class OsCounters:
             self.set, _ = _opened(CLOCK, children, kernel)
             self.source = "getrusage" if self.set is None else "clock"
         try:
-            self._statm = os.open("/proc/self/statm", os.O_RDONLY | os.O_CLOEXEC)
+            self._statm = aside(os.open(STATM, os.O_RDONLY | os.O_CLOEXEC))
         except OSError:
             self._statm = -1
 
@@ -87,10 +89,7 @@ class OsCounters:
         if self.set is not None:
             self.set.close()
         if self._statm >= 0:
-            try:
-                os.close(self._statm)
-            except OSError:
-                pass  # the program closed what is not its own
+            close_named(self._statm, "/statm")
             self._statm = -1
         self._queue.close()
 

@@ -6,12 +6,14 @@ The first process of the program that has warmed up takes part; the others (load
 
 from __future__ import annotations
 
+import io
 import json
 import os
 from collections.abc import Generator
 from typing import Any
 
 from .board import Board
+from .descriptors import aside
 from .window import window
 from .window_counters import WindowCounters
 
@@ -68,10 +70,10 @@ class _TakingPart:
         except FileExistsError:
             return False
         settings = self.settings
-        self._board = Board(os.open(settings["board"], os.O_RDWR | os.O_CLOEXEC), settings["slots"])
+        self._board = Board(aside(os.open(settings["board"], os.O_RDWR | os.O_CLOEXEC)), settings["slots"])
         self._counters = WindowCounters(settings["groups"])
-        self._answers = os.open(settings["answers"], os.O_WRONLY | os.O_CLOEXEC)
-        self._orders = open(settings["orders"], "rb", buffering=0)
+        self._answers = aside(os.open(settings["answers"], os.O_WRONLY | os.O_CLOEXEC))
+        self._orders = io.FileIO(aside(os.open(settings["orders"], os.O_RDONLY | os.O_CLOEXEC)))
         steps = settings["seconds"] * 1e9 / max(1, now - self._began)
         self._stride = max(1, round(steps / LAYER_STEPS))
         self._say({"process": os.getpid(), "stride": 1, "pmu": self._counters.reason})

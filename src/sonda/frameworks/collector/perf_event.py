@@ -15,6 +15,8 @@ import struct
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+from .descriptors import aside, close_named
+
 SYSCALLS = {"x86_64": 298, "aarch64": 241}
 TYPE_HARDWARE = 0
 TYPE_SOFTWARE = 1
@@ -92,7 +94,7 @@ class Kernel:
         if descriptor < 0:
             code = ctypes.get_errno()
             raise PerfEventError(code, os.strerror(code))
-        return descriptor
+        return aside(descriptor)
 
     def control(self, descriptor: int, request: int) -> None:
         """Enable or disable the whole group that this descriptor leads."""
@@ -100,11 +102,7 @@ class Kernel:
 
     def close(self, descriptor: int) -> None:
         """Nothing happens where the program has closed it, and perhaps opened a file of its own under the number."""
-        try:
-            if os.readlink(f"/proc/self/fd/{descriptor}") == PERF_FILE:
-                os.close(descriptor)
-        except OSError:
-            pass
+        close_named(descriptor, PERF_FILE)
 
     def threads(self) -> list[int]:
         """Ids of the threads of this process."""

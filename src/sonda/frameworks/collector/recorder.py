@@ -15,7 +15,6 @@ record cut short by a crash is ignored by the reader.
 from __future__ import annotations
 
 import atexit
-import io
 import json
 import os
 import struct
@@ -26,6 +25,8 @@ from array import array
 from time import perf_counter_ns
 from typing import Any
 
+from .descriptors import aside, identity
+
 MAGIC = b"SONDA1\n"
 HEAD = struct.Struct("<cI")
 FLUSH_EVENTS = 100_000
@@ -35,6 +36,7 @@ FIRST_FLUSH_NS = 20_000_000
 of its life), or fifty thousand spans."""
 READING_BIT = 1 << 32
 AGAIN = 1 << 62
+APPENDING = os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC
 MANY_STREAMS = 16
 """Beyond this many, streams of threads that are gone are looked for and dropped."""
 
@@ -93,7 +95,8 @@ class Recorder:
         """Told of every new stream."""
         self.written = 0
         self.path = ""
-        self._file: Any = None
+        self._file = -1
+        self._identity: tuple = ()
         self._lock = threading.RLock()
         self._pending: list = []
         self._definitions = 0
@@ -199,34 +202,37 @@ class Recorder:
 
     def _append(self, blocks: list) -> None:
         data = b"".join(HEAD.pack(kind, len(payload)) + payload for kind, payload in blocks)
-        if self._file is None:
-            self._file = self._create()  # stays open until the end
-            self.path = str(self._file.name)
+        if self._file < 0:
+            self._create()  # stays open until the end
             data = MAGIC + data
+        elif identity(self._file) != self._identity:  # the program closed it, and the number may be another file's
+            self._file = aside(os.open(self.path, APPENDING))
         left = memoryview(data)
         while left:
-            count = self._file.write(left) or 0
+            count = os.write(self._file, left)
             self.written += count
             left = left[count:]
 
-    def _create(self) -> io.FileIO:
+    def _create(self) -> None:
         """A file of its own; a program that replaced itself has the number of the one before it."""
         number = 0
-        while True:
+        while self._file < 0:
             name = f"{os.getpid()}-{number}.events" if number else f"{os.getpid()}.events"
+            self.path = os.path.join(self.directory, name)
             try:
-                return io.FileIO(os.path.join(self.directory, name), "x")
+                self._file = aside(os.open(self.path, APPENDING | os.O_CREAT | os.O_EXCL, 0o666))
             except FileExistsError:
                 number += 1
+        self._identity = identity(self._file)
 
     def close(self) -> None:
         """Write what is left and close the file."""
         self.flush()
         atexit.unregister(self.flush)
         with self._lock:
-            if self._file is not None:
-                self._file.close()
-                self._file = None
+            if self._file >= 0 and identity(self._file) == self._identity:
+                os.close(self._file)
+            self._file = -1
             self.give_up()
 
     def forget(self) -> None:

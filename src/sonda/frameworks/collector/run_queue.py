@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import os
 
+from .descriptors import aside, close_named
+
+FILE = "/schedstat"
 LISTED_NS = 100_000_000
 """The list of threads is read at most this often; a new thread's wait until then counts when it is first seen."""
 
@@ -32,8 +35,8 @@ class RunQueue:
         for name in names:
             if name not in self._descriptors:
                 try:
-                    path = f"/proc/self/task/{name}/schedstat"
-                    self._descriptors[name] = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+                    path = f"/proc/self/task/{name}{FILE}"
+                    self._descriptors[name] = aside(os.open(path, os.O_RDONLY | os.O_CLOEXEC))
                 except OSError:
                     continue  # it has ended, or the kernel keeps no such count
                 self._last[name] = 0
@@ -46,19 +49,12 @@ class RunQueue:
             try:
                 self._last[name] = int(os.pread(descriptor, 64, 0).split()[1])
             except (OSError, IndexError, ValueError):
-                _close(self._descriptors.pop(name))
+                close_named(self._descriptors.pop(name), FILE)
                 self._ended += self._last.pop(name)
         return self._ended + sum(self._last.values())
 
     def close(self) -> None:
         for descriptor in self._descriptors.values():
-            _close(descriptor)
+            close_named(descriptor, FILE)
         self._descriptors.clear()
         self._last.clear()
-
-
-def _close(descriptor: int) -> None:
-    try:
-        os.close(descriptor)
-    except OSError:
-        pass  # the program closed what is not its own

@@ -28,6 +28,7 @@ class Summing:
         self.group = group
         self.waiting = waiting
         self._futures: list[Any] = []
+        self._pieces: list[tuple[Any, int, int]] = []
 
     def reduce(self, bucket: Any) -> Any:
         """A bucket is ready; returns the future that will hold its sum."""
@@ -37,6 +38,11 @@ class Summing:
         if not self._futures:
             # Before DDP's own, which is queued with the last bucket: it then finds everything there.
             torch.autograd.Variable._execution_engine.queue_callback(self._wait)
+        if self.group.memory is not None:
+            with unseen():
+                self._pieces.append((bucket.buffer(), *self.group.memory.write(bucket.buffer())))
+            self._futures.append(torch.futures.Future())
+            return self._futures[-1]
         with unseen():
             work = dist.all_reduce(bucket.buffer(), group=self.group.gradients, async_op=True)
         future = work.get_future().then(lambda done: done.value()[0])
@@ -45,9 +51,24 @@ class Summing:
 
     def _wait(self) -> None:
         futures, self._futures = self._futures, []
+        if self.group.memory is not None:
+            self._add(futures)
+            return
         with self.waiting(), self.group.meter.measured():
             for future in futures:
                 future.wait()
+
+    def _add(self, futures: list[Any]) -> None:
+        """Take what the others have written. Adding it up is work; only the wait for it is metered."""
+        memory = self.group.memory
+        assert memory is not None
+        pieces, self._pieces = self._pieces, []
+        with self.waiting(), unseen():
+            for future, (values, at, number) in zip(futures, pieces, strict=True):
+                memory.add(values, at, number)
+                future.set_result(values)
+            memory.step_ends()
+        self.group.meter.add(memory.take_waited())
 
 
 def distribute(model: Any, group: Group, device: str, waiting: Waiting = nullcontext) -> Any:
