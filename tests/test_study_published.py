@@ -37,12 +37,12 @@ def test_every_published_figure_has_a_source_and_a_point(name: str) -> None:
 
 def test_six_operations_has_the_configurations_of_its_tables() -> None:
     study = load_study("six-operations")
-    sizes: dict[object, list[object]] = {}
+    sizes: dict[object, dict[object, list[object]]] = {}
     for one in configurations(study):
         assert (one["workload"], one["inner"]) == ("ops", 512)
-        sizes.setdefault(one["op"], []).append(one["size"])
+        sizes.setdefault(one["variant"], {}).setdefault(one["op"], []).append(one["size"])
     pointwise = [f"{2**power}MiB" for power in range(1, 11)]
-    assert sizes == {
+    published = {
         "add": ["6MiB", "12MiB", "24MiB", "48MiB", "96MiB"],
         "mul": ["6MiB", "12MiB", "24MiB", "48MiB", "96MiB"],
         "dot": ["5MiB", "9MiB", "17MiB", "33MiB", "65MiB"],
@@ -50,6 +50,18 @@ def test_six_operations_has_the_configurations_of_its_tables() -> None:
         "sigmoid": pointwise,
         "tanh": pointwise,
     }
+    beyond = {"add": ["3072MiB"], "mul": ["3072MiB"], "dot": ["513MiB"]}
+    on_gpu = {op: [*of, *beyond.get(op, [])] for op, of in published.items()}
+    assert sizes == {
+        "PyTorch, CPU": published, "JAX, CPU": published, "PyTorch, GPU": on_gpu, "JAX, GPU": on_gpu,
+    }  # fmt: skip
+
+
+def test_six_operations_in_turn_fill_one_process() -> None:
+    points = configurations(load_study("six-operations").at_scale("together"))
+    assert len(points) == 14 and {one["framework"] for one in points if "framework" in one} == {"jax"}
+    assert {one["op"] for one in points} == {"add,mul,dot,scalar,sigmoid,tanh"}
+    assert {(one["on"], one["probe"]) for one in points} == {("cuda:0", "ncu:stalls")}
 
 
 def test_six_operations_holds_the_whole_tables() -> None:
@@ -58,6 +70,9 @@ def test_six_operations_holds_the_whole_tables() -> None:
     assert len(study.published) == 5 * 3 * 3 + 10 * 3 * 3
     for one in configurations(study):
         found = rows(study, op=one["op"], size=one["size"])
+        if one["size"] in ("513MiB", "3072MiB"):
+            assert found == [] and one["on"] == "cuda:0"
+            continue
         assert [row.hardware for row in found] == ["GT710M", "K40", "GTX980"]
         assert all(set(row.figures) == {"mflops", "efficiency_percent"} for row in found)
 

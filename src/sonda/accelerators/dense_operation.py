@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -74,7 +73,7 @@ def choose(engine: EngineDescription, shape: MatrixProduct | Convolution | Bags,
     if engine.kind == "mesh":
         mesh_forms = _OnMesh(engine, _as_product(engine, shape))
         return mesh_forms.under(mesh_forms.given if given else mesh_forms.whole)
-    ((form, tile),) = by_rules(engine, [_forms_of(engine, shape)], given)
+    form, tile = by_rule(engine, _forms_of(engine, shape), given)
     return form.under(engine, tile)
 
 
@@ -87,7 +86,7 @@ def listed(engine: EngineDescription, shape: MatrixProduct | Convolution | Bags)
     for given in (False, True):
         # A tile that cannot run, or sums wrongly, is nothing to be measured against.
         with suppress(SondaError):
-            ((form, tile),) = by_rules(engine, [possible], given)
+            form, tile = by_rule(engine, possible, given)
             if candidate_tiles.sums_rightly(form.layer, tile):
                 starts[form, tile] = None
     return Listed([form.options(engine, tile) for form, tile in starts], [form.options(engine) for form in possible])
@@ -123,29 +122,21 @@ def forms(shape: MatrixProduct | Convolution) -> tuple[Form, ...]:
     return (*direct, Form(Layer.product(product.m, product.n, product.k), product.count, product=True))
 
 
-def by_rules(engine: EngineDescription, operations: Sequence[tuple[Form, ...]], given: bool) -> list[tuple[Form, Tile]]:
-    """Of every operation, given by its forms, the first one under the description's tile, where that is wanted and
-    there is one, else under a rule's."""
-    hardware = engine.hardware
-    found: list[Tile | None] = []
-    for form, *_ in operations:
-        described = (engine.tile if form.product else engine.convolution_tile) if given else {}
-        if described:
-            found.append(maps.tile_of(described, form.layer))
-        else:
-            found.append(maps.product_tile(hardware, form.layer) if form.product else None)
-    left = [forms[0].layer.check() for forms, tile in zip(operations, found, strict=True) if tile is None]
-    ruled = iter(maps.convolution_tiles(hardware, left).tolist() if left else ())
-    return [_apart(forms, Tile(*next(ruled)) if tile is None else tile)
-            for forms, tile in zip(operations, found, strict=True)]  # fmt: skip
-
-
-def _apart(forms: tuple[Form, ...], tile: Tile) -> tuple[Form, Tile]:
-    """Neighbours hand activations on rightly only where one sample at a time is on the machine."""
-    layer = forms[0].layer
+def by_rule(engine: EngineDescription, forms: tuple[Form, ...], given: bool) -> tuple[Form, Tile]:
+    """The first form of an operation under the description's tile, where that is wanted and there is one, else under a
+    rule's."""
+    form = forms[0]
+    described = (engine.tile if form.product else engine.convolution_tile) if given else {}
+    if described:
+        tile = maps.tile_of(described, form.layer)
+    else:
+        ruled = maps.product_tile if form.product else maps.convolution_tile
+        tile = ruled(engine.hardware, form.layer.check())
+    layer = form.layer
     if layer.N > 1 and tile.hands_on(layer) and layer.columns > 1:
+        # Neighbours hand activations on rightly only where one sample at a time is on the machine.
         return forms[1], replace(tile, N=1)
-    return forms[0], tile
+    return form, tile
 
 
 class _OnMesh:

@@ -15,6 +15,8 @@ from numpy.typing import NDArray
 
 from sonda.accelerators.compiled import compiled
 from sonda.accelerators.hardware import Hardware
+from sonda.accelerators.instances import doublings
+from sonda.accelerators.result import Count, largest
 
 Whole = NDArray[np.int64]
 
@@ -22,13 +24,13 @@ Whole = NDArray[np.int64]
 class Routing(NamedTuple):
     """What sending a set of packages once costs in the distribution network, summed over the ports."""
 
-    entries: int
+    entries: Count
     """Entries in the queues of the ports."""
-    wires: int
+    wires: Count
     """DN_WIRE WRITE: one per entry for the link out of the port, one per edge of the tree on the way."""
-    unicast: int
+    unicast: Count
     """Switches passed with one child used."""
-    broadcast: int
+    broadcast: Count
     """Switches passed with both children used."""
 
     def times(self, count: int) -> Routing:
@@ -40,14 +42,14 @@ class Routing(NamedTuple):
         return Routing(*(mine + its for mine, its in zip(self, other, strict=True)))
 
 
-def span(hardware: Hardware) -> int:
-    """Multipliers per read port."""
+def span(hardware: Hardware) -> Count:
+    """Multipliers per read port; of many machines at once (see `machines`) an array, as all that follows from it."""
     return hardware.multipliers // hardware.read_ports
 
 
-def arrival_delay(hardware: Hardware) -> int:
+def arrival_delay(hardware: Hardware) -> Count:
     """Cycles from the port's sending to the multiplier's reading."""
-    return 0 if span(hardware) == 1 else 1
+    return 1 * (span(hardware) > 1)
 
 
 def route(hardware: Hardware, package: NDArray[np.int64], multiplier: NDArray[np.int64]) -> Routing:
@@ -81,9 +83,9 @@ def _passed(nodes: Whole, depth: int) -> Whole:
     return used
 
 
-def unicast(hardware: Hardware, packages: int) -> Routing:
+def unicast(hardware: Hardware, packages: Count) -> Routing:
     """The cost of `packages` packages with one destination each."""
-    depth = span(hardware).bit_length() - 1
+    depth = doublings(span(hardware))
     return Routing(packages, packages * (1 + depth), packages * depth, 0)
 
 
@@ -93,7 +95,7 @@ def activity(hardware: Hardware, routing: Routing) -> dict[str, dict[str, int]]:
     section = {
         "DN_WIRE": {"entries": hardware.read_ports * (2 * reach - 1), "WRITE": routing.wires, "READ": 0},
     }
-    if reach > 1:
+    if largest(reach) > 1:
         section["SWITCH"] = {
             "entries": hardware.read_ports * (reach - 1),
             "ROUTE_UNICAST": routing.unicast,

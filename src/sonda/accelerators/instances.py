@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from sonda.accelerators.hardware import Hardware
+from sonda.accelerators.result import Count
 
 
-def multipliers(hardware: Hardware) -> dict[str, int]:
+def doublings(count: Count) -> Count:
+    """How often 1 can be doubled without being more than this number, or each of an array."""
+    return count.bit_length() - 1 if isinstance(count, int) else np.frexp(count)[1].astype(np.int64) - 1
+
+
+def multipliers(hardware: Hardware) -> dict[str, Count]:
     """Instances in the section MSNetwork: a line of multipliers joined by links, or a mesh."""
     if hardware.rows:
         across = hardware.rows * (hardware.columns - 1) + hardware.columns * (hardware.rows - 1)
@@ -15,12 +23,14 @@ def multipliers(hardware: Hardware) -> dict[str, int]:
     return {"MN_WIRE": count - 1, "MULTIPLIER": count, "FIFO": 5 * count}
 
 
-def reduction(hardware: Hardware) -> dict[str, int]:
+def reduction(hardware: Hardware) -> dict[str, Count]:
     """Instances in the section ReduceNetwork."""
     count = hardware.rows * hardware.columns or hardware.multipliers
     if hardware.reduction == "TEMPORALRN":
         return {"RN_WIRE": count, "ACCUMULATOR": count, "FIFO": 2 * count}
-    sideways = sum((1 << (level - 1)) - 1 for level in range(2, count.bit_length() - 1))
+    # Level l of the tree, l from 2 to the last, has 2^(l-1) - 1 links between neighbours: together 2^levels / 2 - levels.
+    levels = doublings(count)
+    sideways = (1 << levels) // 2 - levels
     if hardware.reduction == "FENETWORK":
         return {"RN_WIRE": 3 * count - 1 + sideways, "ADDER": count, "FIFO": 5 * count}
     adders = count - 1

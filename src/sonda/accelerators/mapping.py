@@ -2,28 +2,21 @@
 
 STONNE chooses tiles of matrix products and of compressed rows by rules that `stonne_mapper` repeats. For convolutions
 it calls another program, mRNA, which is not repeated here, and its front end asks for a tile; a mesh it leaves to its
-users as well. There, and where STONNE's tile cannot run, the rules of this file stand in.
+users as well. There, and where STONNE's tile cannot run, `fullest_tiles` and the rules of this file stand in.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from functools import lru_cache
 
-import numpy as np
-from numpy.typing import NDArray
-
-from sonda.accelerators import least_cycles, stonne_mapper
-from sonda.accelerators.candidate_tiles import C, K, N, X, extents, multiplied, runs
-from sonda.accelerators.compiled import compiled
+from sonda.accelerators import stonne_mapper
 from sonda.accelerators.engines.compressed_row import RowTile
 from sonda.accelerators.engines.mesh import MeshTile
-from sonda.accelerators.few_tiles_kernel import _next, few
+from sonda.accelerators.fullest_tiles import FullestTiles
 from sonda.accelerators.hardware import Hardware
 from sonda.accelerators.layer import Layer, Tile
 from sonda.record.errors import SondaError
 
-Whole = NDArray[np.int64]
 PRODUCT_LETTERS = {"T_M": "X", "T_N": "K", "T_K": "S"}
 """A tile of a matrix product in the letters of a convolution's."""
 CONVOLUTION_LETTERS = {f"T_{letter}": letter for letter in "RSCKGN"} | {"T_X_": "X", "T_Y_": "Y"}
@@ -39,11 +32,16 @@ def tile_of(given: dict[str, int], layer: Layer) -> Tile:
 
 def product_tile(hardware: Hardware, layer: Layer) -> Tile:
     """STONNE's tile for a layer that is a matrix product; where the machine cannot run it, the fullest that it can."""
+    return stonne_tile(hardware, layer) or convolution_tile(hardware, layer)
+
+
+def stonne_tile(hardware: Hardware, layer: Layer) -> Tile | None:
+    """STONNE's tile for a layer that is a matrix product, whatever the ports; nothing where the machine cannot run it."""
     layer.check()
     try:
         return _stonne_tile(hardware.multipliers, layer.rows, layer.K, layer.S).check(hardware, layer)
     except SondaError:
-        return convolution_tile(hardware, layer)
+        return None
 
 
 @lru_cache(maxsize=1 << 12)
@@ -53,42 +51,14 @@ def _stonne_tile(multipliers: int, m: int, n: int, k: int) -> Tile:
 
 
 def convolution_tile(hardware: Hardware, layer: Layer) -> Tile:
-    """Of a few tiles the one that takes least by its lower bound, with one sample at a time.
-
-    Tried are whole rows of the filter, or whole filters, with powers of two (and all, and as many as fit) of channels,
-    filters, groups and rows of the output, one window of a row at a time, without those that could sum wrongly. Among
-    equals the one that computes least beside the outputs; then the one with the most filters, whose inputs are read
-    once for all.
-    """
-    return Tile(*convolution_tiles(hardware, [layer])[0].tolist())
-
-
-def convolution_tiles(hardware: Hardware, layers: Sequence[Layer]) -> Whole:
-    """The tiles of many layers at once, rows of an array."""
-    sizes = np.array([layer.sizes for layer in layers], np.int64)
-    sizes[:, N] = 1
-    tried = [compiled(few, _next)(hardware.multipliers, most) for most in extents(Layer(*sizes.T))]
-    which = np.repeat(np.arange(len(layers)), [len(one) for one in tried])
-    tiles, sizes = np.concatenate(tried), sizes[which]
-    kept = runs(hardware, Layer(*sizes.T), tiles)
-    which, tiles, alone = which[kept], tiles[kept], Layer(*sizes[kept].T)
-    computed = multiplied(-(-extents(alone) // tiles) * tiles)
-    least = least_cycles.of_tiles(hardware, alone, tiles)
-    neuron = multiplied(tiles[:, : C + 1])
-    left = np.arange(len(tiles))
-    for key in (least, computed, -tiles[:, K], -neuron, tiles[:, X]):
-        # Layer by layer those with the smallest key are left.
-        begins = np.searchsorted(which[left], np.arange(len(layers)))
-        if (np.diff(begins, append=len(left)) == 0).any():
-            raise SondaError(
-                f"no tile of this layer fits multipliers = {hardware.multipliers} with reduction = "
-                f"{hardware.reduction}",
-                "give more multipliers, or accumulators",
-            )
-        smallest = np.minimum.reduceat(key[left], begins)
-        left = left[key[left] == smallest[which[left]]]
-    best: Whole = tiles[left[np.searchsorted(which[left], np.arange(len(layers)))]]
-    return best
+    """The tile that `fullest_tiles` chooses. Raises SondaError where the machine can run none."""
+    (tiles,) = FullestTiles([layer]).on([hardware])
+    if tiles is None:
+        raise SondaError(
+            f"no tile of this layer fits multipliers = {hardware.multipliers} with reduction = {hardware.reduction}",
+            "give more multipliers, or accumulators",
+        )
+    return Tile(*tiles[0].tolist())
 
 
 def rows_tile(hardware: Hardware, n: int, k: int, sparsity: float) -> RowTile:

@@ -33,3 +33,8 @@ class Result:
     @property
     def reads(self) -> int:
         return self.weight_reads + self.input_reads + self.psum_reads
+
+
+def largest(count: Count) -> int:
+    """The number, or the largest of an array."""
+    return count if isinstance(count, int) else int(count.max())

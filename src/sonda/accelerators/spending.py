@@ -27,6 +27,7 @@ BYTE = 8
 """Bits."""
 PICOJOULE = JOULES["pJ"]
 MM2 = "mm2"
+NOTHING_RAN = "nothing ran on an engine"
 
 
 class Spending:
@@ -81,7 +82,7 @@ class Spending:
             "nodes": list(dict.fromkeys(entry.node for entry in table.entries)),
             "notes": list(table.notes),
             "implausible": table.implausible,
-            "reason": self.reason,
+            "reason": self.reason or ("" if parts else NOTHING_RAN),
             "unit": unit,
             "parts": {name: figure._asdict() for name, figure in parts.items()},
             "total": _added(list(parts.values()))._asdict() if parts else None,

@@ -19,6 +19,7 @@ LIBRARIES = ("libpapi.so.7.2", "libpapi.so.7.1", "libpapi.so.7.0", "libpapi.so.6
 VERSIONS = tuple(major << 24 | minor << 16 for major, minor in ((7, 2), (7, 1), (7, 0), (6, 0)))
 OK = 0
 NO_EVENT_SET = -1
+FORBIDDEN = -15
 INHERIT, INHERIT_ALL = 28, 1
 USER, KERNEL, OTHER, SUPERVISOR = 1, 2, 4, 8
 OTHERS = ("PAPI_attach", "PAPI_set_opt")
@@ -137,6 +138,9 @@ class Papi:
         if code == OK:
             return
         said = f"{function}: {self._reason(code)}"
+        if function in OTHERS and code == FORBIDDEN:
+            raise SondaError(f"PAPI may not count another process ({said})",
+                             "run as root, or set sysctl kernel.perf_event_paranoid=1")  # fmt: skip
         if function in OTHERS:
             raise SondaError(
                 f"without a PMU, PAPI counts the calling thread only ({said})", "use perf-stat, or a machine with a PMU"

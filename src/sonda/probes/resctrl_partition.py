@@ -194,9 +194,12 @@ def restore_left(root: Path, files: ResctrlFiles | None = None) -> str:
     if journal.boot != _boot():
         path.unlink(missing_ok=True)
         return ""  # the kernel forgot the partition when it was started again
+    files = files or RealFiles()
+    if not files.names("info"):
+        return ""  # unmounted, which puts everything back; or hidden here, and the journal is for who sees it
     if journal.started and _started(journal.process) == journal.started and journal.process != os.getpid():
         raise SondaError(f"process {journal.process} of Sonda's has divided the cache", "wait until it ends")
-    _undo(Resctrl(files or RealFiles()), journal, path)
+    _undo(Resctrl(files), journal, path)
     return f"restored the cache partition that process {journal.process} left when it was killed"
 
 

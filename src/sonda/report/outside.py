@@ -39,9 +39,13 @@ def totals_words(outside: Outside) -> str:
     ]
     if outside.ipc.value is not None:
         said.append(f"IPC {_sign(outside.ipc)}{quantities.number(outside.ipc.value)}")
-    missing = dict.fromkeys(value.reason for value in outside.totals.values() if value.reason)
+    missing: dict[str, list[str]] = {}
+    for name, value in outside.totals.items():
+        if value.reason:
+            missing.setdefault(value.reason, []).append(name.replace("_", " "))
     how = "counted from outside, child processes included" if len(said) > 1 else "measured"
-    why = f"; not counted: {plain('; '.join(missing))}" if missing else ""
+    reasons = [f"{', '.join(names)} ({reason})" for reason, names in missing.items()]
+    why = f"; not counted: {plain('; '.join(reasons))}" if reasons else ""
     return f"Whole program: {', '.join(said)} ({how}){why}"
 
 

@@ -29,6 +29,8 @@ ELSE = "sim:maeri-256"
 OBJECTIVES = ("cycles", "energy", "area")
 NUMBER = re.compile(r"\d+(?:\.\d+)?")
 MOST_REASONS = 50
+BY_TIME = "clocks differ: points are compared by their time, cycles over clock"
+BY_CYCLES = "clocks differ and some points have none: points are compared by cycles, which are not times"
 
 
 def explore(
@@ -90,7 +92,7 @@ def explore(
         machine=found.machine,
         versions=found.versions,
         seed=job.seed,
-        notes=_notes(found, axes, job.mapping),
+        notes=[*filter(None, [_clock_note(found, possible)]), *_notes(found, axes, job.mapping)],
     )
     run = write_run(store.root, info, Spans({"start": np.zeros(0)}, {}), points=point_table(points, axes, front))
     for tag in tags:
@@ -115,13 +117,24 @@ def _possible(found: Explored) -> Any:
 
 def _objectives(found: Explored, possible: Any) -> tuple[Numbers, tuple[str, ...]]:
     """Points x what is to be small; NaN for points that are not compared. What is known nowhere is left out."""
+    cycles = joined(found.points, "cycles").astype(np.float64)
+    if _clock_note(found, possible) == BY_TIME:
+        cycles = cycles / np.concatenate(list(found.clocks.values()))
     columns = {
-        "cycles": np.where(possible, joined(found.points, "cycles").astype(np.float64), np.nan),
+        "cycles": np.where(possible, cycles, np.nan),
         "energy": joined(found.points, "energy")[:, 0],
         "area": joined(found.points, "area")[:, 0],
     }
     names = tuple(name for name in OBJECTIVES if not np.isnan(columns[name]).all())
     return np.stack([columns[name] for name in names], axis=1), names
+
+
+def _clock_note(found: Explored, possible: Any) -> str:
+    """What cycles are worth where points have different clocks; '' where all have the same or none."""
+    clocks = np.unique(np.concatenate(list(found.clocks.values()))[possible])
+    if len(clocks) == 1:
+        return ""
+    return BY_CYCLES if np.isnan(clocks).any() else BY_TIME
 
 
 def _front(objectives: Numbers, groups: Any, words: Sequence[str]) -> tuple[Any, Any]:

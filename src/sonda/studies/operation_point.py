@@ -39,6 +39,8 @@ class OperationPoint:
     op: str
     size: int
     """Bytes of all its matrices."""
+    inner: int
+    """Columns of A in dot, 0 where its matrices are square."""
     framework: str
     on: str
     device: str
@@ -70,6 +72,8 @@ class OperationPoint:
     stalls: Mapping[str, float] | None = None
     """The largest shares of the cycles of resident warps by reason, 0 to 1."""
     missing: str = ""
+    disturbed: bool = False
+    """Other programs ran meanwhile."""
     published: tuple[Beside, ...] = ()
 
     @property
@@ -106,7 +110,8 @@ def operation_points(
     for run, summary in found:
         if run.info.workload.get("name") == WORKLOAD and summary.parts:
             for point in _of_run(run, summary):
-                key = (STUDIED.index(point.op), point.on, point.framework, point.precision, point.size, point.working)
+                key = (STUDIED.index(point.op), point.on, point.framework, point.precision, point.size, point.inner,
+                       point.working)  # fmt: skip
                 groups.setdefault(key, []).append(point)
     beside = _printed(published)
     return tuple(_together(groups[key], beside.get((groups[key][0].op, key[4]), ())) for key in sorted(groups))
@@ -115,6 +120,8 @@ def operation_points(
 def _of_run(run: Run, summary: Summary) -> Iterable[OperationPoint]:
     info, part = run.info, summary.parts[0]
     on = str(info.target.get("spec", "cpu"))
+    if on.startswith("cuda") and part.device is None:
+        return  # without its kernels a layer's time would be what launching took
     layers = [layer for layer in part.layers if layer.leaf and layer.path in STUDIED and layer.own.value]
     working = sum(layer.cost.bytes.value or 0.0 for layer in layers)
     for layer in layers:
@@ -133,6 +140,7 @@ def _point(run: Run, summary: Summary, layer: LayerRow, on: str, working: float)
     return OperationPoint(
         op=layer.path,
         size=int(info.workload["size"]),
+        inner=int(info.workload.get("inner", 0)),
         framework=str(info.workload.get("framework", "torch")),
         on=on,
         device=_device(summary, on),
@@ -152,6 +160,7 @@ def _point(run: Run, summary: Summary, layer: LayerRow, on: str, working: float)
         dram=place.dram.value if place is not None else None,
         stalls=stalls,
         missing=missing,
+        disturbed=bool(info.disturbed),
     )  # fmt: skip
 
 
@@ -170,6 +179,7 @@ def _together(points: list[OperationPoint], beside: tuple[Beside, ...]) -> Opera
     first = next((point for point in points if point.counted is not None), points[0])
     fields = {name: getattr(first, name) for name in first.__dataclass_fields__}
     fields["time"] = statistics.median(point.time for point in points)
+    fields["disturbed"] = any(point.disturbed for point in points)
     fields["runs"] = tuple(run for point in points for run in point.runs)
     return OperationPoint(**{**fields, "published": beside})
 

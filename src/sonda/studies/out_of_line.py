@@ -18,6 +18,8 @@ from sonda.studies.operation_point import OperationPoint
 FACTOR = 1.5
 NAMES = {"torch": "PyTorch", "jax": "JAX"}
 NO_REASON = "nothing that was counted explains it"
+NO_COUNTS = "why is not known, because nothing was counted in it"
+DISTURBED = "; other programs ran meanwhile, and it may be their doing"
 
 
 @dataclass(frozen=True)
@@ -96,7 +98,15 @@ def _why_slower(point: OperationPoint, before: OperationPoint) -> str:
             f"in the cache of {wording.amount(before.cache, 'B')}; the {wording.amount(point.working, 'B')} that take "
             "turns here are not"
         )
-    return _moved_more(point) or _waits(point) or point.missing or NO_REASON
+    return (_moved_more(point) or _waits(point) or _unknown(point)) + _doubt(point, before)
+
+
+def _unknown(*points: OperationPoint) -> str:
+    return NO_COUNTS if any(point.missing for point in points) else NO_REASON
+
+
+def _doubt(*points: OperationPoint) -> str:
+    return DISTURBED if any(point.disturbed for point in points) else ""
 
 
 def _why_different(slow: OperationPoint, fast: OperationPoint) -> str:
@@ -113,7 +123,8 @@ def _why_different(slow: OperationPoint, fast: OperationPoint) -> str:
                 f"{wording.amount(theirs, unit)}"
             )
     waits = _waits(slow)
-    return "; ".join([*reasons, *([waits] if waits else [])]) or slow.missing or fast.missing or NO_REASON
+    said = "; ".join([*reasons, *([waits] if waits else [])])
+    return (said or _unknown(slow, fast)) + _doubt(slow, fast)
 
 
 def _moved_more(point: OperationPoint) -> str:

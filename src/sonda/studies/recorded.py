@@ -22,7 +22,8 @@ FOLDER = "recorded"
 
 def provenance(runs: Iterable[Run]) -> dict[str, Any]:
     """When and with what these runs were made: days, versions, devices, how kernels were counted."""
-    dates, versions, devices, counted = set(), dict[str, str](), set(), set()
+    dates, devices, counted = set[str](), set[str](), set[str]()
+    versions: dict[str, str] = {}
     for run in runs:
         info = run.info
         dates.add(info.created[:10])

@@ -159,7 +159,10 @@ def _replay(
     say: Say,
 ) -> Replayed:
     """Run the program once more under Nsight Compute, which counts the first step whose kernels were recorded."""
-    card = load_or_measure_gpu(store.root, int(next(iter(assembly.devices)))).device
+    try:
+        card = load_or_measure_gpu(store.root, int(next(iter(assembly.devices), 0))).device
+    except SondaError as error:
+        return Replayed(states=[ProbeState(PROBE, "missing", error.cause, error.remedy)])
     with store.scratch() as directory:
         environment = _environment(str(directory), replace(watching, count=False), replay=True)
         return count_program(command, environment, counting, card, spans, say)

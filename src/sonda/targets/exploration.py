@@ -7,20 +7,25 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from sonda.accelerators.description import Accelerator, load_accelerator
 from sonda.accelerators.engine_work import EngineWork
 from sonda.accelerators.mistake import nearest
 from sonda.accelerators.placement import MAPPINGS
-from sonda.accelerators.settings import parse_settings
+from sonda.accelerators.settings import NONE, own_values, parse_settings
 from sonda.probes.environment import versions
 from sonda.probes.machine import machine_record
 from sonda.record.errors import SondaError
-from sonda.targets.exploring import MAPPING, Points, explore, patterns, why_not
+from sonda.targets.exploring import AND, MAPPING, Points, by_field, explore, patterns, why_not
 from sonda.targets.job import Job, check_job
 from sonda.targets.keeping import Say
 from sonda.targets.program import program_of
 from sonda.targets.spec import parse_target, runnable
 from sonda.workloads.catalogue import describe
+
+CLOCK = "clock_GHz"
 
 
 @dataclass(frozen=True)
@@ -32,6 +37,8 @@ class Explored:
     """Of simulating and putting together, without running the model to see its operations and without compiling."""
     simulations: int
     """Distinct operations on distinct engines."""
+    clocks: dict[str, NDArray[np.float64]]
+    """The clock of every possible point in Hz, by target; NaN where it has none."""
     descriptions: dict[str, Any]
     """The accelerators, before anything varies."""
     workload: dict[str, Any]
@@ -75,12 +82,35 @@ def explore_targets(
         points=found,
         seconds=time.perf_counter() - begin,
         simulations=work.simulations,
+        clocks={on: _clocks(accelerators[on], points, fixed) for on, points in found.items()},
         descriptions={on: asdict(accelerator) for on, accelerator in accelerators.items()},
         workload={**workload.parameters(), "name": workload.name, "framework": job.framework, **job.how()},
         machine=machine_record(),
         versions=versions(),
         notes=program.notes,
     )
+
+
+def _clocks(accelerator: Accelerator, points: Points, fixed: Mapping[str, str]) -> NDArray[np.float64]:
+    base = np.nan if accelerator.clock_hz is None else accelerator.clock_hz
+    for key, value in fixed.items():
+        if CLOCK in key.split(AND):
+            base = _hertz(own_values(key, value)[key.split(AND).index(CLOCK)])
+    shape = [len(values) for values in points.axes.values()]
+    for place, (key, values) in enumerate(points.axes.items()):
+        if CLOCK in key.split(AND):
+            varied = np.array([_hertz(one) for one in by_field({key: values})[CLOCK]])
+            along = varied.reshape([-1 if one == place else 1 for one in range(len(shape))])
+            return np.broadcast_to(along, shape).ravel()
+    return np.full(len(points.cycles), base)
+
+
+def _hertz(text: str) -> float:
+    """NaN for no clock, and for what is none: such points are impossible."""
+    try:
+        return np.nan if text == NONE else float(text) * 1e9
+    except ValueError:
+        return np.nan
 
 
 def _accelerator(job: Job, on: str) -> Accelerator:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+from importlib.metadata import version
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -37,7 +39,7 @@ def run_in_jax(job: Job, directory: Path, replay: bool) -> dict[str, Any]:
     task = workload.in_jax(job.seed, job.precision, device)
     recorder = Recorder(str(directory))
     observer = JaxObserver(recorder, counting)
-    observer.open({"jax": jax.__version__, "jaxlib": jax.lib.__version__}, threads)
+    observer.open({name: version(name) for name in ("jax", "jaxlib")}, threads)
     number = parse_target(job.on).devices[0]
     on = f"cuda:{number.index}" if number.kind == "cuda" else "cpu"
     try:
@@ -57,6 +59,24 @@ def run_in_jax(job: Job, directory: Path, replay: bool) -> dict[str, Any]:
     }
 
 
+def require_jax() -> None:
+    """Raise MissingExtraError unless JAX is installed; asked without importing it."""
+    if find_spec("jax") is None:
+        raise MissingExtraError("JAX", "jax")
+
+
+def compile_once(folder: Path) -> dict[str, str]:
+    """Variables by which the processes of one run share what JAX compiles.
+
+    On a GPU it chooses among kernels by trying them: without that, a process that counts could run other ones.
+    """
+    return {
+        "JAX_COMPILATION_CACHE_DIR": str(folder),
+        "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
+        "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1",
+    }
+
+
 def import_jax(job: Job) -> Any:
     """JAX with as many threads as were asked for, on the kind of device that was asked for."""
     on_gpu = parse_target(job.on).devices[0].kind == "cuda"
@@ -65,10 +85,9 @@ def import_jax(job: Job) -> Any:
     os.environ["JAX_PLATFORMS"] = "cuda" if on_gpu else "cpu"
     if job.threads:
         os.environ["PJRT_NPROC"] = str(job.threads)
-    try:
-        import jax
-    except ImportError:
-        raise MissingExtraError("JAX", "jax") from None
+    require_jax()
+    import jax
+
     if job.precision == "float64":
         jax.config.update("jax_enable_x64", True)
     return jax

@@ -66,9 +66,10 @@ def observed(
 
 def gpus(assembly: Assembly) -> dict[str, Any]:
     """For the `target` of a run: the GPUs that its program used, and whether float32 may be TF32 there; or nothing."""
-    return (
-        {"devices": {f"cuda:{number}": about for number, about in assembly.devices.items()}} if assembly.devices else {}
-    )
+    if not assembly.devices:
+        return {}
+    devices = {f"cuda:{number}": about for number, about in assembly.devices.items()}
+    return {"devices": devices, **({"tf32": assembly.tf32} if assembly.tf32 else {})}
 
 
 def precision(assembly: Assembly) -> dict[str, str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from time import perf_counter_ns
 
 import msgspec
@@ -17,6 +18,7 @@ from sonda.targets.child import run_child
 from sonda.targets.counting import ask
 from sonda.targets.energy_sampling import asked as asked_energy
 from sonda.targets.energy_sampling import sampling
+from sonda.targets.jax_worker import compile_once, require_jax
 from sonda.targets.job import Job, check_job
 from sonda.targets.keeping import Place, Say, gpus, observed
 from sonda.targets.kernels import with_kernels
@@ -27,9 +29,15 @@ from sonda.targets.spec import available_threads, parse_target, runnable
 
 def measure(job: Job, store: Store, place: Place | None = None, say: Say = lambda text: None) -> Run:
     """Run a job in a process of its own and keep what was seen. Raises SondaError when it cannot be run."""
-    place = place or Place()
-    job = check_job(job)
+    with store.scratch() as compiled:
+        return _measure(check_job(job), store, place or Place(), say, compiled)
+
+
+def _measure(job: Job, store: Store, place: Place, say: Say, compiled: Path) -> Run:
+    """`compiled` is for what the processes of one run compile for each other."""
     device = runnable(parse_target(job.on))
+    if job.framework == "jax":
+        require_jax()
     if job.threads and device.threads and job.threads != device.threads:
         raise SondaError(f"--on {job.on} and --threads {job.threads} do not agree", "give one of them")
     threads = job.threads or device.threads or available_threads()
@@ -38,6 +46,7 @@ def measure(job: Job, store: Store, place: Place | None = None, say: Say = lambd
     if modelling and on_gpu:
         raise SondaError(f"--probe callgrind models a processor, not {job.on}", "use --on cpu, or leave it out")
     counting = settings_for(job.probe, on_gpu)
+    compiling = compile_once(compiled) if counting and job.framework == "jax" else {}
     asked = job.threads or device.threads or 1
     job = msgspec.structs.replace(job, threads=threads)
     with store.scratch() as directory:
@@ -49,7 +58,7 @@ def measure(job: Job, store: Store, place: Place | None = None, say: Say = lambd
         with sampling(asked_energy(job.probe), directory, say) as energy:
             before = read_conditions()
             begin = perf_counter_ns()
-            outcome = run_child(job, directory, threads, energy.environment)
+            outcome = run_child(job, directory, threads, {**energy.environment, **compiling})
             end = perf_counter_ns()
             after = read_conditions()
         energy.finish(begin, end, ["cpu", f"cuda:{device.index}"] if on_gpu else ["cpu"])
@@ -61,7 +70,7 @@ def measure(job: Job, store: Store, place: Place | None = None, say: Say = lambd
     fields["notes"] += kernels.notes
     replayed = Replayed()
     if counting and card is not None:
-        replayed = count_job(job, counting, card, kernels.spans, store, say)
+        replayed = count_job(job, counting, card, kernels.spans, store, say, compiling)
     modelled = Modelled()
     if modelling:
         modelled = model_job(job, modelling, asked, assembly.spans, fields["machine"], isa, store, say)

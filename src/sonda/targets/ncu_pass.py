@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -74,13 +74,24 @@ def settings_for(probes: str | Sequence[str], on_gpu: bool) -> Settings | None:
     return None
 
 
-def count_job(job: Job, settings: Settings, device: GpuDevice, spans: Spans, store: Store, say: Say) -> Replayed:
-    """Count the kernels of one step of a job that was measured already. A failure is said and does not lose the run."""
+def count_job(
+    job: Job,
+    settings: Settings,
+    device: GpuDevice,
+    spans: Spans,
+    store: Store,
+    say: Say,
+    variables: Mapping[str, str] | None = None,
+) -> Replayed:
+    """Count the kernels of one step of a job that was measured already. A failure is said and does not lose the run.
+
+    `variables` are for the environment of the process that is counted.
+    """
     with store.scratch() as directory:
         stdin = msgspec.json.encode(job)
         (directory / JOB).write_bytes(stdin)
         command = [sys.executable, "-P", "-m", "sonda.targets.worker", str(directory)]
-        return _counted(command, stdin, {REPLAY: "1"}, settings, device, spans, say)
+        return _counted(command, stdin, {**(variables or {}), REPLAY: "1"}, settings, device, spans, say)
 
 
 def count_program(

@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 
+from sonda.frameworks.parallel.shared_memory import reason_against
 from sonda.record.errors import SondaError
 from sonda.targets.job import Job
 from sonda.targets.spec import Device, TargetSpec, available_threads, has_gpu
@@ -19,7 +20,8 @@ OPTIONS = {
     "dp": (),
 }
 """What may stand after '@', by mode."""
-BACKENDS = ("gloo", "nccl")
+BACKENDS = ("gloo", "nccl", "shared")
+"""`shared` is memory that the processors of one machine share; the others are PyTorch's."""
 DEFAULT_H = 8
 MICROBATCHES = 4
 
@@ -95,7 +97,7 @@ def plan_of(job: Job, spec: TargetSpec) -> Plan:
         mode=mode,
         devices=tuple(_written(device) for device in spec.devices),
         threads=_threads(spec.devices, job),
-        backend=_backend(spec, kinds),
+        backend=_backend(spec, kinds, nodes),
         auto="auto" in spec.options,
         equal=mode == "ddp" or spec.options.get("shares") == "equal",
         shares=_shares(spec, nodes),
@@ -133,10 +135,18 @@ def _threads(devices: tuple[Device, ...], job: Job) -> tuple[int, ...]:
     return tuple(0 if device.kind == "cuda" else device.threads or left for device in devices)
 
 
-def _backend(spec: TargetSpec, kinds: set[str]) -> str:
-    backend = spec.options.get("backend", "nccl" if kinds == {"cuda"} else "gloo")
+def _backend(spec: TargetSpec, kinds: set[str], nodes: int) -> str:
+    """What was asked for; else nccl among GPUs, memory for a hybrid of processors, and gloo."""
+    against = (
+        reason_against(len(spec.devices)) if kinds == {"cpu"} and nodes == 1 else "shared is for processors of one node"
+    )
+    usual = "nccl" if kinds == {"cuda"} else "shared" if spec.mode == "hybrid" and not against else "gloo"
+    backend = spec.options.get("backend", usual)
     if backend not in BACKENDS:
         raise SondaError(f"target {spec.text!r}: unknown backend {backend!r}", f"use {' or '.join(BACKENDS)}")
+    if backend == "shared" and (against or spec.mode == "pipeline"):
+        why = against or "the stages of a pipeline send to each other"
+        raise SondaError(f"target {spec.text!r}: {why}", "use @backend=gloo")
     if backend == "nccl" and kinds != {"cuda"}:
         raise SondaError(f"target {spec.text!r}: nccl is for GPUs only", "use @backend=gloo")
     return backend

@@ -78,7 +78,8 @@ class Rank:
             torch.set_num_threads(self.outcome.threads)
         self.device = torch_device(self.outcome.device, torch)
         self.meter = Meter()
-        self.group = join(self.plan.backend, self.meter, self.plan.timeout)
+        backend = "gloo" if self.plan.backend == "shared" else self.plan.backend
+        self.group = join(backend, self.meter, self.plan.timeout)
         self.task = workload.build(self.job.framework, True, self.job.seed)
         self._train()
         self.outcome.workload = {
@@ -121,6 +122,13 @@ class Rank:
             True, steps, job.warmup, job.seconds, job.precision, job.compile, job.channels_last, job.workers,
             self.device,
         )  # fmt: skip
+
+    def keys(self) -> Any:
+        """A store that all ranks see."""
+        import torch.distributed as dist
+
+        world: Any = dist.group.WORLD
+        return world.get_group_store()
 
     def finished(self) -> None:
         """Returns when the device has done what it was asked."""

@@ -42,13 +42,13 @@ def train_shares(rank: Rank) -> None:
     if group.me < 0:
         rank.outcome.left_out = True
         return
+    if plan.backend == "shared" and group.memory is None:
+        group.through_memory(rank.task.model, rank.keys(), plan.timeout)
     _train(rank, group, chosen, [lines[number] for number in chosen.ranks])
 
 
 def _calibrate(rank: Rank) -> tuple[Line, Exchange]:
     """This rank's line, and what exchanging costs."""
-    import torch.distributed as dist
-
     from sonda.frameworks.parallel.calibration import count_norms, measure_exchange, measure_line, untouched
     from sonda.frameworks.parallel.trial import TrialTask
     from sonda.frameworks.torch_driver import loop_of
@@ -63,7 +63,9 @@ def _calibrate(rank: Rank) -> tuple[Line, Exchange]:
             loop.step()
             rank.finished()
 
-        line = measure_line(step, rank.task.samples, rank.group, dist.group.WORLD.get_group_store())
+        line = measure_line(step, rank.task.samples, rank.group, rank.keys())
+    if rank.plan.backend == "shared":
+        rank.group.through_memory(rank.task.model, rank.keys(), rank.plan.timeout)
     shares_norms = rank.plan.mode != "localsgd" and rank.plan.shared_norms
     norms = count_norms(rank.task.model) if shares_norms else 0
     return line, measure_exchange(rank.task.model, rank.group, norms)

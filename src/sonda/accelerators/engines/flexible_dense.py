@@ -21,7 +21,7 @@ from sonda.accelerators.engines.streaming_kernel import stream
 from sonda.accelerators.hardware import Hardware
 from sonda.accelerators.layer import Layer, Tile
 from sonda.accelerators.reduction import Reduction
-from sonda.accelerators.result import Count, Counters, Result
+from sonda.accelerators.result import Count, Counters, Result, largest
 from sonda.record.errors import SondaError
 
 Whole = NDArray[np.int64]
@@ -78,29 +78,44 @@ def simulate(hardware: Hardware, layer: Layer, tile: Tile) -> Result:
     plan, setup, dealt = _prepare(hardware, layer, tile)
     cycles, written = _time(hardware, layer, tile, plan, setup, dealt)
     stack = _stack(hardware, plan, dealt, cycles, written)
-    together = _offered_together(hardware, tile, dealt.place[0, 1])
+    alone = tile.neuron == 1 and hardware.reduction == "ASNETWORK"
+    together = _offered_together(distribution.span(hardware), tile.neurons, dealt.place[0, 1]) if alone else 0
     return _result(hardware, layer, tile, plan, setup, dealt.routing[0], cycles, stack, together)
 
 
 def simulate_all(hardware: Hardware, layers: Whole, tiles: Whole) -> Result:
     """Many layers, each under a tile of its own, at once: rows of arrays, in the order of the fields of both.
 
-    Every count is an array with an element for each layer, as `simulate` gives it; there is no stack. Raises SondaError
-    where the machine cannot run one of them; which, only one by one can say.
+    The machine is one for all layers, or one for each: then its sizes are arrays (see `machines`). Every count is an
+    array with an element for each layer, as `simulate` gives it; there is no stack. Raises SondaError where the machine
+    cannot run one of them; `runs_all` says which.
     """
-    hardware.check()
+    if not runs_all(hardware, layers, tiles).all():
+        raise SondaError("a tile does not fit the machine, or overlaps too often", "simulate layers one by one")
     layer = Layer(*layers.T)
     tile = Tile(*tiles.T)
-    if not candidate_tiles.fits(hardware, layer, tiles).all():
-        raise SondaError("a tile does not fit the machine", "simulate layers one by one")
     plan = _plan(hardware, layer, tile)
     setup = reduction.reduce_all(hardware, tile.neuron + plan.through_memory, tile.neurons)
     dealt = _deal(hardware, layer, tile, plan)
     cycles = _time_all(hardware, layer, tile, plan, setup, dealt)
     pairs = np.zeros(len(tiles), np.int64)
-    for one in np.flatnonzero(np.equal(tile.neuron, 1)):
-        pairs[one] = _offered_together(hardware, Tile(*tiles[one].tolist()), dealt.place[one, 1])
+    if hardware.reduction == "ASNETWORK":
+        spans = np.broadcast_to(distribution.span(hardware), len(tiles)).tolist()
+        for one in np.flatnonzero(np.equal(tile.neuron, 1)).tolist():
+            pairs[one] = _offered_together(spans[one], int(tile.neurons[one]), dealt.place[one, 1])
     return _result(hardware, layer, tile, plan, setup, dealt.routing, cycles, {}, pairs)
+
+
+def runs_all(hardware: Hardware, layers: Whole, tiles: Whole) -> NDArray[np.bool_]:
+    """Which of the layers `simulate_all` can run under their tiles; `simulate` says why not."""
+    if isinstance(hardware.multipliers, int):
+        hardware.check()
+    layer = Layer(*layers.T)
+    tile = Tile(*tiles.T)
+    plan = _plan(hardware, layer, tile)
+    _, apart = _waits(layer, tile, plan)
+    found: NDArray[np.bool_] = candidate_tiles.fits(hardware, layer, tiles) & (apart | (plan.blocks <= MOST_BLOCKS))
+    return found
 
 
 def cycles(hardware: Hardware, layer: Layer, tile: Tile) -> int:
@@ -138,10 +153,11 @@ def _deal(hardware: Hardware, layer: Layer, tile: Tile, plan: _Plan) -> _Package
     reach, ports, multipliers = distribution.span(hardware), hardware.read_ports, hardware.multipliers
     case = (2 + plan.handed, reach, plan.through_memory, layer.stride, ports, multipliers, *tile.sizes)
     cases = np.array((case,), np.int64) if isinstance(plan.handed, int) else _rows(case)
-    entries = np.zeros((len(cases), 4, ports), np.int64)
-    place = np.empty((len(cases), 3, multipliers), np.int64)
+    widest = largest(multipliers)
+    entries = np.zeros((len(cases), 4, largest(ports)), np.int64)
+    place = np.empty((len(cases), 3, widest), np.int64)
     routing = np.zeros((len(cases), 3, 4), np.int64)
-    room = np.zeros((reach.bit_length() + 1, multipliers), np.int64)
+    room = np.zeros((largest(reach).bit_length() + 1, widest), np.int64)
     return _Packages(entries, place, routing, compiled(packages)(cases, room, entries, place, routing))
 
 
@@ -180,8 +196,6 @@ def _time(
 def _time_all(hardware: Hardware, layer: Layer, tile: Tile, plan: _Plan, setup: Reduction, dealt: _Packages) -> Whole:
     """Cycles of many layers."""
     waits, apart = _waits(layer, tile, plan)
-    if (~apart & (plan.blocks > MOST_BLOCKS)).any():
-        raise SondaError("blocks of filters overlap, because a tile does not divide a layer", "simulate one by one")
     out = np.zeros((len(apart), 2), np.int64)
     folded, streamed = np.flatnonzero(plan.through_memory), np.flatnonzero(plan.through_memory == 0)
     if len(folded):
@@ -221,8 +235,8 @@ def _stream(hardware: Hardware, which: Whole, cases: Whole, setup: Reduction, de
         setup.delay.reshape(len(cases), -1),
         np.empty((5, dealt.loads + 1), np.int64),
         np.empty((9, neurons), np.int64),
-        np.empty((4, hardware.write_ports), np.int64),
-        np.empty((2, hardware.multipliers + 1), np.int64),
+        np.empty((4, largest(hardware.write_ports)), np.int64),
+        np.empty((2, largest(hardware.multipliers) + 1), np.int64),
         np.empty((neurons, dealt.loads + 1), np.int64),
         np.empty((neurons, early), np.int64),
         np.empty((dealt.loads + 1, blocks), np.int64),
@@ -231,7 +245,7 @@ def _stream(hardware: Hardware, which: Whole, cases: Whole, setup: Reduction, de
 
 
 def _fold(hardware: Hardware, which: Whole, cases: Whole, setup: Reduction, dealt: _Packages, out: Whole) -> None:
-    neurons = setup.line.shape[-1]
+    neurons, ports = setup.line.shape[-1], largest(hardware.read_ports)
     # Of blocks that wait for everything before them one is under way at a time.
     blocks = int(np.where(cases[:, 7], 1, cases[:, 8]).max())
     compiled(fold)(
@@ -242,12 +256,12 @@ def _fold(hardware: Hardware, which: Whole, cases: Whole, setup: Reduction, deal
         setup.hops.reshape(len(cases), -1),
         setup.line.reshape(len(cases), -1),
         setup.slot.reshape(len(cases), -1),
-        np.empty((9, hardware.read_ports), np.int64),
+        np.empty((9, ports), np.int64),
         np.empty((9, neurons), np.int64),
-        np.empty((5 + RECALL, hardware.write_ports), np.int64),
-        np.empty((4, 2 * hardware.multipliers), np.int64),
+        np.empty((5 + RECALL, largest(hardware.write_ports)), np.int64),
+        np.empty((4, 2 * largest(hardware.multipliers)), np.int64),
         np.empty((2, neurons, dealt.loads), np.int64),
-        np.empty((2, hardware.read_ports, RECALL), np.int64),
+        np.empty((2, ports, RECALL), np.int64),
         np.empty((3, 2 * RECALL), np.int64),
         np.empty((dealt.loads + 1, blocks), np.int64),
         out,
@@ -269,7 +283,7 @@ def _waits(layer: Layer, tile: Tile, plan: _Plan) -> tuple[tuple[Count, Count, C
     return (plan.filters, per_filter, per_group), apart
 
 
-def _bus_inputs(hardware: Hardware) -> int:
+def _bus_inputs(hardware: Hardware) -> Count:
     """Of every line of the collection bus."""
     return hardware.multipliers // hardware.write_ports + 1
 
@@ -373,12 +387,10 @@ def _work(
     )
 
 
-def _offered_together(hardware: Hardware, tile: Tile, place: Whole) -> int:
+def _offered_together(span: int, neurons: int, place: Whole) -> int:
     """Pairs of one-multiplier neurons on one adder whose products always come in the same cycle."""
-    if tile.neuron > 1 or tile.neurons == 1 or hardware.reduction != "ASNETWORK":
-        return 0
-    pairs = tile.neurons // 2
-    if distribution.span(hardware) == 1:
+    pairs = neurons // 2
+    if span == 1:
         return pairs
     return int(np.count_nonzero(place[0 : 2 * pairs : 2] == place[1 : 2 * pairs : 2]))
 

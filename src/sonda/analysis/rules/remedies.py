@@ -30,7 +30,8 @@ def threads(summary: Summary) -> Remedy | None:
     used, cores = summary.target.get("threads"), _cores(summary)
     if not used or not cores or used >= cores:
         return None
-    return Remedy(f"use all {cores} cores: torch.set_num_threads({cores})", ("--threads", str(cores)))
+    how = "" if _in_jax(summary) else f": torch.set_num_threads({cores})"
+    return Remedy(f"use all {cores} cores{how}", ("--threads", str(cores)))
 
 
 def bfloat16(summary: Summary) -> Remedy | None:
@@ -42,18 +43,21 @@ def bfloat16(summary: Summary) -> Remedy | None:
     if peaks["bfloat16"].value < FASTER_PEAK * peaks["float32"].value:
         return None
     where = "cuda" if str(summary.target.get("device")).startswith("cuda") else "cpu"
-    return Remedy(f"compute in bfloat16: torch.autocast('{where}', torch.bfloat16)", ("--precision", "bf16"))
+    how = "operands as jnp.bfloat16" if _in_jax(summary) else f"torch.autocast('{where}', torch.bfloat16)"
+    return Remedy(f"compute in bfloat16: {how}", ("--precision", "bf16"))
 
 
 def compiled(summary: Summary) -> Remedy | None:
     """Fused operations, which move less memory and cost less overhead."""
-    if summary.workload.get("compile"):
+    if summary.workload.get("compile") or _in_jax(summary):
         return None
     return Remedy("fuse operations: torch.compile(model)", ("--compile",))
 
 
 def graphs(summary: Summary) -> Remedy | None:
     """One launch for many kernels."""
+    if _in_jax(summary):
+        return Remedy("compile the whole step as one function: jax.jit around it")
     return Remedy("launch the whole step at once: CUDA graphs, torch.compile(mode='reduce-overhead')")
 
 
@@ -83,6 +87,11 @@ def workers(summary: Summary) -> Remedy | None:
     if not any(row.name == "data" for part in summary.parts[:1] for row in part.phases) or used >= wanted:
         return None
     return Remedy(f"load data in parallel: DataLoader(num_workers={wanted})", ("--workers", str(wanted)))
+
+
+def _in_jax(summary: Summary) -> bool:
+    """What runs in JAX is compiled already."""
+    return summary.workload.get("framework") == "jax"
 
 
 def _cores(summary: Summary) -> int | None:

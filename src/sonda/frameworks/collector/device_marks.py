@@ -6,7 +6,9 @@ are asked for later, once they have passed. Nothing is synchronised before the p
 
 from __future__ import annotations
 
+import itertools
 from collections import deque
+from contextlib import suppress
 from time import perf_counter_ns as now
 from typing import Any
 
@@ -22,7 +24,8 @@ LONGEST = 3_000_000_000
 class DeviceMarks:
     """Numbers moments in the queue of a device; their times are stated as facts.
 
-    `mark()` returns a number, or -1 where nothing can be marked: CUDA is not used yet, or a graph is being captured.
+    `mark()` returns a number, or -1 where nothing can be marked: CUDA is not used yet, a graph is being captured, or
+    the device failed, which is the program's to find out.
     """
 
     def __init__(self, recorder: Recorder, torch: Any) -> None:
@@ -31,7 +34,7 @@ class DeviceMarks:
         define = recorder.define
         self.begin = define(kind="value", quantity="device_begin", source="counted")
         self.end = define(kind="value", quantity="device_end", source="counted")
-        self._number = 0
+        self._numbers = itertools.count()
         self._waiting: deque = deque()
         """(number, event, device) that the device may not have passed yet."""
         self._free: dict = {}
@@ -40,6 +43,8 @@ class DeviceMarks:
         """Of each device the last mark that was read: its event and its ns."""
         self._used = False
         """Whether the program has used CUDA."""
+        self._names: dict = {}
+        """Names of the devices that were marked."""
 
     def mark(self) -> int:
         cuda = self.torch.cuda
@@ -47,57 +52,83 @@ class DeviceMarks:
             if not cuda.is_initialized():
                 return -1
             self._used = True
-        if cuda.is_current_stream_capturing():
+        try:
+            if cuda.is_current_stream_capturing():
+                return -1
+            device = cuda.current_device()
+            free = self._free.get(device)
+            event = free.pop() if free else cuda.Event(enable_timing=True)
+            event.record()
+            number = next(self._numbers)
+            self._waiting.append((number, event, device))
+            if device not in self._names:
+                self._first_of(device)
+            if len(self._waiting) > GATHERED and not number % (GATHERED // 8):
+                self._read()
+        except (RuntimeError, IndexError):
             return -1
-        device = cuda.current_device()
-        free = self._free.get(device)
-        event = free.pop() if free else cuda.Event(enable_timing=True)
-        event.record()
-        number = self._number
-        self._number += 1
-        self._waiting.append((number, event, device))
-        if len(self._waiting) > GATHERED and not number % (GATHERED // 8):
-            self._read()
         return number
+
+    def _first_of(self, device: int) -> None:
+        """Say at once that a device is used: a program that is killed says nothing at its end."""
+        self._names[device] = self.torch.cuda.get_device_name(device)
+        self.recorder.state(devices={str(one): {"name": name} for one, name in self._names.items()})
 
     def _read(self) -> None:
         """State the times of the marks that were passed, in the order in which they were made."""
         times: list = []
-        while self._waiting and self._waiting[0][1].query():
-            number, event, device = self._waiting.popleft()
-            last = self._last.get(device)
-            time = 0
-            if last is not None:
-                # Between neighbours: a distance from the beginning would have less and less resolution.
-                time = last[1] + round(1e6 * last[0].elapsed_time(event))
-                self._free.setdefault(device, []).append(last[0])
-            self._last[device] = (event, time)
-            times.append((number, device, time))
-        if times:
-            self.recorder.state(device_times=times)
+        try:
+            while self._waiting and self._waiting[0][1].query():
+                number, event, device = self._waiting.popleft()
+                last = self._last.get(device)
+                time = 0
+                if last is not None:
+                    # Between neighbours: a distance from the beginning would have less and less resolution.
+                    time = last[1] + round(1e6 * last[0].elapsed_time(event))
+                    self._free.setdefault(device, []).append(last[0])
+                self._last[device] = (event, time)
+                times.append((number, device, time))
+        finally:
+            if times:
+                self.recorder.state(device_times=times)
 
     def finish(self) -> None:
         """Wait for what is still under way, and state the rest; also how much of each device's memory was held."""
-        cuda = self.torch.cuda
-        if not self._number:
+        if not self._names:
             return
         deadline = now() + LONGEST
-        while self._waiting and now() < deadline:
-            self._read()
-        devices = sorted(self._last)
-        self.recorder.state(
-            devices={
-                str(device): {
-                    "name": cuda.get_device_name(device),
-                    "peak_allocated": cuda.max_memory_allocated(device),
-                    "peak_reserved": cuda.max_memory_reserved(device),
-                }
-                for device in devices
-            },
-            tf32={
-                "matmul": self.torch.backends.cuda.matmul.allow_tf32,
-                "convolution": self.torch.backends.cudnn.allow_tf32,
-            },
-        )
+        with suppress(RuntimeError):  # a device that failed passes no mark
+            while self._waiting and now() < deadline:
+                self._read()
+        devices = {str(device): {"name": name, **self._memory(device)} for device, name in sorted(self._names.items())}
+        self.recorder.state(devices=devices, tf32=self._tf32())
         self._waiting.clear()
         self._free.clear()
+
+    def _memory(self, device: int) -> dict:
+        """The most that was allocated and reserved, bytes; nothing where the program's own allocator does not say."""
+        cuda = self.torch.cuda
+        try:
+            return {
+                "peak_allocated": cuda.max_memory_allocated(device),
+                "peak_reserved": cuda.max_memory_reserved(device),
+            }
+        except RuntimeError:
+            return {}
+
+    def _tf32(self) -> dict:
+        """Whether products and convolutions may run as TF32; what PyTorch does not say is left out."""
+        backends = self.torch.backends
+        ways = (
+            ("matmul", backends.cuda.matmul, lambda: backends.cuda.matmul),
+            ("convolution", backends.cudnn, lambda: backends.cudnn.conv),
+        )
+        found = {}
+        for name, flags, kind in ways:
+            try:
+                found[name] = bool(flags.allow_tf32)
+            except RuntimeError:
+                # PyTorch refuses the older question once a program has used `fp32_precision`.
+                with suppress(RuntimeError, AttributeError):
+                    found[name] = kind().fp32_precision == "tf32"
+        return found

@@ -6,6 +6,7 @@ The profiler has a clock of its own. Marks that hold the collector's time in the
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from time import perf_counter_ns as now
 from typing import Any
 
@@ -14,6 +15,7 @@ from .recorder import Recorder, Stream
 CLOCK = "sonda clock "
 """A mark's name is this and the collector's time before it, ns."""
 MARKS = 40
+TAKEN = "the program uses torch.profiler itself"
 
 
 class KernelPass:
@@ -28,6 +30,9 @@ class KernelPass:
         self._profiler: Any = None
         self._stream: Stream | None = None
         self._count = 0
+        self._starting = False
+        self._taken = False
+        """Whether the program uses torch.profiler itself."""
 
     @property
     def active(self) -> bool:
@@ -43,16 +48,19 @@ class KernelPass:
             stream.push((self._pass, now()))
             return
         try:
-            if torch._C._autograd._profiler_enabled():
-                raise RuntimeError("the program uses torch.profiler itself")
+            if self._taken or torch._C._autograd._profiler_enabled():
+                raise RuntimeError(TAKEN)
             self._wait()
             self._profiler = torch.profiler.profile(activities=torch.profiler.supported_activities(), acc_events=True)
+            self._starting = True
             self._profiler.start()
             self._mark_clock()
         except Exception as error:
             self._profiler = None
             self.recorder.state(no_kernels=(str(error).strip().splitlines() or ["torch.profiler failed"])[0])
             return
+        finally:
+            self._starting = False
         self._stream = stream
         stream.push((self._pass, now()))
 
@@ -77,6 +85,23 @@ class KernelPass:
             self.recorder.state(kernels=name)
         except Exception as error:
             self.recorder.state(no_kernels=(str(error).strip().splitlines() or ["torch.profiler failed"])[0])
+
+    def wrap_prepare(self, original: Any) -> Any:
+        """What every profiler of PyTorch calls before it starts. There can be one: the program's goes first."""
+
+        def wrapper(profiler: Any, *args: Any, **kwargs: Any) -> Any:
+            if not self._starting:
+                self._taken = True
+                ours, stream = self._profiler, self._stream
+                if ours not in (None, self) and stream is not None:
+                    self._profiler = None
+                    stream.push((self._pass + 1, now()))
+                    self.recorder.state(no_kernels=TAKEN)
+                    with suppress(Exception):
+                        ours.stop()
+            return original(profiler, *args, **kwargs)
+
+        return wrapper
 
     def _wait(self) -> None:
         """Until the device has done what was asked of it: these steps begin and end with an empty queue."""

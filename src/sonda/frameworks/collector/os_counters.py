@@ -40,9 +40,9 @@ class OsCounters:
         self._values: dict = {}
         self._queue = RunQueue()
         self._queue.open(time)
-        self.set, self.errno = _opened(EVENTS, children, kernel)
+        self.set, self.errno = opened(EVENTS, children, kernel)
         if self.set is None:
-            self.set, _ = _opened(CLOCK, children, kernel)
+            self.set, _ = opened(CLOCK, children, kernel)
             self.source = "getrusage" if self.set is None else "clock"
         try:
             self._statm = aside(os.open(STATM, os.O_RDONLY | os.O_CLOEXEC))
@@ -94,7 +94,7 @@ class OsCounters:
         self._queue.close()
 
 
-def _opened(events: tuple, children: bool, kernel: Kernel) -> tuple:
+def opened(events: tuple, children: bool, kernel: Kernel) -> tuple:
     """A set of these events that counts, or None and the errno of the refusal."""
     found = None
     try:

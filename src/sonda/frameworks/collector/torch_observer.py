@@ -42,6 +42,8 @@ class TorchObserver:
         self._undo: list = []
         self._model: Any = None
         """A weak reference to the module whose forward was the last."""
+        self._graph_task = getattr(torch._C, "_current_graph_task_id", lambda: -1)
+        """A number of 0 or more in a thread in which autograd runs a backward."""
         self._losses: dict = {}
         """Whether the module of a code is a loss."""
         self.optimizers = Optimizers(self)
@@ -82,6 +84,8 @@ class TorchObserver:
         if self.marks is not None:
             for name in ("to", "cuda", "cpu"):
                 self._replace(torch.Tensor, name, self._data.wrap_copy)
+        if self.kernel_pass is not None:
+            self._replace(torch.autograd.profiler.profile, "_prepare_trace", self.kernel_pass.wrap_prepare)
         self._undo.append(optimizer.register_optimizer_step_pre_hook(self.optimizers.step_begins).remove)
         self._undo.append(optimizer.register_optimizer_step_post_hook(self.optimizers.step_ends).remove)
         self._on = True
@@ -110,13 +114,19 @@ class TorchObserver:
         setattr(owner, name, wrapper)
         self._undo.append(lambda: delattr(owner, name) if inherited else setattr(owner, name, original))
 
-    def current_stream(self) -> Any:
-        """This thread's stream, or None when nothing is to be recorded."""
+    def current_stream(self, engine: bool = False) -> Any:
+        """This thread's stream, or None when nothing is to be recorded.
+
+        A thread of autograd's engine, which runs the backward of a GPU, has no phases and no steps of its own: what it
+        calls (a forward once more, an optimizer) is a part of the backward. `engine` asks for its stream all the same.
+        """
         if not self._on or self.recorder.off or self.torch.compiler.is_compiling():
             return None
         stream = self.recorder.mine.stream
         if stream is None or stream.schedule is None:
-            stream = self.recorder.stream()
+            stream = self.recorder.stream(engine=self._graph_task() >= 0)
+            if stream.engine:
+                return stream if engine and not self.schedule.over else None
             stream.schedule = self.schedule.fresh() if self._led else self.schedule
             self._led = True
         return None if stream.schedule.over else stream
@@ -191,7 +201,7 @@ class TorchObserver:
 
     def _outermost(self, module: Any, args: tuple, kwargs: dict) -> Any:
         """A module that no other module called: a forward or a loss, or a part of a phase that is open already."""
-        stream = self.current_stream()
+        stream = self.current_stream(engine=True)
         if stream is None:
             return self._module_call(module, *args, **kwargs)
         self.optimizers.close_abandoned(stream)
@@ -200,7 +210,9 @@ class TorchObserver:
             code = self.layers.define_root(module)
             if not code:
                 return self._module_call(module, *args, **kwargs)
-        if stream.phases and stream.phases[-1][0] != self.optimizers.step:
+        # DataParallel calls its replicas in threads of their own; the forward is that of the thread which waits for them.
+        part = stream.engine or getattr(module, "_is_replica", False)
+        if part or (stream.phases and stream.phases[-1][0] != self.optimizers.step):
             self._adopt(stream, module, args, kwargs)
             result = self._recorded(stream, code, module, args, kwargs)
             self.counter.forward_ends(stream)
@@ -289,16 +301,17 @@ class TorchObserver:
         code = self.phases.codes["backward"]
 
         def wrapper(*args: Any, **kwargs: Any) -> Any:
-            stream = self.current_stream()
+            stream = self.current_stream(engine=True)
             if stream is None:
                 return original(*args, **kwargs)
             self.optimizers.close_abandoned(stream)
-            stream.schedule.backward()
+            if not stream.engine:
+                stream.schedule.backward()
             outer = self.layers.begin_backward(stream)
             # Layers that called for a gradient in their forward are not the ones whose backward runs.
             calling, stream.layers = stream.layers, []
             try:
-                if inside(stream, code):
+                if stream.engine or inside(stream, code):
                     return original(*args, **kwargs)
                 self.open(stream, code)
                 try:

@@ -13,7 +13,7 @@ from time import process_time_ns
 from typing import Any
 
 from .counter_set import CounterSet
-from .os_counters import EVENTS
+from .os_counters import CLOCK, EVENTS, opened
 from .perf_event import LINUX, Event, Kernel
 from .run_queue import RunQueue
 
@@ -37,10 +37,10 @@ class WindowCounters:
         self._queue = RunQueue()
         self._usage = resource.RUSAGE_SELF if whose == OWN else resource.RUSAGE_CHILDREN
         children = whose != OWN
+        if whose == RUNNING:
+            # An ordinary user may have the clock where the kernel's own work is refused.
+            self._system = opened(EVENTS, children, kernel)[0] or opened(CLOCK, children, kernel)[0]
         try:
-            if whose == RUNNING:
-                self._system = CounterSet(EVENTS, children, kernel)
-                self._system.enable()
             for group in groups:
                 events = [Event(**event) for event in group["events"]]
                 self._sets.append((CounterSet(events, children, kernel), bool(group.get("whole", True))))

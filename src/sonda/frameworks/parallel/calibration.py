@@ -76,7 +76,6 @@ class Exchange:
 def measure_exchange(model: Any, group: Group, norms: int) -> Exchange:
     """Sum tensors of the size of the model's gradients over all ranks; the slowest rank's time counts."""
     import torch
-    import torch.distributed as dist
 
     wanted = [parameter for parameter in model.parameters() if parameter.requires_grad]
     size = sum(parameter.numel() * parameter.element_size() for parameter in wanted)
@@ -89,15 +88,10 @@ def measure_exchange(model: Any, group: Group, norms: int) -> Exchange:
         group.barrier()
         begin = perf_counter()
         exchange()
-        if flat.is_cuda:
-            torch.cuda.synchronize(flat.device)
         return perf_counter() - begin
 
-    def whole() -> None:
-        dist.all_reduce(flat, group=group.gradients)
-
-    once(whole)
-    large = median(once(whole) for _ in range(EXCHANGES))
+    once(lambda: group.sum_large(flat))
+    large = median(once(lambda: group.sum_large(flat)) for _ in range(EXCHANGES))
     small = median(once(lambda: group.sum(statistics)) for _ in range(SMALL_EXCHANGES)) if norms else 0.0
     agreed = group.numbers([large, small])
     return Exchange(max(row[0] for row in agreed), size, max(row[1] for row in agreed), norms)

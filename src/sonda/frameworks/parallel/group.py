@@ -77,6 +77,23 @@ class Group:
             dist.all_reduce(values, group=self.small)
         return values
 
+    def sum_large(self, values: Any) -> None:
+        """The sum of gradients or weights over all ranks, in place and to its end; all of that time is metered."""
+        if self.size == 1:
+            return
+        import torch
+        import torch.distributed as dist
+
+        with unseen(), self.meter.measured():
+            if self.memory is not None:
+                self.memory.add(values, *self.memory.write(values))
+                self.memory.step_ends()
+                self.memory.take_waited()
+                return
+            dist.all_reduce(values, group=self.gradients)
+            if values.is_cuda:
+                torch.cuda.synchronize(values.device)
+
     def gather(self, values: Any) -> Any:
         """One row per rank of a one-dimensional tensor of the same length everywhere."""
         if self.memory is not None and self.size > 1:

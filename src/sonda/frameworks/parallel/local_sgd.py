@@ -10,7 +10,7 @@ from contextlib import nullcontext
 from typing import Any
 
 from sonda.frameworks.parallel.gradients import Waiting
-from sonda.frameworks.parallel.group import Group, unseen
+from sonda.frameworks.parallel.group import Group
 
 
 def average(model: Any, group: Group, weight: float) -> None:
@@ -18,17 +18,13 @@ def average(model: Any, group: Group, weight: float) -> None:
     if group.size == 1:
         return
     import torch
-    import torch.distributed as dist
 
     tensors = [tensor for tensor in (*model.parameters(), *model.buffers()) if tensor.is_floating_point()]
     with torch.no_grad():
         for dtype in sorted({tensor.dtype for tensor in tensors}, key=str):
             own = [tensor for tensor in tensors if tensor.dtype == dtype]
             flat = torch.cat([tensor.detach().reshape(-1) for tensor in own]).mul_(weight)
-            with unseen(), group.meter.measured():
-                dist.all_reduce(flat, group=group.gradients)
-                if flat.is_cuda:
-                    torch.cuda.synchronize(flat.device)
+            group.sum_large(flat)
             for tensor, mean in zip(own, flat.split([tensor.numel() for tensor in own]), strict=True):
                 tensor.copy_(mean.view_as(tensor))
 

@@ -152,6 +152,6 @@ class SharedMemory:
 
 
 def room_for(model: Any) -> int:
-    """Bytes for all gradients of a model, in pieces that begin at whole lines of cache."""
-    wanted = [one for one in model.parameters() if one.requires_grad]
-    return sum((one.numel() * one.element_size() + 63) & ~63 for one in wanted) + mmap.PAGESIZE
+    """Bytes for all gradients of a model, or its weights and buffers, in pieces that begin at whole lines of cache."""
+    tensors = [*model.parameters(), *model.buffers()]
+    return sum((one.numel() * one.element_size() + 63) & ~63 for one in tensors) + mmap.PAGESIZE

@@ -57,7 +57,9 @@ def read_image(path: Path) -> np.ndarray:
     try:
         if opened.mode in ("I;16", "I;16B", "I;16L"):
             return np.asarray(opened, np.uint16)[..., None]
-        grey = opened.mode in ("1", "L", "I", "F")
+        if opened.mode in ("I", "F"):
+            raise ValueError("values of 32 bits, of which nobody knows the white")
+        grey = opened.mode in ("1", "L")
         alpha = "A" in opened.mode or "transparency" in opened.info
         return np.asarray(opened.convert("L" if grey else "RGBA" if alpha else "RGB")).reshape(
             opened.height, opened.width, -1

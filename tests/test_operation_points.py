@@ -1,0 +1,226 @@
+"""Points of a study of operations: costs by formula, what is out of line, recorded results and their page."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sonda.record.errors import SondaError
+from sonda.report.operations import operations_markdown, operations_table, write_recording
+from sonda.report.study import render_study
+from sonda.studies.operation_point import Beside, OperationPoint, operation_points
+from sonda.studies.out_of_line import FACTOR, out_of_line
+from sonda.studies.recorded import load_recorded, recorded_names, recording
+from sonda.targets.job import Job, check_job
+from sonda.targets.ncu_pass import settings_for
+from sonda.workloads.operation_cost import operation_cost
+from sonda.workloads.operations import STUDIED, Operations
+
+PAGE = Path(__file__).parent.parent / "docs" / "studies" / "six-operations.md"
+MIB = 2**20
+PLAIN = OperationPoint(
+    op="add", size=96 * MIB, inner=512, framework="torch", on="cuda:0", device="NVIDIA Example", precision="float32",
+    runs=("a",), time=25_000.0, nominal=8e6, bytes=1e8, working=1e8, peak=60e12, theory=66e12, memory=4e12, cache=50e6,
+    counted=16e6, tensor=0.0, dram=8e7, stalls={"long_scoreboard": 0.97},
+)  # fmt: skip
+
+
+def point(**changes: Any) -> OperationPoint:
+    return dataclasses.replace(PLAIN, **changes)
+
+
+# ---- formulas -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("op", STUDIED)
+def test_costs_are_those_that_pytorch_counts(op: str) -> None:
+    torch = pytest.importorskip("torch")
+    from sonda.frameworks.collector.formulas import cost
+
+    torch.set_num_threads(1)
+    description = Operations(op=(op,), size=3 * 2**14, inner=32)
+    seen: list[tuple[int, int]] = []
+
+    class Seeing(torch.utils._python_dispatch.TorchDispatchMode):
+        def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            out = func(*args, **(kwargs or {}))
+            flops, size, known = cost(str(func._overloadpacket), args, kwargs or {}, out)
+            if known and (flops or size):
+                seen.append((flops, size))
+            return out
+
+    model = description.in_torch(False, 0).model
+    with torch.no_grad(), Seeing():
+        getattr(model, op)()
+    found = operation_cost(op, description.operands(op))
+    assert (sum(flops for flops, _ in seen), sum(size for _, size in seen)) == (found.flops, found.bytes)
+
+
+def test_a_product_by_hand() -> None:
+    found = operation_cost("dot", ((5, 7), (7, 3)))
+    assert (found.flops, found.bytes) == (2 * 5 * 7 * 3, 4 * (35 + 21 + 15))
+    assert operation_cost("dot", ((5, 7), (7, 3)), width=8).bytes == 8 * (35 + 21 + 15)
+
+
+# ---- out of line --------------------------------------------------------------------------------------------------
+
+
+def test_a_working_set_that_leaves_the_cache_is_found_and_named() -> None:
+    """Bytes over time: 10 TB/s, more than memory's 4, then 4 TB/s."""
+    small = point(size=6 * MIB, bytes=1e7, time=1_000.0, working=4e7)
+    large = point(size=24 * MIB, bytes=4e7, time=10_000.0, working=1.6e8)
+    (found,) = out_of_line([large, small])
+    assert found.point is large and found.other is small and found.factor == pytest.approx(2.5)
+    assert found.sentence == (
+        "add in PyTorch on cuda:0 falls to 4.0 TB/s at 24 MiB, 2.5 times less than at 6 MiB (10.0 TB/s): 6 MiB moved "
+        "faster than memory gives (4.0 TB/s), so it was found in the cache of 50.0 MB; the 160 MB that take turns here "
+        "are not"
+    )
+
+
+def test_a_dip_is_explained_by_what_its_warps_wait_for() -> None:
+    rates = (3e12, 1e12, 3e12)
+    line = [
+        point(op="dot", size=size * MIB, counted=1e9, time=1e9 * 1e9 / rate, bytes=1e6,
+              stalls={"no_instruction": 0.35, "wait": 0.24, "barrier": 0.02}, dram=1e6)
+        for size, rate in zip((33, 65, 513), rates, strict=True)
+    ]  # fmt: skip
+    (found,) = out_of_line(line)
+    assert found.point is line[1] and "dips to 1.0 TFLOP/s at 65 MiB, 3.0 times less than at 33 MiB" in found.sentence
+    assert found.sentence.endswith(
+        "its warps wait 35 % for instructions to be fetched (no_instruction), 24 % a fixed time for the instruction "
+        "before (wait)"
+    )
+
+
+def test_bytes_that_are_read_twice_explain_a_fall() -> None:
+    line = [point(size=96 * MIB), point(size=192 * MIB, time=100_000.0, bytes=2e8, dram=5e8)]
+    (found,) = out_of_line(line)
+    assert "500 MB of memory were moved for 200 MB of operands and result" in found.sentence
+
+
+def test_frameworks_that_differ_are_named_with_what_differs() -> None:
+    torch = point(op="dot", counted=2e9, time=3_000_000.0)
+    jax = point(op="dot", counted=2e9, time=400_000.0, framework="jax", tensor=2e9, stalls={})
+    (found,) = out_of_line([torch, jax])
+    assert found.point is torch and found.factor == pytest.approx(7.5)
+    assert "takes 7.5 times as long in PyTorch (3.0 ms) as in JAX: JAX uses tensor cores" in found.sentence
+
+
+def test_rates_that_rise_or_stay_are_in_line() -> None:
+    rising = [point(size=size * MIB, bytes=size * 1e6, time=2_000 + 250.0 * size) for size in (6, 24, 96, 1024)]
+    assert out_of_line(rising) == ()
+    just_below = point(time=PLAIN.time * (FACTOR - 0.01), framework="jax")
+    assert out_of_line([PLAIN, just_below]) == ()
+    assert len(out_of_line([PLAIN, point(time=PLAIN.time * FACTOR, framework="jax")])) == 1
+
+
+def test_a_fall_without_counts_or_under_disturbance_says_so() -> None:
+    line = [point(on="cpu", counted=None, stalls=None, dram=None, missing="no GPU", disturbed=True, memory=None,
+                  size=size * MIB, time=time) for size, time in ((6, 1_000.0), (12, 9_000.0))]  # fmt: skip
+    (found,) = out_of_line(line)
+    assert found.sentence.endswith(
+        "why is not known, because nothing was counted in it; other programs ran meanwhile, and it may be their doing"
+    )
+
+
+# ---- recorded results ---------------------------------------------------------------------------------------------
+
+
+def test_the_recorded_results_of_an_h200_agree_with_theory() -> None:
+    """Counted per element on an H200, by hand from its instructions; times no shorter than ceilings allow."""
+    found = load_recorded("six-operations-h200")
+    rows = found["operations"]
+    assert {row["op"] for row in rows} == set(STUDIED) and found["provenance"]["devices"] == ["NVIDIA H200"]
+    instructions = {("torch", "add"): 2, ("torch", "mul"): 1, ("torch", "scalar"): 1, ("torch", "sigmoid"): 16,
+                    ("jax", "add"): 1, ("jax", "mul"): 1, ("jax", "scalar"): 1, ("jax", "sigmoid"): 13}  # fmt: skip
+    formula = {"add": 1, "mul": 1, "scalar": 1, "sigmoid": 4}
+    for row in rows:
+        where = (row["framework"], row["op"])
+        expected = operation_cost(row["op"], _operands(row))
+        assert (row["nominal"], row["bytes"]) == (expected.flops, expected.bytes), where
+        if row["counted"] is None:
+            assert row["missing"], where
+            continue
+        assert row["of_theory"] <= 1.0, where
+        if where in instructions:
+            elements = row["nominal"] / formula[row["op"]]
+            assert row["counted"] == pytest.approx(instructions[where] * elements, rel=0.1), where
+        elif row["op"] == "dot":
+            assert row["counted"] == pytest.approx(row["nominal"], rel=0.01), where
+
+
+def _operands(row: dict[str, Any]) -> tuple[tuple[int, ...], ...]:
+    return Operations(op=(row["op"],), size=row["size"], inner=row["inner"]).operands(row["op"])
+
+
+def test_the_page_shows_the_recorded_results() -> None:
+    page = PAGE.read_text(encoding="utf-8")
+    assert operations_markdown(load_recorded("six-operations-h200")) in page
+
+
+def test_a_recording_is_written_and_a_missing_one_is_one_line(tmp_path: Path) -> None:
+    row = point(published=(Beside("K40", 10_726.58, 0.25),)).to_row()
+    assert row["rate"] == 16e6 / 25e-6 and row["bandwidth"] == 4e12 and row["of_memory"] == 1.0
+    document = {"study": "x", "scale": "", "operations": [row], "verdicts": ["a | b"], "provenance": {
+        "recorded": ["2026-11-15"], "devices": ["A"], "versions": {"torch": "2"}, "counted": []}}  # fmt: skip
+    write_recording(tmp_path / "x.md", recording(document))
+    text = (tmp_path / "x.md").read_text(encoding="utf-8")
+    assert "| add | 96 | PyTorch | cuda:0 | 25.0 | 16.0 | 2 | 640 |" in text and "K40 10,727" in text
+    with pytest.raises(SondaError, match="no operation that was measured"):
+        recording({**document, "operations": []})
+    with pytest.raises(SondaError, match="cannot be written"):
+        write_recording(tmp_path / "nowhere" / "x.json", recording(document))
+    with pytest.raises(SondaError, match=r"no recorded result 'six'.*six-operations-h200"):
+        load_recorded("six")
+    assert "six-operations-h200" in recorded_names()
+
+
+def test_operations_and_verdicts_are_on_the_screen() -> None:
+    table = operations_table([point().to_row(), point(counted=None, missing="no ncu").to_row()])
+    assert [cell.text for cell in table.rows[0]][:5] == ["add", "96", "PyTorch", "cuda:0", "25.0"]
+    assert "no ncu" in table.reasons()
+    row = {"configuration": {"op": "add"}, "runs": [], "figures": {}, "failures": [f"repetition {n}: no GPU" for n in
+           range(1, 6)]}  # fmt: skip
+    text = render_study({
+        "study": "x", "question": "", "scale": "", "axes": ["op"], "columns": [], "compare": [], "compared": [],
+        "rows": [row], "deviations": [], "notes": [], "verdicts": ["add falls"], "operations": [point().to_row()],
+    }, 200)  # fmt: skip
+    assert "Out of line: add falls." in text and "long_scoreboard 97 %" in text and "5 runs: no GPU" in text
+
+
+def test_runs_of_other_workloads_have_no_points() -> None:
+    assert operation_points([]) == ()
+
+
+# ---- what is asked for --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("changes", "line"),
+    [
+        ({"framework": "caffe"}, "framework 'caffe' is not there; use one of torch, jax"),
+        ({"workload": "mlp"}, "mlp is not there in JAX; in JAX there is ops; or use --framework torch"),
+        ({"on": "sim:maeri-256"}, "JAX runs on cpu and cuda:N, not on sim:maeri-256; use --framework torch"),
+        ({"train": True}, "--train is not there in JAX; leave it out, or use --framework torch"),
+        ({"probe": "callgrind"}, "--probe callgrind is not there in JAX; leave it out, or use --framework torch"),
+    ],
+)
+def test_what_jax_does_not_have_is_one_line(changes: dict[str, Any], line: str) -> None:
+    with pytest.raises(SondaError) as raised:
+        check_job(Job(**{"workload": "ops", "framework": "jax", **changes}))
+    assert str(raised.value) == line
+
+
+def test_stalls_of_every_kernel_can_be_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sonda.targets.ncu_pass.ncu_version", lambda: "2025.3.1.0")
+    found = settings_for("pmu,ncu:none+stalls", True)
+    assert found is not None and (found.cache, found.stalls) == ("none", True)
+    found = settings_for("ncu:stalls", True)
+    assert found is not None and (found.cache, found.stalls) == ("all", True)
+    for wrong in ("ncu:stals", "ncu:all+none", "ncu:"):
+        with pytest.raises(SondaError, match=f"--probe {wrong.replace('+', '.')} is unknown"):
+            settings_for(wrong, True)
