@@ -52,15 +52,11 @@ def govern(process: int, share: float) -> None:
             over = time.clock_gettime(clock) - used
             if over > 0:
                 # What was used beyond the quota, because the look came late, is owed.
-                time.sleep(0) if over < LOOK_S / 10 else _owe(process, over / share)
-    except (OSError, ProcessLookupError):
-        return
-
-
-def _owe(process: int, seconds: float) -> None:
-    os.kill(process, signal.SIGSTOP)
-    time.sleep(seconds)
-    os.kill(process, signal.SIGCONT)
+                os.kill(process, signal.SIGSTOP)
+                time.sleep(over / share)
+                os.kill(process, signal.SIGCONT)
+    except OSError:
+        return  # the process is gone
 
 
 def _parent_is_there() -> bool:

@@ -278,3 +278,9 @@ def test_hardware_that_is_no_number_of_things(field: str, value: Any) -> None:
 
     with pytest.raises(SondaError, match=f"{field} = "):
         Hardware(**{field: value}).check()
+
+
+def test_ports_are_not_held_against_multipliers_that_cannot_be_read() -> None:
+    with pytest.raises(SondaError) as caught:
+        with_settings(load_accelerator("maeri-256"), "multipliers=1e30")
+    assert str(caught.value) == "set: maeri.multipliers: 1e+30 is not a whole number"

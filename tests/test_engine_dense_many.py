@@ -13,7 +13,7 @@ from sonda.accelerators.engines import flexible_dense, mesh
 from sonda.accelerators.few_tiles_kernel import _next, few
 from sonda.accelerators.hardware import Hardware
 from sonda.accelerators.layer import Layer, Tile
-from sonda.accelerators.mapping import convolution_tile, convolution_tiles
+from sonda.accelerators.mapping import convolution_tile
 from sonda.accelerators.result import Result
 from sonda.record.errors import SondaError
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from contextlib import suppress
+from itertools import count
 from pathlib import Path
 from time import perf_counter_ns
 from types import SimpleNamespace
@@ -147,11 +148,11 @@ def observe(directory: Path, steps: int = 4, profiled: int = 2) -> tuple[Assembl
     observer = TorchObserver(recorder, torch, Schedule(count=False))
     observer.marks = DeviceMarks(recorder, fake_torch(device))
     observer.kernel_pass = KernelPass(recorder, torch)
-    mark = observer.marks.mark
+    mark, ticks = observer.marks.mark, count()
 
     def ticking() -> int:
         # Marks come in pairs, begin and end: 0.5 ms before a begin, 1 ms before an end.
-        device.now += 1_000_000.0 if observer.marks._number % 2 else 500_000.0
+        device.now += 1_000_000.0 if next(ticks) % 2 else 500_000.0
         return mark()
 
     observer.marks.mark = ticking  # type: ignore[method-assign]

@@ -8,6 +8,10 @@ from typing import Any
 
 import pytest
 
+from ncu_examples import asked, stand_in, table
+from sonda.probes.ncu import count_kernels
+from sonda.probes.ncu_chip import chip_of
+from sonda.probes.ncu_command import Settings
 from sonda.record.errors import SondaError
 from sonda.report.operations import operations_markdown, operations_table, write_recording
 from sonda.report.study import render_study
@@ -180,9 +184,9 @@ def test_a_recording_is_written_and_a_missing_one_is_one_line(tmp_path: Path) ->
 
 
 def test_operations_and_verdicts_are_on_the_screen() -> None:
-    table = operations_table([point().to_row(), point(counted=None, missing="no ncu").to_row()])
-    assert [cell.text for cell in table.rows[0]][:5] == ["add", "96", "PyTorch", "cuda:0", "25.0"]
-    assert "no ncu" in table.reasons()
+    shown = operations_table([point().to_row(), point(counted=None, missing="no ncu").to_row()])
+    assert [cell.text for cell in shown.rows[0]][:5] == ["add", "96", "PyTorch", "cuda:0", "25.0"]
+    assert "no ncu" in shown.reasons()
     row = {"configuration": {"op": "add"}, "runs": [], "figures": {}, "failures": [f"repetition {n}: no GPU" for n in
            range(1, 6)]}  # fmt: skip
     text = render_study({
@@ -224,3 +228,20 @@ def test_stalls_of_every_kernel_can_be_asked_for(monkeypatch: pytest.MonkeyPatch
     for wrong in ("ncu:stals", "ncu:all+none", "ncu:"):
         with pytest.raises(SondaError, match=f"--probe {wrong.replace('+', '.')} is unknown"):
             settings_for(wrong, True)
+
+
+def test_stalls_of_every_kernel_take_one_run_of_ncu(tmp_path: Path) -> None:
+    reason = "smsp__warp_issue_stalled_long_scoreboard_per_warp_active.pct"
+    units = {"gpu__time_duration.sum": "ns", reason: "%", "profiler__replayer_passes": "pass"}
+    program = stand_in(tmp_path, table(units, ("loop_add_fusion", ("10", "97.5", "14"))))
+    said: list[str] = []
+    found = count_kernels(
+        ["python", "step.py"], b"", chip_of(9, 0), said.append, lambda spans: [0],
+        settings=Settings(program=program, stalls=True),
+    )  # fmt: skip
+    assert found.launches[0].metrics["stall_long_scoreboard:counted"] == 97.5
+    assert len(asked(tmp_path)) == len(said) == 1 and found.record["passes"] == {"all": 14}
+    words = asked(tmp_path)[0]
+    assert reason in words and "dram__bytes" in words and words.count("gpu__time_duration.sum") == 1
+    # 7 for the core set and 7 for the stalls of this chip.
+    assert "14 passes each or one more" in said[0]

@@ -483,6 +483,13 @@ def test_after_a_reboot_there_is_nothing_to_restore(tmp_path):
     assert restore_left(tmp_path, files) == "" and files.commands == [] and not (tmp_path / JOURNAL).exists()
 
 
+def test_where_resctrl_is_not_mounted_there_is_nothing_to_restore(tmp_path):
+    journal(tmp_path)
+    for root in (tmp_path / "no such directory", tmp_path):
+        assert restore_left(tmp_path, RealFiles(root)) == "" and left_checks(tmp_path, RealFiles(root)) == []
+    assert (tmp_path / JOURNAL).exists(), "the host may see what a container does not"
+
+
 def test_a_damaged_journal_is_not_passed_over(tmp_path):
     (tmp_path / JOURNAL).write_text("{")
     with pytest.raises(SondaError, match="cache partitions may have been left"):

@@ -6,6 +6,7 @@ import errno
 import shutil
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from fake_kernel import FakeKernel
 from sonda.analysis.counted_summary import Outside
 from sonda.analysis.outside import summarise_outside
 from sonda.analysis.summarise import summarise
+from sonda.analysis.summary import Value
 from sonda.frameworks.collector.perf_event import Event
 from sonda.probes.counted_command import Count, Counted, KernelCounter
 from sonda.probes.pmu import Plan
@@ -138,7 +140,9 @@ def test_where_events_are_refused_the_kernels_account_is_shown_and_the_reason_to
     assert (found.totals["page_faults"].value or 0) > 0
     assert found.totals["cpu_migrations"].value is None and found.totals["cpu_migrations"].reason
     assert found.stretches == () and outside_figure(found) is None
-    assert f"not counted: {found.totals['cpu_migrations'].reason}" in totals_words(found)
+    said = totals_words(replace(found, totals={**found.totals, "context_switches": Value(1.0, "1", "counted")}))
+    assert ", 1 context switch (counted" in said
+    assert f"not counted: task clock, cpu migrations ({found.totals['cpu_migrations'].reason})" in said
 
 
 def test_a_program_that_takes_other_rights_is_not_said_to_do_nothing() -> None:

@@ -10,7 +10,7 @@ import threading
 import pytest
 
 from fake_kernel import FakeKernel
-from sonda.frameworks.collector.perf_event import PerfEventError
+from sonda.frameworks.collector.perf_event import EXCLUDE_KERNEL, PerfEventError
 from sonda.frameworks.collector.window_counters import ENDED, RUNNING, WindowCounters
 from sonda.probes.counted_command import KernelCounter
 from sonda.probes.pmu_events import Pmu
@@ -78,6 +78,15 @@ def test_refused_counters_leave_the_rest_with_the_reason():
 def test_a_command_that_runs_on_has_no_system_counts_where_perf_is_refused():
     counters = WindowCounters(whose=RUNNING, kernel=FakeKernel(refuse=lambda event: errno.EPERM))
     assert set(counters.since(counters.read())) == {"time"} and counters.cpu() == 0
+
+
+def test_an_ordinary_user_has_the_clock_of_a_command_that_runs_on_and_its_hardware_counters():
+    """At `perf_event_paranoid` 2 what the kernel does is refused, and only that."""
+    kernel = FakeKernel(refuse=lambda event: 0 if event.flags & EXCLUDE_KERNEL else errno.EACCES)
+    counters = WindowCounters(GROUPS, RUNNING, kernel)
+    assert counters.instructions and not counters.reason
+    found = counters.since(counters.read())
+    assert "cpu_time" in found and "page_faults" not in found and "context_switches" not in found
 
 
 def touch(pages: int) -> None:

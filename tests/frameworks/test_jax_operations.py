@@ -24,6 +24,9 @@ from sonda.record.errors import SondaError
 from sonda.record.run import RunInfo, new_id, write_run
 from sonda.record.run import now as run_now
 from sonda.studies.operation_point import operation_points
+from sonda.targets.child import run_child
+from sonda.targets.jax_worker import compile_once, jax_device, require_jax
+from sonda.targets.job import Job
 from sonda.targets.kernels import with_kernels
 from sonda.workloads.operations import STUDIED, Operations
 
@@ -201,3 +204,37 @@ def test_a_profile_without_a_trace_says_so(tmp_path: Path) -> None:
     recorder.state(finished=True)
     recorder.close()
     assert assemble(tmp_path, 0, 1).no_kernels == "JAX's profiler wrote no trace"
+
+
+# ---- the command ----------------------------------------------------------------------------------------------------
+
+
+def test_a_job_runs_in_a_process_of_its_own_and_leaves_what_it_compiled(tmp_path: Path) -> None:
+    job = Job(workload="ops", options={"op": "add,dot", "size": "786432", "inner": "64"}, framework="jax", on="cpu/1",
+              steps=3, warmup=1)  # fmt: skip
+    folder = tmp_path / "compiled"
+    folder.mkdir()
+    begin = now()
+    outcome = run_child(job, tmp_path, 1, compile_once(folder))
+    assembly = assemble(tmp_path, begin, now())
+    assert (outcome.workload["name"], outcome.workload["op"]) == ("ops", "add,dot")
+    assert assembly.spans.where(kind="step", pass_="timed").sum() == 3
+    assert set(assembly.versions) == {"python", "jax", "jaxlib"} and assembly.threads == 1
+    assert {path.name.partition("-")[0] for path in folder.glob("*-cache")} == {"jit_add", "jit_dot"}
+
+
+def test_a_machine_without_jax_says_so_in_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sonda.targets.jax_worker.find_spec", lambda name: None)
+    with pytest.raises(SondaError, match=r"JAX is not installed; install it with: pip install 'sonda\[jax\]'"):
+        require_jax()
+
+
+def test_a_gpu_that_jax_cannot_use_is_one_line() -> None:
+    class Nothing:
+        __version__ = "0"
+
+        def devices(self) -> Any:
+            raise RuntimeError("Unable to initialize backend 'cuda'")
+
+    with pytest.raises(SondaError, match=r"target 'cuda:0': JAX 0 finds no GPU that it can use; install JAX"):
+        jax_device(Job(workload="ops", framework="jax", on="cuda:0"), Nothing())

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from functools import cached_property
 from typing import Any
 
@@ -11,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sonda.accelerators import mapping as maps
-from sonda.accelerators.candidate_tiles import N, hands_on
+from sonda.accelerators.candidate_tiles import LETTERS, N, hands_on
 from sonda.accelerators.dense_operation import Form, forms
 from sonda.accelerators.engine_description import EngineDescription
 from sonda.accelerators.engines import flexible_dense, mesh
@@ -36,7 +37,8 @@ class DenseOperations:
         self._shapes = [shape for shape in shapes if not isinstance(shape, Bags)]
         if len(self._shapes) < len(shapes):
             raise SondaError("a dense engine cannot sum the rows of a bag", "route embedding_bag to a sparse engine")
-        self._ruled: dict[Any, Whole | None] = {}
+        self._known: dict[Any, tuple[Whole, tuple[int, ...]]] = {}
+        self._fullest: dict[tuple[int, ...], FullestTiles] = {}
 
     def on(self, engines: Sequence[EngineDescription], given: bool) -> Iterator[tuple[list[int], Taken]]:
         """All of them under the tiles that the descriptions give, where that is wanted and there are any, else under a
@@ -82,14 +84,98 @@ class DenseOperations:
             tiles = np.concatenate([tiles for _, tiles in tiled[begin:end]])
             begin = end
             layers, tiles, count = self._apart(tiles, len(numbers))
-            can = flexible_dense.runs_all(self._machines(engines, numbers), layers, tiles).reshape(-1, many).all(axis=1)
+            able = flexible_dense.runs_all(self._machines(engines, numbers), layers, tiles)
+            can = np.all(able.reshape(-1, many), axis=1)
             if not can.all():
                 rows = np.repeat(can, many)
                 layers, tiles, count = layers[rows], tiles[rows], count[rows]
-                numbers = [number for number, able in zip(numbers, can, strict=True) if able]
+                numbers = [number for number, one in zip(numbers, can.tolist(), strict=True) if one]
             if numbers:
                 result = flexible_dense.simulate_all(self._machines(engines, numbers), layers, tiles)
-                yield numbers, Taken(list(range(many)) * len(numbers), result, count, self._words(tiles, count))
+                yield numbers, Taken(list(range(many)) * len(numbers), result, count, self._words(layers, tiles))
 
     def _machines(self, engines: Sequence[EngineDescription], numbers: list[int]) -> Hardware:
         return together([engines[number].hardware for number in numbers], len(self._shapes))
+
+    def _tiles(
+        self, engines: Sequence[EngineDescription], numbers: list[int], given: bool
+    ) -> list[tuple[int, Whole | None]]:
+        """With the number of every engine its tiles, a row for each operation; nothing where there is none for one."""
+        found: dict[int, Whole | None] = {}
+        lacking: dict[tuple[int, ...], list[int]] = {}
+        for number in numbers:
+            found[number], rows = self._whatever_ports(engines[number], given)
+            if rows:
+                lacking.setdefault(rows, []).append(number)
+        for rows, some in lacking.items():
+            if rows not in self._fullest:
+                self._fullest[rows] = FullestTiles([self._forms[row][0].layer for row in rows])
+            fullest = self._fullest[rows].on([engines[number].hardware for number in some])
+            for number, chosen in zip(some, fullest, strict=True):
+                tiles = found[number]
+                if chosen is None or tiles is None:
+                    found[number] = None
+                else:
+                    found[number] = tiles = tiles.copy()
+                    tiles[list(rows)] = chosen
+        return list(found.items())
+
+    def _whatever_ports(self, engine: EngineDescription, given: bool) -> tuple[Whole, tuple[int, ...]]:
+        """The tiles that do not depend on the engine's ports, and the rows of the operations that have none such."""
+        described = (engine.tile, engine.convolution_tile) if given else ({}, {})
+        hardware = replace(engine.hardware, read_ports=1, write_ports=1)
+        key = (hardware, *(tuple(one.items()) for one in described))
+        if key not in self._known:
+            tiles = np.ones((len(self._forms), len(LETTERS)), np.int64)
+            lacking = []
+            for row, (form, *_) in enumerate(self._forms):
+                own = described[0 if form.product else 1]
+                tile = maps.tile_of(own, form.layer) if own else None
+                if not own and form.product:
+                    tile = maps.stonne_tile(hardware, form.layer)
+                if tile is None:
+                    lacking.append(row)
+                else:
+                    tiles[row] = tile.sizes
+            self._known[key] = tiles, tuple(lacking)
+        return self._known[key]
+
+    def _apart(self, tiles: Whole, machines: int) -> tuple[Whole, Whole, Whole]:
+        """Layers, tiles and how many like each follow each other, on so many machines.
+
+        Neighbours hand activations on rightly only where one sample at a time is on the machine.
+        """
+        layers = np.tile(self._layers, (machines, 1))
+        count = np.tile(self._count, machines)
+        alone = (layers[:, N] > 1) & hands_on(Layer(*layers.T), tiles)
+        count[alone] *= layers[alone, N]
+        layers[alone, N] = tiles[alone, N] = 1
+        return layers, tiles, count
+
+    def _words(self, layers: Whole, tiles: Whole) -> Callable[[int], dict[str, Any]]:
+        def words(place: int) -> dict[str, Any]:
+            possible = self._forms[place % len(self._forms)]
+            form = possible[0] if layers[place, N] == possible[0].layer.N else possible[1]
+            return form.words(Tile(*tiles[place].tolist()))
+
+        return words
+
+    @cached_property
+    def _products(self) -> tuple[Whole, Whole]:
+        """M, N and K of each as products, a row each, and of how many."""
+        found = [shape.product() if isinstance(shape, Convolution) else shape for shape in self._shapes]
+        sizes = np.array([(one.m, one.n, one.k) for one in found], np.int64)
+        return sizes, np.array([one.count for one in found], np.int64)
+
+    @cached_property
+    def _forms(self) -> list[tuple[Form, ...]]:
+        return [forms(shape) for shape in self._shapes]
+
+    @cached_property
+    def _layers(self) -> Whole:
+        """Sizes of the usual form of each, a row each."""
+        return np.array([possible[0].layer.check().sizes for possible in self._forms], np.int64)
+
+    @cached_property
+    def _count(self) -> Whole:
+        return np.array([possible[0].count for possible in self._forms], np.int64)

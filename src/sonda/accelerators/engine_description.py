@@ -72,7 +72,7 @@ class EngineDescription:
         What depends on a field that is wrong itself, or on one of the `unknown`, is not judged.
         """
         wrong = set(unknown)
-        for problem in (*self._wrong_sides(), *self.hardware.problems()):
+        for problem in (*self._wrong_sides(), *self.hardware.problems(wrong)):
             field_name = problem.cause.partition(" ")[0]
             if field_name not in wrong:
                 wrong.add(field_name)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -89,6 +90,24 @@ class EngineWork:
         """Operations that run on the host because no engine takes them, by kind."""
         return dict(Counter(one.kind for one in self._program.operations if accelerator.route.get(one.kind) is None))
 
+    def prepare(self, accelerator: Accelerator, engines: Iterable[EngineDescription], mapping: str) -> None:
+        """Simulate designs of one engine all at once, as far as that can be; `on` then finds what they take."""
+        designs = {(_key(one), mapping, None): one for one in engines if mapping != SEARCHED and one.kind not in SPARSE}
+        kinds = next((_kinds(accelerator, engine) for engine in designs.values()), ())
+        designs = {design: engine for design, engine in designs.items() if (design, kinds) not in self._work}
+        operations = self._operations(kinds, zeros_count=False)
+        if not operations or not designs:
+            return
+        # Where one cannot be, only one by one can say which.
+        with suppress(SondaError):
+            if kinds not in self._dense:
+                self._dense[kinds] = DenseOperations([one.shape for one, _ in operations])
+            keys, ready = list(designs), list(designs.values())
+            for numbers, taken in self._dense[kinds].on(ready, mapping == ""):
+                works = _works([ready[number] for number in numbers], operations, [taken])
+                self._work |= {(keys[number], kinds): work for number, work in zip(numbers, works, strict=True)}
+                self._together += len(numbers) * len(operations)
+
     def on(
         self,
         accelerator: Accelerator,
@@ -100,7 +119,7 @@ class EngineWork:
 
         `memory` matters only for a mapping that is searched.
         """
-        kinds = tuple(kind for kind, name in accelerator.route.items() if name == engine.name)
+        kinds = _kinds(accelerator, engine)
         design = (_key(engine), mapping, memory if mapping == SEARCHED else None)
         found = self._work.get((design, kinds))
         if found is None:
@@ -136,10 +155,12 @@ class EngineWork:
         self, placement: Placement, engine: EngineDescription, kinds: tuple[str, ...], design: Any
     ) -> Work | SondaError:
         operations = self._operations(kinds, engine.kind in SPARSE)
-        if operations and placement.mapping != SEARCHED and (engine.kind not in SPARSE or _only_bags(engine, kinds)):
+        if operations and placement.mapping != SEARCHED and _only_bags(engine, kinds):
             # Where one cannot be, only one by one can say which.
             with suppress(SondaError):
-                return self._take_all(engine, kinds, operations, placement.mapping == "")
+                groups = bags_together(engine, [one for one, _ in operations], placement.mapping == "")
+                self._together += len(operations)
+                return _works([engine], operations, groups)[0]
         parts: list[Part] = []
         counts: Counter[tuple[str, str]] = Counter()
         instances: dict[str, int] = {}
@@ -156,26 +177,6 @@ class EngineWork:
                         if value and name != INSTANCES:
                             counts[component, name] += count * value
         return Work(engine, lambda: parts, sum(one.often * one.cycles for one in parts), dict(counts), instances)
-
-    def _take_all(
-        self, engine: EngineDescription, kinds: tuple[str, ...], operations: list[tuple[Operation, int]], given: bool
-    ) -> Work:
-        """All at once. Raises SondaError where one cannot be."""
-        if _only_bags(engine, kinds):
-            groups = bags_together(engine, [one for one, _ in operations], given)
-        else:
-            if kinds not in self._dense:
-                self._dense[kinds] = DenseOperations([one.shape for one, _ in operations])
-            groups = [self._dense[kinds].on(engine, given)]
-        self._together += len(operations)
-        cycles = 0
-        counts: Counter[tuple[str, str]] = Counter()
-        instances: dict[str, int] = {}
-        for taken in groups:
-            often = np.array([operations[place][1] for place in taken.places], np.int64) * taken.count
-            cycles += int(often @ taken.result.cycles)
-            instances = _add(counts, taken.result.counters, often)
-        return Work(engine, lambda: _parts(operations, groups), cycles, dict(counts), instances)
 
     def _place(self, placement: Placement, operation: Operation, design: Any) -> Placed | SondaError:
         # What routes change is which operations an engine takes, never what one of them costs there.
@@ -210,36 +211,80 @@ def _only_bags(engine: EngineDescription, kinds: tuple[str, ...]) -> bool:
     return engine.kind == "compressed_row" and kinds == ("embedding_bag",)
 
 
-def _parts(operations: list[tuple[Operation, int]], groups: Sequence[Taken]) -> list[Part]:
-    found = []
+def _works(
+    engines: list[EngineDescription], operations: list[tuple[Operation, int]], groups: Sequence[Taken]
+) -> list[Work]:
+    """What designs of an engine do, each with all operations of all groups, one design after the other in a group."""
+    cycles = np.zeros(len(engines), np.int64)
+    counts: list[dict[tuple[str, str], int]] = [{} for _ in engines]
+    instances: list[dict[str, int]] = [{} for _ in engines]
+    counted = []
     for taken in groups:
-        result = taken.result
-        counted = np.array(
-            (result.cycles, result.weight_reads, result.input_reads, result.psum_reads, result.writes), np.int64
-        )
-        for number, (cycles, *accesses) in enumerate((counted * taken.count).T.tolist()):
-            operation, often = operations[taken.places[number]]
-            found.append(Part(operation, often, taken.mapping(number), cycles, Accesses(*accesses)))
-    return found
+        often = np.array([operations[place][1] for place in taken.places], np.int64) * taken.count
+        often = often.reshape(len(engines), -1)
+        cycles += (often * np.reshape(taken.result.cycles, often.shape)).sum(axis=1)
+        counted.append((taken.places, taken.mapping, _counted(taken), often.shape[1]))
+        instances = _add(counts, taken.result.counters, often)
+
+    def parts(number: int) -> list[Part]:
+        return [
+            Part(*operations[places[place]], mapping(place), cycles, Accesses(*accesses))
+            for places, mapping, all_counted, many in counted
+            for place, (cycles, *accesses) in enumerate(
+                all_counted[number * many : (number + 1) * many].tolist(), number * many
+            )
+        ]
+
+    return [
+        Work(engine, partial(parts, number), total, counts[number], instances[number])
+        for number, (engine, total) in enumerate(zip(engines, cycles.tolist(), strict=True))
+    ]
 
 
-def _add(into: Counter[tuple[str, str]], counters: Counters, often: Whole) -> dict[str, int]:
-    """Add what many operations count, each done so often, by component and operation. Returns the instances."""
+def _counted(taken: Taken) -> Whole:
+    """Cycles and accesses of every operation, a row each. No more is kept: designs may be many."""
+    result = taken.result
+    counted = (result.cycles, result.weight_reads, result.input_reads, result.psum_reads, result.writes)
+    rows: Whole = (np.array(counted, np.int64) * taken.count).T
+    return rows
+
+
+def _add(into: list[dict[tuple[str, str], int]], counters: Counters, often: Whole) -> list[dict[str, int]]:
+    """Add what the operations of designs count, each done so often (designs x operations), by component and operation.
+
+    Returns the instances of every design, without what it has none of.
+    """
+    designs, many = often.shape
     names: list[tuple[str, str]] = []
     values: list[Count] = []
-    instances: dict[str, int] = {}
+    instances: dict[str, Count] = {}
     for components in counters.values():
         for component, activity in components.items():
             for name, value in activity.items():
                 if name == INSTANCES:
-                    instances[component] = instances.get(component, 0) + value
+                    instances[component] = instances.get(component, 0) + (value[::many] if np.ndim(value) else value)
                 elif np.ndim(value) or value:
                     names.append((component, name))
-                    values.append(value if np.ndim(value) else np.full(often.shape, value))
-    for key, total in zip(names, (np.array(values) @ often).tolist(), strict=True):
-        if total:
-            into[key] += total
-    return instances
+                    values.append(value)
+    totals = np.einsum("kdo,do->dk", _table(values, often.size).reshape(-1, designs, many), often)
+    for counts, row in zip(into, totals.tolist(), strict=True):
+        for key, total in zip(names, row, strict=True):
+            if total:
+                counts[key] = counts.get(key, 0) + total
+    rows = _table(list(instances.values()), designs).T.tolist()
+    return [{name: count for name, count in zip(instances, row, strict=True) if count} for row in rows]
+
+
+def _table(rows: list[Count], length: int) -> Whole:
+    """Rows that are arrays or a number for all of it."""
+    table = np.empty((len(rows), length), np.int64)
+    for place, row in enumerate(rows):
+        table[place] = row
+    return table
+
+
+def _kinds(accelerator: Accelerator, engine: EngineDescription) -> tuple[str, ...]:
+    return tuple(kind for kind, name in accelerator.route.items() if name == engine.name)
 
 
 def _key(engine: EngineDescription) -> tuple[Any, ...]:

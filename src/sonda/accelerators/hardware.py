@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from dataclasses import dataclass
 from numbers import Integral
 
@@ -35,9 +35,12 @@ class Hardware:
             raise problem
         return self
 
-    def problems(self) -> Iterator[SondaError]:
-        """All reasons why it cannot be built, each cause beginning with the name of a field."""
-        sound = True
+    def problems(self, unknown: Container[str] = ()) -> Iterator[SondaError]:
+        """All reasons why it cannot be built, each cause beginning with the name of a field.
+
+        Ports are not held against multipliers that are wrong themselves, or among the `unknown`.
+        """
+        sound = "multipliers" not in unknown
         for name in ("multipliers", "read_ports", "write_ports"):
             value = getattr(self, name)
             if not _is_whole(value) or not 1 <= value <= 1 << 20 or value & (value - 1):

@@ -28,7 +28,7 @@ def reduction(hardware: Hardware) -> dict[str, Count]:
     count = hardware.rows * hardware.columns or hardware.multipliers
     if hardware.reduction == "TEMPORALRN":
         return {"RN_WIRE": count, "ACCUMULATOR": count, "FIFO": 2 * count}
-    # Level l of the tree, l from 2 to the last, has 2^(l-1) - 1 links between neighbours: together 2^levels / 2 - levels.
+    # Level l of the tree has 2^(l-1) - 1 links between neighbours, l from 2 to the last: 2^levels / 2 - levels in all.
     levels = doublings(count)
     sideways = (1 << levels) // 2 - levels
     if hardware.reduction == "FENETWORK":

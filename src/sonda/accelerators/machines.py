@@ -22,7 +22,7 @@ def together(machines: Sequence[Hardware], times: int) -> Hardware:
     multipliers, read_ports, write_ports = np.repeat(np.array(sizes, np.int64), times, axis=0).T
     return replace(
         machines[0],
-        multipliers=multipliers,  # type: ignore[arg-type]  # arrays stand for numbers, as in Layer and Tile
-        read_ports=read_ports,  # type: ignore[arg-type]
-        write_ports=write_ports,  # type: ignore[arg-type]
+        multipliers=multipliers,
+        read_ports=read_ports,
+        write_ports=write_ports,
     )

@@ -36,7 +36,7 @@ def product_tile(hardware: Hardware, layer: Layer) -> Tile:
 
 
 def stonne_tile(hardware: Hardware, layer: Layer) -> Tile | None:
-    """STONNE's tile for a layer that is a matrix product, whatever the ports; nothing where the machine cannot run it."""
+    """STONNE's tile for a layer that is a matrix product, whatever the ports; nothing where it cannot run."""
     layer.check()
     try:
         return _stonne_tile(hardware.multipliers, layer.rows, layer.K, layer.S).check(hardware, layer)

@@ -166,7 +166,7 @@ def _whole(
     for name, column in table.items():
         known = ~np.isnan(column[rows])
         covered = np.bincount(step[known], weights=duration[known], minlength=count)
-        inside = np.where(covered >= COVERED * part.durations, together.values[name], np.nan)
+        inside = np.where(covered >= COVERED * part.host, together.values[name], np.nan)
         own = column[part.rows]
         values[name] = np.where(np.isnan(own), inside, own)
         estimated[name] = np.where(np.isnan(own), together.estimated[name], marks[name][part.rows])

@@ -64,13 +64,24 @@ class Activities:
         rows = on_device(spans)
         return cls(spans, rows[np.isin(step_of[rows], steps)], steps)
 
+    def _places(self, rows: np.ndarray) -> np.ndarray:
+        """A number for the device of each; ranks may call different ones by the same name."""
+        device = self.spans.words("device")
+        return self.spans.number("rank")[rows].astype(np.int64) * len(device.words) + device.codes[rows]
+
+    @property
+    def devices(self) -> float:
+        """How many devices a rank works on, on average."""
+        ranks = np.unique(self.spans.number("rank")[self.rows])
+        return len(np.unique(self._places(self.rows))) / max(len(ranks), 1)
+
     def busy(self, rows: np.ndarray) -> float:
-        """ns per step that a device worked on these; several devices each for itself."""
+        """ns per step that a device worked on these; the mean of several."""
         start = self.spans.number("start")[rows]
         end = start + self.spans.number("duration")[rows]
-        device = self.spans.words("device").codes[rows]
-        whole = sum(union(start[device == one], end[device == one]) for one in np.unique(device))
-        return whole / len(self.steps)
+        place = self._places(rows)
+        whole = sum(union(start[place == one], end[place == one]) for one in np.unique(place))
+        return whole / len(self.steps) / max(self.devices, 1.0)
 
 
 def device_side(found: Activities, step: Value, host: Value, phase_of: np.ndarray) -> DeviceSide | None:
@@ -100,7 +111,7 @@ def device_side(found: Activities, step: Value, host: Value, phase_of: np.ndarra
         idle=idle,
         share=busy / step.value if step.value else float("nan"),
         host=host,
-        overlapped=Value(max(float(duration.sum()) / steps - busy, 0.0), "ns", "measured"),
+        overlapped=Value(max(float(duration.sum()) / steps / found.devices - busy, 0.0), "ns", "measured"),
         launches=Value(len(rows) / steps, "1", "counted"),
         latency=Value(float(np.median(latency)), "ns", "measured")
         if len(latency)
@@ -109,4 +120,5 @@ def device_side(found: Activities, step: Value, host: Value, phase_of: np.ndarra
         collectives=together("collective"),
         phases=per_phase,
         steps=steps,
+        devices=found.devices,
     )

@@ -153,7 +153,7 @@ def _whole_step(part: Part) -> dict[str, Value]:
         values = part.index.spans.metrics[column][rows]
         known = ~np.isnan(values)
         lasted = np.bincount(step[known], weights=duration[known], minlength=steps)
-        covered = (lasted > 0) & (lasted >= COVERED * part.durations[part.measured])
+        covered = (lasted > 0) & (lasted >= COVERED * part.host[part.measured])
         fewest = OFTEN * steps if metric.quantity in SYSTEM else 1
         if covered.any() and covered.sum() >= fewest:
             together = _per_step(metric, values[known], step[known], steps)[covered]

@@ -101,7 +101,7 @@ class DeviceSide:
     """What a GPU did in a step. What it worked is known from steps of their own, whose kernels were recorded."""
 
     busy: Value
-    """ns per step in which it did something."""
+    """ns per step in which it did something; of several GPUs the mean."""
     idle: Value
     """ns per timed step in which it did nothing."""
     share: float
@@ -121,6 +121,8 @@ class DeviceSide:
     """Busy ns per step of each phase."""
     steps: int
     """How many steps had their kernels recorded."""
+    devices: float = 1.0
+    """GPUs that a process works on."""
 
 
 @dataclass(frozen=True)

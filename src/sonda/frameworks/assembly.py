@@ -96,7 +96,7 @@ def _take_facts(result: Assembly, events: ProcessEvents) -> None:
     result.devices.update(events.fact("devices", {}))
     result.tf32 = events.fact("tf32", result.tf32)
     result.no_kernels = events.fact("no_kernels", result.no_kernels)
-    for note in events.fact("notes", []):
+    for note in (*events.fact("notes", []), *_lost_marks(events)):
         if note not in result.notes:
             result.notes.append(note)
     for definition in events.definitions:
@@ -107,6 +107,22 @@ def _take_facts(result: Assembly, events: ProcessEvents) -> None:
             result.unknown[name] = result.unknown.get(name, 0) + 1
         kind = definition.get("dtype", "")
         result.flops[kind] = result.flops.get(kind, 0.0) + float(definition.get("flops") or 0)
+
+
+def _lost_marks(events: ProcessEvents) -> list[str]:
+    """Phases whose times are not those of a GPU, though it was used."""
+    marked = [one for one in events.definitions if one.get("quantity") == "device_begin"]
+    if marked and events.fact("devices") and not events.marks:
+        return [
+            "the program ended before its GPU could be asked for times: those of steps and phases are the host's, "
+            "which launches work and does not wait for it"
+        ]
+    if events.other_marks:
+        return [
+            f"{events.other_marks:,} of {events.other_marks + len(events.marks):,} marks lie on other GPUs than the "
+            "one used most: phases there have the host's times"
+        ]
+    return []
 
 
 class _Rows:

@@ -30,6 +30,8 @@ class ProcessEvents:
     """Thread id to its readings of counters, as the kernel gave them."""
     marks: dict[int, int] = field(default_factory=dict)
     """When the GPU that was used most reached each mark, ns on its own clock."""
+    other_marks: int = 0
+    """Marks on other GPUs, whose clocks are others."""
     truncated: bool = False
 
     def fact(self, key: str, default: Any = None) -> Any:
@@ -88,6 +90,7 @@ def _take_marks(events: ProcessEvents) -> None:
         for number, device, time in fact.pop("device_times", ()):
             by_device.setdefault(device, {})[number] = time
     events.marks = max(by_device.values(), key=len, default={})
+    events.other_marks = sum(map(len, by_device.values())) - len(events.marks)
     events.facts = [fact for fact in events.facts if fact]
 
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from sonda.probes.kernel_files import read_text
 from sonda.probes.perf_events import explain, paranoid_level
 from sonda.probes.pmu import state as pmu_state
 from sonda.probes.sensors import rapl_powercap
@@ -57,6 +58,8 @@ def _pmu(root: Path, virtual: bool | None, said: Mapping[str, Any]) -> ProbeStat
 
 def _energy(root: Path) -> ProbeState:
     found = rapl_powercap(root, work=lambda seconds: None)
+    if found.state == "missing" and read_text(root / "proc/driver/nvidia/version") is not None:
+        return ProbeState("energy", "off", "a GPU's energy counter may be there; read it with --probe energy")
     if found.state == "missing":
         return ProbeState("energy", "missing", found.detail, found.remedy)
     return ProbeState("energy", "off", "energy counters are there; read them with --probe energy")

@@ -179,6 +179,13 @@ def _calls(nvml: Any, handle: Any) -> dict[str, Callable[[], float]]:
             raise OSError(f"NVML error {value.nvmlReturn}")
         return float(value.value.uiVal) / 1e3
 
+    def reasons() -> float:
+        try:
+            return float(nvml.nvmlDeviceGetCurrentClocksEventReasons(handle))
+        except Exception:
+            # What drivers before 535, and bindings of their time, call it.
+            return float(nvml.nvmlDeviceGetCurrentClocksThrottleReasons(handle))
+
     return {
         "energy": lambda: nvml.nvmlDeviceGetTotalEnergyConsumption(handle) / 1e3,
         "power": lambda: field(INSTANT_FIELD),
@@ -186,7 +193,7 @@ def _calls(nvml: Any, handle: Any) -> dict[str, Callable[[], float]]:
         "clock": lambda: nvml.nvmlDeviceGetClockInfo(handle, MULTIPROCESSOR_CLOCK) * 1e6,
         "memory clock": lambda: nvml.nvmlDeviceGetClockInfo(handle, MEMORY_CLOCK) * 1e6,
         "temperature": lambda: nvml.nvmlDeviceGetTemperature(handle, TEMPERATURE),
-        "throttle reasons": lambda: nvml.nvmlDeviceGetCurrentClocksEventReasons(handle),
+        "throttle reasons": reasons,
         "utilisation": lambda: nvml.nvmlDeviceGetUtilizationRates(handle).gpu,
     }
 

@@ -71,10 +71,11 @@ def plan(root: Path = Path("/"), trial: Trial = try_group, extra: Sequence[str] 
     if table is not None:
         table = _with_slots(table, large)
         table, groups = _opened(table, large, hybrid, root, trial, notes)
-        if table.smt and topology(root, blocks).smt:
+        groups = groups or [joint]
+        if table is not None and table.smt and topology(root, blocks).smt:
             notes.append(table.smt)
     if extra:
-        groups = [*groups, [*joint, *(resolve(name, large, hybrid) for name in extra)]]
+        groups = [*groups, *_together(joint, [resolve(name, large, hybrid) for name in extra], trial)]
     beside = _small_cores(pmus, trial, notes) if hybrid else []
     return Plan(groups, beside, table, notes)
 
@@ -96,21 +97,50 @@ def _with_slots(table: Table, pmu: Pmu) -> Table:
 
 def _opened(
     table: Table, pmu: Pmu, hybrid: bool, root: Path, trial: Trial, notes: list[str]
-) -> tuple[Table, list[list[Event]]]:
-    """The table's groups, each tried once; where the first is refused, those of the table that takes its place."""
+) -> tuple[Table | None, list[list[Event]]]:
+    """The table's groups, each tried once; where the first is refused, those of the table that takes its place.
+
+    A guest may have fewer counters than its processor: groups that do not fit are cut. No table where none is taken.
+    """
     counters = table.counters - _watchdog(root)
     groups = [[_event(table, name, pmu, hybrid) for name in group] for group in table.fitting(counters)]
     refusal = _refusal(trial, groups[0])
     if refusal is not None and refusal.errno in REFUSED and table.guest:
         notes.append(f"{table.definition.name}: {refusal.event or 'an event'} is not offered here, others are counted")
         return _opened(tables()[table.guest], pmu, hybrid, root, trial, notes)
-    usable = [group for group in groups if _refusal(trial, group) is None]
+    taken = [_taken(table, group, counters, trial) for group in groups]
+    usable = [piece for pieces in taken for piece in pieces]
     if not usable:
-        cause, remedy = explain((refusal.errno if refusal else 0) or 0, paranoid_level(root), False, None)
-        raise SondaError(f"no group of {table.definition.name} can be counted: {cause}", remedy)
-    if len(usable) < len(groups):
-        notes.append(f"{len(groups) - len(usable)} of {len(groups)} groups of events are refused and missing")
+        cause, _ = explain((refusal.errno if refusal else 0) or 0, paranoid_level(root), False, None)
+        notes.append(f"no group of {table.definition.name} can be counted: {cause}")
+        return None, []
+    if not all(taken):
+        notes.append(f"{taken.count([])} of {len(groups)} groups of events are refused and missing")
     return table, usable
+
+
+def _taken(table: Table, group: list[Event], counters: int, trial: Trial) -> list[list[Event]]:
+    """A group as the kernel takes it: whole, or cut where it does not fit; nothing where an event is refused alone."""
+    known = {event.name: event for event in group}
+    pieces = [group]
+    while refusals := [one for one in (_refusal(trial, piece) for piece in pieces) if one is not None]:
+        counters -= 1
+        try:
+            if any(one.errno != errno.EINVAL for one in refusals):
+                return []
+            pieces = [[known[name] for name in piece] for piece in table.cut(tuple(known), counters)]
+        except SondaError:
+            return []
+    return pieces
+
+
+def _together(joint: list[Event], events: list[Event], trial: Trial) -> list[list[Event]]:
+    """Events beside cycles and instructions, in as few groups as the kernel takes; one that it refuses stays alone."""
+    refusal = _refusal(trial, [*joint, *events])
+    if refusal is None or refusal.errno != errno.EINVAL or len(events) == 1:
+        return [[*joint, *events]]
+    half = len(events) // 2
+    return [*_together(joint, events[:half], trial), *_together(joint, events[half:], trial)]
 
 
 def _watchdog(root: Path) -> int:

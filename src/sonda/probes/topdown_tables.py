@@ -87,9 +87,10 @@ class Table:
 
     def fitting(self, counters: int) -> tuple[tuple[str, ...], ...]:
         """The groups, cut into smaller ones where there are fewer programmable counters than the table expects."""
-        return tuple(piece for group in self.groups for piece in self._cut(group, counters))
+        return tuple(piece for group in self.groups for piece in self.cut(group, counters))
 
-    def _cut(self, group: tuple[str, ...], counters: int) -> list[tuple[str, ...]]:
+    def cut(self, group: tuple[str, ...], counters: int) -> list[tuple[str, ...]]:
+        """One group in as many as fit. Raises SondaError where not even one event does."""
         free = [name for name in group if name not in self.fixed]
         if len(free) <= counters:
             return [group]
@@ -191,5 +192,5 @@ def table_for(identity: dict[str, Any]) -> Table:
     name = identity.get("processor") or vendor or "this processor"
     raise SondaError(
         f"no Top-Down table for {name} (family {family}, model {model})",
-        "cycles and instructions are counted all the same; for a table of your own see docs/counters.md",
+        "cycles and instructions are counted all the same, and events by name: --probe pmu:EVENT",
     )

@@ -65,9 +65,13 @@ def memory_phrases(summary: Summary) -> list[str]:
     """`cuda:0 NVIDIA H200: 1.2 GiB allocated, 1.5 GiB reserved at most`."""
     said = []
     for name, about in (summary.target.get("devices") or {}).items():
-        held = quantities.amount(about.get("peak_allocated"), "B")
+        card = f"{plain(name)} {plain(str(about.get('name', '')))}"
+        if about.get("peak_allocated") is None:
+            said.append(f"{card}: how much of its memory was allocated is not known")
+            continue
+        held = quantities.amount(about["peak_allocated"], "B")
         kept = quantities.amount(about.get("peak_reserved"), "B")
-        said.append(f"{plain(name)} {plain(str(about.get('name', '')))}: at most {held} allocated, {kept} reserved")
+        said.append(f"{card}: at most {held} allocated, {kept} reserved")
     return said
 
 

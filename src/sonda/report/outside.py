@@ -51,7 +51,9 @@ def totals_words(outside: Outside) -> str:
 
 def _noun(name: str, count: float) -> str:
     words = plain(name.replace("_", " "))
-    return words.removesuffix("s") if count == 1 else words
+    if count != 1:
+        return words
+    return words.removesuffix("es") if words.endswith("ches") else words.removesuffix("s")
 
 
 def _sign(value: Value) -> str:

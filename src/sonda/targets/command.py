@@ -22,7 +22,7 @@ from sonda.probes.counted_command import Counted, Stopped
 from sonda.probes.gpu_ceilings import load_or_measure_gpu
 from sonda.probes.ncu_command import Settings
 from sonda.record.errors import SondaError
-from sonda.record.run import Run, RunInfo, new_id, write_run
+from sonda.record.run import ProbeState, Run, RunInfo, new_id, write_run
 from sonda.record.span import Spans
 from sonda.record.store import Store
 from sonda.targets.counting import ask
@@ -30,7 +30,7 @@ from sonda.targets.energy_sampling import asked, sampling
 from sonda.targets.keeping import Say, gpus, observed, precision
 from sonda.targets.kernels import with_kernels
 from sonda.targets.modelled import DIRECTORY, Modelled, asked_for, instruction_set, model_command
-from sonda.targets.ncu_pass import Replayed, count_program, settings_for
+from sonda.targets.ncu_pass import PROBE, Replayed, count_program, settings_for
 from sonda.targets.outside import count_outside, kept, samples_of
 from sonda.targets.spec import available_threads, has_gpu
 

@@ -203,6 +203,8 @@ class _Grid:
             engines = [_tried(changed_engine, engine, one) for one in changes]
             found.deny(self._codes([[one] for one in engines], of_engine, of_memory))
             if name in base.route.values():
+                buildable = [one for one in engines if not isinstance(one, SondaError)]
+                self._work.prepare(base, buildable, mapping)
                 costs = costs_of(self._work, base, engines, memories, mapping, charges)
                 found.deny(self._codes(costs.errors, of_engine, of_memory))
                 found.add(costs, partial(self._spread, of_engine=of_engine, of_memory=of_memory))

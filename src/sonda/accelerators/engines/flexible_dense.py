@@ -100,9 +100,10 @@ def simulate_all(hardware: Hardware, layers: Whole, tiles: Whole) -> Result:
     cycles = _time_all(hardware, layer, tile, plan, setup, dealt)
     pairs = np.zeros(len(tiles), np.int64)
     if hardware.reduction == "ASNETWORK":
+        neurons = np.asarray(tile.neurons)
         spans = np.broadcast_to(distribution.span(hardware), len(tiles)).tolist()
         for one in np.flatnonzero(np.equal(tile.neuron, 1)).tolist():
-            pairs[one] = _offered_together(spans[one], int(tile.neurons[one]), dealt.place[one, 1])
+            pairs[one] = _offered_together(spans[one], int(neurons[one]), dealt.place[one, 1])
     return _result(hardware, layer, tile, plan, setup, dealt.routing, cycles, {}, pairs)
 
 

@@ -24,7 +24,7 @@ def rule(summary: Summary) -> Verdict | None:
         kind="host",
         sentence=f"Host-bound: the GPU waits for {wording.percent(waiting)} of the step; the program makes "
         f"{launches:,.0f} launches in {wording.duration(step)}, {wording.duration(step / max(launches, 1))} each, "
-        f"and the GPU needs {wording.duration((side.busy.value or 0.0) / max(launches, 1))} for one.",
+        f"and the GPU needs {wording.duration(side.devices * (side.busy.value or 0.0) / max(launches, 1))} for one.",
         evidence={
             "share": Value(waiting, "1", "derived"),
             "busy": side.busy,

@@ -1,0 +1,202 @@
+"""The ranks of the benchmark `hybrid`: what each of the two processes does when it is told to.
+
+Both are forked with PyTorch in memory and listen to a pipe. All that is compared runs in the same processes, in turns.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from contextlib import nullcontext
+from statistics import median
+from time import perf_counter, process_time
+from typing import Any
+
+RESNET = {"batch": "32", "image": "64x48", "channels": "1", "classes": "9"}
+BATCH = 32
+
+
+class _Silent:
+    def announced(self, name: str) -> Any:
+        return nullcontext()
+
+
+class Trainer:
+    """One rank with its models: one that trains alone, and one for each way of exchanging gradients."""
+
+    def __init__(self, group: Any, workload: str, options: dict[str, str], alone: bool = True) -> None:
+        import torch.distributed as dist
+
+        from sonda.frameworks.parallel.calibration import count_norms
+        from sonda.frameworks.parallel.group import part
+        from sonda.frameworks.parallel.trial import TrialTask
+        from sonda.frameworks.torch_driver import Driving, loop_of
+        from sonda.workloads.catalogue import describe
+
+        self.make = lambda: describe(workload, options).build("torch", True, 0)
+        self.group, self.how = group, Driving(True, None, 0, 10.0)
+        world: Any = dist.group.WORLD
+        self.keys = world.get_group_store()
+        self.turns = 0
+        self.plain = self.make()
+        self.norms = count_norms(self.plain.model)
+        self.trial = TrialTask(self.plain)
+        self.loop = loop_of(self.trial, _Silent(), self.how)
+        self.memory = part(range(group.size), group.meter)
+        self.memory.through_memory(self.plain.model, self.keys)
+        self.single = part([0], group.meter) if alone else None
+        self._loops: dict[str, Any] = {}
+
+    # ---- calibration ------------------------------------------------------------------------------------------
+
+    def calibrate(self) -> dict[str, Any]:
+        """Lines of both ranks, and what exchanging costs by sockets and through memory, s."""
+        from sonda.frameworks.parallel.calibration import gather_lines, measure_exchange, measure_line
+
+        def step(size: int) -> None:
+            self.trial.size = size
+            self.loop.step()
+
+        self.turns += 1
+        keys = _Prefixed(self.keys, f"turn{self.turns}/")
+        self.lines = gather_lines(measure_line(step, BATCH, self.group, keys), self.group)
+        self.exchange = measure_exchange(self.plain.model, self.memory, self.norms)
+        sockets = measure_exchange(self.plain.model, self.group, self.norms)
+        return {
+            "lines": [(line.fixed, line.each) for line in self.lines],
+            "memory": (self.exchange.gradients, self.exchange.small),
+            "gloo": (sockets.gradients, sockets.small),
+            "norms": self.norms,
+        }
+
+    def outlook(self) -> Any:
+        """What `@auto` would choose."""
+        from sonda.frameworks.parallel.outlook import choose
+
+        return choose(self.lines, BATCH, self.exchange.seconds)
+
+    # ---- what is timed ----------------------------------------------------------------------------------------
+
+    def apart(self, sizes: tuple[int, ...], steps: int) -> float:
+        """Samples/s of both together, each with batches of its own, nothing exchanged."""
+        self.turns += 1
+        self.trial.size = sizes[self.group.me]
+        self.loop.step()
+        self.group.barrier()
+        begin, done, told = perf_counter(), 0, False
+        while not told or self.keys.add(f"apart/{self.turns}", 0) < self.group.size:
+            self.loop.step()
+            done += 1
+            if done == steps:
+                self.keys.add(f"apart/{self.turns}", 1)
+                told = True
+        own = sizes[self.group.me] * done / (perf_counter() - begin)
+        return sum(row[0] for row in self.group.numbers([own]))
+
+    def alone(self, steps: int) -> float:
+        """Samples/s of the first rank with whole batches, while the other does nothing."""
+        self.trial.size = BATCH
+        return self._first_only(self.loop.step, steps)
+
+    def wrapped(self, steps: int) -> float:
+        """The same under DDP of one rank."""
+        if self.group.me == 0 and "single" not in self._loops:
+            self._loops["single"] = self._shared_loop(self.single, "single")[0]
+        return self._first_only(self._loops.get("single", self.loop).step, steps)
+
+    def together(self, how: str, shares: tuple[int, ...] | None, steps: int) -> dict[str, Any]:
+        """Samples/s of both with exchanged gradients; `how`: memory, gloo. `shares` None: balanced, and moving."""
+        name = f"{how} {shares}"
+        if name not in self._loops:
+            group = self.memory if how == "memory" else self.group
+            self._loops[name] = self._shared_loop(group, how, shares)
+        loop, task = self._loops[name]
+        loop.step()
+        self.group.barrier()
+        begin = perf_counter()
+        for _ in range(steps):
+            loop.step()
+        self.group.barrier()
+        rate = BATCH * steps / (perf_counter() - begin)
+        return {"rate": rate, "shares": task.balance.shares, "waited": median(task.log.waited[-steps:] or [0.0])}
+
+    def followed(self, slow_down: Callable[[], None], before: int, after: int) -> list[tuple[int, ...]]:
+        """Shares in force at every step, the other rank being slowed down in the middle."""
+        loop, task = self._loops.setdefault("memory None", self._shared_loop(self.memory, "memory", None))
+        found = []
+        for step in range(before + after):
+            if step == before:
+                slow_down()
+                self.group.barrier()
+            loop.step()
+            found.append(task.balance.shares)
+        return found
+
+    def busy(self, seconds: float) -> float:
+        """The part of a processor that this rank gets while both work."""
+        self.group.barrier()
+        begin, used = perf_counter(), process_time()
+        self.trial.size = BATCH // 2
+        while perf_counter() - begin < seconds:
+            self.loop.step()
+        return (process_time() - used) / (perf_counter() - begin)
+
+    # ---- parts ------------------------------------------------------------------------------------------------
+
+    def _first_only(self, step: Callable[[], None], steps: int) -> float:
+        rate = 0.0
+        if self.group.me == 0:
+            step()
+            begin = perf_counter()
+            for _ in range(steps):
+                step()
+            rate = BATCH * steps / (perf_counter() - begin)
+        return self.group.numbers([rate])[0][0]
+
+    def _shared_loop(self, group: Any, how: str, shares: tuple[int, ...] | None = (BATCH,)) -> tuple[Any, Any]:
+        from sonda.frameworks.parallel.balance import Balance
+        from sonda.frameworks.parallel.batchnorm import share_batch_norms
+        from sonda.frameworks.parallel.gradients import distribute
+        from sonda.frameworks.parallel.sharing import SharedTask
+        from sonda.frameworks.torch_driver import loop_of
+
+        task = self.make()
+        model = distribute(share_batch_norms(task.model, group), group, "cpu")
+        shared = SharedTask(task, model, group, Balance(self.lines[: group.size], BATCH, shares), shares is None)
+        return loop_of(shared, _Silent(), self.how), shared
+
+
+class _Prefixed:
+    """A store whose keys begin with a word, so that a count can be made again."""
+
+    def __init__(self, keys: Any, prefix: str) -> None:
+        self.keys, self.prefix = keys, prefix
+
+    def add(self, key: str, amount: int) -> int:
+        return int(self.keys.add(self.prefix + key, amount))
+
+
+def rank_main(rank: int, size: int, port: int, pipe: Any) -> None:
+    """Listen for `(name, arguments)` and answer with what that method of the trainer returns."""
+    os.environ.update(RANK=str(rank), LOCAL_RANK=str(rank), WORLD_SIZE=str(size), MASTER_ADDR="localhost",
+                      MASTER_PORT=str(port))  # fmt: skip
+    import torch
+
+    from sonda.frameworks.parallel.group import Meter, join, leave
+
+    torch.set_num_threads(1)
+    group = join("gloo", Meter(), 600)
+    trainer: Any = None
+    while True:
+        name, arguments = pipe.recv()
+        if name == "end":
+            leave()
+            return
+        if name == "workload":
+            trainer = Trainer(group, *arguments)
+            pipe.send(None)
+            continue
+        if name == "followed":
+            arguments = (lambda: (pipe.send("slow down"), pipe.recv()), *arguments)
+        answer = getattr(trainer, name)(*arguments)
+        pipe.send((answer.step, answer.shares, answer.alone) if name == "outlook" else answer)
