@@ -1,14 +1,17 @@
 """Two unequal ranks: a processor and one that a quota slows three times, training ResNet-34 together.
 
-Everything that is compared runs in the same two processes, in turns, so that what disturbs one disturbs all. Where other
-programs take a part of the processors, the quota is a third of what a rank gets, not of a whole one.
+Everything that is compared runs in the same two processes, in turns, so that what disturbs one disturbs all. Where
+other programs take a part of the processors, the quota is a third of what a rank gets, not of a whole one.
+
+Beside the clock on the wall stand figures from processor time, which other programs disturb less: a pair takes as long
+as the rank whose processor time, times three for the slowed one, is longest. They do not know of waiting.
 """
 
 from __future__ import annotations
 
 import multiprocessing
 import socket
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from statistics import median
 from typing import Any
@@ -16,11 +19,11 @@ from typing import Any
 import numpy as np
 
 from benchmarks.bar import Bar, Interval, at_least, at_most, paired_interval
-from benchmarks.hybrid_ranks import BATCH, RESNET, rank_main
+from benchmarks.hybrid_ranks import BATCH, RESNET, Rates, rank_main
 from benchmarks.quota import quota
 
 SLOWED = 3
-ROUNDS, STEPS = 8, 3
+ROUNDS, STEPS = 6, 3
 SETTLING = 10
 """Steps of the balanced pair before the first round, in which shares settle."""
 BEFORE, AFTER, FOLLOW_LIMIT = 15, 40, 20
@@ -89,76 +92,95 @@ def _turns(names: list[str], rounds: int) -> Iterator[str]:
         yield from turned if number % 2 else reversed(turned)
 
 
+class Table:
+    """Rates of several ways to train, found in turns."""
+
+    def __init__(self, calls: dict[str, Callable[[], Rates]], rounds: int, slowed: float) -> None:
+        """`slowed`: how many times a second of the second rank's processor counts."""
+        self.wall: dict[str, np.ndarray] = {}
+        self.processor: dict[str, np.ndarray] = {}
+        found: dict[str, list[Rates]] = {name: [] for name in calls}
+        for name in _turns(list(calls), rounds):
+            found[name].append(calls[name]())
+        for name, rates in found.items():
+            self.wall[name] = np.array([rate for rate, _ in rates])
+            self.processor[name] = np.array([(first, slowed * second) for _, (first, second) in rates])
+
+    def rate(self, name: str, shares: Sequence[int] | None = None) -> np.ndarray:
+        """Samples/s by processor time. `shares`: each rank at its own pace; else both at that of the slower."""
+        used = self.processor[name]
+        if shares is None:
+            return BATCH / used.max(axis=1)
+        return (np.array(shares) / used).sum(axis=1)
+
+    def show(self, name: str, rate: np.ndarray, base: str) -> None:
+        wall = paired_interval(self.wall[name] / self.wall[base])
+        times = paired_interval(rate / self.rate(base))
+        print(
+            f"  {name:26} {np.median(self.wall[name]):6.1f} samples/s, {wall.text()} times {base}; "
+            f"by processor time {np.median(rate):6.1f}, {times.text()}"
+        )
+
+
 def _equal_devices(pair: Pair) -> list[Bar]:
     """What DDP costs on one rank, and what two equal ranks bring: a table, without a bar."""
     found = pair.first("calibrate")
-    fixed, each = found["lines"][0]
-    print(f"ResNet-34, 64x48 grey, 1 thread a rank; a step of n samples: {1e3 * fixed:.0f} + {1e3 * each:.1f} n ms")
+    print("ResNet-34, 64x48 grey, batch 32, 1 thread a rank")
     for name, key in (("sockets (gloo)", "gloo"), ("shared memory", "memory")):
         large, small = (1e3 * value for value in found[key])
-        print(
-            f"  exchange through {name:15} gradients (85 MB) {large:6.1f} ms, statistics of a batch norm {small:.3f} ms"
-        )
+        print(f"  through {name:15} gradients (85 MB) {large:6.1f} ms, statistics of a batch norm {small:.3f} ms")
     half = (BATCH // 2, BATCH // 2)
-    calls: dict[str, Any] = {
-        "alone": lambda: pair.first("alone", STEPS),
-        "1 rank under DDP": lambda: pair.first("wrapped", STEPS),
-        "2 ranks, gloo": lambda: pair.first("together", "gloo", half, STEPS)["rate"],
-        "2 ranks, memory": lambda: pair.first("together", "memory", half, STEPS)["rate"],
-    }
-    rates: dict[str, list[float]] = {name: [] for name in calls}
-    for name in _turns(list(calls), ROUNDS // 2):
-        rates[name].append(calls[name]())
-    for name, values in rates.items():
-        ratio = paired_interval(np.array(values) / np.array(rates["alone"]))
-        print(f"  {name:20} {median(values):6.1f} samples/s   {ratio.text()} times alone")
+    table = Table(
+        {
+            "alone": lambda: pair.first("alone", STEPS),
+            "1 rank under DDP": lambda: pair.first("wrapped", STEPS),
+            "2 ranks, gloo": lambda: pair.first("together", "gloo", half, STEPS),
+            "2 ranks, memory": lambda: pair.first("together", "memory", half, STEPS),
+        },
+        ROUNDS // 2,
+        1.0,
+    )
+    for name in table.wall:
+        table.show(name, table.rate(name), "alone")
     return []
 
 
 def _unequal_devices(pair: Pair) -> list[Bar]:
     share = min(1.0, median(pair.all("busy", 5.0)))
     print(f"each rank gets {share:.2f} processors while both work; the second is now held to {share / SLOWED:.2f}")
+    half, whole = (BATCH // 2, BATCH // 2), (BATCH, BATCH)
     with pair.slowed(share / SLOWED):
-        lines = pair.first("calibrate")["lines"]
+        pair.all("calibrate")
         step, shares, alone = pair.first("outlook")
         slower = alone[1] / alone[0]
         print(f"  measured F = {slower:.2f}, so at most {1 + 1 / slower:.2f} times the faster alone")
-        fixed = [BATCH * (each / (fixed + each * BATCH)) for fixed, each in lines]
-        print(f"  part of a step that grows with the batch: {100 * fixed[0]:.0f} %; the rest is done twice by a pair")
-        print(
-            f"  @auto chooses shares {shares[0]} + {shares[1]}, predicts {alone[0] / step:.2f} times the faster alone"
+        print(f"  @auto chooses shares {shares[0]} + {shares[1]}, predicts {alone[0] / step:.2f} times the faster")
+        settled = pair.first("settle", SETTLING)
+        table = Table(
+            {
+                "faster alone": lambda: pair.first("alone", STEPS),
+                "apart, same shares": lambda: pair.first("apart", settled, STEPS),
+                "apart, whole batches": lambda: pair.first("apart", whole, STEPS),
+                "together, same shares": lambda: pair.first("together", "memory", settled, STEPS),
+                "together, equal shares": lambda: pair.first("together", "memory", half, STEPS),
+            },
+            ROUNDS,
+            SLOWED,
         )
-        settled = pair.first("together", "memory", None, SETTLING)["shares"]
-        half = (BATCH // 2, BATCH // 2)
-        calls: dict[str, Any] = {
-            "faster alone": lambda: pair.first("alone", STEPS),
-            "both apart, same shares": lambda: pair.first("apart", settled, STEPS),
-            "both apart, whole batches": lambda: pair.first("apart", (BATCH, BATCH), STEPS),
-            "together, balanced": lambda: pair.first("together", "memory", None, STEPS)["rate"],
-            "together, equal shares": lambda: pair.first("together", "memory", half, STEPS)["rate"],
-        }
-        rates: dict[str, list[float]] = {name: [] for name in calls}
-        for name in _turns(list(calls), ROUNDS):
-            rates[name].append(calls[name]())
-        final = pair.first("together", "memory", None, 1)["shares"]
-    kept = {name: np.array(values) for name, values in rates.items()}
+        final = pair.first("settle", 1)
     print(f"  shares after calibration {shares}, settled {settled}, at the end {final}")
-    for name, values in kept.items():
-        print(f"  {name:26} {np.median(values):6.1f} samples/s   "
-              f"{paired_interval(values / kept['faster alone']).text()} times the faster alone")  # fmt: skip
-    together = kept["together, balanced"]
-    chosen = Bar("@auto chooses the pair", f"shares {shares[0]} + {shares[1]}", "PASS" if min(shares) else "FAIL")
-    return [
-        at_least("balanced pair / both apart with the same shares", _ratio(together, kept["both apart, same shares"]),
-                 0.9, "x"),
-        at_least("balanced pair / equal shares", _ratio(together, kept["together, equal shares"]), 1.0, "x"),
-        chosen,
-        at_least("balanced pair / faster alone", _ratio(together, kept["faster alone"]), 1.15, "x"),
-    ]  # fmt: skip
-
-
-def _ratio(above: np.ndarray, below: np.ndarray) -> Interval:
-    return paired_interval(above / below)
+    rates = {name: table.rate(name) for name in table.wall}
+    rates["apart, same shares"] = table.rate("apart, same shares", settled)
+    rates["apart, whole batches"] = table.rate("apart, whole batches", whole)
+    for name, rate in rates.items():
+        table.show(name, rate, "faster alone")
+    bars = [Bar("@auto chooses the pair", f"shares {shares[0]} + {shares[1]}", "PASS" if min(shares) else "FAIL")]
+    for below, limit in (("apart, same shares", 0.9), ("together, equal shares", 1.0), ("faster alone", 1.15)):
+        ratio = paired_interval(table.wall["together, same shares"] / table.wall[below])
+        bars.append(at_least(f"balanced pair / {below}", ratio, limit, "x"))
+        ratio = paired_interval(rates["together, same shares"] / rates[below])
+        bars.append(at_least(f"the same by processor time, {below}", ratio, limit, "x"))
+    return bars
 
 
 def _slowed_on_the_way(pair: Pair) -> list[Bar]:
@@ -178,11 +200,7 @@ def _slowed_on_the_way(pair: Pair) -> list[Bar]:
     first = [shares[0] for shares in series]
     end = median(first[-10:])
     steps = next(number for number in range(AFTER) if all(abs(one - end) <= NEAR for one in first[BEFORE + number :]))
-    print(
-        f"  shares of the first rank: {first[BEFORE - 1]} before, {end:g} at the end; within {NEAR} after {steps} steps"
-    )
+    print(f"  shares of the first rank: {first[BEFORE - 1]} before, {end:g} at the end, near that after {steps} steps")
     moved = abs(end - first[BEFORE - 1]) > NEAR
-    bar = at_most(
-        "steps until shares follow a device that slows down", Interval(steps, steps, steps), FOLLOW_LIMIT, "", 0
-    )
+    bar = at_most("steps until shares follow a device that slows down", Interval(steps, steps, steps), FOLLOW_LIMIT)
     return [bar if moved else Bar(bar.promise, "the device did not slow down: other programs held both back", "NOISY")]

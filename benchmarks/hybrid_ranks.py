@@ -8,12 +8,13 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from contextlib import nullcontext
-from statistics import median
 from time import perf_counter, process_time
 from typing import Any
 
 RESNET = {"batch": "32", "image": "64x48", "channels": "1", "classes": "9"}
 BATCH = 32
+Rates = tuple[float, tuple[float, ...]]
+"""Samples/s by the clock on the wall, and s of processor time that a step took each rank."""
 
 
 class _Silent:
@@ -77,13 +78,13 @@ class Trainer:
 
     # ---- what is timed ----------------------------------------------------------------------------------------
 
-    def apart(self, sizes: tuple[int, ...], steps: int) -> float:
+    def apart(self, sizes: tuple[int, ...], steps: int) -> Rates:
         """Samples/s of both together, each with batches of its own, nothing exchanged."""
         self.turns += 1
         self.trial.size = sizes[self.group.me]
         self.loop.step()
         self.group.barrier()
-        begin, done, told = perf_counter(), 0, False
+        begin, used, done, told = perf_counter(), process_time(), 0, False
         while not told or self.keys.add(f"apart/{self.turns}", 0) < self.group.size:
             self.loop.step()
             done += 1
@@ -91,38 +92,45 @@ class Trainer:
                 self.keys.add(f"apart/{self.turns}", 1)
                 told = True
         own = sizes[self.group.me] * done / (perf_counter() - begin)
-        return sum(row[0] for row in self.group.numbers([own]))
+        numbers = self.group.numbers([own, (process_time() - used) / done])
+        return sum(row[0] for row in numbers), tuple(row[1] for row in numbers)
 
-    def alone(self, steps: int) -> float:
+    def alone(self, steps: int) -> Rates:
         """Samples/s of the first rank with whole batches, while the other does nothing."""
         self.trial.size = BATCH
         return self._first_only(self.loop.step, steps)
 
-    def wrapped(self, steps: int) -> float:
+    def wrapped(self, steps: int) -> Rates:
         """The same under DDP of one rank."""
         if self.group.me == 0 and "single" not in self._loops:
-            self._loops["single"] = self._shared_loop(self.single, "single")[0]
-        return self._first_only(self._loops.get("single", self.loop).step, steps)
+            self._loops["single"] = self._shared_loop(self.single)
+        return self._first_only(self._loops["single"][0].step if self.group.me == 0 else self.loop.step, steps)
 
-    def together(self, how: str, shares: tuple[int, ...] | None, steps: int) -> dict[str, Any]:
+    def together(self, how: str, shares: tuple[int, ...] | None, steps: int) -> Rates:
         """Samples/s of both with exchanged gradients; `how`: memory, gloo. `shares` None: balanced, and moving."""
         name = f"{how} {shares}"
         if name not in self._loops:
             group = self.memory if how == "memory" else self.group
-            self._loops[name] = self._shared_loop(group, how, shares)
-        loop, task = self._loops[name]
+            self._loops[name] = self._shared_loop(group, shares)
+        loop, _ = self._loops[name]
         loop.step()
         self.group.barrier()
-        begin = perf_counter()
+        begin, used = perf_counter(), process_time()
         for _ in range(steps):
             loop.step()
+        used = (process_time() - used) / steps
         self.group.barrier()
         rate = BATCH * steps / (perf_counter() - begin)
-        return {"rate": rate, "shares": task.balance.shares, "waited": median(task.log.waited[-steps:] or [0.0])}
+        return rate, tuple(row[0] for row in self.group.numbers([used]))
+
+    def settle(self, steps: int) -> tuple[int, ...]:
+        """The shares of the balanced pair after some steps."""
+        self.together("memory", None, steps)
+        return self._loops["memory None"][1].balance.shares
 
     def followed(self, slow_down: Callable[[], None], before: int, after: int) -> list[tuple[int, ...]]:
         """Shares in force at every step, the other rank being slowed down in the middle."""
-        loop, task = self._loops.setdefault("memory None", self._shared_loop(self.memory, "memory", None))
+        loop, task = self._loops.setdefault("memory None", self._shared_loop(self.memory, None))
         found = []
         for step in range(before + after):
             if step == before:
@@ -143,17 +151,18 @@ class Trainer:
 
     # ---- parts ------------------------------------------------------------------------------------------------
 
-    def _first_only(self, step: Callable[[], None], steps: int) -> float:
-        rate = 0.0
+    def _first_only(self, step: Callable[[], None], steps: int) -> Rates:
+        rate = used = 0.0
         if self.group.me == 0:
             step()
-            begin = perf_counter()
+            begin, used = perf_counter(), process_time()
             for _ in range(steps):
                 step()
-            rate = BATCH * steps / (perf_counter() - begin)
-        return self.group.numbers([rate])[0][0]
+            rate, used = BATCH * steps / (perf_counter() - begin), (process_time() - used) / steps
+        rate, used = self.group.numbers([rate, used])[0]
+        return rate, (used, 0.0)
 
-    def _shared_loop(self, group: Any, how: str, shares: tuple[int, ...] | None = (BATCH,)) -> tuple[Any, Any]:
+    def _shared_loop(self, group: Any, shares: tuple[int, ...] | None = (BATCH,)) -> tuple[Any, Any]:
         from sonda.frameworks.parallel.balance import Balance
         from sonda.frameworks.parallel.batchnorm import share_batch_norms
         from sonda.frameworks.parallel.gradients import distribute

@@ -281,6 +281,38 @@ def test_hardware_that_is_no_number_of_things(field: str, value: Any) -> None:
 
 
 def test_ports_are_not_held_against_multipliers_that_cannot_be_read() -> None:
+    from sonda.accelerators.description import load_accelerator
+    from sonda.accelerators.settings import with_settings
+    from sonda.record.errors import SondaError
+
     with pytest.raises(SondaError) as caught:
         with_settings(load_accelerator("maeri-256"), "multipliers=1e30")
     assert str(caught.value) == "set: maeri.multipliers: 1e+30 is not a whole number"
+
+
+def test_a_product_of_complex_numbers_stays_on_the_host() -> None:
+    """It is four real products, and engines have no other."""
+    import torch
+
+    from sonda.accelerators.capture import capture
+
+    class Both(torch.nn.Module):
+        def forward(self, reals: torch.Tensor) -> torch.Tensor:
+            numbers = torch.complex(reals, reals)
+            return torch.view_as_real(numbers @ numbers.T).sum() + (reals @ reals.T).sum()
+
+    model = Both()
+    program = capture(model, lambda mark: model(torch.ones(4, 8))).program
+    assert [one.shape.multiplications for one in program.operations] == [4 * 8 * 4]
+    assert program.others[(0, "complex mm")] == 1
+
+
+def test_a_sparse_engine_refuses_activations_that_are_no_numbers() -> None:
+    import torch
+
+    from sonda.accelerators.capture import capture
+    from sonda.record.errors import SondaError
+
+    model = torch.nn.Linear(8, 4)
+    with pytest.raises(SondaError, match=r"has NaN in an operand; .* mend the inputs"):
+        capture(model, lambda mark: model(torch.full((2, 8), torch.nan)), frozenset({"linear"}))

@@ -11,6 +11,7 @@ from sonda.accelerators.candidate_tiles import LETTERS, candidates, extents, fit
 from sonda.accelerators.compiled import compiled
 from sonda.accelerators.engines import flexible_dense, mesh
 from sonda.accelerators.few_tiles_kernel import _next, few
+from sonda.accelerators.fullest_tiles import FullestTiles
 from sonda.accelerators.hardware import Hardware
 from sonda.accelerators.layer import Layer, Tile
 from sonda.accelerators.mapping import convolution_tile
@@ -92,7 +93,9 @@ def test_tiles_of_many_layers_are_those_of_each(hardware: Hardware, some: list[L
 
     expected = [alone(layer) for layer in some]
     assume(None not in expected)
-    assert [tuple(tile) for tile in convolution_tiles(hardware, some).tolist()] == expected
+    (tiles,) = FullestTiles(some).on([hardware])
+    assert tiles is not None
+    assert [tuple(tile) for tile in tiles.tolist()] == expected
 
 
 @settings(max_examples=150, deadline=None)

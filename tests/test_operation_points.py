@@ -139,9 +139,14 @@ def test_the_recorded_results_of_an_h200_agree_with_theory() -> None:
     found = load_recorded("six-operations-h200")
     rows = found["operations"]
     assert {row["op"] for row in rows} == set(STUDIED) and found["provenance"]["devices"] == ["NVIDIA H200"]
-    instructions = {("torch", "add"): 2, ("torch", "mul"): 1, ("torch", "scalar"): 1, ("torch", "sigmoid"): 16,
-                    ("jax", "add"): 1, ("jax", "mul"): 1, ("jax", "scalar"): 1, ("jax", "sigmoid"): 13}  # fmt: skip
-    formula = {"add": 1, "mul": 1, "scalar": 1, "sigmoid": 4}
+    # PyTorch's add is a + alpha · b, a multiply-add; odd sizes leave a few threads of the last block at work.
+    exact = {("torch", "add"): 2, ("jax", "add"): 1} | dict.fromkeys(
+        [(framework, op) for framework in ("torch", "jax") for op in ("mul", "scalar")], 1
+    )
+    # A polynomial, a reciprocal and their corrections: the instructions depend on the values and on the vector width.
+    functions = {("torch", "sigmoid"): (16, 17.5), ("jax", "sigmoid"): (13, 17.5),
+                 ("torch", "tanh"): (13.5, 14.5), ("jax", "tanh"): (21, 23.5)}  # fmt: skip
+    formula = {"add": 1, "mul": 1, "scalar": 1, "sigmoid": 4, "tanh": 1}
     for row in rows:
         where = (row["framework"], row["op"])
         expected = operation_cost(row["op"], _operands(row))
@@ -150,11 +155,17 @@ def test_the_recorded_results_of_an_h200_agree_with_theory() -> None:
             assert row["missing"], where
             continue
         assert row["of_theory"] <= 1.0, where
-        if where in instructions:
-            elements = row["nominal"] / formula[row["op"]]
-            assert row["counted"] == pytest.approx(instructions[where] * elements, rel=0.1), where
-        elif row["op"] == "dot":
-            assert row["counted"] == pytest.approx(row["nominal"], rel=0.01), where
+        if row["op"] == "dot":
+            # Small ones are cut along the inner dimension as well, and the parts are added up.
+            most = 1.01 if row["size"] > 64 << 20 else 1.05
+            assert 1.0 <= row["counted"] / row["nominal"] <= most, where
+            continue
+        per_element = row["counted"] / (row["nominal"] / formula[row["op"]])
+        if where in exact:
+            assert per_element == pytest.approx(exact[where], rel=0.003), where
+        else:
+            least, most = functions[where]
+            assert least <= per_element <= most, where
 
 
 def _operands(row: dict[str, Any]) -> tuple[tuple[int, ...], ...]:

@@ -170,6 +170,11 @@ def test_the_finite_buffer_counts_with_its_own_size() -> None:
     assert spending.areas()["global_buffer"]["value"] == pytest.approx(entry.value * 1e-6)
 
 
+def test_a_run_in_which_no_engine_worked_says_so() -> None:
+    record = Spending(load_accelerator("maeri-256")).record()
+    assert (record["total"], record["reason"]) == (None, "nothing ran on an engine")
+
+
 def test_an_engine_that_did_nothing_has_no_area() -> None:
     hybrid = load_accelerator("dlrm-hybrid")
     spending = Spending(hybrid)

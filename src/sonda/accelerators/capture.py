@@ -166,6 +166,9 @@ class _Recorder:
         """Note one operation that has run."""
         caller = self.stack[-1] if self.stack else -1
         handler = PRODUCTS.get(name) or FUSED.get(name)
+        if handler and any(one.is_complex() for one in args if hasattr(one, "is_complex")):
+            # Engines multiply real numbers: one such product would be several of theirs.
+            handler, name = None, f"complex {name}"
         found: list[Found] | None = handler(self, function, args, kwargs, output) if handler else None
         tensors = [one for one in args if hasattr(one, "numel")]
         if found is None and handler and any(not one.numel() for one in (*tensors, output) if hasattr(one, "numel")):
@@ -241,5 +244,5 @@ def _pattern(operand: Any, where: str) -> Any:
     if values.layout != torch.strided:
         values = values.to_dense()
     if values.is_floating_point() and bool(torch.isnan(values).any()):
-        raise SondaError(f"{where} has NaN in an operand", "a sparse engine must know what is zero; mend the weights")
+        raise SondaError(f"{where} has NaN in an operand", "a sparse engine must know what is zero; mend the inputs")
     return ZeroPattern.of((values != 0).cpu().numpy())

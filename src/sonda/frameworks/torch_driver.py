@@ -103,6 +103,8 @@ def drive(task: Task, observer: TorchObserver, how: Driving) -> int:
     while not enough(done, perf_counter() - begin, how):
         step()
         done += 1
+    if observer.marks is not None:
+        observer.marks.note_states()
     _wait(how)
     if how.on_gpu:
         _with_kernels(observer, step, KERNEL_STEPS)

@@ -63,11 +63,14 @@ class Sources:
     lacks: list[Lack] = field(default_factory=list)
     about: dict[str, str] = field(default_factory=dict)
     """Names of devices: `{"cuda:0": "NVIDIA H200"}`."""
+    identities: dict[str, str] = field(default_factory=dict)
+    """The same devices as the driver knows them: `{"cuda:0": "GPU-..."}`."""
 
     def add(self, other: Sources) -> None:
         self.readers += other.readers
         self.lacks += other.lacks
         self.about |= other.about
+        self.identities |= other.identities
 
     def close(self) -> None:
         for reader in self.readers:

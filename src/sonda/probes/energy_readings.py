@@ -53,6 +53,7 @@ class Readings:
     readings: list[Reading] = field(default_factory=list)
     lacks: list[Lack] = field(default_factory=list)
     about: dict[str, str] = field(default_factory=dict)
+    identities: dict[str, str] = field(default_factory=dict)
     marks: list[Mark] = field(default_factory=list)
     rows: int = 0
     interval: float = 0.0
@@ -70,7 +71,7 @@ class Readings:
 def read_rows(lines: Iterable[bytes], interval: float) -> Readings:
     """The sampler's file. A last line that was cut off is left out; raises SondaError where there is no first."""
     header, rows = _decoded(lines)
-    found = Readings(lacks=list(header.lacks), about=header.about, interval=interval)
+    found = Readings(lacks=list(header.lacks), about=header.about, identities=header.identities, interval=interval)
     taken = [row for row in rows if row.readings]
     found.rows = len(taken)
     found.marks = [row.mark for row in rows if row.mark is not None]

@@ -124,6 +124,7 @@ def open_nvml(
             Lack("order of GPUs", "models differ, and CUDA may number them in another order than NVML",
                  "set CUDA_DEVICE_ORDER=PCI_BUS_ID")
         )  # fmt: skip
+    found.identities = dict(zip(names, identities, strict=True))
     for handle, device, model in zip(handles, names, models, strict=True):
         reader = GpuReader(nvml, handle, device)
         found.about[device] = model

@@ -45,11 +45,12 @@ class Settings(msgspec.Struct, kw_only=True):
 
 
 class Header(msgspec.Struct, kw_only=True):
-    """The first line: the channels of every reader, what is missing, the devices' names."""
+    """The first line: the channels of every reader, what is missing, the devices' names and identities."""
 
     channels: list[list[Channel]]
     lacks: list[Lack] = []
     about: dict[str, str] = {}
+    identities: dict[str, str] = {}
 
 
 class Row(msgspec.Struct, kw_only=True, omit_defaults=True):
@@ -77,7 +78,8 @@ class Sampler:
     def begin(self) -> None:
         """Say what can be read, and read it once."""
         channels = [list(reader.channels) for reader in self.sources.readers]
-        self._write(Header(channels=channels, lacks=self.sources.lacks, about=self.sources.about))
+        of = self.sources
+        self._write(Header(channels=channels, lacks=of.lacks, about=of.about, identities=of.identities))
         self.read()
         self._next = perf_counter_ns() + self._step
 

@@ -73,6 +73,8 @@ QUANTITIES = {
         Quantity("operations", "1", "framework operations dispatched"),
         Quantity("tokens", "1", "tokens produced or consumed"),
         Quantity("samples", "1", "samples processed"),
+        Quantity("queue_wait", "ns", "time from a query's planned arrival to the beginning of its inference"),
+        Quantity("inference_queries", "1", "queries that were answered by the same inference as this one"),
         Quantity("energy", "J", "energy"),
         Quantity(
             "energy_low",

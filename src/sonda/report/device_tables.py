@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from sonda.analysis.summary import DeviceSide, Summary
+from sonda.record.throttle_reasons import throttling
 from sonda.report import quantities
 from sonda.report.counted_tables import counted_document, show_counted
 from sonda.report.document import value_document
@@ -68,11 +70,22 @@ def memory_phrases(summary: Summary) -> list[str]:
         card = f"{plain(name)} {plain(str(about.get('name', '')))}"
         if about.get("peak_allocated") is None:
             said.append(f"{card}: how much of its memory was allocated is not known")
-            continue
-        held = quantities.amount(about["peak_allocated"], "B")
-        kept = quantities.amount(about.get("peak_reserved"), "B")
-        said.append(f"{card}: at most {held} allocated, {kept} reserved")
+        else:
+            held = quantities.amount(about["peak_allocated"], "B")
+            kept = quantities.amount(about.get("peak_reserved"), "B")
+            said.append(f"{card}: at most {held} allocated, {kept} reserved")
+        said += state_phrases(about.get("state") or {})
     return said
+
+
+def state_phrases(state: Mapping[str, float]) -> list[str]:
+    """`after the timed steps 1.98 GHz, 61 °C, 690 W, held back: power limit`; nothing where it was not read."""
+    ways = (("clock", 1e-9, "{:.2f} GHz"), ("temperature", 1.0, "{:.0f} °C"), ("power", 1.0, "{:.0f} W"))
+    read = [text.format(state[name] * scale) for name, scale, text in ways if name in state]
+    reasons = throttling(int(state.get("throttle_reasons", 0)))
+    if reasons:
+        read.append(f"held back: {', '.join(reasons)}")
+    return [f"after the timed steps {', '.join(read)}"] if read else []
 
 
 def device_document(summary: Summary) -> dict[str, Any]:

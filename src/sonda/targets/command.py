@@ -27,7 +27,7 @@ from sonda.record.span import Spans
 from sonda.record.store import Store
 from sonda.targets.counting import ask
 from sonda.targets.energy_sampling import asked, sampling
-from sonda.targets.keeping import Say, gpus, observed, precision
+from sonda.targets.keeping import Say, gpus, identities, observed, precision
 from sonda.targets.kernels import with_kernels
 from sonda.targets.modelled import DIRECTORY, Modelled, asked_for, instruction_set, model_command
 from sonda.targets.ncu_pass import PROBE, Replayed, count_program, settings_for
@@ -101,7 +101,8 @@ def run_command(
         code = counted.code if counted.code >= 0 else 128 - counted.code
         say("reading what was observed")
         assembly = assemble(directory, counted.begin, counted.end)
-        energy.finish(counted.begin, counted.end, ["cpu", *(f"cuda:{number}" for number in assembly.devices)])
+        gpu_identities = identities(assembly)
+        energy.finish(counted.begin, counted.end, ["cpu", *gpu_identities], gpu_identities)
         kernels = with_kernels(assembly, directory, counted.begin)
         threads = assembly.threads or available_threads()
         if any(directory.glob("*.full")):

@@ -90,11 +90,17 @@ class Sampling:
         """Variables that the program needs, so that it can announce regions."""
         return dict(self.sampler.environment) if self.sampler is not None else {}
 
-    def finish(self, begin: int, end: int, used: Collection[str] = ("cpu",)) -> None:
-        """Take what was read, after the context has ended; the program ran from `begin` to `end` (ns) on `used`."""
+    def finish(
+        self, begin: int, end: int, used: Collection[str] = ("cpu",), identities: Mapping[str, str] | None = None
+    ) -> None:
+        """Take what was read, after the context has ended; the program ran from `begin` to `end` (ns) on `used`.
+
+        `identities` are those of its GPUs, where it said them: it may number them in another way than we do.
+        """
         if self.sampler is not None:
             self.energy = self.sampler.result(begin, end)
-            self.used = list(used)
+            here = {identity: device for device, identity in self.energy.readings.identities.items()}
+            self.used = [here.get((identities or {}).get(device, ""), device) for device in used]
 
     @property
     def samples(self) -> list[Sample]:

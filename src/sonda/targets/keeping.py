@@ -68,8 +68,18 @@ def gpus(assembly: Assembly) -> dict[str, Any]:
     """For the `target` of a run: the GPUs that its program used, and whether float32 may be TF32 there; or nothing."""
     if not assembly.devices:
         return {}
-    devices = {f"cuda:{number}": about for number, about in assembly.devices.items()}
+    devices = {
+        f"cuda:{number}": {
+            name: value for name, value in about.items() if name != "uuid"
+        }  # names a machine, not a kind
+        for number, about in assembly.devices.items()
+    }
     return {"devices": devices, **({"tf32": assembly.tf32} if assembly.tf32 else {})}
+
+
+def identities(assembly: Assembly) -> dict[str, str]:
+    """The GPUs that the program used, as the driver knows them, by its own names."""
+    return {f"cuda:{number}": str(about.get("uuid", "")) for number, about in assembly.devices.items()}
 
 
 def precision(assembly: Assembly) -> dict[str, str]:

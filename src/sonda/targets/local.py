@@ -20,7 +20,7 @@ from sonda.targets.energy_sampling import asked as asked_energy
 from sonda.targets.energy_sampling import sampling
 from sonda.targets.jax_worker import compile_once, require_jax
 from sonda.targets.job import Job, check_job
-from sonda.targets.keeping import Place, Say, gpus, observed
+from sonda.targets.keeping import Place, Say, gpus, identities, observed
 from sonda.targets.kernels import with_kernels
 from sonda.targets.modelled import Modelled, asked_for, instruction_set, model_job
 from sonda.targets.ncu_pass import Replayed, count_job, settings_for
@@ -61,8 +61,8 @@ def _measure(job: Job, store: Store, place: Place, say: Say, compiled: Path) -> 
             outcome = run_child(job, directory, threads, {**energy.environment, **compiling})
             end = perf_counter_ns()
             after = read_conditions()
-        energy.finish(begin, end, ["cpu", f"cuda:{device.index}"] if on_gpu else ["cpu"])
         assembly = assemble(directory, begin, end)
+        energy.finish(begin, end, ["cpu", f"cuda:{device.index}"] if on_gpu else ["cpu"], identities(assembly))
         kernels = with_kernels(assembly, directory, begin)
         isa = instruction_set(directory) if modelling else ""
     counters = counters.with_second(job, assembly.spans, store, say)

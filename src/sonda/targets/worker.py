@@ -21,6 +21,8 @@ from sonda.targets.spec import parse_target
 
 PR_SET_PDEATHSIG = 1
 JOB = "job.json"
+TRAFFIC = "traffic.json"
+"""In the directory where the workload is to be served: the queries to come."""
 REPLAY = "SONDA_REPLAY"
 """Environment variable: drive the workload for a profiler that replays kernels."""
 
@@ -60,6 +62,10 @@ def _outcome(job: Job, directory: Path) -> Outcome:
         from sonda.targets.simulated import simulate_job
 
         return Outcome(**simulate_job(job, directory))
+    if (directory / TRAFFIC).exists():
+        from sonda.targets.serving_worker import serve_job
+
+        return Outcome(workload=serve_job(job, directory))
     if job.framework == "jax":
         from sonda.targets.jax_worker import run_in_jax
 
@@ -95,7 +101,7 @@ def run_job(job: Job, directory: Path) -> dict[str, Any]:
 
     if job.threads:
         torch.set_num_threads(job.threads)
-    device = _torch_device(job, torch)
+    device = torch_device(job, torch)
     task = workload.build(job.framework, job.train, job.seed)
     recorder = Recorder(str(directory))
     replay = bool(os.environ.get(REPLAY))
@@ -133,7 +139,7 @@ def run_job(job: Job, directory: Path) -> dict[str, Any]:
     }
 
 
-def _torch_device(job: Job, torch: Any) -> str:
+def torch_device(job: Job, torch: Any) -> str:
     """The device as PyTorch writes it. Raises SondaError where PyTorch cannot use it."""
     device = parse_target(job.on).devices[0]
     if device.kind != "cuda":

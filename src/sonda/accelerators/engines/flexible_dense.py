@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from sonda.accelerators import candidate_tiles, collection, distribution, multiplication, reduction
 from sonda.accelerators.compiled import compiled
 from sonda.accelerators.distribution import Routing
+from sonda.accelerators.engines.dense_plan import Plan, plan_of, waits_of
 from sonda.accelerators.engines.folding_kernel import fold
 from sonda.accelerators.engines.packages_kernel import packages
 from sonda.accelerators.engines.streaming_kernel import stream
@@ -29,29 +30,6 @@ MOST_BLOCKS = 1 << 22
 """Overlapping blocks are followed one by one."""
 RECALL = 64
 """Blocks, and interruptions of a port, that folding through memory remembers."""
-
-
-class _Plan(NamedTuple):
-    """How often the tile is repeated over the layer."""
-
-    folds: int
-    rows: int
-    columns: int
-    groups: int
-    filters: int
-    batches: int
-    through_memory: int
-    """1 where partial sums go through the global buffer, else 0."""
-    handed: int
-    """1 where neighbours hand activations on, else 0."""
-
-    @property
-    def blocks(self) -> int:
-        return self.batches * self.groups * self.filters
-
-    @property
-    def windows(self) -> int:
-        return self.rows * self.columns
 
 
 class _Packages(NamedTuple):
@@ -94,7 +72,7 @@ def simulate_all(hardware: Hardware, layers: Whole, tiles: Whole) -> Result:
         raise SondaError("a tile does not fit the machine, or overlaps too often", "simulate layers one by one")
     layer = Layer(*layers.T)
     tile = Tile(*tiles.T)
-    plan = _plan(hardware, layer, tile)
+    plan = plan_of(hardware, layer, tile)
     setup = reduction.reduce_all(hardware, tile.neuron + plan.through_memory, tile.neurons)
     dealt = _deal(hardware, layer, tile, plan)
     cycles = _time_all(hardware, layer, tile, plan, setup, dealt)
@@ -113,8 +91,8 @@ def runs_all(hardware: Hardware, layers: Whole, tiles: Whole) -> NDArray[np.bool
         hardware.check()
     layer = Layer(*layers.T)
     tile = Tile(*tiles.T)
-    plan = _plan(hardware, layer, tile)
-    _, apart = _waits(layer, tile, plan)
+    plan = plan_of(hardware, layer, tile)
+    _, apart = waits_of(layer, tile, plan)
     found: NDArray[np.bool_] = candidate_tiles.fits(hardware, layer, tiles) & (apart | (plan.blocks <= MOST_BLOCKS))
     return found
 
@@ -124,32 +102,18 @@ def cycles(hardware: Hardware, layer: Layer, tile: Tile) -> int:
     return _time(hardware, layer, tile, *_prepare(hardware, layer, tile))[0]
 
 
-def _prepare(hardware: Hardware, layer: Layer, tile: Tile) -> tuple[_Plan, Reduction, _Packages]:
+def _prepare(hardware: Hardware, layer: Layer, tile: Tile) -> tuple[Plan, Reduction, _Packages]:
     hardware.check()
     layer.check()
     tile.check(hardware, layer)
-    plan = _plan(hardware, layer, tile)
+    plan = plan_of(hardware, layer, tile)
     size = tile.neuron + plan.through_memory
     first = np.arange(0, tile.neurons * size, size)
     setup = reduction.reduce(hardware, first, first + (size - 1))
     return plan, setup, _deal(hardware, layer, tile, plan)
 
 
-def _plan(hardware: Hardware, layer: Layer, tile: Tile) -> _Plan:
-    columns = -(-layer.columns // tile.Y)
-    return _Plan(
-        folds=tile.folds(layer),
-        rows=-(-layer.rows // tile.X),
-        columns=columns,
-        groups=-(-layer.G // tile.G),
-        filters=-(-(layer.K // layer.G) // tile.K),
-        batches=-(-layer.N // tile.N),
-        through_memory=1 * tile.folds_through_memory(hardware, layer),
-        handed=1 * (columns > 1) * tile.hands_on(layer),
-    )
-
-
-def _deal(hardware: Hardware, layer: Layer, tile: Tile, plan: _Plan) -> _Packages:
+def _deal(hardware: Hardware, layer: Layer, tile: Tile, plan: Plan) -> _Packages:
     """Of one layer, or of many, whose sizes are arrays."""
     reach, ports, multipliers = distribution.span(hardware), hardware.read_ports, hardware.multipliers
     case = (2 + plan.handed, reach, plan.through_memory, layer.stride, ports, multipliers, *tile.sizes)
@@ -171,10 +135,10 @@ def _rows(columns: tuple[Count, ...]) -> Whole:
 
 
 def _time(
-    hardware: Hardware, layer: Layer, tile: Tile, plan: _Plan, setup: Reduction, dealt: _Packages
+    hardware: Hardware, layer: Layer, tile: Tile, plan: Plan, setup: Reduction, dealt: _Packages
 ) -> tuple[int, int]:
     """Cycles, and those of them that blocks spend only writing back."""
-    waits, apart = _waits(layer, tile, plan)
+    waits, apart = waits_of(layer, tile, plan)
     if not apart and plan.blocks > MOST_BLOCKS:
         raise SondaError(
             f"{plan.blocks} blocks of filters overlap, because the tile does not divide the layer",
@@ -194,9 +158,9 @@ def _time(
     return times * cycles, times * written
 
 
-def _time_all(hardware: Hardware, layer: Layer, tile: Tile, plan: _Plan, setup: Reduction, dealt: _Packages) -> Whole:
+def _time_all(hardware: Hardware, layer: Layer, tile: Tile, plan: Plan, setup: Reduction, dealt: _Packages) -> Whole:
     """Cycles of many layers."""
-    waits, apart = _waits(layer, tile, plan)
+    waits, apart = waits_of(layer, tile, plan)
     out = np.zeros((len(apart), 2), np.int64)
     folded, streamed = np.flatnonzero(plan.through_memory), np.flatnonzero(plan.through_memory == 0)
     if len(folded):
@@ -208,14 +172,14 @@ def _time_all(hardware: Hardware, layer: Layer, tile: Tile, plan: _Plan, setup: 
     return cycles
 
 
-def _streaming_case(hardware: Hardware, tile: Tile, plan: _Plan, waits: tuple[Count, ...], blocks: Count) -> Any:
+def _streaming_case(hardware: Hardware, tile: Tile, plan: Plan, waits: tuple[Count, ...], blocks: Count) -> Any:
     return (
         distribution.span(hardware), distribution.arrival_delay(hardware), hardware.write_ports, plan.folds, plan.rows,
         plan.columns, plan.handed, tile.S, blocks, plan.groups, *waits, tile.neuron, hardware.read_ports, tile.neurons,
     )  # fmt: skip
 
 
-def _folding_case(hardware: Hardware, tile: Tile, plan: _Plan, waits: tuple[Count, ...], apart: Any) -> Any:
+def _folding_case(hardware: Hardware, tile: Tile, plan: Plan, waits: tuple[Count, ...], apart: Any) -> Any:
     return (
         distribution.span(hardware), distribution.arrival_delay(hardware), hardware.write_ports, plan.folds, plan.rows,
         plan.columns, _bus_inputs(hardware), apart, plan.blocks, plan.groups, *waits, tile.neuron + 1,
@@ -234,9 +198,9 @@ def _stream(hardware: Hardware, which: Whole, cases: Whole, setup: Reduction, de
         setup.hops.reshape(len(cases), -1),
         setup.line.reshape(len(cases), -1),
         setup.delay.reshape(len(cases), -1),
-        np.empty((5, dealt.loads + 1), np.int64),
-        np.empty((9, neurons), np.int64),
-        np.empty((4, largest(hardware.write_ports)), np.int64),
+        np.empty((6, dealt.loads + 1), np.int64),
+        np.empty((12, neurons), np.int64),
+        np.empty((5, largest(hardware.write_ports)), np.int64),
         np.empty((2, largest(hardware.multipliers) + 1), np.int64),
         np.empty((neurons, dealt.loads + 1), np.int64),
         np.empty((neurons, early), np.int64),
@@ -269,27 +233,12 @@ def _fold(hardware: Hardware, which: Whole, cases: Whole, setup: Reduction, deal
     )
 
 
-def _waits(layer: Layer, tile: Tile, plan: _Plan) -> tuple[tuple[Count, Count, Count], Any]:
-    """Filters, for how many results more a block of them and a group wait; and whether that is all there are."""
-    fed_back = 1 + plan.through_memory * (plan.folds - 1)
-    # A block of filters waits for as many results as the filters before it have outputs; padding counts as results.
-    outputs = layer.rows * layer.columns * fed_back
-    per_filter, per_group = tile.K * tile.G * outputs, tile.G * (layer.K // layer.G) * outputs
-    per_block = tile.neurons * plan.windows * fed_back
-    apart = (
-        (plan.batches == 1)
-        & ((plan.filters == 1) | (per_filter == per_block))
-        & ((plan.groups == 1) | (per_group == per_block * plan.filters))
-    )
-    return (plan.filters, per_filter, per_group), apart
-
-
 def _bus_inputs(hardware: Hardware) -> Count:
     """Of every line of the collection bus."""
     return hardware.multipliers // hardware.write_ports + 1
 
 
-def _stack(hardware: Hardware, plan: _Plan, dealt: _Packages, cycles: int, written: int) -> dict[str, int]:
+def _stack(hardware: Hardware, plan: Plan, dealt: _Packages, cycles: int, written: int) -> dict[str, int]:
     computed = min(plan.blocks * plan.windows * plan.folds, cycles - written)
     times = np.array((plan.folds, plan.rows * plan.folds, plan.rows * (plan.columns - 1) * plan.folds))
     sending = int((times @ dealt.entries[0, :3]).max()) + distribution.arrival_delay(hardware)
@@ -302,7 +251,7 @@ def _result(
     hardware: Hardware,
     layer: Layer,
     tile: Tile,
-    plan: _Plan,
+    plan: Plan,
     setup: Reduction,
     routing: Whole,
     cycles: Count,
@@ -368,7 +317,7 @@ def _result(
 
 
 def _work(
-    hardware: Hardware, tile: Tile, plan: _Plan, setup: Reduction, products: Count, psums: Count
+    hardware: Hardware, tile: Tile, plan: Plan, setup: Reduction, products: Count, psums: Count
 ) -> reduction.Work:
     results = plan.blocks * plan.windows * plan.folds
     outputs = plan.blocks * plan.windows * tile.neurons
@@ -396,7 +345,7 @@ def _offered_together(span: int, neurons: int, place: Whole) -> int:
     return int(np.count_nonzero(place[0 : 2 * pairs : 2] == place[1 : 2 * pairs : 2]))
 
 
-def _input_reads(layer: Layer, tile: Tile, plan: _Plan) -> Count:
+def _input_reads(layer: Layer, tile: Tile, plan: Plan) -> Count:
     """Inputs read: those of a tile's windows that lie inside the filter; padded windows are read as well."""
 
     def covered(windows: Count, part: Count, whole: Count, skipped: Count = 0) -> Count:

@@ -46,12 +46,13 @@ def stream(
     is room for own use: an allocation in here would bring in more functions to compile.
     """
     never = np.int64(1 << 62)
-    # Loads by number: entries of weights, of inputs for the first window of a row and for others.
+    # Loads by number: entries of weights, of inputs for the first window of a row and for others; of a whole block.
     weights = per_port[0]
     inputs = per_port[1]
     others = per_port[2]
     slopes = per_port[3]
     free = per_port[4]
+    periods = per_port[5]
     lead = per_neuron[0]
     member = per_neuron[1]
     last_member = per_neuron[2]
@@ -63,30 +64,23 @@ def stream(
     due = per_neuron[6]
     old_due = per_neuron[7]
     old_window = per_neuron[8]
+    # These when the first group last finished a block.
+    mark_block, mark_window, mark_due = per_neuron[9], per_neuron[10], per_neuron[11]
     users = per_line[0]
     queued = per_line[1]
     active = per_line[2]
     old_queued = per_line[3]
+    mark_queued = per_line[4]
     # Where inputs are handed on: each multiplier's last product of the row before, and of the first window of this.
     ended = per_multiplier[0]
     opened = per_multiplier[1]
     for case in which:
-        span = cases[case, 0]
-        delta = cases[case, 1]
-        count_of_lines = cases[case, 2]
-        folds = cases[case, 3]
-        rows = cases[case, 4]
-        columns = cases[case, 5]
-        handed = cases[case, 6]
-        width = cases[case, 7]
-        blocks = cases[case, 8]
-        groups = cases[case, 9]
-        filters = cases[case, 10]
-        per_filter = cases[case, 11]
-        per_group = cases[case, 12]
-        size = cases[case, 13]
-        ports = cases[case, 14]
-        neurons = cases[case, 15]
+        span, delta, count_of_lines = cases[case, 0], cases[case, 1], cases[case, 2]
+        folds, rows, columns = cases[case, 3], cases[case, 4], cases[case, 5]
+        handed, width = cases[case, 6], cases[case, 7]
+        blocks, groups, filters = cases[case, 8], cases[case, 9], cases[case, 10]
+        per_filter, per_group = cases[case, 11], cases[case, 12]
+        size, ports, neurons = cases[case, 13], cases[case, 14], cases[case, 15]
         kind = tiles[case, 3]
         place = places[case, 1]
         later_place = places[case, 2]
@@ -108,6 +102,7 @@ def stream(
         for one in range(kinds):
             slopes[one] = folds * (others[one] if handed else inputs[one])
             free[one] = 0
+            periods[one] = folds * (weights[one] + rows * (inputs[one] + (columns - 1) * others[one]))
         # The last line: multipliers that are behind and catch up one product per cycle.
         slopes[kinds] = folds
         # So are VNs whose multipliers see equal loads at equal places; one of them stands for all.
@@ -146,8 +141,11 @@ def stream(
         if handed:
             for m in range(neurons * size):
                 ended[m] = -never
-        tries = np.int64(64)
+        tries = block_tries = np.int64(64)
         old_cycle = old_done = old_written = old_arriving = np.int64(-1)
+        mark = mark_done = mark_written = mark_arriving = np.int64(-1)
+        per_block = neurons * rows * columns
+        fresh = np.int64(1)
         count = added = written = arriving = done = now = wait = last_offer = rest = np.int64(0)
         begin = np.int64(1)
         soonest: Any = never
@@ -157,14 +155,39 @@ def stream(
             while added < blocks and done >= wait:
                 if added:
                     since = max(begin + folds + steps, now + 1)
-                    if done == neurons * rows * columns * added:
+                    before = fresh
+                    fresh = np.int64(0)
+                    if done == per_block * added:
                         rest += since - 1 - last_offer
+                        fresh = np.int64(1 - handed)
+                        for one in range(kinds):
+                            if free[one] > since:
+                                fresh = np.int64(0)
+                    # Blocks that begin with nothing under way, and wait for all of the one before, are all alike.
+                    if before and fresh and wait == done:
+                        left = np.int64(0)
+                        while added + left + 1 < blocks:
+                            other = added + left + 1
+                            if (
+                                other % filters * per_filter + other // filters % groups * per_group
+                                != per_block * other
+                            ):
+                                break
+                            left += 1
+                        pace = since - begin
+                        rest += left * (since - 1 - last_offer)
+                        for g in range(leads):
+                            at_block[g] += left
+                        added += left
+                        done += left * per_block
+                        since += left * pace
+                        now += left * pace
+                        last_offer += left * pace
                     begin = since
                 starts[0, added] = begin
                 for one in range(kinds):
                     starts[one + 1, added] = max(begin, free[one])
-                    free[one] = starts[one + 1, added] + folds * weights[one]
-                    free[one] += rows * folds * (inputs[one] + (columns - 1) * others[one])
+                    free[one] = starts[one + 1, added] + periods[one]
                     if others[one] == 0:
                         free[one] = max(free[one], begin + folds + ((rows - 1) * columns + inputs[one]) * folds)
                 added += 1
@@ -291,6 +314,52 @@ def stream(
                         queued[active[one]] -= idle
                     done += idle * count
                     now += idle
+            if offered and at_window[0] == 0 and added == blocks and block_tries and not handed and due[0] != never:
+                # The same state one block later, all blocks being in the queues: those that follow are alike if in no
+                # group a port needs longer for a block than the pace, or is ahead of those that need as long.
+                block_tries -= 1
+                pace = now - mark
+                alike = written == mark_written and arriving == mark_arriving
+                left = blocks
+                for g in range(leads):
+                    alike = alike and at_window[g] == mark_window[g] and at_block[g] == mark_block[g] + 1
+                    alike = alike and due[g] == mark_due[g] + pace
+                    left = min(left, blocks - 1 - at_block[g])
+                    mark_window[g] = at_window[g]
+                    mark_block[g] = at_block[g]
+                    mark_due[g] = due[g]
+                for one in range(count_of_lines):
+                    alike = alike and queued[one] == mark_queued[one]
+                    mark_queued[one] = queued[one]
+                for one in range(kinds):
+                    if not alike:
+                        break
+                    for g in range(leads):
+                        if levels[g, one] < -(never >> 1):
+                            continue
+                        behind = periods[one] == pace
+                        for other in range(kinds):
+                            far = (windows - 1) * (slopes[other] - slopes[one])
+                            gap = levels[g, other] - levels[g, one]
+                            if periods[one] < pace and gap >= 0 and gap + far >= 0:
+                                behind |= periods[other] == pace
+                        alike = alike and behind
+                        for block in range(at_block[g], blocks - 1):
+                            alike = alike and starts[one + 1, block + 1] == starts[one + 1, block] + periods[one]
+                if alike and left > 0:
+                    for g in range(leads):
+                        at_block[g] += left
+                        due[g] += left * pace
+                        old_window[g] = -2
+                        for one in range(kinds):
+                            if levels[g, one] > -(never >> 1):
+                                levels[g, one] += left * periods[one]
+                    done += left * (done - mark_done)
+                    soonest += left * pace
+                    now += left * pace
+                    last_offer += left * pace
+                    block_tries = np.int64(0)
+                mark, mark_done, mark_written, mark_arriving = now, done, written, arriving
             if offered == 0 or tries == 0 or at_window[0] < max(1, early):
                 continue
             # The same state one window later, all leads on their steepest lines at the same slope: all windows that

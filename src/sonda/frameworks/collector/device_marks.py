@@ -12,6 +12,7 @@ from contextlib import suppress
 from time import perf_counter_ns as now
 from typing import Any
 
+from .device_state import DeviceState, identity
 from .recorder import Recorder
 
 GATHERED = 16_384
@@ -43,8 +44,10 @@ class DeviceMarks:
         """Of each device the last mark that was read: its event and its ns."""
         self._used = False
         """Whether the program has used CUDA."""
-        self._names: dict = {}
-        """Names of the devices that were marked."""
+        self._about: dict = {}
+        """Name and identity of each device that was marked."""
+        self._states: dict = {}
+        """What each is asked for its clocks."""
 
     def mark(self) -> int:
         cuda = self.torch.cuda
@@ -61,7 +64,7 @@ class DeviceMarks:
             event.record()
             number = next(self._numbers)
             self._waiting.append((number, event, device))
-            if device not in self._names:
+            if device not in self._about:
                 self._first_of(device)
             if len(self._waiting) > GATHERED and not number % (GATHERED // 8):
                 self._read()
@@ -71,8 +74,17 @@ class DeviceMarks:
 
     def _first_of(self, device: int) -> None:
         """Say at once that a device is used: a program that is killed says nothing at its end."""
-        self._names[device] = self.torch.cuda.get_device_name(device)
-        self.recorder.state(devices={str(one): {"name": name} for one, name in self._names.items()})
+        about = self._about[device] = {"name": self.torch.cuda.get_device_name(device)}
+        known = identity(self.torch, device)
+        if known:
+            about["uuid"] = known
+        self._states[device] = DeviceState(self.torch, device)
+        self.recorder.state(devices={str(one): about for one, about in self._about.items()})
+
+    def note_states(self) -> None:
+        """Keep the clocks, temperature and throttling of each device as they are now, before a wait lets it rest."""
+        for device, state in self._states.items():
+            self._about[device]["state"] = state.read()
 
     def _read(self) -> None:
         """State the times of the marks that were passed, in the order in which they were made."""
@@ -94,13 +106,15 @@ class DeviceMarks:
 
     def finish(self) -> None:
         """Wait for what is still under way, and state the rest; also how much of each device's memory was held."""
-        if not self._names:
+        if not self._about:
             return
+        if not any("state" in about for about in self._about.values()):
+            self.note_states()  # a program of few steps
         deadline = now() + LONGEST
         with suppress(RuntimeError):  # a device that failed passes no mark
             while self._waiting and now() < deadline:
                 self._read()
-        devices = {str(device): {"name": name, **self._memory(device)} for device, name in sorted(self._names.items())}
+        devices = {str(device): {**about, **self._memory(device)} for device, about in sorted(self._about.items())}
         self.recorder.state(devices=devices, tf32=self._tf32())
         self._waiting.clear()
         self._free.clear()

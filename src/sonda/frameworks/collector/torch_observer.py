@@ -210,7 +210,7 @@ class TorchObserver:
             code = self.layers.define_root(module)
             if not code:
                 return self._module_call(module, *args, **kwargs)
-        # DataParallel calls its replicas in threads of their own; the forward is that of the thread which waits for them.
+        # DataParallel calls its replicas in threads of their own; the forward is that of the one which waits for them.
         part = stream.engine or getattr(module, "_is_replica", False)
         if part or (stream.phases and stream.phases[-1][0] != self.optimizers.step):
             self._adopt(stream, module, args, kwargs)
@@ -293,6 +293,8 @@ class TorchObserver:
         if not wanted:
             kernels.end()
         elif self.torch.cuda.is_initialized():
+            if self.marks is not None:
+                self.marks.note_states()
             kernels.begin(stream)
 
     # ---- backward and optimizer -------------------------------------------------------------------------------

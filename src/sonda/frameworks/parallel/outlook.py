@@ -129,4 +129,5 @@ def sentences(whole: Outlook, chosen: Outlook, names: Sequence[str], auto: bool)
 
 
 def _ms(seconds: float) -> str:
-    return f"{1e3 * seconds:.3g} ms"
+    """Three digits, in ms, or in s from one on."""
+    return f"{seconds:.3g} s" if seconds >= 0.9995 else f"{1e3 * seconds:.3g} ms"

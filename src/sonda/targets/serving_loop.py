@@ -1,0 +1,133 @@
+"""Queries brought to a model and timed, one inference at a time.
+
+Arrivals are decided beforehand and a latency counts from the arrival that was planned, never from the moment at which
+the model had time for it: what a slow inference makes others wait is in their latencies (no coordinated omission).
+Because there is one model, and it takes queries in the order of their arrival, no thread has to issue them while it
+computes: nobody disturbs it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from time import perf_counter_ns, sleep
+from typing import Protocol
+
+import numpy as np
+
+SPIN = 200_000
+"""ns before a moment at which waiting becomes asking the clock: a sleeping process wakes up later than that."""
+
+
+class Clock(Protocol):
+    """Time in ns."""
+
+    def now(self) -> int: ...
+
+    def wait_until(self, moment: int) -> None:
+        """Return at that moment, or at once where it is over."""
+
+
+class HostClock:
+    """The machine's monotonic clock, which all its processes share."""
+
+    def now(self) -> int:
+        return perf_counter_ns()
+
+    def wait_until(self, moment: int) -> None:
+        while (left := moment - perf_counter_ns()) > 0:
+            if left > SPIN:
+                sleep((left - SPIN) / 1e9)
+
+
+@dataclass(frozen=True)
+class Served:
+    """Queries in the order of their arrival; moments in ns on the clock that served them."""
+
+    arrived: np.ndarray
+    """When they were to arrive."""
+    begun: np.ndarray
+    """When the inference that answered them began."""
+    done: np.ndarray
+    batch: np.ndarray
+    """Queries in that inference."""
+
+    def __len__(self) -> int:
+        return len(self.arrived)
+
+    @property
+    def latency(self) -> np.ndarray:
+        return self.done - self.arrived
+
+
+class FailedQueryError(Exception):
+    """The model failed; `query` counts from 1."""
+
+    def __init__(self, query: int) -> None:
+        super().__init__(f"query {query}")
+        self.query = query
+
+
+class Journal:
+    """Collects what becomes of queries, inference by inference."""
+
+    def __init__(self, infer: Callable[[int], None], clock: Clock) -> None:
+        self.infer = infer
+        self.clock = clock
+        self.inferences: list[tuple[int, int, int]] = []
+        self.answered = 0
+
+    def answer(self, queries: int) -> int:
+        """One inference with so many queries; returns when it was done. Raises FailedQueryError when the model fails."""
+        begun = self.clock.now()
+        try:
+            self.infer(queries)
+        except Exception as error:
+            raise FailedQueryError(self.answered + 1) from error
+        done = self.clock.now()
+        self.inferences.append((begun, done, queries))
+        self.answered += queries
+        return done
+
+    def served(self, arrived: np.ndarray) -> Served:
+        rows = np.array(self.inferences, dtype=np.int64).reshape(-1, 3)
+        begun, done, batch = (np.repeat(rows[:, column], rows[:, 2]) for column in range(3))
+        return Served(np.asarray(arrived[: self.answered], dtype=np.int64), begun, done, batch)
+
+
+def serve_closed(infer: Callable[[int], None], clock: Clock, enough: Callable[[int, int], bool]) -> Served:
+    """One query after another until `enough(queries, ns)`; a query arrives when the one before is answered."""
+    journal = Journal(infer, clock)
+    begin = clock.now()
+    moments = [begin]
+    while not enough(journal.answered, moments[-1] - begin):
+        moments.append(journal.answer(1))
+    return journal.served(np.array(moments))
+
+
+def serve_open(
+    arrived: np.ndarray,
+    infer: Callable[[int], None],
+    clock: Clock,
+    sizes: list[int],
+    batch_wait: int = 0,
+    hopeless: Callable[[int], bool] | None = None,
+) -> Served:
+    """Queries that arrive at given moments (sorted, ns on `clock`), answered in that order.
+
+    An inference holds as many of those waiting as one of the `sizes` allows. Where fewer than the largest are there,
+    it waits for more until the oldest has waited `batch_wait` ns. It ends early when `hopeless(latency)`, asked
+    of every query, says so.
+    """
+    journal = Journal(infer, clock)
+    most = sizes[-1]
+    while (first := journal.answered) < len(arrived):
+        full = first + most - 1
+        patience = int(arrived[first]) + batch_wait
+        clock.wait_until(min(patience, int(arrived[full])) if full < len(arrived) else patience)
+        waiting = int(np.searchsorted(arrived, clock.now(), side="right")) - first
+        chosen = max((size for size in sizes if size <= waiting), default=1)
+        done = journal.answer(chosen)
+        if hopeless is not None and any([hopeless(done - int(moment)) for moment in arrived[first : first + chosen]]):
+            break
+    return journal.served(arrived)

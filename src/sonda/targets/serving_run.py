@@ -1,0 +1,148 @@
+"""A whole run of served traffic: tried, searched where asked for, then the queries that count. It knows no framework."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from sonda.record.errors import SondaError
+from sonda.record.percentile_rule import late_allowed, least_queries
+from sonda.targets.rate_search import BACKWARDS, MOST_BACKWARDS, Trial, find_rate
+from sonda.targets.serving_loop import Clock, FailedQueryError, Served, serve_closed, serve_open
+from sonda.targets.traffic import MOST_QUERIES, SECONDS, Traffic, arrivals, count_at, enough
+
+TRIED = 5
+"""Inferences of each size before the traffic, after warm-up: what one takes must be known to refuse the impossible."""
+OVERLOAD = 2.0
+"""A rate above so many times what the model was seen to answer is refused; below, the run itself says what became."""
+TRIAL_LATE = 3
+"""Trials of the search are as long as the percentile needs with so many late queries among them."""
+
+Infer = Callable[[int], None]
+"""One inference with so many queries, back when the answer is there."""
+
+
+def run_traffic(
+    traffic: Traffic, seed: int, infer: Infer, clock: Clock, warmup: int = 3, directory: Path | None = None
+) -> tuple[Served, dict[str, Any]]:
+    """Warm up, try, search where asked for, then the run that counts: its queries, and facts about it.
+
+    Facts: `tried` (ns of an inference by its queries, the shortest), `rate` (queries/s that arrived), `trials`,
+    `loadgen` (what LoadGen itself says; its logs go to `directory`). Raises SondaError for what this model cannot do.
+    """
+    tried = {size: _tried(size, infer, clock, warmup) for size in traffic.sizes}
+    facts: dict[str, Any] = {"tried": {str(size): shortest for size, shortest in tried.items()}}
+    capacity = max(1e9 * size / max(1, shortest) for size, shortest in tried.items())
+    if traffic.scenario == "server":
+        _refuse_impossible(traffic, tried, capacity)
+        if traffic.qps is None:
+            return _search(traffic, capacity, seed, infer, clock, facts)
+        facts["rate"] = traffic.qps
+    rate = traffic.qps or capacity
+    count = _offline_count(traffic, capacity) if traffic.scenario == "offline" else count_at(traffic, rate)
+    if traffic.backend == "loadgen":
+        from sonda.targets.serving_loadgen import run_loadgen
+
+        assert directory is not None
+        served, facts["loadgen"] = run_loadgen(traffic, count, rate, seed, infer, directory)
+        return served, facts
+    if traffic.closed:
+        return serve_closed(infer, clock, lambda done, elapsed: enough(traffic, done, elapsed)), facts
+    if traffic.scenario == "offline":
+        return serve_open(np.full(count, clock.now()), infer, clock, traffic.sizes), facts
+    return _at(traffic, rate, count, seed, infer, clock), facts
+
+
+def _search(
+    traffic: Traffic, capacity: float, seed: int, infer: Infer, clock: Clock, facts: dict[str, Any]
+) -> tuple[Served, dict[str, Any]]:
+    """The highest rate under the bound: short trials, then the run that counts, lowered until it holds."""
+    short = min(least_queries(TRIAL_LATE, traffic.percentile), traffic.queries or MOST_QUERIES)
+    if late_allowed(short, traffic.percentile) < 0:
+        needed = least_queries(0, traffic.percentile)
+        raise SondaError(
+            f"--queries {traffic.queries} cannot show the {100 * traffic.percentile:g}th percentile below a bound",
+            f"give {needed} or more",
+        )
+    assert traffic.bound is not None
+    bound = traffic.bound
+
+    def trial(rate: float) -> Trial:
+        # Another seed for the run that counts: it must not be chosen by the arrivals it is judged by.
+        served = _at(traffic, rate, short, seed + 1, infer, clock, late_allowed(short, traffic.percentile))
+        late = int((served.latency > bound).sum())
+        return Trial(rate, len(served), late, late <= late_allowed(short, traffic.percentile))
+
+    rate, trials = find_rate(trial, capacity / 2)
+    for _ in range(MOST_BACKWARDS):
+        count = count_at(traffic, rate)
+        served = _at(traffic, rate, count, seed, infer, clock)
+        late = int((served.latency > bound).sum())
+        held = late <= late_allowed(count, traffic.percentile)
+        trials.append(Trial(rate, count, late, held))
+        if held:
+            return served, {**facts, "rate": rate, "trials": [asdict(one) for one in trials]}
+        rate *= BACKWARDS
+    raise SondaError(
+        f"no rate holds the bound over {count} queries: {rate / BACKWARDS:.3g} queries/s had {late} late ones",
+        "stop other programs, or give a longer --latency-bound",
+    )
+
+
+def _at(
+    traffic: Traffic, rate: float, count: int, seed: int, infer: Infer, clock: Clock, allowed: int | None = None
+) -> Served:
+    """Poisson arrivals at a rate; with `allowed`, only until more than so many were late."""
+    late = 0
+
+    def hopeless(latency: int) -> bool:
+        nonlocal late
+        late += traffic.bound is not None and latency > traffic.bound
+        return allowed is not None and late > allowed
+
+    moments = arrivals(rate, count, seed) + clock.now()
+    return serve_open(moments, infer, clock, traffic.sizes, traffic.batch_wait, hopeless)
+
+
+def _tried(size: int, infer: Infer, clock: Clock, warmup: int) -> int:
+    """ns of the shortest of a few inferences with so many queries, after warm-up."""
+    shortest = None
+    for number in range(warmup + TRIED):
+        begin = clock.now()
+        try:
+            infer(size)
+        except Exception as error:
+            raise FailedQueryError(number + 1) from error
+        lasted = clock.now() - begin
+        if number >= warmup:
+            shortest = lasted if shortest is None else min(shortest, lasted)
+    assert shortest is not None
+    return shortest
+
+
+def _refuse_impossible(traffic: Traffic, tried: Mapping[int, int], capacity: float) -> None:
+    """Raise SondaError for a rate or a bound that this model cannot reach, before the traffic starts."""
+    alone = tried[1]
+    if traffic.bound is not None and traffic.bound < alone:
+        raise SondaError(
+            f"--latency-bound {traffic.bound / 1e6:g} ms is shorter than one inference, {alone / 1e6:.3g} ms at least",
+            "give a longer bound, or make the model faster",
+        )
+    if traffic.qps is not None and traffic.qps > OVERLOAD * capacity:
+        raise SondaError(
+            f"--qps {traffic.qps:g}: the model answers at most {capacity:.3g} queries/s, so the queue would only grow",
+            "give a lower rate, a larger --max-batch, or --find-qps",
+        )
+
+
+def _offline_count(traffic: Traffic, capacity: float) -> int:
+    """Queries of an offline run: as asked for, else as many as the seconds are likely to hold, whole inferences."""
+    if traffic.queries is not None:
+        return traffic.queries
+    wanted = capacity * (traffic.seconds or SECONDS)
+    return min(MOST_QUERIES, math.ceil(wanted / traffic.max_batch) * traffic.max_batch)

@@ -1,0 +1,86 @@
+"""Chains of modules: found by trying, timed, and cut where the slowest stage is fastest."""
+
+from __future__ import annotations
+
+from itertools import combinations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from sonda.frameworks.parallel.chain import chain_of, cut_chain, measure_chain
+from sonda.record.errors import SondaError
+
+torch = pytest.importorskip("torch")
+nn = torch.nn
+
+
+@pytest.fixture(autouse=True)
+def one_thread() -> None:
+    torch.set_num_threads(1)
+
+
+def residual() -> object:
+    from sonda.workloads.catalogue import describe
+
+    return describe("resnet18", {"batch": "2", "image": "32x32"}).build("torch", True, 0).model
+
+
+def test_sequences_are_taken_apart_as_far_as_they_are_chains() -> None:
+    model = nn.Sequential(
+        nn.Sequential(nn.Linear(4, 4), nn.ReLU(inplace=True), nn.Dropout(0.5)), nn.BatchNorm1d(4), nn.Linear(4, 2)
+    )
+    found = chain_of(model, torch.randn(3, 4))
+    assert [path for path, _ in found] == ["0.0", "0.1", "0.2", "1", "2"]
+    assert model.training, "it is left in training"
+
+
+def test_a_residual_network_is_a_chain_of_its_blocks() -> None:
+    paths = [path for path, _ in chain_of(residual(), torch.randn(2, 3, 32, 32))]
+    blocks = [f"stages.{stage}.{block}" for stage in range(4) for block in range(2)]
+    assert paths == ["stem.0", "stem.1", "stem.2", "stem.3", *blocks, "pool", "flatten", "classifier"]
+
+
+def test_a_model_that_is_no_chain_is_refused() -> None:
+    class Twice(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.one, self.two = nn.Linear(4, 4), nn.Linear(4, 4)
+
+        def forward(self, values: object) -> object:
+            return self.one(values) + self.two(values)
+
+    with pytest.raises(SondaError, match="Twice cannot be cut into stages: its forward is no chain of its modules"):
+        chain_of(Twice(), torch.randn(2, 4))
+
+
+def test_outputs_of_a_measured_chain_are_those_of_the_model() -> None:
+    model = nn.Sequential(nn.Linear(4, 8), nn.ReLU(inplace=True), nn.Linear(8, 3))
+    values = torch.randn(5, 4)
+    times, outputs = measure_chain(list(model.named_children()), values)
+    assert [tuple(output.shape) for output in outputs] == [(5, 8), (5, 8), (5, 3)]
+    assert torch.equal(outputs[-1], model(values))
+    assert all(time > 0 for time in times)
+
+
+def test_a_cut_lets_the_slowest_stage_be_fastest() -> None:
+    assert cut_chain([[1, 1, 1, 1], [1, 1, 1, 1]]) == [0, 2, 4]
+    # A second device three times slower: 3 of 4 modules stay on the first.
+    assert cut_chain([[1, 1, 1, 1], [3, 3, 3, 3]]) == [0, 3, 4]
+    assert cut_chain([[5, 1, 1], [5, 1, 1], [5, 1, 1]]) == [0, 1, 2, 3]
+    with pytest.raises(SondaError, match="2 modules cannot be cut into 3 stages"):
+        cut_chain([[1, 1]] * 3)
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.integers(1, 3), st.integers(3, 7), st.randoms(use_true_random=False))
+def test_no_other_cut_is_faster(stages: int, modules: int, chance: object) -> None:
+    times = [[chance.random() for _ in range(modules)] for _ in range(stages)]  # type: ignore[attr-defined]
+
+    def slowest(bounds: list[int]) -> float:
+        return max(sum(times[stage][bounds[stage] : bounds[stage + 1]]) for stage in range(stages))
+
+    tried = [[0, *inner, modules] for inner in combinations(range(1, modules), stages - 1)]
+    found = cut_chain(times)
+    assert found in tried
+    assert slowest(found) == pytest.approx(min(map(slowest, tried)))

@@ -1,0 +1,108 @@
+"""What may be written as a target of several devices, and what is said of what may not."""
+
+from __future__ import annotations
+
+import pytest
+
+from sonda.record.errors import SondaError
+from sonda.targets import parallel_plan
+from sonda.targets.job import Job
+from sonda.targets.parallel_plan import Plan, check_batch, plan_of, record
+from sonda.targets.spec import parse_target
+
+
+def plan(on: str, **job: object) -> Plan:
+    settings = {"workload": "mlp", "train": True, "on": on, **job}
+    return plan_of(Job(**settings), parse_target(on))  # type: ignore[arg-type]
+
+
+@pytest.fixture
+def gpus(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(parallel_plan, "has_gpu", lambda: True)
+
+
+def test_ddp_has_equal_shares_that_stay() -> None:
+    found = plan("ddp=cpu/2+cpu/1")
+    assert (found.equal, found.moving, found.backend, found.threads) == (True, False, "gloo", (2, 1))
+    assert found.name(0) == "cpu/2"
+    assert record(found) == {"mode": "ddp", "backend": "gloo", "batch": "all"}
+
+
+def test_a_hybrid_of_processors_moves_shares_and_exchanges_through_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(parallel_plan, "reason_against", lambda ranks: "")
+    found = plan("hybrid=cpu/1+cpu/1@auto")
+    assert (found.auto, found.moving, found.equal, found.backend) == (True, True, False, "shared")
+    assert found.name(1) == "cpu/1 (rank 1)"
+    assert plan("hybrid=cpu/1+cpu/1@backend=gloo").backend == "gloo"
+    monkeypatch.setattr(parallel_plan, "reason_against", lambda ranks: "not on this machine")
+    assert plan("hybrid=cpu/1+cpu/1").backend == "gloo"
+
+
+def test_fixed_shares_stay() -> None:
+    found = plan("hybrid=cpu/1+cpu/1@shares=24:8")
+    assert (found.shares, found.moving) == ((24, 8), False)
+    assert check_batch(found, 32) == 32
+    with pytest.raises(SondaError, match="shares 24:8 make 32 samples, not 30"):
+        check_batch(found, 30)
+    assert plan("hybrid=cpu/1+cpu/1@shares=equal").equal
+
+
+def test_the_batch_is_that_of_all_or_of_each() -> None:
+    assert check_batch(plan("ddp=cpu/1+cpu/1"), 64) == 64
+    assert check_batch(plan("ddp=cpu/1+cpu/1@batch=each"), 64) == 128
+    with pytest.raises(SondaError, match="a batch of 1 cannot be shared by 2 ranks"):
+        check_batch(plan("ddp=cpu/1+cpu/1"), 1)
+
+
+def test_several_nodes_meet_at_one_place() -> None:
+    found = plan("ddp=cpu/1+cpu/1@nodes=2,at=10.0.0.1:29400")
+    assert (found.ranks, found.at, found.name(3)) == (4, "10.0.0.1:29400", "cpu/1 (rank 3)")
+
+
+def test_gpus_use_nccl_and_a_mixture_gloo(gpus: None) -> None:
+    assert plan("ddp=cuda:0+cuda:1").backend == "nccl"
+    assert plan("hybrid=cuda:0+cpu/2").backend == "gloo"
+    assert plan("hybrid=cuda:0+cpu/2").threads == (0, 2)
+    assert plan("dp=cuda:0+cuda:1").mode == "dp"
+    assert plan("localsgd=cuda:0+cpu").h == 8
+    assert plan("pipeline=cuda:0+cuda:1@microbatches=6").microbatches == 6
+
+
+@pytest.mark.parametrize(
+    ("on", "words"),
+    [
+        ("dp=cpu/1+cpu/1", "DataParallel is for GPUs only; use ddp= or hybrid="),
+        ("hybrid=cpu/1", "hybrid needs two devices or more"),
+        ("ddp=cpu/1+cpu/1@auto", "ddp has no option 'auto'; known: backend"),
+        ("hybrid=cpu+cpu@auto=yes", "auto takes no value"),
+        ("ddp=cpu+cpu@backend=mpi", "unknown backend 'mpi'"),
+        ("ddp=cpu+cpu@backend=nccl", "nccl is for GPUs only"),
+        ("ddp=cpu+cpu+cpu+cpu+cpu@backend=shared", "at most 4 ranks, not 5"),
+        ("pipeline=cpu+cpu@backend=shared", "stages of a pipeline send to each other"),
+        ("hybrid=cpu+cpu@shares=", "shares has no value"),
+        ("hybrid=cpu+cpu@shares=24:0", "shares '24:0'"),
+        ("hybrid=cpu+cpu@shares=1:2:3", "3 shares for 2 ranks"),
+        ("localsgd=cpu+cpu@h=0", "h '0' is not a whole number"),
+        ("ddp=cpu+cpu@batch=half", "batch cannot be 'half'"),
+        ("ddp=cpu+cpu@nodes=2", "several nodes need both nodes and at"),
+        ("ddp=cpu+cpu@nodes=2,at=here", "at 'here' is not a host and port"),
+        ("ddp=cpu+sim:maeri-256", "a simulated accelerator cannot train with others"),
+    ],
+)
+def test_mistakes_are_named_in_one_line(on: str, words: str) -> None:
+    with pytest.raises(SondaError) as caught:
+        plan(on)
+    assert words in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_more_mistakes(monkeypatch: pytest.MonkeyPatch, gpus: None) -> None:
+    with pytest.raises(SondaError, match="cuda:0 stands twice"):
+        plan("ddp=cuda:0+cuda:0")
+    with pytest.raises(SondaError, match="train together; add --train"):
+        plan("ddp=cpu+cpu", train=False)
+    with pytest.raises(SondaError, match="--threads does not say which rank"):
+        plan("ddp=cpu+cpu", threads=2)
+    monkeypatch.setattr(parallel_plan, "has_gpu", lambda: False)
+    with pytest.raises(SondaError, match="no driver of a GPU is loaded"):
+        plan("hybrid=cuda:0+cpu")

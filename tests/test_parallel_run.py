@@ -1,0 +1,136 @@
+"""Several devices from end to end: ranks started, observed, and kept as one run; faults named in one line."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import msgspec
+import numpy as np
+import pytest
+
+from sonda.frameworks.assembly import assemble
+from sonda.record.errors import SondaError
+from sonda.targets.job import Job
+from sonda.targets.parallel_agent import JOB, PLAN, run_ranks
+from sonda.targets.parallel_plan import plan_of
+from sonda.targets.parallel_report import RankOutcome, Report, read_outlook
+from sonda.targets.spec import parse_target
+
+pytest.importorskip("torch")
+
+MODEL = """
+import os, signal
+from torch import nn
+
+class Doomed(nn.Sequential):
+    calls = 0
+
+    def forward(self, values):
+        Doomed.calls += 1
+        if Doomed.calls == int(os.environ["DOOMED_AT"]) and os.environ["RANK"] == "1":
+            {fate}
+        return super().forward(values)
+
+def build():
+    return Doomed(nn.Conv2d(1, 4, 3), nn.BatchNorm2d(4), nn.ReLU(), nn.Flatten(), nn.Linear(144, 3))
+"""
+
+
+def trained(directory: Path, on: str, **settings: object) -> Report:
+    """Run the ranks in this process's own agent, which spares an import of PyTorch."""
+    job = msgspec.convert({"workload": "mlp", "train": True, "warmup": 1, "on": on, **settings}, Job)
+    plan = plan_of(job, parse_target(on))
+    (directory / JOB).write_bytes(msgspec.json.encode(job))
+    (directory / PLAN).write_bytes(msgspec.json.encode(plan))
+    return run_ranks(plan, directory)
+
+
+@pytest.fixture
+def doomed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("DOOMED_AT", "0")
+    path = tmp_path / "doomed.py"
+    path.write_text(MODEL.format(fate="os.kill(os.getpid(), signal.SIGKILL)"))
+    return path
+
+
+def test_ranks_of_a_hybrid_become_one_run(tmp_path: Path, doomed: Path) -> None:
+    steps = 7
+    report = trained(
+        tmp_path, "hybrid=cpu/1+cpu/1", workload=f"{doomed}:build", options={"input": "8x1x8x8"}, steps=steps
+    )
+    first, second = report.ranks
+    _check_shares(first, second, steps)
+    assert first.workload["samples"] == 8
+    assembly = assemble(tmp_path, 0, 1 << 62)
+    spans = assembly.spans
+    assert assembly.processes == 2
+    assert not assembly.truncated
+    timed = spans.where(kind="step", pass_="timed")
+    assert np.bincount(spans.number("rank")[timed]).tolist() == [steps, steps]
+    communicate = spans.where(kind="phase", name="communicate", pass_="timed")
+    assert set(spans.number("rank")[communicate].tolist()) == {0, 1}
+    # The wait for gradients is no part of backward, and what a batch norm exchanges is a number on its layers.
+    parents = spans.words("kind").decoded()[spans.number("parent")[communicate]]
+    assert set(parents.tolist()) == {"step"}
+    norms = spans.where(kind="layer", name="SharedBatchNorm", pass_="timed")
+    assert norms.sum() == 2 * 2 * steps, "forward and backward on both ranks"
+    exchanged = spans.metrics["communication:measured"][norms]
+    assert (exchanged >= 0).all()
+    assert (exchanged <= spans.number("duration")[norms]).all()
+    outlook = read_outlook(tmp_path)
+    assert outlook is not None
+    assert outlook.numbers["gradient_bytes"] == 4 * (4 * 9 + 4 + 4 + 4 + 144 * 3 + 3)
+    assert outlook.numbers["norms"] == 1
+    assert outlook.numbers["bound"] == pytest.approx(sum(min(outlook.numbers["alone_ns"]) / time
+                                                         for time in outlook.numbers["alone_ns"]))  # fmt: skip
+    assert outlook.sentences[0].startswith("a step of 8 samples alone: cpu/1 (rank 0) ")
+
+
+def _check_shares(first: RankOutcome, second: RankOutcome, steps: int) -> None:
+    assert len(first.samples) == len(second.samples) == steps
+    assert [one + other for one, other in zip(first.samples, second.samples, strict=True)] == [8] * steps
+    assert first.changes == second.changes
+    assert all(time > 0 for time in first.worked_ns + second.worked_ns)
+
+
+def test_a_killed_rank_is_named_and_the_others_are_stopped(
+    tmp_path: Path, doomed: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # After the trials of a batch of 8 (sizes 2 and 4, at least three steps each) and in the middle of the steps.
+    monkeypatch.setenv("DOOMED_AT", "25")
+    with pytest.raises(SondaError) as caught:
+        trained(tmp_path, "ddp=cpu/1+cpu/1", workload=f"{doomed}:build", options={"input": "8x1x8x8"}, steps=5000)
+    assert str(caught.value).startswith("cpu/1 (rank 1) was ended by SIGKILL (out of memory?); the other ranks were st")
+    assert not _ranks_of(tmp_path)
+
+
+def _ranks_of(directory: Path) -> list[str]:
+    """Processes that still work on this directory."""
+    found = []
+    for process in Path("/proc").glob("[0-9]*"):
+        try:
+            words = (process / "cmdline").read_bytes().decode(errors="replace").split("\0")
+        except OSError:
+            continue
+        if str(directory) in words and str(os.getpid()) != process.name:
+            found.append(" ".join(words))
+    return found
+
+
+def test_a_workload_whose_samples_cannot_be_told_apart_is_named(tmp_path: Path) -> None:
+    with pytest.raises(SondaError) as caught:
+        trained(tmp_path, "ddp=cpu/1+cpu/1", workload="dlrm", options={})
+    assert "cannot be shared among devices; use a workload whose inputs" in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_port_in_use_is_named(tmp_path: Path) -> None:
+    import socket
+
+    with socket.socket() as taken:
+        taken.bind(("localhost", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        with pytest.raises(SondaError, match=f"the ranks did not meet at localhost:{port}"):
+            trained(tmp_path, f"ddp=cpu/1+cpu/1@nodes=2,at=localhost:{port},timeout=5")

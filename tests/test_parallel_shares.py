@@ -1,0 +1,183 @@
+"""Shares, their corrections and what is foretold, held against hand counts and against trying everything."""
+
+from __future__ import annotations
+
+from itertools import product
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from sonda.frameworks.parallel.balance import EVERY, Balance, Pace
+from sonda.frameworks.parallel.batches import SharedBatches, cut, scaled_shares
+from sonda.frameworks.parallel.calibration import sizes_of
+from sonda.frameworks.parallel.outlook import choose, foresee, sentences
+from sonda.frameworks.parallel.shares import Line, equal_shares, fit_line, slowest, split_batch
+from sonda.record.errors import SondaError
+
+lines = st.builds(Line, st.floats(0, 1), st.floats(1e-6, 1))
+
+
+# ---- lines and shares -------------------------------------------------------------------------------------------
+
+
+def test_a_line_is_found_again() -> None:
+    found = fit_line([4, 8, 16], [0.1 + 0.03 * n for n in (4, 8, 16)])
+    assert found.fixed == pytest.approx(0.1)
+    assert found.each == pytest.approx(0.03)
+    assert found.time(100) == pytest.approx(3.1)
+
+
+def test_no_part_of_a_line_is_below_zero() -> None:
+    # Through (1, 1) and (2, 4) a line begins at -2; through the origin it is (1·1 + 2·4) / (1 + 4) = 1.8 steep.
+    assert fit_line([1, 2], [1, 4]) == Line(0.0, pytest.approx(1.8))
+    falling = fit_line([1, 2], [4, 2])
+    assert falling.fixed == 3.0
+    assert 0 < falling.each < 1e-6
+    assert fit_line([5], [2.0]) == Line(0.0, pytest.approx(0.4))
+
+
+def test_a_rank_three_times_slower_gets_a_quarter() -> None:
+    assert split_batch([Line(0, 1), Line(0, 3)], 32) == (24, 8)
+    assert split_batch([Line(0, 1), Line(0, 1)], 33) in ((17, 16), (16, 17))
+    assert equal_shares(3, 8) == (3, 3, 2)
+    # 150 + 30 n = 3 (150 + 30 (32 - n)) at n = 26.5; with 26 and 6 the slower is done after 990, with 27 the faster
+    # after 960, and the slower after 900
+    assert split_batch([Line(0.150, 0.030), Line(0.450, 0.090)], 32) == (27, 5)
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.lists(lines, min_size=1, max_size=3), st.integers(3, 14))
+def test_no_other_shares_are_faster(found: list[Line], batch: int) -> None:
+    shares = split_batch(found, batch)
+    assert sum(shares) == batch and min(shares) >= 1
+    others = [tried for tried in product(range(1, batch + 1), repeat=len(found)) if sum(tried) == batch]
+    assert slowest(found, shares) == pytest.approx(min(slowest(found, tried) for tried in others))
+
+
+def test_a_batch_smaller_than_the_ranks_is_refused() -> None:
+    with pytest.raises(SondaError, match="a batch of 2 cannot be shared by 3 ranks"):
+        split_batch([Line(0, 1)] * 3, 2)
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.lists(st.integers(1, 50), min_size=1, max_size=5), st.data())
+def test_the_last_batch_is_shared_in_proportion(shares: list[int], data: st.DataObject) -> None:
+    count = data.draw(st.integers(len(shares), max(len(shares), sum(shares))))
+    found = scaled_shares(shares, count)
+    assert sum(found) == count and min(found) >= 1
+    for share, scaled in zip(shares, found, strict=True):
+        assert scaled <= max(1, share * count / sum(shares) + len(shares))
+
+
+# ---- while it runs ----------------------------------------------------------------------------------------------
+
+
+def _steps_until(balance: Balance, speeds: list[list[float]], wanted: tuple[int, ...]) -> int | None:
+    """Run ranks whose step takes `speeds[step][rank]` times what their lines say; steps until shares are as wanted."""
+    paces = [Pace() for _ in balance.lines]
+    for step, factors in enumerate(speeds):
+        if balance.due(step):
+            balance.update(step, [pace.factor for pace in paces])
+        if balance.shares == wanted:
+            return step
+        for rank, pace in enumerate(paces):
+            foreseen = balance.lines[rank].time(balance.shares[rank])
+            pace.took(factors[rank] * foreseen, foreseen)
+    return None
+
+
+@pytest.mark.parametrize("begin", range(EVERY))
+def test_shares_follow_a_rank_that_slows_down_within_twenty_steps(begin: int) -> None:
+    balance = Balance([Line(0.0, 0.01)] * 2, 32)
+    assert balance.shares == (16, 16)
+    speeds = [[1.0, 1.0]] * (10 + begin) + [[1.0, 3.0]] * 20
+    found = _steps_until(balance, speeds, (24, 8))
+    assert found is not None and found - (10 + begin) <= 20
+    assert balance.shares_at(0) == (16, 16)
+    assert balance.shares_at(found) == (24, 8)
+
+
+def test_shares_come_back_when_the_rank_does() -> None:
+    balance = Balance([Line(0.0, 0.01)] * 2, 32)
+    _steps_until(balance, [[1.0, 3.0]] * 25, (0, 0))
+    assert balance.shares == (24, 8)
+    _steps_until(balance, [[1.0, 1.0]] * 25, (0, 0))
+    assert balance.shares == (16, 16)
+
+
+def test_noise_and_a_single_slow_step_move_nothing() -> None:
+    noisy = [[1.0 + 0.03 * (step % 3 - 1), 1.0 - 0.03 * (step % 2)] for step in range(40)]
+    noisy[11] = [1.0, 5.0]
+    balance = Balance([Line(0.1, 0.01)] * 2, 32)
+    _steps_until(balance, noisy, (0, 0))
+    assert [change.shares for change in balance.changes] == [(16, 16)]
+
+
+# ---- before it runs ---------------------------------------------------------------------------------------------
+
+
+def test_the_bound_is_one_plus_one_by_f() -> None:
+    # Study: a processor 11.8 times slower than a GPU can bring 8.5 %.
+    outlook = foresee([Line(0, 0.001), Line(0, 0.0118)], 128, 0.0)
+    assert outlook.bound == pytest.approx(1 + 1 / 11.8)
+    assert outlook.shares == (118, 10)
+    assert outlook.speedup == pytest.approx(0.128 / 0.118)
+
+
+def test_communication_that_costs_more_than_sharing_saves_does_not_pay() -> None:
+    pair = [Line(0, 0.010), Line(0, 0.030)]
+    # Alone 320 ms, shared 240 ms: 80 ms are saved.
+    for cost, ranks, words in ((0.079, (0, 1), False), (0.081, (0,), True)):
+        whole, chosen = foresee(pair, 32, cost), choose(pair, 32, cost)
+        assert chosen.ranks == ranks
+        said = sentences(whole, chosen, ["cuda:0", "cpu"], auto=True)
+        assert any("cannot pay" in line for line in said) == words
+        assert any("@auto leaves out cpu" in line for line in said) == words
+    assert (
+        said[0] == "a step of 32 samples alone: cuda:0 320 ms, cpu 960 ms (F = 3); so at most 1.33 times cuda:0 alone"
+    )
+    assert said[1] == ("shares 24 + 8: 240 ms of work and 81 ms of communication, predicted 0.997 times cuda:0 alone")
+    assert said[2].endswith("communication takes 81 ms a step, and sharing the work saves 80 ms")
+
+
+def test_one_rank_alone_exchanges_nothing() -> None:
+    chosen = choose([Line(0, 1.0), Line(0, 0.01)], 8, 10.0)
+    assert chosen.shares == (0, 8)
+    assert (chosen.step, chosen.speedup) == (pytest.approx(0.08), pytest.approx(1.0))
+    assert chosen.record()["communication_ns"] == 0
+
+
+def test_sizes_of_a_calibration() -> None:
+    assert sizes_of(32) == [4, 8, 16]
+    assert sizes_of(4) == [2]
+    assert sizes_of(1) == [1]
+
+
+# ---- batches ----------------------------------------------------------------------------------------------------
+
+
+def test_ranks_together_see_every_batch_of_one_process() -> None:
+    shares = {0: (3, 1), 1: (2, 2)}
+    order = list(range(11))
+    ranks = [SharedBatches(order, 4, lambda step: shares.get(step, (3, 1)), rank) for rank in range(2)]
+    first, second = (list(rank) for rank in ranks)
+    assert first == [[0, 1, 2], [4, 5], [8, 9]]
+    assert second == [[3], [6, 7], [10]]
+    assert list(ranks[0].weights) == [3 / 4, 1 / 2, 2 / 3]
+    assert list(ranks[1].weights) == [1 / 4, 1 / 2, 1 / 3]
+
+
+def test_a_last_batch_without_a_sample_for_everybody_is_left_out() -> None:
+    assert list(SharedBatches(range(5), 4, lambda step: (3, 1), 0)) == [[0, 1, 2]]
+
+
+def test_a_batch_is_cut_by_rows_and_nothing_else_is() -> None:
+    torch = pytest.importorskip("torch")
+    rows = torch.arange(8).reshape(4, 2)
+    inputs, rest = cut(((rows, {"more": rows[:, 0]}), 7), 1, 3, 4)
+    assert inputs[0].tolist() == [[2, 3], [4, 5]]
+    assert inputs[1]["more"].tolist() == [2, 4]
+    assert rest == 7
+    with pytest.raises(SondaError, match="a tensor of 4x2 in a batch of 5 samples cannot be shared"):
+        cut(rows, 0, 1, 5)
