@@ -13,6 +13,7 @@ from typing import Any
 
 RESNET = {"batch": "32", "image": "64x48", "channels": "1", "classes": "9"}
 BATCH = 32
+CLOCKS = {"wall": perf_counter, "processor": process_time}
 Rates = tuple[float, tuple[float, ...]]
 """Samples/s by the clock on the wall, and s of processor time that a step took each rank."""
 
@@ -50,8 +51,8 @@ class Trainer:
 
     # ---- calibration ------------------------------------------------------------------------------------------
 
-    def calibrate(self) -> dict[str, Any]:
-        """Lines of both ranks, and what exchanging costs by sockets and through memory, s."""
+    def calibrate(self, by: str = "wall") -> dict[str, Any]:
+        """Lines of both ranks by the clock on the wall or by `processor` time, and what exchanging costs, s."""
         from sonda.frameworks.parallel.calibration import gather_lines, measure_exchange, measure_line
 
         def step(size: int) -> None:
@@ -60,7 +61,7 @@ class Trainer:
 
         self.turns += 1
         keys = _Prefixed(self.keys, f"turn{self.turns}/")
-        self.lines = gather_lines(measure_line(step, BATCH, self.group, keys), self.group)
+        self.lines = gather_lines(measure_line(step, BATCH, self.group, keys, CLOCKS[by]), self.group)
         self.exchange = measure_exchange(self.plain.model, self.memory, self.norms)
         sockets = measure_exchange(self.plain.model, self.group, self.norms)
         return {

@@ -12,9 +12,9 @@ import pytest
 from sonda.frameworks.assembly import assemble
 from sonda.record.errors import SondaError
 from sonda.targets.job import Job
-from sonda.targets.parallel_agent import JOB, PLAN, run_ranks
+from sonda.targets.parallel_agent import JOB, PLAN, _failure, run_ranks
 from sonda.targets.parallel_plan import plan_of
-from sonda.targets.parallel_report import RankOutcome, Report, read_outlook
+from sonda.targets.parallel_report import RankOutcome, Report, read_outlook, write_outcome
 from sonda.targets.spec import parse_target
 
 pytest.importorskip("torch")
@@ -118,11 +118,30 @@ def _ranks_of(directory: Path) -> list[str]:
     return found
 
 
-def test_a_workload_whose_samples_cannot_be_told_apart_is_named(tmp_path: Path) -> None:
-    with pytest.raises(SondaError) as caught:
-        trained(tmp_path, "ddp=cpu/1+cpu/1", workload="dlrm", options={})
-    assert "cannot be shared among devices; use a workload whose inputs" in str(caught.value)
-    assert "\n" not in str(caught.value)
+class Failure:
+    def __init__(self, exitcode: int) -> None:
+        self.exitcode = exitcode
+
+
+@pytest.mark.parametrize(
+    ("codes", "causes", "said"),
+    [
+        ({0: 1, 1: -9}, {0: ("the connection was reset", True)}, "cpu/1 (rank 1) was ended by SIGKILL"),
+        ({0: -15, 1: 1}, {1: ("there is no such model", False)}, "cpu/1 (rank 1): there is no such model; mend it"),
+        ({0: 1, 1: 1}, dict.fromkeys((0, 1), ("there is no such model", False)), "there is no such model; mend it"),
+        ({0: 1, 1: 1}, {0: ("gone", True), 1: ("not enough memory", False)}, "cpu/1 (rank 1): not enough memory"),
+        ({1: 7}, {}, "cpu/1 (rank 1) ended with code 7"),
+    ],
+)
+def test_who_failed_first_is_named(
+    tmp_path: Path, codes: dict[int, int], causes: dict[int, tuple[str, bool]], said: str
+) -> None:
+    on = "ddp=cpu/1+cpu/1"
+    plan = plan_of(Job(workload="mlp", train=True, on=on), parse_target(on))
+    for rank, (cause, lost) in causes.items():
+        write_outcome(tmp_path, RankOutcome(rank=rank, device="cpu/1", cause=cause, remedy="mend it", lost=lost))
+    error = _failure(plan, tmp_path, {rank: Failure(code) for rank, code in codes.items()})
+    assert str(error).startswith(said)
 
 
 def test_a_port_in_use_is_named(tmp_path: Path) -> None:

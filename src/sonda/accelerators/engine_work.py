@@ -258,6 +258,7 @@ def _add(into: list[dict[tuple[str, str], int]], counters: Counters, often: Whol
     names: list[tuple[str, str]] = []
     values: list[Count] = []
     instances: dict[str, Count] = {}
+    value: Count
     for components in counters.values():
         for component, activity in components.items():
             for name, value in activity.items():

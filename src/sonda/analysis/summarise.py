@@ -23,6 +23,7 @@ from sonda.analysis.parts import Part, parts
 from sonda.analysis.roofline import EXCEEDED, ceilings, full_precision
 from sonda.analysis.rules import verdicts
 from sonda.analysis.second_sources import summarise_second
+from sonda.analysis.serving import is_serving, summarise_serving
 from sonda.analysis.simulated import summarise_simulated
 from sonda.analysis.statistics import judge_noise
 from sonda.analysis.summary import PartSummary, Summary
@@ -46,6 +47,8 @@ def summarise(run: Run) -> Summary:
         return summarise_exploration(run, _title(info, []))
     if is_corun(run):
         return summarise_corun(run, _title(info, []))
+    if is_serving(run):
+        return summarise_serving(run, _title(info, []))
     if is_imported(run):
         return summarise_trace(run, paths=False).summary
     if info.target.get("device") == "sim":

@@ -4,5 +4,6 @@ from __future__ import annotations
 
 # Importing them adds their commands, in the order in which help lists them.
 # isort: off
-from sonda.cli import running as running, runs as runs, experiments as experiments, energy as energy, data as data
+from sonda.cli import running as running, runs as runs, experiments as experiments, energy as energy
+from sonda.cli import serving as serving, data as data
 from sonda.cli.face import app as app, main as main

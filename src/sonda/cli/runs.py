@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from sonda.cli.face import Json, Reference, Rows, app, complain, hush, open_store, say, say_each, write_json
-from sonda.cli.showing import show_corun, show_energy, show_exploration, show_imported, show_runs
+from sonda.cli.showing import show_corun, show_energy, show_exploration, show_imported, show_runs, show_serving
 
 if TYPE_CHECKING:
     from sonda.record.run import Run
@@ -58,6 +58,7 @@ def show(
     from sonda.analysis.energy_meters import is_energy
     from sonda.analysis.exploration import is_exploration
     from sonda.analysis.interference import is_corun
+    from sonda.analysis.serving import is_serving
     from sonda.analysis.summarise import summarise
     from sonda.analysis.trace_summary import is_imported
 
@@ -67,6 +68,8 @@ def show(
         show_exploration(found, store, rows, json)
     elif is_corun(found):
         show_corun(found, store, json)
+    elif is_serving(found):
+        show_serving(found, store, json)
     elif is_imported(found):
         show_imported(found, store, rows, json)
     elif is_energy(found):

@@ -64,6 +64,18 @@ def show_corun(run: Run, store: Store, json: bool) -> None:
         print(render_corun(found, short=store.short(run.id)))
 
 
+def show_serving(run: Run, store: Store, json: bool) -> None:
+    from sonda.analysis.serving import served
+    from sonda.analysis.summarise import summarise
+    from sonda.report.serving import render_serving, serving_document
+
+    found = served(run, summarise(run).title)
+    if json:
+        write_json(serving_document(found))
+    else:
+        print(render_serving(found, short=store.short(run.id)))
+
+
 def show_energy(run: Run, store: Store, json: bool, to: Any = None) -> None:
     """A run of `sonda energy`. A program's own output keeps stdout to itself."""
     from sonda.analysis.summarise import summarise

@@ -1,4 +1,4 @@
-"""When a percentile of latencies may be quoted: MLPerf Inference's counts of queries, and intervals of order statistics.
+"""When a percentile of latencies may be quoted: MLPerf Inference's counts of queries; intervals by order statistics.
 
 Two rules. **The full count**: with percentile p, the share of late queries is known to a twentieth of 1 - p with 99 %
 confidence once there are z²·p(1-p)/margin² queries (normal approximation), rounded up to a multiple of 8,192: 24,576
@@ -82,7 +82,9 @@ def interval(ordered: np.ndarray, percentile: float, independent: int | None = N
     if low < 1 or high > worth:
         return None
     spread = count / worth
-    return float(ordered[max(0, math.floor(low * spread) - 1)]), float(ordered[min(count, math.ceil(high * spread)) - 1])
+    return float(ordered[max(0, math.floor(low * spread) - 1)]), float(
+        ordered[min(count, math.ceil(high * spread)) - 1]
+    )
 
 
 def _distribution(trials: int, probability: float, most: int) -> np.ndarray:

@@ -13,6 +13,7 @@ from sonda.analysis.comparison import Comparison
 from sonda.analysis.energy_meters import is_energy
 from sonda.analysis.exploration import explored, is_exploration
 from sonda.analysis.interference import interference, is_corun
+from sonda.analysis.serving import is_serving, served
 from sonda.analysis.summary import Summary
 from sonda.analysis.trace_summary import is_imported, summarise_trace
 from sonda.record.run import Run
@@ -23,6 +24,7 @@ from sonda.report.imported import trace_section
 from sonda.report.labels import markup, script_data
 from sonda.report.output import whole_file
 from sonda.report.sections import Section, comparison_section, run_section, side_by_side_section
+from sonda.report.serving import serving_section
 from sonda.report.summary_tables import column_names
 from sonda.version import VERSION
 
@@ -72,6 +74,8 @@ def page_text(
             sections.append(exploration_section(explored(run, summary.title), run.points, index, alone))
         elif run is not None and is_corun(run):
             sections.append(corun_section(interference(run, summary.title), index, alone))
+        elif run is not None and is_serving(run):
+            sections.append(serving_section(served(run, summary.title), index, alone))
         elif run is not None and is_imported(run):
             sections.append(trace_section(summarise_trace(run), index, alone))
         elif run is not None and is_energy(run) and summary.energy is not None:

@@ -18,7 +18,7 @@ import msgspec
 
 from sonda.record.errors import MissingExtraError, SondaError
 from sonda.targets.parallel_plan import Plan
-from sonda.targets.parallel_report import RankOutcome, Report, read_outcome
+from sonda.targets.parallel_report import Report, read_outcome
 from sonda.targets.worker import PR_SET_PDEATHSIG
 
 PLAN, JOB, OUTCOME = "plan.json", "job.json", "outcome.json"
@@ -84,29 +84,26 @@ def _ranks(directory: Path) -> list[int]:
 
 
 def _failure(plan: Plan, directory: Path, failures: dict[int, Any]) -> SondaError:
-    """Who failed first: a rank that was killed or says why, rather than those that lost it."""
+    """Who failed first: a rank that was killed or says why, rather than those that lost it.
+
+    What all ranks say alike, such as an option that the workload does not have, names none of them.
+    """
+    outcomes = {rank: read_outcome(directory, rank) for rank in range(plan.ranks)}
+    causes = {outcome.cause if outcome else "" for outcome in outcomes.values()}
     found: list[tuple[int, SondaError]] = []
     for rank, failure in sorted(failures.items()):
-        outcome = read_outcome(directory, rank)
-        name = plan.name(rank)
+        outcome, name = outcomes.get(rank), plan.name(rank)
         if failure.exitcode < 0:
             ended = signal.Signals(-failure.exitcode).name
-            order = 3 if ended == "SIGTERM" else 0
             why = f"{name} was ended by {ended}" + (" (out of memory?)" if ended == "SIGKILL" else "")
+            order = 3 if ended == "SIGTERM" else 0
             found.append((order, SondaError(f"{why}; the other ranks were stopped", "see its output above")))
         elif outcome is not None and outcome.cause:
-            found.append((_order(outcome), SondaError(_named(outcome.cause, name), outcome.remedy)))
+            cause = outcome.cause if len(causes) == 1 else f"{name}: {outcome.cause}"
+            found.append((2 if outcome.lost else 0, SondaError(cause, outcome.remedy)))
         else:
             found.append((1, SondaError(f"{name} ended with code {failure.exitcode}", "see its output above")))
     return min(found, key=lambda one: one[0])[1]
-
-
-def _order(outcome: RankOutcome) -> int:
-    return 2 if outcome.lost else 0
-
-
-def _named(cause: str, name: str) -> str:
-    return cause if name in cause else f"{name}: {cause}"
 
 
 def _first_line(error: Exception) -> str:

@@ -81,7 +81,7 @@ def read_detail(text: str) -> dict[str, Any]:
 
 
 class _Server:
-    """Answers what LoadGen issues: at once in closed loops and offline, in a thread of its own where queries keep coming."""
+    """Answers what LoadGen issues: at once in closed loops and offline, in a thread of its own for the server."""
 
     def __init__(self, traffic: Traffic, infer: Infer, loadgen: Any) -> None:
         self.traffic = traffic

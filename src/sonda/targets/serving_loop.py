@@ -78,7 +78,7 @@ class Journal:
         self.answered = 0
 
     def answer(self, queries: int) -> int:
-        """One inference with so many queries; returns when it was done. Raises FailedQueryError when the model fails."""
+        """One inference with so many queries; returns when it was done. Raises FailedQueryError when it fails."""
         begun = self.clock.now()
         try:
             self.infer(queries)
@@ -116,8 +116,8 @@ def serve_open(
     """Queries that arrive at given moments (sorted, ns on `clock`), answered in that order.
 
     An inference holds as many of those waiting as one of the `sizes` allows. Where fewer than the largest are there,
-    it waits for more until the oldest has waited `batch_wait` ns. It ends early when `hopeless(latency)`, asked
-    of every query, says so.
+    it waits for more until the oldest has waited `batch_wait` ns. It ends early as soon as `hopeless(latency)` says so of a
+    query.
     """
     journal = Journal(infer, clock)
     most = sizes[-1]
@@ -128,6 +128,6 @@ def serve_open(
         waiting = int(np.searchsorted(arrived, clock.now(), side="right")) - first
         chosen = max((size for size in sizes if size <= waiting), default=1)
         done = journal.answer(chosen)
-        if hopeless is not None and any([hopeless(done - int(moment)) for moment in arrived[first : first + chosen]]):
+        if hopeless is not None and any(hopeless(done - int(moment)) for moment in arrived[first : first + chosen]):
             break
     return journal.served(arrived)

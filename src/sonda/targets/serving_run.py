@@ -1,4 +1,4 @@
-"""A whole run of served traffic: tried, searched where asked for, then the queries that count. It knows no framework."""
+"""A whole run of served traffic: tried, searched where asked for, then the queries that count; knows no framework."""
 
 from __future__ import annotations
 

@@ -80,9 +80,14 @@ def check_traffic(traffic: Traffic) -> Traffic:
     if name == "server":
         _check_server(traffic)
     else:
-        for option, given in (("--qps", traffic.qps is not None), ("--find-qps", traffic.find),
-                              ("--batch-wait", traffic.batch_wait), ("--latency-bound", traffic.bound is not None)):  # fmt: skip
-            if given:
+        given = {
+            "--qps": traffic.qps is not None,
+            "--find-qps": traffic.find,
+            "--batch-wait": traffic.batch_wait > 0,
+            "--latency-bound": traffic.bound is not None,
+        }
+        for option, is_given in given.items():
+            if is_given:
                 raise SondaError(f"{option} means nothing in the scenario {name}", "leave it out, or use server")
     if traffic.closed and traffic.max_batch > 1:
         raise SondaError(f"--max-batch means nothing in the scenario {name}", "use --samples, server or offline")

@@ -47,30 +47,17 @@ def stream(
     """
     never = np.int64(1 << 62)
     # Loads by number: entries of weights, of inputs for the first window of a row and for others; of a whole block.
-    weights = per_port[0]
-    inputs = per_port[1]
-    others = per_port[2]
-    slopes = per_port[3]
-    free = per_port[4]
-    periods = per_port[5]
-    lead = per_neuron[0]
-    member = per_neuron[1]
-    last_member = per_neuron[2]
+    weights, inputs, others = per_port[0], per_port[1], per_port[2]
+    slopes, free, periods = per_port[3], per_port[4], per_port[5]
+    lead, member, last_member = per_neuron[0], per_neuron[1], per_neuron[2]
     # Per group: the block, stretch (row) and window of its next result, its cycle; these when the first group last
     # offered a result.
-    at_block = per_neuron[3]
-    at_stretch = per_neuron[4]
-    at_window = per_neuron[5]
-    due = per_neuron[6]
-    old_due = per_neuron[7]
-    old_window = per_neuron[8]
+    at_block, at_stretch, at_window = per_neuron[3], per_neuron[4], per_neuron[5]
+    due, old_due, old_window = per_neuron[6], per_neuron[7], per_neuron[8]
     # These when the first group last finished a block.
     mark_block, mark_window, mark_due = per_neuron[9], per_neuron[10], per_neuron[11]
-    users = per_line[0]
-    queued = per_line[1]
-    active = per_line[2]
-    old_queued = per_line[3]
-    mark_queued = per_line[4]
+    users, queued, active = per_line[0], per_line[1], per_line[2]
+    old_queued, mark_queued = per_line[3], per_line[4]
     # Where inputs are handed on: each multiplier's last product of the row before, and of the first window of this.
     ended = per_multiplier[0]
     opened = per_multiplier[1]
@@ -403,9 +390,6 @@ def stream(
                 soonest += left * pace
                 now += left * pace
                 last_offer += left * pace
-            old_cycle = now
-            old_done = done
-            old_written = written
-            old_arriving = arriving
+            old_cycle, old_done, old_written, old_arriving = now, done, written, arriving
         out[case, 0] = now
         out[case, 1] = rest + now - last_offer

@@ -28,8 +28,10 @@ def sizes_of(batch: int) -> list[int]:
     return sorted({min(batch, max(2, batch // part)) for part in PARTS})
 
 
-def measure_line(step: Callable[[int], None], batch: int, group: Group, keys: Any) -> Line:
-    """This rank's line. `step(n)` does one step of n samples and waits for its end.
+def measure_line(
+    step: Callable[[int], None], batch: int, group: Group, keys: Any, clock: Callable[[], float] = perf_counter
+) -> Line:
+    """This rank's line, by a clock in s. `step(n)` does one step of n samples and waits for its end.
 
     A rank that has enough goes on until all have, so that all are measured under the same load. `keys` is a store of
     PyTorch's that all ranks see.
@@ -39,7 +41,7 @@ def measure_line(step: Callable[[int], None], batch: int, group: Group, keys: An
     for size in sizes:
         group.barrier()
         step(size)
-        begin = perf_counter()
+        begin, measured = perf_counter(), clock()
         done = 0
         told = False
         while not told or keys.add(f"calibrated/{size}", 0) < group.size:
@@ -48,7 +50,7 @@ def measure_line(step: Callable[[int], None], batch: int, group: Group, keys: An
             if not told and done >= FEWEST_STEPS and perf_counter() - begin >= SHORTEST_S:
                 keys.add(f"calibrated/{size}", 1)
                 told = True
-        times.append((perf_counter() - begin) / done)
+        times.append((clock() - measured) / done)
     return fit_line(sizes, times)
 
 

@@ -1,0 +1,323 @@
+"""What served traffic means: percentiles of latency and whether they may be quoted, throughput, energy per query."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from sonda.analysis import wording
+from sonda.analysis.energy import summarise_energy
+from sonda.analysis.energy_summary import EnergySummary
+from sonda.analysis.statistics import effective_size
+from sonda.analysis.summary import Summary, Value, Verdict
+from sonda.record.errors import SondaError
+from sonda.record.percentile_rule import (
+    at_percentile,
+    early_estimate,
+    full_count,
+    interval,
+    late_allowed,
+    least_queries,
+)
+from sonda.record.run import Run, RunInfo
+
+SHOWN = (0.5, 0.9, 0.95, 0.99, 0.999)
+"""Percentiles that a report lists, with the one that was asked for."""
+BINS = 16
+WIDE = 4.0
+"""Where the longest latency is more than this times the shortest, the histogram's bins grow with it."""
+OFFLINE_SAMPLES = 24_576
+"""What MLPerf asks of an offline run."""
+
+
+@dataclass(frozen=True)
+class Percentile:
+    """One percentile of latency."""
+
+    percentile: float
+    """0 to 1."""
+    latency: Value
+    """ns, as counted, with its interval from order statistics."""
+    estimate: Value
+    """ns: early stopping's estimate, which is above the true one with 99 %."""
+    needed: int
+    """Queries after which the counted one may be quoted."""
+    quotable: str
+    """`counted`, `estimate`, or '' where neither may be."""
+    missing: int
+    """Queries that an estimate still lacks; 0 where there is one."""
+
+
+@dataclass(frozen=True)
+class Bound:
+    """A latency bound and what became of it."""
+
+    bound: Value
+    """ns."""
+    late: int
+    allowed: int
+    """Late queries with which the percentile is still shown to be below; -1: too few queries to show anything."""
+    held: bool
+    missing: int
+    """Queries that were lacking to show it, with none late."""
+
+
+@dataclass(frozen=True)
+class ServingSummary:
+    run: str
+    title: str
+    subtitle: str
+    scenario: str
+    sentence: str
+    queries: int
+    samples: int
+    """Of one query."""
+    time: Value
+    """ns from the first arrival to the last answer."""
+    rate: Value
+    """Queries/s that arrived; server only."""
+    throughput: Value
+    """Queries/s answered."""
+    sample_rate: Value
+    """Samples/s."""
+    busy: Value
+    """Share of the time in which the model computed."""
+    batch: Value
+    """Queries of an inference, mean."""
+    mean: Value
+    """ns: mean latency."""
+    wait: Value
+    """ns: mean wait for an inference to begin."""
+    asked: Percentile
+    percentiles: tuple[Percentile, ...]
+    bound: Bound | None
+    edges: tuple[float, ...]
+    """ns: the histogram's bins, one more than `counts`."""
+    counts: tuple[int, ...]
+    per_query: Value
+    """J, machine's devices in use, idle power included."""
+    trials: tuple[dict[str, Any], ...]
+    loadgen: dict[str, Any]
+    """What LoadGen said itself, where it made the traffic."""
+    energy: EnergySummary | None
+    warnings: tuple[str, ...]
+    notes: tuple[str, ...]
+
+
+def is_serving(run: Run) -> bool:
+    return isinstance(run.info.target.get("serving"), Mapping)
+
+
+def served(run: Run, title: str = "") -> ServingSummary:
+    """The traffic that a run holds. Raises SondaError when it cannot be read."""
+    try:
+        return _served(run, title or str(run.info.workload.get("name", "model")))
+    except (KeyError, TypeError, ValueError, IndexError) as error:
+        raise SondaError(
+            f"{run.directory.name} holds no traffic that can be read ({error})", "serve it again"
+        ) from None
+
+
+def summarise_serving(run: Run, title: str) -> Summary:
+    """Served traffic where summaries of runs are listed: what it found, no parts."""
+    found = served(run, f"{title}, {run.info.target['serving'].get('scenario', 'served')}")
+    return Summary(
+        run=run.id,
+        title=found.title,
+        subtitle=found.subtitle,
+        status=run.info.status,
+        parts=(),
+        verdicts=(Verdict("none", found.sentence, {}),),
+        warnings=found.warnings,
+        ceilings={"reason": "served traffic has no roofline"},
+        notes=found.notes,
+        workload=dict(run.info.workload),
+        target=dict(run.info.target),
+        machine=dict(run.info.machine),
+        energy=found.energy,
+    )
+
+
+def _served(run: Run, title: str) -> ServingSummary:
+    facts: Mapping[str, Any] = run.info.target["serving"]
+    spans, scenario = run.spans, str(facts["scenario"])
+    rows = np.flatnonzero(spans.where(kind="query"))
+    start, latency = spans.number("start")[rows], spans.number("duration")[rows]
+    count, samples = len(rows), int(facts["samples"])
+    if not count:
+        raise ValueError("no queries")
+    whole = int((start + latency).max() - start[0])
+    wait = spans.metric("queue_wait", "measured")[rows]
+    batch = spans.metric("inference_queries", "counted")[rows]
+    inferences = float((1 / batch).sum())
+    busy = float(((latency - wait) / batch).sum())
+    ordered = np.sort(latency).astype(np.float64)
+    worth = effective_size(latency)
+    wanted = float(facts["percentile"])
+    rows_shown = tuple(_percentile(ordered, worth, one) for one in sorted({*SHOWN, wanted}))
+    asked = next(one for one in rows_shown if one.percentile == wanted)
+    bound = _bound(facts.get("bound"), latency, wanted)
+    throughput = Value(1e9 * count / whole, "queries/s", "measured")
+    rate = _rate(facts)
+    edges, counts = _histogram(ordered)
+    found = ServingSummary(
+        run=run.id,
+        title=title,
+        subtitle=_subtitle(run.info, count, samples),
+        scenario=scenario,
+        sentence="",
+        queries=count,
+        samples=samples,
+        time=Value(whole, "ns", "measured"),
+        rate=rate,
+        throughput=throughput,
+        sample_rate=Value(1e9 * count * samples / whole, "samples/s", "measured"),
+        busy=Value(busy / whole, "1", "derived"),
+        batch=Value(count / inferences, "1", "derived"),
+        mean=Value(float(latency.mean()), "ns", "measured"),
+        wait=Value(float(wait.mean()), "ns", "measured"),
+        asked=asked,
+        percentiles=rows_shown,
+        bound=bound,
+        edges=edges,
+        counts=counts,
+        per_query=_per_query(run, count),
+        trials=tuple(dict(one) for one in facts.get("trials", ())),
+        loadgen=dict(facts.get("loadgen", {})),
+        energy=summarise_energy(run, title),
+        warnings=(*_overload(scenario, start, count / busy * 1e9), *run.info.disturbed),
+        notes=(*_notes(facts, count, worth), *run.info.notes),
+    )
+    return replace(found, sentence=_sentence(found))
+
+
+def _percentile(ordered: np.ndarray, worth: int, percentile: float) -> Percentile:
+    count = len(ordered)
+    ends = interval(ordered, percentile, worth)
+    low, high = ends if ends is not None else (None, None)
+    estimate = early_estimate(ordered, percentile)
+    missing = 0 if estimate is not None else least_queries(1, percentile) - count
+    needed = full_count(percentile)
+    return Percentile(
+        percentile,
+        Value(at_percentile(ordered, percentile), "ns", "measured", low, high),
+        Value(estimate, "ns", "derived", reason="" if estimate is not None else f"{missing:,} queries more are needed"),
+        needed,
+        "counted" if count >= needed else "estimate" if estimate is not None else "",
+        missing,
+    )
+
+
+def _bound(bound: Any, latency: np.ndarray, percentile: float) -> Bound | None:
+    if bound is None:
+        return None
+    late, allowed = int((latency > bound).sum()), late_allowed(len(latency), percentile)
+    missing = max(0, least_queries(0, percentile) - len(latency)) if allowed < 0 else 0
+    return Bound(Value(float(bound), "ns", "nominal"), late, allowed, 0 <= late <= allowed, missing)
+
+
+def _rate(facts: Mapping[str, Any]) -> Value:
+    if facts.get("rate") is None:
+        return Value(None, "queries/s", "nominal", reason="only queries of the scenario server arrive at a rate")
+    return Value(float(facts["rate"]), "queries/s", "nominal")
+
+
+def _histogram(ordered: np.ndarray) -> tuple[tuple[float, ...], tuple[int, ...]]:
+    low, high = max(1.0, float(ordered[0])), float(ordered[-1])
+    if high <= low:
+        return (low, low + 1), (len(ordered),)
+    edges = np.geomspace(low, high, BINS + 1) if high > WIDE * low else np.linspace(low, high, BINS + 1)
+    edges[0], edges[-1] = ordered[0], high  # rounding must not leave an end outside
+    counts, _ = np.histogram(ordered, edges)
+    return tuple(float(edge) for edge in edges), tuple(int(one) for one in counts)
+
+
+def _per_query(run: Run, count: int) -> Value:
+    """Energy of the part that counts, over its queries; measured where it was, else estimated."""
+    part = run.spans.where(kind="part")
+    for source in ("measured", "estimated"):
+        value, low, high = (
+            float(run.spans.metric(name, source)[part][0]) for name in ("energy", "energy_low", "energy_high")
+        )
+        if value == value:
+            return Value(value / count, "J", source, low / count, high / count)
+    states = [one for one in run.info.probes if one.name.startswith("energy")]
+    if run.info.target.get("metered") is not None and all(one.state == "ok" for one in states):
+        return Value(None, "J", "measured", reason="the traffic was shorter than the time between two readings")
+    reason = next((one.reason or one.state for one in states if one.state != "ok"), "not asked for: --probe energy")
+    return Value(None, "J", "measured", reason=reason)
+
+
+def _overload(scenario: str, start: np.ndarray, capacity: float) -> list[str]:
+    """A warning where queries came faster than the model answered them while it did nothing else."""
+    if scenario != "server" or len(start) < 2:
+        return []
+    came = 1e9 * (len(start) - 1) / max(1, int(start[-1] - start[0]))
+    if came <= capacity:
+        return []
+    return [
+        f"overloaded: {came:.3g} queries/s arrived and {capacity:.3g} can be answered, so latencies only say how long "
+        "it ran; give a lower --qps or a larger --max-batch"
+    ]
+
+
+def _notes(facts: Mapping[str, Any], count: int, worth: int) -> list[str]:
+    said = []
+    if worth <= count // 2:
+        said.append(
+            f"queries resemble their neighbours, as in a queue: {count:,} are worth about {worth:,} for the intervals; "
+            "MLPerf's counts take all of them as independent"
+        )
+    if facts["scenario"] == "offline" and count * int(facts["samples"]) < OFFLINE_SAMPLES:
+        said.append(f"MLPerf asks for {OFFLINE_SAMPLES:,} samples offline; these are {count * int(facts['samples']):,}")
+    errors = dict(facts.get("loadgen", {})).get("errors", [])
+    said += [f"LoadGen: {one}" for one in errors]
+    said.append("MLPerf's scenarios and counts, not an MLPerf result: model, data and machine are your own")
+    return said
+
+
+def _subtitle(info: RunInfo, count: int, samples: int) -> str:
+    pieces = [str(info.machine["processor"])] if info.machine.get("processor") else []
+    if info.target.get("device") == "cuda":
+        pieces = [str(info.target.get("spec"))]
+    threads = info.target.get("threads")
+    pieces += [wording.plural(int(threads), "thread")] if threads else []
+    each = "" if samples == 1 else f" of {samples} samples"
+    return f"{', '.join(pieces)} · {count:,} quer{'y' if count == 1 else 'ies'}{each}"
+
+
+def _sentence(found: ServingSummary) -> str:
+    if found.scenario == "offline":
+        return f"{found.sample_rate.value:,.4g} samples/s offline: {found.queries * found.samples:,} samples."
+    name = f"{100 * found.asked.percentile:g}th percentile"
+    if found.bound is not None:
+        return _bound_sentence(found, found.bound, name)
+    asked = found.asked
+    if not asked.quotable:
+        return (
+            f"Too few queries to quote the {name}: {found.queries:,} were answered, {asked.missing:,} more are needed."
+        )
+    value = asked.latency if asked.quotable == "counted" else asked.estimate
+    how = "counted" if asked.quotable == "counted" else "estimate by early stopping, 99 % confidence"
+    return f"{name} of latency {short_time(value.value)} ({how}, {found.queries:,} queries)."
+
+
+def _bound_sentence(found: ServingSummary, bound: Bound, name: str) -> str:
+    rate, limit = f"{found.rate.value:,.4g} queries/s", short_time(bound.bound.value)
+    counted = f"{bound.late:,} of {found.queries:,} were late"
+    if bound.allowed < 0:
+        return f"Too few queries to show the {name} below {limit}: {counted}, {bound.missing:,} more are needed."
+    if bound.held:
+        searched = "the highest rate found" if found.trials else "shown with 99 % confidence"
+        return f"{rate} hold {limit} at the {name}, {searched}: {counted}, {bound.allowed:,} may be."
+    return f"{rate} are not shown to hold {limit} at the {name}: {counted}, {bound.allowed:,} may be."
+
+
+def short_time(value: float | None) -> str:
+    """ns with three digits: `51.2 µs`, `4.10 ms`."""
+    if value is None:
+        return "–"
+    return f"{value / 1e3:.3g} µs" if value < 1e6 else f"{value / 1e6:.4g} ms"

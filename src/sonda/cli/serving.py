@@ -1,0 +1,101 @@
+"""`sonda serve`: a model under traffic."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from sonda.cli.face import Json, app, hush, open_store, say
+from sonda.cli.showing import show_serving
+
+
+@app.command(context_settings={"ignore_unknown_options": True, "allow_extra_args": True})
+def serve(
+    context: typer.Context,
+    workload: Annotated[str, typer.Argument(help="A built-in name or file.py:factory.")],
+    scenario: Annotated[str, typer.Option(help="single-stream, multi-stream, server or offline.")] = "single-stream",
+    qps: Annotated[float | None, typer.Option(help="server: queries per second that arrive (Poisson).")] = None,
+    find_qps: Annotated[
+        bool, typer.Option("--find-qps", help="server: find the highest rate that holds --latency-bound.")
+    ] = False,
+    latency_bound: Annotated[str, typer.Option(help="server: how long a query may take, e.g. 50ms.")] = "",
+    percentile: Annotated[
+        float | None, typer.Option(help="Of latency; 90 single-stream, 99 otherwise unless given.", min=50, max=99.99)
+    ] = None,
+    queries: Annotated[int | None, typer.Option(help="Queries to send.")] = None,
+    seconds: Annotated[
+        float | None,
+        typer.Option(help="Time to send them; without either, 10 s and as many as the percentile needs."),
+    ] = None,
+    samples: Annotated[int | None, typer.Option(help="Samples of a query; 8 multi-stream, 1 otherwise.", min=1)] = None,
+    max_batch: Annotated[
+        int | None, typer.Option(help="server, offline: most queries in one inference; 1, and 32 offline.", min=1)
+    ] = None,
+    batch_wait: Annotated[
+        str, typer.Option(help="server: how long a query may wait for others to share its inference, e.g. 2ms.")
+    ] = "",
+    backend: Annotated[
+        str, typer.Option(help="sonda, or loadgen: MLPerf's own generator makes the traffic.")
+    ] = "sonda",
+    on: Annotated[str, typer.Option(help="Where: cpu, cpu/8 (8 threads), cuda:0.")] = "cpu",
+    input: Annotated[
+        list[str] | None, typer.Option(help="Shape for file.py:factory, e.g. 1x3x224x224; repeatable.")
+    ] = None,
+    warmup: Annotated[int, typer.Option(help="Inferences of each size before anything is timed.")] = 3,
+    threads: Annotated[int | None, typer.Option(help="Threads; all that may be used unless given.")] = None,
+    precision: Annotated[str, typer.Option(help="float32, bfloat16, float16 or float64.")] = "float32",
+    compile: Annotated[bool, typer.Option("--compile", help="Compile the model.")] = False,
+    channels_last: Annotated[bool, typer.Option("--channels-last", help="Channels last in memory.")] = False,
+    seed: Annotated[int, typer.Option(help="Seed of weights, data and arrivals.", min=0)] = 0,
+    probe: Annotated[
+        list[str] | None, typer.Option(help="energy (joules; energy:10ms+idle=0), energy-model:cpu=20..95; repeatable.")
+    ] = None,
+    tag: Annotated[list[str] | None, typer.Option(help="Give the run a tag.")] = None,
+    redact: Annotated[bool, typer.Option("--redact", help="Keep no host name.")] = False,
+    json: Json = False,
+) -> None:
+    """Serve a model under one of MLPerf's scenarios: latency percentiles, throughput, energy per query.
+
+    Options that are not listed here belong to the workload: sonda serve resnet18 --image 64x64
+
+    sonda serve cnn --scenario server --find-qps --latency-bound 20ms --max-batch 8 --batch-wait 2ms
+    """
+    from sonda.targets.job import Job, options_of
+    from sonda.targets.serving import measure_serving
+    from sonda.targets.traffic import Traffic, nanoseconds
+
+    store = open_store()
+    for one in tag or []:
+        store.check_tag(one)
+    traffic = Traffic(
+        scenario=scenario,
+        queries=queries,
+        seconds=seconds,
+        qps=qps,
+        find=find_qps,
+        bound=nanoseconds("--latency-bound", latency_bound) if latency_bound else None,
+        percentile=(percentile or 0.0) / 100,
+        samples=samples or 0,
+        max_batch=max_batch or 0,
+        batch_wait=nanoseconds("--batch-wait", batch_wait) if batch_wait else 0,
+        backend=backend,
+    )
+    job = Job(
+        workload=workload,
+        options=options_of(context.args, {"input": ",".join(input)} if input else {}),
+        on=on,
+        warmup=warmup,
+        seed=seed,
+        threads=threads,
+        precision=precision,
+        compile=compile,
+        channels_last=channels_last,
+        probe=",".join(probe or ()),
+        redact=redact,
+    )
+    run = measure_serving(job, traffic, store, say=say)
+    hush()
+    for one in tag or []:
+        store.tag(run.id, one)
+    show_serving(run, store, json)

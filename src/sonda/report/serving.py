@@ -1,0 +1,256 @@
+"""Served traffic on a terminal, as JSON and on a page: percentiles, histogram, search."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import Any
+
+from sonda.analysis.serving import Percentile, ServingSummary
+from sonda.analysis.summary import Value
+from sonda.report import quantities
+from sonda.report.energy import show_energy
+from sonda.report.energy_document import energy_fields
+from sonda.report.energy_figures import energy_panels
+from sonda.report.figures import Figure
+from sonda.report.labels import markup, plain
+from sonda.report.markup import panel, table_html
+from sonda.report.screen import Screen
+from sonda.report.sections import Section
+from sonda.report.table import Cell, Column, Table, build, numbers, percents, words
+
+SCHEMA = 1
+BAR = 40
+"""Cells of the longest bar of a histogram."""
+HEIGHT = 320
+
+
+def render_serving(
+    found: ServingSummary, width: int | None = None, *, short: str = "", color: bool | None = None
+) -> str:  # fmt: skip
+    """One screen; `short` is the id to type."""
+    screen = Screen(width, color)
+    screen.line(plain(f"{found.title} · {found.subtitle}"), "bold", 0, 2)
+    screen.line()
+    screen.line(plain(found.sentence), "bold", 2, 2)
+    screen.line()
+    screen.table(totals_table(found))
+    if found.scenario != "offline":
+        screen.line()
+        screen.table(percentiles_table(found), reasons=False)
+        screen.line()
+        screen.table(histogram_table(found))
+    if found.trials:
+        screen.line()
+        screen.table(trials_table(found))
+    if found.loadgen:
+        screen.line()
+        screen.table(loadgen_table(found))
+    screen.line()
+    for warning in found.warnings:
+        screen.line(f"! {plain(warning)}", "yellow", 2, 2)
+    for note in found.notes:
+        screen.line(plain(note), "dim", 2, 2)
+    if found.energy is not None:
+        show_energy(screen, found.energy)
+    name = plain(short or found.run)
+    screen.line()
+    screen.line(f"Saved as run {name}. Page: sonda report {name}", "", 2)
+    return screen.text()
+
+
+def totals_table(found: ServingSummary) -> Table:
+    """One row: how many, how fast, how busy, what a query cost."""
+    columns: list[tuple[Column, list[Cell]]] = [(Column("queries"), [Cell(f"{found.queries:,}", found.queries)])]
+    for name, value, keep in (("time", found.time, 3), ("arrived", found.rate, 5), ("answered", found.throughput, 9),
+                              ("samples", found.sample_rate, 4), ("mean latency", found.mean, 6),
+                              ("mean wait", found.wait, 2), ("energy per query", found.per_query, 7)):  # fmt: skip
+        if name == "arrived" and value.value is None:
+            continue
+        columns.append((Column(name, keep=keep), numbers([value], suffix=True)[1]))
+    columns.append((Column("busy", keep=3), percents([found.busy])))
+    columns.append((Column("queries per inference", keep=1), numbers([found.batch])[1]))
+    return build(columns, "traffic")
+
+
+def percentiles_table(found: ServingSummary) -> Table:
+    """A row per percentile: as counted with its interval, early stopping's estimate, and whether one may be quoted."""
+    rows = found.percentiles
+    unit, counted = numbers([one.latency for one in rows])
+    return build(
+        [
+            (Column("percentile", right=False), words([_name(one, found) for one in rows])),
+            (Column(f"latency {unit}"), counted),
+            (Column("95 % interval", keep=6), words([_ends(one.latency) for one in rows])),
+            (Column("early stopping", keep=5), numbers([one.estimate for one in rows], suffix=True)[1]),
+            (Column("may be quoted", right=False), words([_quotable(one, found.queries) for one in rows])),
+        ],
+        "percentiles",
+    )
+
+
+def histogram_table(found: ServingSummary) -> Table:
+    """Latencies by bin, with bars."""
+    most = max(found.counts)
+    uppers = [Value(edge, "ns", "measured") for edge in found.edges[1:]]
+    unit, cells = numbers(uppers)
+    bars = ["█" * max(1, round(BAR * one / most)) if one else "" for one in found.counts]
+    return build(
+        [
+            (Column(f"up to {unit}"), cells),
+            (Column("queries"), [Cell(f"{one:,}", one) for one in found.counts]),
+            (Column("", right=False), [Cell(bar) for bar in bars]),
+        ],
+        "histogram",
+    )
+
+
+def trials_table(found: ServingSummary) -> Table:
+    """The rates that were tried, in order; the last is the run that counts."""
+    rows = found.trials
+    return build(
+        [
+            (Column("tried queries/s"), [Cell(f"{one['rate']:,.4g}", one["rate"]) for one in rows]),
+            (Column("queries"), [Cell(f"{one['queries']:,}", one["queries"]) for one in rows]),
+            (Column("late"), [Cell(f"{one['late']:,}", one["late"]) for one in rows]),
+            (Column("bound", right=False), words(["held" if one["held"] else "did not hold" for one in rows])),
+        ],
+        "search",
+    )
+
+
+def loadgen_table(found: ServingSummary) -> Table:
+    """What LoadGen said itself, key by key."""
+    rows = [(key, value) for key, value in found.loadgen.items() if key != "errors"]
+    return build(
+        [
+            (Column("LoadGen says", right=False), words([plain(str(key)) for key, _ in rows])),
+            (Column("value", right=False), words([plain(str(value)) for _, value in rows])),
+        ],
+        "loadgen",
+    )
+
+
+def _name(one: Percentile, found: ServingSummary) -> str:
+    return f"{100 * one.percentile:g}" + (" (asked)" if one.percentile == found.asked.percentile else "")
+
+
+def _ends(value: Value) -> str:
+    if value.low is None or value.high is None:
+        return "too few queries"
+    return f"{quantities.amount(value.low, 'ns')} to {quantities.amount(value.high, 'ns')}"
+
+
+def _quotable(one: Percentile, queries: int) -> str:
+    if one.quotable == "counted":
+        return "as counted"
+    if one.quotable == "estimate":
+        return f"early stopping; as counted after {one.needed - queries:,} more"
+    return f"no: {one.missing:,} queries are missing"
+
+
+def serving_document(found: ServingSummary) -> dict[str, Any]:
+    """As a JSON object: every number with unit and source, a missing one with its reason."""
+    bound = found.bound
+    return {
+        "schema": SCHEMA,
+        "kind": "serving",
+        "run": found.run,
+        "title": found.title,
+        "subtitle": found.subtitle,
+        "scenario": found.scenario,
+        "sentence": found.sentence,
+        "queries": found.queries,
+        "samples_per_query": found.samples,
+        "duration": _value(found.time),
+        "arrived": _value(found.rate),
+        "throughput": _value(found.throughput),
+        "samples": _value(found.sample_rate),
+        "busy": _value(found.busy),
+        "queries_per_inference": _value(found.batch),
+        "mean_latency": _value(found.mean),
+        "mean_wait": _value(found.wait),
+        "asked_percentile": found.asked.percentile,
+        "percentiles": [
+            {
+                "percentile": one.percentile,
+                "latency": _value(one.latency),
+                "early_stopping": _value(one.estimate),
+                "quotable": one.quotable or None,
+                "missing_queries": one.missing,
+                "queries_to_count": one.needed,
+            }
+            for one in found.percentiles
+        ],
+        "bound": None
+        if bound is None
+        else {
+            "latency": _value(bound.bound),
+            "late": bound.late,
+            "late_allowed": max(0, bound.allowed),
+            "held": bound.held,
+            "missing_queries": bound.missing,
+        },
+        "histogram": {"edges": list(found.edges), "unit": "ns", "counts": list(found.counts)},
+        "energy_per_query": _value(found.per_query),
+        "trials": list(found.trials),
+        "loadgen": found.loadgen or None,
+        "energy": energy_fields(found.energy) if found.energy is not None else None,
+        "warnings": list(found.warnings),
+        "notes": list(found.notes),
+    }
+
+
+def _value(value: Value) -> dict[str, Any]:
+    document: dict[str, Any] = {"value": value.value, "unit": value.unit, "source": value.source}
+    if value.low is not None and value.high is not None:
+        document |= {"low": value.low, "high": value.high}
+    return document | ({"reason": value.reason} if value.reason else {})
+
+
+def serving_section(found: ServingSummary, index: int, alone: bool) -> Section:
+    """The traffic on a page: the sentence, the histogram, the tables."""
+    place, level = f"run{index}", "h1" if alone else "h2"
+    warnings = "".join(f'<p class="warning">{markup(one)}</p>' for one in found.warnings)
+    notes = "".join(f'<p class="soft small">{markup(one)}</p>' for one in found.notes)
+    histogram = f'<div class="figure" id="{place}latency" style="min-height:{HEIGHT}px"></div>'
+    pieces = [
+        f"<{level}>{markup(found.title)}</{level}>",
+        f'<p class="soft">{markup(found.subtitle)} · run {markup(found.run)}</p>',
+        f'<div class="panel verdict"><p class="first">{markup(found.sentence)}</p>{warnings}</div>',
+        panel("Traffic", table_html(totals_table(found), "sortable")),
+        panel("Latency", histogram + table_html(percentiles_table(found), "sortable")),
+        panel("Search of the rate", table_html(trials_table(found), "sortable")) if found.trials else "",
+        panel("LoadGen", table_html(loadgen_table(found), "sortable")) if found.loadgen else "",
+        panel("Notes", notes),
+    ]
+    drawn: tuple[Figure, ...] = ({"place": f"{place}latency", **histogram_figure(found)},)
+    if found.energy is not None:
+        html, more = energy_panels(found.energy, f"{place}energy")
+        pieces.append(f"<h3>Energy</h3>\n{html}")
+        drawn += more
+    return Section(f"{found.title} ({found.run})", place, "\n".join(piece for piece in pieces if piece), drawn)
+
+
+def histogram_figure(found: ServingSummary) -> Figure:
+    """Queries by latency; lines at the percentile that was asked for and at the bound."""
+    edges = [edge / 1e6 for edge in found.edges]
+    trace = {
+        "type": "bar", "x": edges[:-1], "y": list(found.counts), "offset": 0,
+        "width": [high - low for low, high in pairwise(edges)],
+        "hovertext": [f"{low:.3g} to {high:.3g} ms: {count:,}"
+                      for (low, high), count in zip(pairwise(edges), found.counts, strict=True)],
+        "hoverinfo": "text",
+    }  # fmt: skip
+    lines = [(found.asked.latency.value, f"{100 * found.asked.percentile:g} %")]
+    if found.bound is not None:
+        lines.append((found.bound.bound.value, "bound"))
+    shapes = [
+        {"type": "line", "x0": value / 1e6, "x1": value / 1e6, "y0": 0, "y1": 1, "yref": "paper",
+         "line": {"dash": "dot"}, "label": {"text": markup(name), "textposition": "end"}}
+        for value, name in lines if value is not None
+    ]  # fmt: skip
+    layout = {
+        "height": HEIGHT, "shapes": shapes, "xaxis": {"title": {"text": "latency in ms"}},
+        "yaxis": {"title": {"text": "queries"}, "rangemode": "tozero"},
+    }  # fmt: skip
+    return {"data": [trace], "layout": layout}
