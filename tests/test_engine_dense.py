@@ -144,8 +144,16 @@ def run_or_give_up(hardware: Hardware, layer: Layer, tile: Tile) -> Result:
         raise
 
 
-@settings(max_examples=60, deadline=None)
-@given(machines(largest=5), st.one_of(products(), convolutions()))
+@st.composite
+def batches(draw: st.DrawFn) -> tuple[Layer, Tile]:
+    """Samples of many blocks of filters: the first one's wait for each other, those of the others overlap."""
+    sizes, filters = draw(st.tuples(*[st.integers(1, 3)] * 3)), draw(st.integers(1, 3))
+    layer = Layer(1, 1, sizes[0], filters * draw(st.integers(2, 6)), 1, draw(st.integers(2, 5)), *sizes[1:])
+    return layer, Tile(1, 1, draw(st.integers(1, sizes[0])), filters, 1, 1, draw(st.integers(1, sizes[1])), 1)
+
+
+@settings(max_examples=90, deadline=None)
+@given(machines(largest=5), st.one_of(products(), convolutions(), batches()))
 def test_equal_to_a_machine_stepped_cycle_by_cycle(hardware: Hardware, operation: tuple[Layer, Tile]) -> None:
     layer, tile = operation
     steps = tile.folds(layer) * layer.rows * layer.columns * layer.K * layer.N // (tile.K * tile.X * tile.Y)
@@ -214,6 +222,17 @@ def test_time_does_not_depend_on_the_number_of_equal_windows() -> None:
     tile = Tile.product(1, 16, 4)
     short, longer, long = (simulate(hardware, Layer.product(m, 16, 4), tile).cycles for m in (1_000, 2_000, 1_000_000))
     assert long - short == (longer - short) * 999
+
+
+@pytest.mark.parametrize("ports", [(64, 64), (16, 64), (16, 8), (8, 2), (64, 4)])
+def test_time_does_not_depend_on_the_number_of_equal_samples(ports: tuple[int, int]) -> None:
+    """Blocks of later samples follow each other without waiting, so from some sample on each takes as long."""
+    hardware = Hardware(64, 0, 0, *ports, accumulators=True)
+    tile = Tile(1, 1, 3, 20, 1, 1, 1, 1)
+    short, longer, long = (
+        simulate(hardware, Layer(1, 1, 12, 60, 1, samples, 3, 2), tile).cycles for samples in (50, 60, 10_050)
+    )
+    assert long - short == (longer - short) * 1000
 
 
 @pytest.mark.parametrize(

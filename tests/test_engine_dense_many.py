@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import math
+from dataclasses import replace
+
 import numpy as np
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from mapping_examples import layers, machines
-from sonda.accelerators.candidate_tiles import LETTERS, candidates, extents, fits
+from sonda.accelerators import least_cycles
+from sonda.accelerators.candidate_tiles import LETTERS, candidates, extents, fits, runs
 from sonda.accelerators.compiled import compiled
 from sonda.accelerators.engines import flexible_dense, mesh
 from sonda.accelerators.few_tiles_kernel import _next, few
 from sonda.accelerators.fullest_tiles import FullestTiles
 from sonda.accelerators.hardware import Hardware
 from sonda.accelerators.layer import Layer, Tile
-from sonda.accelerators.mapping import convolution_tile
+from sonda.accelerators.machines import together
 from sonda.accelerators.result import Result
 from sonda.record.errors import SondaError
 
@@ -42,6 +46,28 @@ def test_many_layers_at_once_are_those_one_by_one(hardware: Hardware, some: list
     assume(chosen)
     found = flexible_dense.simulate_all(hardware, np.array([one.sizes for one in chosen]), np.array(tiles))
     for place, (layer, tile) in enumerate(zip(chosen, tiles, strict=True)):
+        check_alike(found, place, flexible_dense.simulate(hardware, layer, Tile(*tile.tolist())))
+
+
+@settings(max_examples=100, deadline=None)
+@given(machines(), st.lists(st.tuples(layers(), *[st.integers(0, 6)] * 3), min_size=1, max_size=6), st.data())
+def test_many_machines_at_once_are_those_one_by_one(
+    base: Hardware, some: list[tuple[Layer, int, int, int]], data: st.DataObject
+) -> None:
+    family, chosen, tiles = [], [], []
+    for layer, *sizes in some:
+        multipliers = 1 << max(1, sizes[0])
+        ports = [min(multipliers, 1 << size) for size in sizes[1:]]
+        hardware = replace(base, multipliers=multipliers, read_ports=ports[0], write_ports=ports[1])
+        possible = candidates(hardware, layer)
+        if len(possible):
+            family.append(hardware)
+            chosen.append(layer)
+            tiles.append(possible[data.draw(st.integers(0, len(possible) - 1))])
+    assume(chosen)
+    many = together(family, 1)
+    found = flexible_dense.simulate_all(many, np.array([one.sizes for one in chosen]), np.array(tiles))
+    for place, (hardware, layer, tile) in enumerate(zip(family, chosen, tiles, strict=True)):
         check_alike(found, place, flexible_dense.simulate(hardware, layer, Tile(*tile.tolist())))
 
 
@@ -82,20 +108,31 @@ def test_the_few_tiles_of_a_rule_in_plain_loops(layer: Layer, size: int) -> None
     assert compiled(few, _next)(room, most).tolist() == expected
 
 
-@settings(max_examples=60, deadline=None)
-@given(machines(), st.lists(layers(), min_size=1, max_size=5))
-def test_tiles_of_many_layers_are_those_of_each(hardware: Hardware, some: list[Layer]) -> None:
-    def alone(layer: Layer) -> tuple[int, ...] | None:
-        try:
-            return convolution_tile(hardware, layer).sizes
-        except SondaError:
-            return None
+def fullest(hardware: Hardware, layer: Layer) -> list[int] | None:
+    """The rule in words: of the few tiles that run, the one with the least bound, then by the other keys in turn."""
+    layer = replace(layer, N=1)
+    tiles = compiled(few, _next)(hardware.multipliers, extents(layer))
+    tiles = tiles[runs(hardware, layer, tiles)]
+    if not len(tiles):
+        return None
+    bounds = least_cycles.of_tiles(hardware, layer, tiles).tolist()
+    most = extents(layer).tolist()
 
-    expected = [alone(layer) for layer in some]
-    assume(None not in expected)
-    (tiles,) = FullestTiles(some).on([hardware])
-    assert tiles is not None
-    assert [tuple(tile) for tile in tiles.tolist()] == expected
+    def key(place: int) -> tuple[int, ...]:
+        r, s, c, k, _, _, x, _ = sizes = tiles[place].tolist()
+        computed = math.prod(-(-whole // part) * part for whole, part in zip(most, sizes, strict=True))
+        return bounds[place], computed, -k, -r * s * c, x, place
+
+    best: list[int] = tiles[min(range(len(tiles)), key=key)].tolist()
+    return best
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(machines(), min_size=1, max_size=4), st.lists(layers(), min_size=1, max_size=4))
+def test_the_fullest_tiles_of_many_layers_on_many_machines(family: list[Hardware], some: list[Layer]) -> None:
+    for hardware, tiles in zip(family, FullestTiles(some).on(family), strict=True):
+        expected = [fullest(hardware, layer) for layer in some]
+        assert (None if tiles is None else tiles.tolist()) == (None if None in expected else expected)
 
 
 @settings(max_examples=150, deadline=None)

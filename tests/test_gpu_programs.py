@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import threading
 from pathlib import Path
 from time import perf_counter_ns
@@ -321,3 +323,35 @@ def test_gpus_that_are_busy_for_two_fifths_are_idle_for_three(devices: list[str]
     assert side.idle.value == 600.0
     assert side.overlapped.value == 0.0
     assert side.launches.value == len(devices) / len(steps)
+
+
+def test_a_graph_is_one_launch_however_many_kernels_it_has() -> None:
+    """A copy launched at 0 begins at 10; a graph launched at 100 has kernels that begin at 130, 150 and 190."""
+    spans = Spans(
+        {"start": np.array([0, 10, 130, 150, 190]), "duration": np.array([1000, 10, 10, 10, 10]),
+         "rank": np.zeros(5, dtype=np.int64), "parent": np.array([-1, 0, 0, 0, 0])},
+        {"kind": Words.of(["step", "copy", "kernel", "kernel", "kernel"]), "device": Words.of(["", *["cuda:0"] * 4])},
+        {"launch_latency:measured": np.array([np.nan, 10.0, 30.0, 50.0, 90.0])},
+    )  # fmt: skip
+    found = Activities(spans, np.arange(1, 5), np.array([0]))
+    side = device_side(found, Value(1000.0, "ns", "measured"), Value(900.0, "ns", "measured"), np.full(5, -1))
+    assert side is not None
+    assert side.launches.value == 2
+    assert side.latency.value == 20.0  # of 10 and 30
+    assert side.busy.value == 40.0
+
+
+def test_recording_kernels_writes_nothing_to_the_programs_stderr() -> None:
+    """In a process of its own: the profiler's level is read once."""
+    program = (
+        "import tempfile, torch\n"
+        "from sonda.frameworks.collector.kernel_pass import KernelPass\n"
+        "from sonda.frameworks.collector.recorder import Recorder\n"
+        "recorder = Recorder(tempfile.mkdtemp())\n"
+        "kernels = KernelPass(recorder, torch)\n"
+        "kernels.begin(recorder.stream())\n"
+        "kernels.end()\n"
+        "print(any('kernels' in fact for fact in recorder._pending))\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert (done.stdout, done.stderr) == ("True\n", "")

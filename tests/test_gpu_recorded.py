@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -105,6 +106,6 @@ def test_energy_of_a_command_names_what_is_dead_and_what_it_covers() -> None:
     states = {one["sensor"]: one["state"] for one in run.info.target["metered"]["counters"]}
     assert states == {"psys energy": "dead", "energy": "ok"}
     joules = [sample.value for sample in run.samples if sample.sensor == "energy" and sample.time >= 0]
-    assert len(joules) > 15 and all(later >= sooner for sooner, later in zip(joules, joules[1:], strict=False))
+    assert len(joules) > 15 and all(later >= sooner for sooner, later in pairwise(joules))
     # 6 s of products near the card's limit of 700 W, and some seconds of starting: more than idle, less than the limit.
     assert 100 * 10 < joules[-1] - joules[0] < 700 * 10

@@ -92,6 +92,19 @@ def test_products_by_compressed_rows_are_entries_times_columns() -> None:
     assert placed("magma-128", Operation("embedding_bag", "_embedding_bag", 0, bags)).products == 4 * 10
 
 
+def test_explicit_zeros_that_fill_a_bitmap_up_are_no_work() -> None:
+    """Vectors of fewer than three ones are filled up to three: that is the machine's need, not the network's."""
+    weights = np.zeros((1, 5, 8), bool)
+    weights[0, :2, 0] = True
+    found = placed("sigma-128", Operation("linear", "addmm", 0, MatrixProduct(7, 5, 8), dense_pattern(1, 7, 8),
+                                          ZeroPattern.of(weights)))  # fmt: skip
+    assert found.products == 2 * 7
+    assert found.result.multiplications == 5 * 3 * 7
+    bags = Bags(np.array([3, 1]), np.array([4, 5, 5, 6]), 100, 10)
+    # The first bag has rows 4 and 5, the second row 6: three distinct entries, of ten columns each.
+    assert placed("sigma-128", Operation("embedding_bag", "_embedding_bag", 0, bags)).products == 3 * 10
+
+
 @settings(max_examples=40, deadline=None)
 @given(
     some.integers(0, 1000), some.integers(1, 3), some.integers(1, 3), some.integers(1, 2), some.integers(0, 2),

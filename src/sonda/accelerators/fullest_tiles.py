@@ -44,6 +44,8 @@ class _Tried(NamedTuple):
     """Cycles whatever the ports are: every step sends an element, and so does every fold before them."""
     lowest: Whole
     """Of every layer the one with the fewest."""
+    results: Whole
+    """What goes over the bus."""
 
 
 class FullestTiles:
@@ -84,45 +86,52 @@ class FullestTiles:
         keys = (multiplied(parts * tiles), -tiles[:, K], -multiplied(tiles[:, : C + 1]), tiles[:, X])
         fewest = multiplied(parts[:, : N + 1]) * (1 + parts[:, X] * parts[:, Y])
         lowest = np.lexsort((fewest, which))[begins]
-        return _Tried(which, begins, sizes, tiles, keys, fewest, lowest)
+        results = least_cycles.results_of(hardware, Layer(*sizes.T), tiles)
+        return _Tried(which, begins, sizes, tiles, keys, fewest, lowest, results)
 
 
 def _best(tried: _Tried, machines: list[Hardware]) -> Whole:
     """Machines x layers x sizes of the best tiles."""
-    count = len(tried.begins)
-    numbers = np.arange(len(machines))
-    within = _least(tried, machines, np.repeat(numbers, count), np.tile(tried.lowest, len(machines)))
-    # What takes more than another one whatever the ports are need not be looked at.
-    machine, tile = np.nonzero(tried.fewest <= within.reshape(-1, count)[:, tried.which])
-    of = machine * count + tried.which[tile]
-    of, tile = _smallest(_least(tried, machines, machine, tile), of, tile)
+    bounds = _bounds(tried, machines)
+    smallest = np.minimum.reduceat(bounds, tried.begins, axis=1)
+    machine, tile = np.nonzero(bounds == smallest[:, tried.which])
+    of = machine * len(tried.begins) + tried.which[tile]
     for key in tried.keys:
-        of, tile = _smallest(key[tile], of, tile)
-    best: Whole = tried.tiles[tile[_begins(of)]]
-    return best.reshape(len(machines), count, -1)
+        begins = np.searchsorted(of, np.arange(smallest.size))
+        kept = key[tile] == np.minimum.reduceat(key[tile], begins)[of]
+        of, tile = of[kept], tile[kept]
+    best: Whole = tried.tiles[tile[np.searchsorted(of, np.arange(smallest.size))]]
+    return best.reshape(*smallest.shape, -1)
+
+
+def _bounds(tried: _Tried, machines: list[Hardware]) -> Whole:
+    """Machines x tiles: the least cycles, or more than another tile of the layer takes."""
+    reads = {read: number for number, read in enumerate(dict.fromkeys(one.read_ports for one in machines))}
+    of = np.array([reads[machine.read_ports] for machine in machines])
+    # All that the write ports change is how fast results go; with the most of them that never counts.
+    distinct = [replace(machines[0], read_ports=read, write_ports=machines[0].multipliers) for read in reads]
+    writing = least_cycles.written(together(machines, 1), tried.results[:, None]).T
+    read, layer = np.divmod(np.arange(len(reads) * len(tried.begins)), len(tried.begins))
+    reached = _least(tried, distinct, read, tried.lowest[layer]).reshape(len(reads), -1)
+    within = np.zeros_like(reached)
+    np.maximum.at(within, of, np.maximum(reached[of], writing[:, tried.lowest]))
+    # What takes more than another one whatever the ports are need not be looked at.
+    bounds = np.full((len(reads), len(tried.tiles)), np.iinfo(np.int64).max)
+    looked = tried.fewest <= within[:, tried.which]
+    bounds[looked] = _least(tried, distinct, *np.nonzero(looked))
+    return np.maximum(bounds[of], writing)
 
 
 def _least(tried: _Tried, machines: list[Hardware], machine: Whole, tile: Whole) -> Whole:
     """Lower bounds on the cycles of these tiles on these machines, pair by pair."""
-    many = together(machines, 1)
+    paired = together(machines, 1)
     paired = replace(
-        many,
-        multipliers=many.multipliers[machine],  # type: ignore[index]  # arrays
-        read_ports=many.read_ports[machine],  # type: ignore[index]
-        write_ports=many.write_ports[machine],  # type: ignore[index]
+        paired,
+        multipliers=paired.multipliers[machine],  # type: ignore[index]  # arrays
+        read_ports=paired.read_ports[machine],  # type: ignore[index]
+        write_ports=paired.write_ports[machine],  # type: ignore[index]
     )
     return least_cycles.of_tiles(paired, Layer(*tried.sizes[tile].T), tried.tiles[tile])
-
-
-def _smallest(values: Whole, of: Whole, tile: Whole) -> tuple[Whole, Whole]:
-    """Those tiles of every layer on every machine, which `of` numbers in ascending order, that have its least value."""
-    kept = values == np.minimum.reduceat(values, _begins(of))[of]
-    return of[kept], tile[kept]
-
-
-def _begins(of: Whole) -> Whole:
-    """Where each number of an ascending list without gaps begins."""
-    return np.searchsorted(of, np.arange(of[-1] + 1))
 
 
 def _portions(places: list[int], tiles: int) -> Iterator[list[int]]:

@@ -19,14 +19,17 @@ Whole = NDArray[np.int64]
 
 
 def of_tiles(hardware: Hardware, layer: Layer, tiles: Whole) -> Whole:
-    """For tiles (rows of an array, as `candidates` gives them) of a layer on the flexible dense engine."""
+    """For tiles (rows of an array, as `candidates` gives them) of a layer on the flexible dense engine.
+
+    It is the larger of what `written` says and a bound that does not depend on the write ports.
+    """
     span, later = distribution.span(hardware), distribution.arrival_delay(hardware)
     parts = -(-extents(layer) // tiles)
     folds, blocks = multiplied(parts[:, : C + 1]), multiplied(parts[:, K : N + 1])
     rows, columns = parts[:, X], parts[:, Y]
     windows = rows * columns
     neuron, neurons = multiplied(tiles[:, : C + 1]), multiplied(tiles[:, K:])
-    through_memory = (folds > 1) & (not hardware.accumulators and hardware.reduction == "ASNETWORK")
+    through_memory = _through_memory(hardware, folds)
     size = neuron + through_memory
 
     weights, inputs, last_columns = _first_port(span, tiles, size, neuron, neurons, through_memory)
@@ -49,12 +52,26 @@ def of_tiles(hardware: Hardware, layer: Layer, tiles: Whole) -> Whole:
     apart = (parts[:, N] == 1) & ((filters == 1) | (tiles[:, K] * tiles[:, G] * outputs == results))
     apart &= (groups == 1) | (tiles[:, G] * (layer.K // layer.G) * outputs == results * filters)
     least = np.where(apart, blocks * (sent + way), blocks * sent + way)
-    written = -(-(blocks * results) // hardware.write_ports)
     # A virtual neuron takes its folds in turn, each after the partial sum of the one before has come back.
     back = np.maximum(_bits(size) - 1, 1) + 2 + later
     returned = np.where(through_memory, blocks * windows * ((folds - 1) * back + 1), 0)
-    bound: Whole = np.maximum(np.maximum(least, written), returned)
+    bound: Whole = np.maximum(np.maximum(least, written(hardware, blocks * results)), returned)
     return bound
+
+
+def results_of(hardware: Hardware, layer: Layer, tiles: Whole) -> Whole:
+    """Results that tiles of a layer send to the buffer, padding and partial sums among them."""
+    parts = -(-extents(layer) // tiles)
+    folds = multiplied(parts[:, : C + 1])
+    fed_back = np.where(_through_memory(hardware, folds), folds, 1)
+    found: Whole = multiplied(parts[:, K:]) * multiplied(tiles[:, K:]) * fed_back
+    return found
+
+
+def written(hardware: Hardware, results: Whole) -> Whole:
+    """For so many results: a line of the bus takes one in a cycle."""
+    cycles: Whole = -(-results // hardware.write_ports)
+    return cycles
 
 
 def of_mesh_tiles(hardware: Hardware, product: Product, rows: Whole, columns: Whole) -> Whole:
@@ -109,6 +126,11 @@ def _first_port(
     inputs = np.where(some, apart * (tiles[:, R] + high - 1) * (tiles[:, S] + wide - 1), inside)
     last_columns = np.where(some, apart * (tiles[:, R] + high - 1), inside // tiles[:, S])
     return weights, inputs, last_columns
+
+
+def _through_memory(hardware: Hardware, folds: Whole) -> NDArray[np.bool_]:
+    found: NDArray[np.bool_] = (folds > 1) & (not hardware.accumulators and hardware.reduction == "ASNETWORK")
+    return found
 
 
 def _to_the_bus(hardware: Hardware) -> int:

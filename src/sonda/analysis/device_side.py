@@ -84,6 +84,21 @@ class Activities:
         return whole / len(self.steps) / max(self.devices, 1.0)
 
 
+def _launches(spans: Spans, rows: np.ndarray) -> tuple[int, np.ndarray]:
+    """How many calls launched these activities, and the ns from each to the first of its activities, where known.
+
+    A CUDA graph is one call with many kernels: what was launched at the same ns of one rank was launched together.
+    """
+    latency = spans.metrics.get(LATENCY, np.full(len(spans), np.nan))[rows]
+    known = ~np.isnan(latency)
+    moment = spans.number("start")[rows][known] - latency[known].astype(np.int64)
+    order = np.lexsort((latency[known], moment, spans.number("rank")[rows][known]))
+    keys = np.stack((spans.number("rank")[rows][known], moment), axis=1)[order]
+    first = np.ones(len(keys), dtype=bool)
+    first[1:] = (np.diff(keys, axis=0) != 0).any(axis=1)
+    return int(first.sum() + (~known).sum()), latency[known][order][first]
+
+
 def device_side(found: Activities, step: Value, host: Value, phase_of: np.ndarray) -> DeviceSide | None:
     """What the device did in a step; None where no kernel was recorded. `step` and `host` are ns of timed steps."""
     spans, rows, steps = found.spans, found.rows, len(found.steps)
@@ -97,8 +112,7 @@ def device_side(found: Activities, step: Value, host: Value, phase_of: np.ndarra
     for word in dict.fromkeys(name.words[code] for code in name.codes[phases[phases >= 0]].tolist()):
         mine = rows[(phases >= 0) & name.equal(word)[np.maximum(phases, 0)]]
         per_phase[word] = Value(found.busy(mine), "ns", "measured")
-    latency = spans.metrics.get(LATENCY, np.full(len(spans), np.nan))[rows]
-    latency = latency[~np.isnan(latency)]
+    launches, latency = _launches(spans, rows)
     idle = Value(None, "ns", "derived", reason="no step was timed")
     if step.value is not None:
         idle = Value(max(step.value - busy, 0.0), "ns", "derived")
@@ -112,7 +126,7 @@ def device_side(found: Activities, step: Value, host: Value, phase_of: np.ndarra
         share=busy / step.value if step.value else float("nan"),
         host=host,
         overlapped=Value(max(float(duration.sum()) / steps / found.devices - busy, 0.0), "ns", "measured"),
-        launches=Value(len(rows) / steps, "1", "counted"),
+        launches=Value(launches / steps, "1", "counted"),
         latency=Value(float(np.median(latency)), "ns", "measured")
         if len(latency)
         else Value(None, "ns", "measured", reason="the trace holds no launches"),

@@ -259,14 +259,14 @@ def _overload(scenario: str, start: np.ndarray, capacity: float) -> list[str]:
     if came <= capacity:
         return []
     return [
-        f"overloaded: {came:.3g} queries/s arrived and {capacity:.3g} can be answered, so latencies only say how long "
+        f"overloaded: {_rounded(came)} queries/s arrived and {_rounded(capacity)} can be answered, so latencies only say how long "
         "it ran; give a lower --qps or a larger --max-batch"
     ]
 
 
 def _notes(facts: Mapping[str, Any], count: int, worth: int) -> list[str]:
     said = []
-    if worth <= count // 2:
+    if worth <= count // 2 and facts["scenario"] != "offline":
         said.append(
             f"queries resemble their neighbours, as in a queue: {count:,} are worth about {worth:,} for the intervals; "
             "MLPerf's counts take all of them as independent"
@@ -291,7 +291,7 @@ def _subtitle(info: RunInfo, count: int, samples: int) -> str:
 
 def _sentence(found: ServingSummary) -> str:
     if found.scenario == "offline":
-        return f"{found.sample_rate.value:,.4g} samples/s offline: {found.queries * found.samples:,} samples."
+        return f"{_rounded(found.sample_rate.value)} samples/s offline: {found.queries * found.samples:,} samples."
     name = f"{100 * found.asked.percentile:g}th percentile"
     if found.bound is not None:
         return _bound_sentence(found, found.bound, name)
@@ -302,11 +302,11 @@ def _sentence(found: ServingSummary) -> str:
         )
     value = asked.latency if asked.quotable == "counted" else asked.estimate
     how = "counted" if asked.quotable == "counted" else "estimate by early stopping, 99 % confidence"
-    return f"{name} of latency {short_time(value.value)} ({how}, {found.queries:,} queries)."
+    return f"{name} of latency {wording.duration(value.value or 0.0)} ({how}, {found.queries:,} queries)."
 
 
 def _bound_sentence(found: ServingSummary, bound: Bound, name: str) -> str:
-    rate, limit = f"{found.rate.value:,.4g} queries/s", short_time(bound.bound.value)
+    rate, limit = f"{_rounded(found.rate.value)} queries/s", wording.duration(bound.bound.value or 0.0)
     counted = f"{bound.late:,} of {found.queries:,} were late"
     if bound.allowed < 0:
         return f"Too few queries to show the {name} below {limit}: {counted}, {bound.missing:,} more are needed."
@@ -316,8 +316,6 @@ def _bound_sentence(found: ServingSummary, bound: Bound, name: str) -> str:
     return f"{rate} are not shown to hold {limit} at the {name}: {counted}, {bound.allowed:,} may be."
 
 
-def short_time(value: float | None) -> str:
-    """ns with three digits: `51.2 µs`, `4.10 ms`."""
-    if value is None:
-        return "–"
-    return f"{value / 1e3:.3g} µs" if value < 1e6 else f"{value / 1e6:.4g} ms"
+def _rounded(rate: float | None) -> str:
+    """A rate with three digits, and all of them from 100 on."""
+    return "–" if rate is None else f"{rate:,.0f}" if rate >= 99.5 else f"{rate:.3g}"

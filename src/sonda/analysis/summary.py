@@ -111,9 +111,9 @@ class DeviceSide:
     overlapped: Value
     """ns per step of activities beyond the first at one moment."""
     launches: Value
-    """Kernels and copies per step."""
+    """Calls per step that launched kernels and copies; a CUDA graph is one."""
     latency: Value
-    """ns from a launch to the beginning of its activity, median."""
+    """ns from a launch to the beginning of its first activity, median."""
     copies: Value
     """ns per step, each copy for itself."""
     collectives: Value

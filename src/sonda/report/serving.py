@@ -64,7 +64,7 @@ def totals_table(found: ServingSummary) -> Table:
     for name, value, keep in (("time", found.time, 3), ("arrived", found.rate, 5), ("answered", found.throughput, 9),
                               ("samples", found.sample_rate, 4), ("mean latency", found.mean, 6),
                               ("mean wait", found.wait, 2), ("energy per query", found.per_query, 7)):  # fmt: skip
-        if name == "arrived" and value.value is None:
+        if (name == "arrived" and value.value is None) or (name.startswith("mean") and found.scenario == "offline"):
             continue
         columns.append((Column(name, keep=keep), numbers([value], suffix=True)[1]))
     columns.append((Column("busy", keep=3), percents([found.busy])))
@@ -210,6 +210,7 @@ def _value(value: Value) -> dict[str, Any]:
 def serving_section(found: ServingSummary, index: int, alone: bool) -> Section:
     """The traffic on a page: the sentence, the histogram, the tables."""
     place, level = f"run{index}", "h1" if alone else "h2"
+    timed = found.scenario != "offline"  # there a latency only says how many samples came before
     warnings = "".join(f'<p class="warning">{markup(one)}</p>' for one in found.warnings)
     notes = "".join(f'<p class="soft small">{markup(one)}</p>' for one in found.notes)
     histogram = f'<div class="figure" id="{place}latency" style="min-height:{HEIGHT}px"></div>'
@@ -218,12 +219,12 @@ def serving_section(found: ServingSummary, index: int, alone: bool) -> Section:
         f'<p class="soft">{markup(found.subtitle)} · run {markup(found.run)}</p>',
         f'<div class="panel verdict"><p class="first">{markup(found.sentence)}</p>{warnings}</div>',
         panel("Traffic", table_html(totals_table(found), "sortable")),
-        panel("Latency", histogram + table_html(percentiles_table(found), "sortable")),
+        panel("Latency", histogram + table_html(percentiles_table(found), "sortable")) if timed else "",
         panel("Search of the rate", table_html(trials_table(found), "sortable")) if found.trials else "",
         panel("LoadGen", table_html(loadgen_table(found), "sortable")) if found.loadgen else "",
         panel("Notes", notes),
     ]
-    drawn: tuple[Figure, ...] = ({"place": f"{place}latency", **histogram_figure(found)},)
+    drawn: tuple[Figure, ...] = ({"place": f"{place}latency", **histogram_figure(found)},) if timed else ()
     if found.energy is not None:
         html, more = energy_panels(found.energy, f"{place}energy")
         pieces.append(f"<h3>Energy</h3>\n{html}")

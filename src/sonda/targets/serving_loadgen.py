@@ -154,7 +154,9 @@ def _settings(traffic: Traffic, count: int, rate: float, seed: int, loadgen: Any
         "server": loadgen.TestScenario.Server,
         "offline": loadgen.TestScenario.Offline,
     }[traffic.scenario]
-    settings.min_query_count = settings.max_query_count = count
+    settings.min_query_count = count
+    if traffic.scenario != "server":  # there LoadGen calls reaching it an error
+        settings.max_query_count = count
     settings.min_duration_ms = 0
     settings.schedule_rng_seed = settings.sample_index_rng_seed = settings.qsl_rng_seed = seed
     expected = max(1, int(SLACK * 1e9 / rate))

@@ -61,11 +61,7 @@ class Served:
 
 
 class FailedQueryError(Exception):
-    """The model failed; `query` counts from 1."""
-
-    def __init__(self, query: int) -> None:
-        super().__init__(f"query {query}")
-        self.query = query
+    """The model failed; the text says where, as in `query 100`, and the cause is the model's own exception."""
 
 
 class Journal:
@@ -83,7 +79,7 @@ class Journal:
         try:
             self.infer(queries)
         except Exception as error:
-            raise FailedQueryError(self.answered + 1) from error
+            raise FailedQueryError(f"query {self.answered + 1}") from error
         done = self.clock.now()
         self.inferences.append((begun, done, queries))
         self.answered += queries
@@ -116,8 +112,8 @@ def serve_open(
     """Queries that arrive at given moments (sorted, ns on `clock`), answered in that order.
 
     An inference holds as many of those waiting as one of the `sizes` allows. Where fewer than the largest are there,
-    it waits for more until the oldest has waited `batch_wait` ns. It ends early as soon as `hopeless(latency)` says so of a
-    query.
+    it waits for more until the oldest has waited `batch_wait` ns. It ends early as soon as `hopeless(latency)` says so
+    of a query.
     """
     journal = Journal(infer, clock)
     most = sizes[-1]

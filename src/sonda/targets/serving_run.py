@@ -117,7 +117,7 @@ def _tried(size: int, infer: Infer, clock: Clock, warmup: int) -> int:
         try:
             infer(size)
         except Exception as error:
-            raise FailedQueryError(number + 1) from error
+            raise FailedQueryError(f"inference {number + 1} of {size} before the traffic") from error
         lasted = clock.now() - begin
         if number >= warmup:
             shortest = lasted if shortest is None else min(shortest, lasted)

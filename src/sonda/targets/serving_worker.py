@@ -83,7 +83,9 @@ def served_model(job: Job, traffic: Traffic) -> tuple[Infer, dict[str, Any]]:
             torch.cuda.synchronize(how.device)
 
     workload = describe(job.workload, sized(job, traffic.samples))
-    return infer, {**workload.parameters(), "name": workload.name, "samples": traffic.samples}
+    # `batch` would be read as the size of every inference; `samples` are those of a query.
+    parameters = {name: value for name, value in workload.parameters().items() if name != "batch"}
+    return infer, {**parameters, "name": workload.name, "samples": traffic.samples}
 
 
 def sized(job: Job, samples: int) -> dict[str, str]:

@@ -22,8 +22,9 @@ def rule(summary: Summary) -> Verdict | None:
     step = part.step.value or 0.0
     return Verdict(
         kind="host",
-        sentence=f"Host-bound: the GPU waits for {wording.percent(waiting)} of the step; the program makes "
-        f"{launches:,.0f} launches in {wording.duration(step)}, {wording.duration(step / max(launches, 1))} each, "
+        sentence=f"Host-bound: for {wording.percent(waiting)} of the step the GPU waits for the program, which makes "
+        f"{launches:,.0f} {'launch' if round(launches) == 1 else 'launches'} in {wording.duration(step)}, "
+        f"{wording.duration(step / max(launches, 1))} each, "
         f"and the GPU needs {wording.duration(side.devices * (side.busy.value or 0.0) / max(launches, 1))} for one.",
         evidence={
             "share": Value(waiting, "1", "derived"),

@@ -6,7 +6,7 @@ The profiler has a clock of its own. Marks that hold the collector's time in the
 from __future__ import annotations
 
 import os
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from time import perf_counter_ns as now
 from typing import Any
 
@@ -16,6 +16,23 @@ CLOCK = "sonda clock "
 """A mark's name is this and the collector's time before it, ns."""
 MARKS = 40
 TAKEN = "the program uses torch.profiler itself"
+
+
+LEVEL = "KINETO_LOG_LEVEL"
+"""Environment variable, read when a profiler first starts."""
+
+
+@contextmanager
+def _quiet() -> Any:
+    """Keep the profiler from writing to the program's stderr that it starts and stops; what the program says goes."""
+    if LEVEL in os.environ:
+        yield
+        return
+    os.environ[LEVEL] = "99"
+    try:
+        yield
+    finally:
+        del os.environ[LEVEL]
 
 
 class KernelPass:
@@ -53,7 +70,8 @@ class KernelPass:
             self._wait()
             self._profiler = torch.profiler.profile(activities=torch.profiler.supported_activities(), acc_events=True)
             self._starting = True
-            self._profiler.start()
+            with _quiet():
+                self._profiler.start()
             self._mark_clock()
         except Exception as error:
             self._profiler = None
