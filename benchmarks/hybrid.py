@@ -181,16 +181,25 @@ def _unequal_devices(pair: Pair) -> list[Bar]:
 
 def _by_processor_time(pair: Pair) -> list[Bar]:
     """Nobody is stopped: a second of the second rank's processor counts as three."""
-    from sonda.frameworks.parallel.shares import Line, slowest, split_batch
+    from sonda.frameworks.parallel.balance import Balance
+    from sonda.frameworks.parallel.shares import Line, slowest
 
     found = pair.first("calibrate", "processor")
     first, second = (Line(*line) for line in found["lines"])
     lines = [first, second.scaled(SLOWED)]
-    shares = split_batch(lines, BATCH)
-    best = lines[0].time(BATCH) / slowest(lines, shares)
+    balance = Balance(lines, BATCH)
+    best = lines[0].time(BATCH) / slowest(lines, balance.shares)
+    bare = balance.shares
+    # What a rank does beside its own steps, such as adding up gradients, it does in every step: shares follow.
+    for number in range(1, 3):
+        _, used = pair.first("together", "memory", balance.shares, STEPS)
+        foreseen = [line.time(share) for line, share in zip((first, second), balance.shares, strict=True)]
+        balance.update(number, [time / line for time, line in zip(used, foreseen, strict=True)])
+    shares = balance.shares
     print(f"by processor time, a step of n samples takes {1e3 * first.fixed:.0f} + {1e3 * first.each:.1f} n ms")
-    print(f"  what does not grow with the batch is done by both: shares {shares[0]} + {shares[1]} without any exchange "
+    print(f"  what does not grow with the batch is done by both: shares {bare[0]} + {bare[1]} without any exchange "
           f"are {best:.2f} times the faster alone, not {1 + 1 / SLOWED:.2f}")  # fmt: skip
+    print(f"  shares with it: {shares[0]} + {shares[1]}")
     table = _table(pair, shares, SLOWED)
     rates = {name: table.rate(name) for name in table.wall}
     rates["apart, same shares"] = table.rate("apart, same shares", shares)

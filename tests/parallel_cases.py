@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 import torch
@@ -14,6 +15,7 @@ from sonda.frameworks.parallel.gradients import distribute
 from sonda.frameworks.parallel.group import Group
 from sonda.frameworks.parallel.local_sgd import Averaging
 from sonda.frameworks.parallel.pipeline import Neighbours, Stage, StageTask, split
+from sonda.targets import parallel_rank
 
 BATCH, CLASSES = 16, 5
 
@@ -116,6 +118,12 @@ def local_sgd(group: Group, shares: tuple[int, ...], every: int, steps: int) -> 
         optimizer.step()
         averaging.step_ended(step, len(wanted))
     return flat(model.parameters())
+
+
+def whole_rank(directory: str) -> int:
+    """A rank as it is started for a run, its plan and job being in the directory."""
+    sys.argv = ["rank", directory]
+    return parallel_rank.main()
 
 
 class _Given:

@@ -28,6 +28,9 @@ def _rank(function: Callable[..., Any], rank: int, size: int, port: int, results
 
     torch.set_num_threads(1)
     try:
+        if function.__name__ == "whole_rank":  # it joins itself
+            results.put((rank, function(*arguments), ""))
+            return
         group = join("gloo", Meter(), 60)
         results.put((rank, function(group, *arguments), ""))
         leave()

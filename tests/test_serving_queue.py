@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from sonda.record.errors import SondaError
-from sonda.targets.rate_search import Trial, find_rate
+from sonda.targets.rate_search import find_rate
 from sonda.targets.serving_loop import FailedQueryError, HostClock, serve_closed, serve_open
 from sonda.targets.serving_run import run_traffic
 from sonda.targets.traffic import Traffic, arrivals, check_traffic, count_at
@@ -129,7 +129,7 @@ def test_a_model_that_fails_is_told_by_its_query() -> None:
         if next(calls) == 100:
             raise RuntimeError("boom")
 
-    with pytest.raises(FailedQueryError, match="^query 100$") as failed:
+    with pytest.raises(FailedQueryError, match=r"^query 100$") as failed:
         serve_closed(infer, clock, lambda done, elapsed: done >= 150)
     assert isinstance(failed.value.__cause__, RuntimeError)
 
@@ -166,22 +166,21 @@ def test_the_rate_under_a_bound_is_found() -> None:
     assert late <= 0.01
     assert facts["trials"][-1]["queries"] == len(served) == 40_000
     assert facts["trials"][-1]["held"]
-    # Never above theory; below it by no more than short trials (1,001 queries, 3 late) cost.
-    assert 0.2 * low < facts["rate"] / 1000 <= low * 1.05
+    # 400 - 2.326·sqrt(396) = 354 of 40,000 may be late: 0.885 of theory, where late queries grow in proportion to the
+    # rate; their number is known to one in sqrt(354), the search to 3 %, and a step backwards is 5 %.
+    assert 0.885 - 3 / math.sqrt(354) - 0.03 - 0.05 < facts["rate"] / 1000 / low < 1
 
 
 @pytest.mark.parametrize(
     ("capacity", "guess"), [(100.0, 50.0), (100.0, 400.0), (100.0, 99.0), (1.0, 900.0), (7.7, 7.0)]
 )
 def test_the_search_ends_within_its_precision(capacity: float, guess: float) -> None:
-    rate, trials = find_rate(lambda rate: Trial(rate, 1, 0, rate <= capacity), guess)
-    assert capacity / 1.03 <= rate <= capacity
-    assert [one.rate for one in trials if one.held] == sorted(one.rate for one in trials if one.held)
+    assert capacity / 1.03 <= find_rate(lambda rate: rate <= capacity, guess) <= capacity
 
 
 def test_a_bound_that_never_holds_is_said() -> None:
     with pytest.raises(SondaError, match="does not hold even at"):
-        find_rate(lambda rate: Trial(rate, 1, 1, False), 100.0)
+        find_rate(lambda rate: False, 100.0)
 
 
 def test_offline_answers_everything_in_full_inferences() -> None:
@@ -195,7 +194,7 @@ def test_offline_answers_everything_in_full_inferences() -> None:
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        ({"scenario": "server", "qps": 5_000.0}, "the model answers at most 1e[+]03 queries/s"),
+        ({"scenario": "server", "qps": 5_000.0}, "the model answers at most 1,000 queries/s"),
         ({"scenario": "server", "qps": 10.0, "bound": 999_999}, "shorter than one inference, 1 ms at least"),
         ({"scenario": "server", "find": True, "bound": 5 * MS, "queries": 458}, "give 459 or more"),
     ],

@@ -91,12 +91,10 @@ def percentiles_table(found: ServingSummary) -> Table:
 def histogram_table(found: ServingSummary) -> Table:
     """Latencies by bin, with bars."""
     most = max(found.counts)
-    uppers = [Value(edge, "ns", "measured") for edge in found.edges[1:]]
-    unit, cells = numbers(uppers)
     bars = ["█" * max(1, round(BAR * one / most)) if one else "" for one in found.counts]
     return build(
         [
-            (Column(f"up to {unit}"), cells),
+            (Column("up to"), [Cell(quantities.amount(edge, "ns"), edge) for edge in found.edges[1:]]),
             (Column("queries"), [Cell(f"{one:,}", one) for one in found.counts]),
             (Column("", right=False), [Cell(bar) for bar in bars]),
         ],
@@ -109,7 +107,7 @@ def trials_table(found: ServingSummary) -> Table:
     rows = found.trials
     return build(
         [
-            (Column("tried queries/s"), [Cell(f"{one['rate']:,.4g}", one["rate"]) for one in rows]),
+            (Column("tried queries/s"), [Cell(quantities.number(one["rate"]), one["rate"]) for one in rows]),
             (Column("queries"), [Cell(f"{one['queries']:,}", one["queries"]) for one in rows]),
             (Column("late"), [Cell(f"{one['late']:,}", one["late"]) for one in rows]),
             (Column("bound", right=False), words(["held" if one["held"] else "did not hold" for one in rows])),

@@ -7,7 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 from statistics import median
-from time import perf_counter_ns
+from time import monotonic, perf_counter_ns
 from typing import Any
 
 import msgspec
@@ -23,7 +23,7 @@ from sonda.targets.job import Job, check_job
 from sonda.targets.keeping import Place, Say, gpus, observed
 from sonda.targets.parallel_agent import JOB, OUTCOME, PLAN
 from sonda.targets.parallel_plan import Plan, plan_of, record
-from sonda.targets.parallel_report import Foreseen, RankOutcome, Report, read_outlook
+from sonda.targets.parallel_report import BEGUN, Foreseen, RankOutcome, Report, read_outlook
 from sonda.targets.spec import parse_target
 
 POLL_S = 0.1
@@ -80,6 +80,7 @@ def run_agent(job: Job, plan: Plan, directory: Path, say: Say) -> tuple[Report, 
     command = [sys.executable, "-P", "-m", "sonda.targets.parallel_agent", str(directory)]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}  # of the agent; every rank has its own
     foreseen: Foreseen | None = None
+    deadline = monotonic() + plan.timeout
     with subprocess.Popen(command, env=environment, stdin=subprocess.DEVNULL) as agent:
         try:
             while True:
@@ -93,6 +94,12 @@ def run_agent(job: Job, plan: Plan, directory: Path, say: Say) -> tuple[Report, 
                         say(sentence)
                 if agent.returncode is not None:
                     break
+                # Whatever else listens at that port may never answer, and PyTorch would wait for it.
+                if monotonic() > deadline and not (directory / BEGUN).exists():
+                    raise SondaError(
+                        f"the ranks did not meet at {plan.at} within {plan.timeout:g} s",
+                        "check that all nodes were started and that the port is free and reachable",
+                    )
         except BaseException:
             agent.kill()
             raise

@@ -20,7 +20,7 @@ from sonda.record.errors import MissingExtraError, SondaError
 from sonda.targets.job import Job
 from sonda.targets.parallel_agent import JOB, PLAN
 from sonda.targets.parallel_plan import Plan, check_batch
-from sonda.targets.parallel_report import Foreseen, RankOutcome, write_outcome, write_outlook
+from sonda.targets.parallel_report import BEGUN, Foreseen, RankOutcome, write_outcome, write_outlook
 from sonda.targets.worker import PR_SET_PDEATHSIG, describe_failure
 
 LOST = ("connection", "broken pipe", "socket", "peer", "timed out", "gloo", "nccl")
@@ -30,6 +30,7 @@ LOST = ("connection", "broken pipe", "socket", "peer", "timed out", "gloo", "ncc
 def main() -> int:
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     directory = Path(sys.argv[1])
+    (directory / BEGUN).touch()
     job = msgspec.json.decode((directory / JOB).read_bytes(), type=Job)
     plan = msgspec.json.decode((directory / PLAN).read_bytes(), type=Plan)
     rank, local = int(os.environ["RANK"]), int(os.environ["LOCAL_RANK"])

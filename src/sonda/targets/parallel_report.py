@@ -9,6 +9,8 @@ from typing import Any
 import msgspec
 
 OUTLOOK = "outlook.json"
+BEGUN = "begun"
+"""Left by the ranks of a node once they have met those of others."""
 
 
 class Foreseen(msgspec.Struct, kw_only=True):

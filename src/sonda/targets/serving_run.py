@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -12,19 +12,30 @@ import numpy as np
 
 from sonda.record.errors import SondaError
 from sonda.record.percentile_rule import late_allowed, least_queries
-from sonda.targets.rate_search import BACKWARDS, MOST_BACKWARDS, Trial, find_rate
+from sonda.targets.rate_search import find_rate
 from sonda.targets.serving_loop import Clock, FailedQueryError, Served, serve_closed, serve_open
-from sonda.targets.traffic import MOST_QUERIES, SECONDS, Traffic, arrivals, count_at, enough
+from sonda.targets.traffic import MOST_QUERIES, SECONDS, Traffic, arrivals, count_at, enough, per_second
 
 TRIED = 5
 """Inferences of each size before the traffic, after warm-up: what one takes must be known to refuse the impossible."""
 OVERLOAD = 2.0
 """A rate above so many times what the model was seen to answer is refused; below, the run itself says what became."""
-TRIAL_LATE = 3
-"""Trials of the search are as long as the percentile needs with so many late queries among them."""
+BACKWARDS = 0.95
+MOST_BACKWARDS = 8
+"""A rate that held in the search and not in the run that counts is lowered so, at most so often."""
 
 Infer = Callable[[int], None]
 """One inference with so many queries, back when the answer is there."""
+
+
+@dataclass(frozen=True)
+class Trial:
+    """One rate that was tried: queries/s, how many were answered, how many late, whether the bound held."""
+
+    rate: float
+    queries: int
+    late: int
+    held: bool
 
 
 def run_traffic(
@@ -61,35 +72,41 @@ def run_traffic(
 def _search(
     traffic: Traffic, capacity: float, seed: int, infer: Infer, clock: Clock, facts: dict[str, Any]
 ) -> tuple[Served, dict[str, Any]]:
-    """The highest rate under the bound: short trials, then the run that counts, lowered until it holds."""
-    short = min(least_queries(TRIAL_LATE, traffic.percentile), traffic.queries or MOST_QUERIES)
-    if late_allowed(short, traffic.percentile) < 0:
-        needed = least_queries(0, traffic.percentile)
+    """The highest rate under the bound: trials by bisection, then the run that counts, lowered until it holds.
+
+    Trials are as long as that run, because fewer queries may have a smaller share of late ones and would find a lower
+    rate; one that has failed already ends at once.
+    """
+    percentile, bound = traffic.percentile, traffic.bound
+    assert bound is not None
+    if traffic.queries is not None and late_allowed(traffic.queries, percentile) < 0:
         raise SondaError(
-            f"--queries {traffic.queries} cannot show the {100 * traffic.percentile:g}th percentile below a bound",
-            f"give {needed} or more",
+            f"--queries {traffic.queries} cannot show the {100 * percentile:g}th percentile below a bound",
+            f"give {least_queries(0, percentile)} or more",
         )
-    assert traffic.bound is not None
-    bound = traffic.bound
+    trials: list[Trial] = []
 
-    def trial(rate: float) -> Trial:
+    def attempt(rate: float, seed: int, whole: bool) -> Served:
+        count = traffic.queries or max(count_at(traffic, rate), least_queries(1, percentile))
+        allowed = late_allowed(count, percentile)
+        served = _at(traffic, rate, count, seed, infer, clock, None if whole else allowed)
+        late = int((served.latency > bound).sum())
+        trials.append(Trial(rate, len(served), late, late <= allowed))
+        return served
+
+    def trial(rate: float) -> bool:
         # Another seed for the run that counts: it must not be chosen by the arrivals it is judged by.
-        served = _at(traffic, rate, short, seed + 1, infer, clock, late_allowed(short, traffic.percentile))
-        late = int((served.latency > bound).sum())
-        return Trial(rate, len(served), late, late <= late_allowed(short, traffic.percentile))
+        attempt(rate, seed + 1, False)
+        return trials[-1].held
 
-    rate, trials = find_rate(trial, capacity / 2)
+    rate = find_rate(trial, capacity / 2)
     for _ in range(MOST_BACKWARDS):
-        count = count_at(traffic, rate)
-        served = _at(traffic, rate, count, seed, infer, clock)
-        late = int((served.latency > bound).sum())
-        held = late <= late_allowed(count, traffic.percentile)
-        trials.append(Trial(rate, count, late, held))
-        if held:
+        served = attempt(rate, seed, True)
+        if trials[-1].held:
             return served, {**facts, "rate": rate, "trials": [asdict(one) for one in trials]}
         rate *= BACKWARDS
     raise SondaError(
-        f"no rate holds the bound over {count} queries: {rate / BACKWARDS:.3g} queries/s had {late} late ones",
+        f"no rate holds the bound: {per_second(trials[-1].rate)} had {trials[-1].late} late ones of {len(served)}",
         "stop other programs, or give a longer --latency-bound",
     )
 
@@ -117,7 +134,7 @@ def _tried(size: int, infer: Infer, clock: Clock, warmup: int) -> int:
         try:
             infer(size)
         except Exception as error:
-            raise FailedQueryError(f"inference {number + 1} of {size} before the traffic") from error
+            raise FailedQueryError(f"inference {number + 1} before the traffic") from error
         lasted = clock.now() - begin
         if number >= warmup:
             shortest = lasted if shortest is None else min(shortest, lasted)
@@ -135,7 +152,7 @@ def _refuse_impossible(traffic: Traffic, tried: Mapping[int, int], capacity: flo
         )
     if traffic.qps is not None and traffic.qps > OVERLOAD * capacity:
         raise SondaError(
-            f"--qps {traffic.qps:g}: the model answers at most {capacity:.3g} queries/s, so the queue would only grow",
+            f"--qps {traffic.qps:g}: the model answers at most {per_second(capacity)}, so the queue would only grow",
             "give a lower rate, a larger --max-batch, or --find-qps",
         )
 

@@ -154,6 +154,11 @@ def enough(traffic: Traffic, done: int, elapsed: int) -> bool:
     return done >= MOST_QUERIES or (done >= least_queries(1, traffic.percentile) and elapsed >= SECONDS * 1e9)
 
 
+def per_second(rate: float) -> str:
+    """A rate as errors write it: `10,500 queries/s`."""
+    return f"{rate:,.0f} queries/s" if rate >= 100 else f"{rate:.3g} queries/s"
+
+
 def nanoseconds(option: str, text: str) -> int:
     """`50ms`, `200us`, `1.5s` in ns. Raises SondaError naming the option for anything else."""
     match = re.fullmatch(r"(\d+\.?\d*|\.\d+)\s*(us|µs|ms|s)", text.strip())

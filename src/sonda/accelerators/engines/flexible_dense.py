@@ -116,13 +116,23 @@ def _prepare(hardware: Hardware, layer: Layer, tile: Tile) -> tuple[Plan, Reduct
 def _deal(hardware: Hardware, layer: Layer, tile: Tile, plan: Plan) -> _Packages:
     """Of one layer, or of many, whose sizes are arrays."""
     reach, ports, multipliers = distribution.span(hardware), hardware.read_ports, hardware.multipliers
-    case = (2 + plan.handed, reach, plan.through_memory, layer.stride, ports, multipliers, *tile.sizes)
-    cases = np.array((case,), np.int64) if isinstance(plan.handed, int) else _rows(case)
     widest = largest(multipliers)
-    entries = np.zeros((len(cases), 4, largest(ports)), np.int64)
+    case = (2 + plan.handed, reach, plan.through_memory, layer.stride, ports, multipliers, *tile.sizes)
+    if isinstance(plan.handed, int):
+        return _dealt(np.array((case,), np.int64), largest(ports), widest, largest(reach))
+    # Write ports do not matter here, so machines that differ in nothing else share their packages.
+    cases, of = np.unique(_rows(case), axis=0, return_inverse=True)
+    entries, place, routing, loads = _dealt(cases, largest(ports), widest, largest(reach))
+    of = of.ravel()
+    return _Packages(entries[of], place[of], routing[of], loads)
+
+
+def _dealt(cases: Whole, ports: int, widest: int, reach: int) -> _Packages:
+    """With room for so many ports, multipliers, and multipliers per port."""
+    entries = np.zeros((len(cases), 4, ports), np.int64)
     place = np.empty((len(cases), 3, widest), np.int64)
     routing = np.zeros((len(cases), 3, 4), np.int64)
-    room = np.zeros((largest(reach).bit_length() + 1, widest), np.int64)
+    room = np.zeros((reach.bit_length() + 1, widest), np.int64)
     return _Packages(entries, place, routing, compiled(packages)(cases, room, entries, place, routing))
 
 

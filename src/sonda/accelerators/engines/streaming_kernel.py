@@ -306,34 +306,32 @@ def stream(
                 # group a port needs longer for a block than the pace, or is ahead of those that need as long.
                 block_tries -= 1
                 pace = now - mark
-                alike = written == mark_written and arriving == mark_arriving
-                left = blocks
+                changes = np.int64(0)
+                changes += (written != mark_written) + (arriving != mark_arriving)
+                left = first = blocks
                 for g in range(leads):
-                    alike = alike and at_window[g] == mark_window[g] and at_block[g] == mark_block[g] + 1
-                    alike = alike and due[g] == mark_due[g] + pace
+                    changes += (at_window[g] != mark_window[g]) + (at_block[g] != mark_block[g] + 1)
+                    changes += due[g] != mark_due[g] + pace
                     left = min(left, blocks - 1 - at_block[g])
+                    first = min(first, at_block[g])
                     mark_window[g] = at_window[g]
                     mark_block[g] = at_block[g]
                     mark_due[g] = due[g]
                 for one in range(count_of_lines):
-                    alike = alike and queued[one] == mark_queued[one]
+                    changes += queued[one] != mark_queued[one]
                     mark_queued[one] = queued[one]
-                for one in range(kinds):
-                    if not alike:
-                        break
-                    for g in range(leads):
-                        if levels[g, one] < -(never >> 1):
-                            continue
-                        behind = periods[one] == pace
-                        for other in range(kinds):
-                            far = (windows - 1) * (slopes[other] - slopes[one])
-                            gap = levels[g, other] - levels[g, one]
-                            if periods[one] < pace and gap >= 0 and gap + far >= 0:
-                                behind |= periods[other] == pace
-                        alike = alike and behind
-                        for block in range(at_block[g], blocks - 1):
-                            alike = alike and starts[one + 1, block + 1] == starts[one + 1, block] + periods[one]
-                if alike and left > 0:
+                if changes == 0:
+                    for one in range(kinds):
+                        for block in range(first, blocks - 1):
+                            changes += starts[one + 1, block + 1] != starts[one + 1, block] + periods[one]
+                        for g in range(leads):
+                            behind = np.int64(levels[g, one] < -(never >> 1))
+                            for other in range(kinds):
+                                gap = levels[g, other] - levels[g, one]
+                                far = gap + (windows - 1) * (slopes[other] - slopes[one])
+                                behind += (periods[one] <= pace) & (periods[other] == pace) & (gap >= 0) & (far >= 0)
+                            changes += behind == 0
+                if changes == 0 and left > 0:
                     for g in range(leads):
                         at_block[g] += left
                         due[g] += left * pace
@@ -346,7 +344,8 @@ def stream(
                     now += left * pace
                     last_offer += left * pace
                     block_tries = np.int64(0)
-                mark, mark_done, mark_written, mark_arriving = now, done, written, arriving
+                mark, mark_done = now, done
+                mark_written, mark_arriving = written, arriving
             if offered == 0 or tries == 0 or at_window[0] < max(1, early):
                 continue
             # The same state one window later, all leads on their steepest lines at the same slope: all windows that
@@ -390,6 +389,7 @@ def stream(
                 soonest += left * pace
                 now += left * pace
                 last_offer += left * pace
-            old_cycle, old_done, old_written, old_arriving = now, done, written, arriving
+            old_cycle, old_done = now, done
+            old_written, old_arriving = written, arriving
         out[case, 0] = now
         out[case, 1] = rest + now - last_offer
