@@ -13,6 +13,7 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 from sonda.frameworks.parallel.group import Group, unseen
+from sonda.frameworks.parallel.shared_memory import SharedMemory
 
 Waiting = Callable[[], AbstractContextManager[Any]]
 """Entered while a rank does nothing but wait for gradients."""
@@ -28,7 +29,6 @@ class Summing:
         self.group = group
         self.waiting = waiting
         self._futures: list[Any] = []
-        self._pieces: list[tuple[Any, int, int]] = []
 
     def reduce(self, bucket: Any) -> Any:
         """A bucket is ready; returns the future that will hold its sum."""
@@ -38,11 +38,6 @@ class Summing:
         if not self._futures:
             # Before DDP's own, which is queued with the last bucket: it then finds everything there.
             torch.autograd.Variable._execution_engine.queue_callback(self._wait)
-        if self.group.memory is not None:
-            with unseen():
-                self._pieces.append((bucket.buffer(), *self.group.memory.write(bucket.buffer())))
-            self._futures.append(torch.futures.Future())
-            return self._futures[-1]
         with unseen():
             work = dist.all_reduce(bucket.buffer(), group=self.group.gradients, async_op=True)
         future = work.get_future().then(lambda done: done.value()[0])
@@ -51,31 +46,55 @@ class Summing:
 
     def _wait(self) -> None:
         futures, self._futures = self._futures, []
-        if self.group.memory is not None:
-            self._add(futures)
-            return
         with self.waiting(), self.group.meter.measured():
             for future in futures:
                 future.wait()
 
-    def _add(self, futures: list[Any]) -> None:
-        """Take what the others have written. Adding it up is work; only the wait for it is metered."""
-        memory = self.group.memory
-        assert memory is not None
-        pieces, self._pieces = self._pieces, []
+
+class Adding:
+    """Sums gradients through shared memory: every one is written when backward has it, and all are added at its end.
+
+    Nothing is copied into buckets, and no thread works beside backward. The time that others take is metered; adding up
+    is work of this rank.
+    """
+
+    def __init__(self, model: Any, group: Group, memory: SharedMemory, waiting: Waiting = nullcontext) -> None:
+        self.group, self.memory, self.waiting = group, memory, waiting
+        self._written: list[tuple[Any, int, int]] = []
+        for parameter in model.parameters():
+            if parameter.requires_grad:
+                parameter.register_post_accumulate_grad_hook(self._ready)
+
+    def _ready(self, parameter: Any) -> None:
+        import torch
+
+        if not self._written:
+            torch.autograd.Variable._execution_engine.queue_callback(self._add)
+        with unseen():
+            self._written.append((parameter, *self.memory.write(parameter.grad.reshape(-1))))
+
+    def _add(self) -> None:
+        written, self._written = self._written, []
         with self.waiting(), unseen():
-            for future, (values, at, number) in zip(futures, pieces, strict=True):
-                memory.add(values, at, number)
-                future.set_result(values)
-            memory.step_ends()
-        self.group.meter.add(memory.take_waited())
+            for parameter, at, number in written:
+                flat = parameter.grad.reshape(-1)
+                self.memory.add(flat, at, number)
+                if not parameter.grad.is_contiguous():  # then it was no view
+                    parameter.grad.copy_(flat.view_as(parameter.grad))
+            self.memory.step_ends()
+        self.group.meter.add(self.memory.take_waited())
 
 
 def distribute(model: Any, group: Group, device: str, waiting: Waiting = nullcontext) -> Any:
-    """The model under DDP with summed gradients. All ranks begin with the weights and buffers of the first.
+    """The model with summed gradients: under DDP, or as it is where the group exchanges through memory.
 
-    Buffers are not broadcast later: shared batch norms keep theirs equal.
+    All ranks begin with the weights and buffers of the first. Buffers are not broadcast later: shared batch norms keep
+    theirs equal.
     """
+    if group.memory is not None:
+        _begin_alike(model, group)
+        Adding(model, group, group.memory, waiting)
+        return model
     from torch.nn.parallel import DistributedDataParallel
 
     index = [int(device.partition(":")[2] or 0)] if device.startswith("cuda") else None
@@ -89,3 +108,12 @@ def distribute(model: Any, group: Group, device: str, waiting: Waiting = nullcon
     summing = Summing(group, waiting)
     wrapped.register_comm_hook(None, lambda _state, bucket: summing.reduce(bucket))
     return wrapped
+
+
+def _begin_alike(model: Any, group: Group) -> None:
+    import torch
+    import torch.distributed as dist
+
+    with torch.no_grad():
+        for tensor in (*model.parameters(), *model.buffers()):
+            dist.broadcast(tensor.detach(), group.ranks[0], group.gradients)
