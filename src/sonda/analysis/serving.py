@@ -259,8 +259,8 @@ def _overload(scenario: str, start: np.ndarray, capacity: float) -> list[str]:
     if came <= capacity:
         return []
     return [
-        f"overloaded: {_rounded(came)} queries/s arrived and {_rounded(capacity)} can be answered, so latencies only say "
-        "how long it ran; give a lower --qps or a larger --max-batch"
+        f"overloaded: {_rounded(came)} queries/s arrived and {_rounded(capacity)} can be answered, so latencies only "
+        "say how long it ran; give a lower --qps or a larger --max-batch"
     ]
 
 

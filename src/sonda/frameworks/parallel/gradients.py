@@ -116,4 +116,6 @@ def _begin_alike(model: Any, group: Group) -> None:
 
     with torch.no_grad():
         for tensor in (*model.parameters(), *model.buffers()):
-            dist.broadcast(tensor.detach(), group.ranks[0], group.gradients)
+            plain = tensor.detach().contiguous()  # which channels-last weights are not
+            dist.broadcast(plain, group.ranks[0], group.gradients)
+            tensor.copy_(plain)
