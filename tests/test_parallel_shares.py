@@ -141,6 +141,13 @@ def test_communication_that_costs_more_than_sharing_saves_does_not_pay() -> None
     assert said[2].endswith("communication takes 81 ms a step, and sharing the work saves 80 ms")
 
 
+def test_equal_shares_of_unequal_ranks_may_save_nothing() -> None:
+    pair = [Line(0, 0.010), Line(0, 0.030)]
+    whole = foresee(pair, 32, 0.001, shares=(16, 16))
+    assert whole.compute == pytest.approx(0.48), "the slower rank with half of the batch"
+    assert sentences(whole, whole, ["a", "b"], auto=False)[-1].endswith("sharing the work saves nothing")
+
+
 def test_one_rank_alone_exchanges_nothing() -> None:
     chosen = choose([Line(0, 1.0), Line(0, 0.01)], 8, 10.0)
     assert chosen.shares == (0, 8)

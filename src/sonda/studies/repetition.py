@@ -25,7 +25,8 @@ def measure_all(job: Job, on: list[str], repeat: int, store: Store, say: Say) ->
     """
     if repeat < 1:
         raise SondaError(f"--repeat {repeat} is too small", "give 1 or more")
-    kinds = [runnable(parse_target(target)).kind for target in on]
+    specs = [parse_target(target) for target in on]
+    kinds = [spec.mode or runnable(spec).kind for spec in specs]
     # Beside a simulated accelerator its own settings are not meant for the others, nor theirs for it.
     plain = msgspec.structs.replace(job, **dict.fromkeys(SIMULATED_ONLY, "")) if "sim" in kinds else job
     exact = unmeasured(job) if set(kinds) != {"sim"} else job

@@ -137,7 +137,7 @@ def check_job(job: Job) -> Job:
     if precision not in PRECISIONS:
         raise SondaError(f"unknown precision {job.precision!r}", f"use one of {', '.join(PRECISIONS)}")
     _check_framework(job)
-    if precision == "tf32" and not job.on.startswith("cuda"):
+    if precision == "tf32" and "cuda" not in job.on:
         raise SondaError(f"--precision tf32 is for a GPU, not for {job.on}", "use float32 or bfloat16")
     for name, value, least in (("steps", job.steps, 1), ("warmup", job.warmup, 0), ("workers", job.workers, 0),
                                ("threads", job.threads, 1)):  # fmt: skip

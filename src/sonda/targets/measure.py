@@ -19,7 +19,8 @@ MEASURED_ONLY = ("steps", "warmup", "seconds", "channels_last", "workers", "prob
 
 def measure(job: Job, store: Store, place: Place | None = None, say: Say = lambda text: None) -> Run:
     """Run or simulate a job and keep the run. Raises SondaError when its target cannot run it."""
-    if runnable(parse_target(job.on)).kind == "sim":
+    spec = parse_target(job.on)
+    if not spec.mode and runnable(spec).kind == "sim":
         if not (place and place.study):  # a study may measure and simulate the same configuration
             _refuse(job)
         from sonda.targets import simulated
@@ -28,6 +29,10 @@ def measure(job: Job, store: Store, place: Place | None = None, say: Say = lambd
     for name in SIMULATED_ONLY:
         if getattr(job, name):
             raise SondaError(f"--{name} is for a simulated accelerator, not for {job.on}", "use --on sim:NAME")
+    if spec.mode:
+        from sonda.targets import parallel
+
+        return parallel.measure(job, store, place, say)
     from sonda.targets import local
 
     return local.measure(job, store, place, say)

@@ -118,9 +118,10 @@ def sentences(whole: Outlook, chosen: Outlook, names: Sequence[str], auto: bool)
         f"predicted {whole.speedup:.3g} times {fast} alone",
     ]
     if len(whole.alone) > 1 and whole.speedup <= 1:
+        saved = whole.alone[best] - whole.compute
         lines.append(
             f"several devices cannot pay here: communication takes {_ms(whole.communication)} a step, and sharing the "
-            f"work saves {_ms(whole.alone[best] - whole.compute)}"
+            f"work saves {_ms(saved) if saved > 0 else 'nothing'}"
         )
     if auto and chosen.ranks != whole.ranks:
         left = " and ".join(names[rank] for rank in whole.ranks if rank not in chosen.ranks)
