@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import io
 import os
 import threading
 from pathlib import Path
@@ -16,7 +15,7 @@ from hypothesis import strategies as st
 
 from observed import check_structure
 from sonda.frameworks.assembly import assemble
-from sonda.frameworks.collector import recorder as recorder_module
+from sonda.frameworks.collector.descriptors import ASIDE
 from sonda.frameworks.collector.recorder import HEAD, MAGIC, Recorder
 from sonda.frameworks.events import match, read_events
 
@@ -102,28 +101,31 @@ def _scratch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYTEST_EVENTS", str(tmp_path / "any.events"))
 
 
-class FullDisk(io.FileIO):
-    """Takes 30 bytes, then says that there is no space left."""
+def writing_at_most(monkeypatch: pytest.MonkeyPatch, at_once: int, in_all: int = 1 << 62) -> None:
+    """Have the recorder's writes take `at_once` bytes, and fail for want of space after `in_all` of them."""
+    write, left = os.write, [in_all]
 
-    left = 30
-
-    def write(self, data: Any) -> int:
-        if not self.left:
+    def some(descriptor: int, data: Any) -> int:
+        if descriptor < ASIDE:  # not the recorder's
+            return write(descriptor, data)
+        if not left[0]:
             raise OSError(errno.ENOSPC, "No space left on device")
-        count = super().write(data[: self.left])
-        self.left -= count
+        count = write(descriptor, data[: min(at_once, left[0])])
+        left[0] -= count
         return count
+
+    monkeypatch.setattr(os, "write", some)
 
 
 def test_a_full_disk_ends_the_recording_and_nothing_else(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(recorder_module.io, "FileIO", FullDisk)
+    writing_at_most(monkeypatch, 30, 30)
     path, _ = record(tmp_path)
     assert path.stat().st_size == 30
     assert read_events(path).truncated
 
 
 def test_after_a_full_disk_nothing_is_kept_in_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(recorder_module.io, "FileIO", FullDisk)
+    writing_at_most(monkeypatch, 30, 30)
     recorder = Recorder(str(tmp_path))
     stream = recorder.stream()
     stream.push(tuple(range(100)))
@@ -133,12 +135,8 @@ def test_after_a_full_disk_nothing_is_kept_in_memory(tmp_path: Path, monkeypatch
 
 
 def test_a_write_that_takes_a_part_is_continued(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    class Slow(io.FileIO):
-        def write(self, data: Any) -> int:
-            return super().write(data[:7])
-
     whole = record(tmp_path / "..")[0].read_bytes()
-    monkeypatch.setattr(recorder_module.io, "FileIO", Slow)
+    writing_at_most(monkeypatch, 7)
     assert record(tmp_path)[0].read_bytes() == whole
 
 
