@@ -24,7 +24,7 @@ def neurons(*sizes: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def wiring(levels: int, lines: int) -> dict[tuple[int, int], tuple[int, int]]:
-    """Line and input of the collection bus by adder (level, index), as the reference lists them: pairs, then the rest."""
+    """Line and input of the collection bus by adder (level, index), as the reference lists them: pairs, then others."""
     pairs = [((level, index - 1), (level, index)) for level in range(2, levels) for index in range(2, 1 << level, 2)]
     single = [(0, 0), *((level, index) for level in range(1, levels) for index in (0, (1 << level) - 1))]
     wired = {}
