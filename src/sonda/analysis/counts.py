@@ -139,9 +139,7 @@ def count(part: Part, step: int, roofs: Ceilings | None) -> Counts:
     )
 
 
-def _operations(
-    flops: np.ndarray, traffic: np.ndarray, convolution: np.ndarray, roofs: Ceilings | None
-) -> np.ndarray:
+def _operations(flops: np.ndarray, traffic: np.ndarray, convolution: np.ndarray, roofs: Ceilings | None) -> np.ndarray:
     """One row of `COLUMNS` per operation."""
     unknown = np.isnan(flops) | np.isnan(traffic)
     arithmetic = memory = np.zeros(len(flops))

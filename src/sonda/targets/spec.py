@@ -73,9 +73,7 @@ def _device(text: str, part: str) -> Device:
 def runnable(spec: TargetSpec) -> Device:
     """The one device that this version can run on; raises SondaError for the others."""
     if spec.mode or len(spec.devices) > 1 or spec.options:
-        raise SondaError(
-            f"target {spec.text!r}: this needs one device", "use --on cpu, cuda:N or sim:NAME"
-        )
+        raise SondaError(f"target {spec.text!r}: this needs one device", "use --on cpu, cuda:N or sim:NAME")
     device = spec.devices[0]
     if device.kind == "cuda" and not has_gpu():
         raise SondaError(
