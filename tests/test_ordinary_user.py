@@ -94,9 +94,12 @@ def test_in_user_mode_only_the_clock_is_whole() -> None:
     found = without_rights(counted_in_user_mode)
     assert found["refused"] == errno.EACCES
     clock, faults, switches, migrations = found["touched"]["perf"]
-    assert PAGES <= faults <= PAGES + 20 and PAGES <= found["touched"]["faults"] <= PAGES + 20
+    # Meanwhile Python may open an arena, 256 pages that it touches as it needs them.
+    assert PAGES <= faults <= PAGES + 256 and PAGES <= found["touched"]["faults"] <= PAGES + 256
     _, faults, _, _ = found["touched_by_the_kernel"]["perf"]
-    assert faults < 20 and found["touched_by_the_kernel"]["faults"] >= PAGES, "perf has not what the kernel touched"
+    assert faults <= 256 < PAGES and found["touched_by_the_kernel"]["faults"] >= PAGES, (
+        "perf has not what the kernel touched"
+    )
     slept = found["<lambda>"]
     assert slept["switches"] >= 8 and slept["perf"][2:] == [0, 0]
     # The clock runs on in the kernel: of a fault most of the time is spent there.
