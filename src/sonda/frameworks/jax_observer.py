@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from time import perf_counter_ns as now
 from typing import Any
 
@@ -45,18 +45,9 @@ class JaxObserver:
             kind="layer", name=name, path=path, root=1, root_name=ROOT, direction="forward"
         )  # fmt: skip
 
-    @contextmanager
-    def span(self, kind: str, name: str) -> Iterator[None]:
+    def span(self, kind: str, name: str) -> AbstractContextManager[None]:
         """A step, a pass or a compilation."""
-        stream = self.recorder.stream()
-        code = self.recorder.define(kind=kind, name=name)
-        stream.push((code, now()))
-        try:
-            yield
-        finally:
-            stream.push((code + 1, now()))
-            if kind == "step" and self.counting is not None:
-                self.counting.step_announced()
+        return self.recorder.span(kind, name, self.counting)
 
     @contextmanager
     def forward(self) -> Iterator[None]:

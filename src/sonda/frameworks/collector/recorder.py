@@ -22,6 +22,7 @@ import sys
 import threading
 import weakref
 from array import array
+from contextlib import contextmanager
 from time import perf_counter_ns
 from typing import Any
 
@@ -139,6 +140,19 @@ class Recorder:
                 self._codes[key] = code
                 self._pending.append({"id": code // 2, **fields})
         return code
+
+    @contextmanager
+    def span(self, kind: str, name: str, counting: Any = None) -> Any:
+        """A span that the program itself announces: a step, a pass. Counters (`Counting`) are told of a step's end."""
+        stream = self.stream()
+        code = self.define(kind=kind, name=name)
+        stream.push((code, perf_counter_ns()))
+        try:
+            yield
+        finally:
+            stream.push((code + 1, perf_counter_ns()))
+            if kind == "step" and counting is not None:
+                counting.step_announced()
 
     def state(self, **fact: object) -> None:
         """Write a fact that is not an event: versions, a note, what observing costs."""

@@ -174,18 +174,9 @@ class TorchObserver:
         """A phase that the program itself announces, such as prefill."""
         return self.phase(self.recorder.stream(), self.recorder.define(kind="phase", name=name))
 
-    @contextmanager
     def span(self, kind: str, name: str) -> Any:
         """Any other span that the program itself announces: a step, a pass."""
-        stream = self.recorder.stream()
-        code = self.recorder.define(kind=kind, name=name)
-        stream.push((code, now()))
-        try:
-            yield
-        finally:
-            stream.push((code + 1, now()))
-            if kind == "step" and self.counting is not None:
-                self.counting.step_announced()
+        return self.recorder.span(kind, name, self.counting)
 
     @contextmanager
     def counted(self, tensors: Any) -> Any:
