@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -101,6 +102,13 @@ def write_json(document: Any) -> None:
     import msgspec
 
     sys.stdout.buffer.write(msgspec.json.encode(document) + b"\n")
+    sys.stdout.flush()
+
+
+def write_pieces(pieces: Iterable[bytes]) -> None:
+    """A document that is too long to be held, as it comes."""
+    for piece in pieces:
+        sys.stdout.buffer.write(piece)
     sys.stdout.flush()
 
 

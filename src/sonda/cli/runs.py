@@ -7,7 +7,19 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from sonda.cli.face import Json, Reference, Rows, app, complain, hush, open_store, say, say_each, write_json
+from sonda.cli.face import (
+    Json,
+    Reference,
+    Rows,
+    app,
+    complain,
+    hush,
+    open_store,
+    say,
+    say_each,
+    write_json,
+    write_pieces,
+)
 from sonda.cli.showing import show_corun, show_energy, show_exploration, show_imported, show_runs, show_serving
 
 if TYPE_CHECKING:
@@ -17,35 +29,32 @@ if TYPE_CHECKING:
 @app.command("ls")
 def list_runs(
     all: Annotated[bool, typer.Option("--all", help="All runs, not the newest 20 only.")] = False,
+    rebuild: Annotated[bool, typer.Option("--rebuild", help="Make the store's index anew first.")] = False,
     json: Json = False,
 ) -> None:
-    """List runs, newest first."""
-    from sonda.record.errors import SondaError
-    from sonda.report.document import runs_document
-    from sonda.report.listing import run_row
-    from sonda.report.terminal import render_runs
+    """List runs, newest first.
+
+    What is listed is remembered in the store's index, which may be removed at any time: sonda ls --all --json
+    """
+    from sonda.analysis import run_rows
 
     store = open_store()
-    tags = store.tags()
-    limit = None if all else 20
-    rows = []
-    listed = list(store.runs(limit))
-    shorts = dict(zip((found.id for found in listed), store.shorts([found.id for found in listed]), strict=True))
-    for found in listed:
-        try:
-            from sonda.analysis.summarise import summarise
-
-            summary = summarise(found)
-        except SondaError as error:
-            store.damaged.append(error)
-            continue
-        rows.append(run_row(found.info, shorts[found.id], tags.get(found.id, []), summary))
-    damaged = [str(error) for error in store.damaged]
+    if rebuild:
+        run_rows.rebuild(store, lambda done, total: say(f"indexed {done:,} of {total:,} runs"))
+    names = store.names()
+    rows = run_rows.rows_of(store, None if all else 20, lambda name: say(f"reading {name}"), names)
     if json:
-        write_json(runs_document(rows, damaged))
-    else:
-        more = len(store.directories()) - len(rows) - len(damaged)
-        print(render_runs(rows, damaged=damaged, more=max(0, more)))
+        from sonda.report.document import runs_in_pieces
+
+        write_pieces(runs_in_pieces(rows, lambda: [str(error) for error in store.damaged]))
+        hush()
+        return
+    from sonda.report.listing import render_runs
+
+    listed = list(rows)
+    hush()
+    damaged = [str(error) for error in store.damaged]
+    print(render_runs(listed, damaged=damaged, more=max(0, len(names) - len(listed) - len(damaged))))
 
 
 @app.command()
@@ -170,20 +179,22 @@ def _compare_imported(a: list[Run], b: list[Run], limit: float | None, rows: int
 def import_(
     files: Annotated[list[Path], typer.Argument(help="Files of one kind; several traces, or a directory, are ranks.")],
     tag: Annotated[list[str] | None, typer.Option(help="Give the run a tag.")] = None,
-    rows: Annotated[int, typer.Option("--rows", help="Kernels to list.", min=0)] = 10,
+    rows: Annotated[int, typer.Option("--rows", help="Kernels and operations to list.", min=0)] = 10,
+    run: Annotated[str, typer.Option("--run", help="Of a TensorBoard log directory: this run, not the newest.")] = "",
     json: Json = False,
 ) -> None:
     """Read another tool's file as a run and say where the time of its devices goes.
 
-    Chrome and Kineto traces (torch.profiler; plain or .gz), Nsight Compute's CSV and .ncu-rep, Nsight Systems' SQLite,
-    perf stat -j. Traces may be larger than memory.
+    Chrome and Kineto traces (torch.profiler; plain or .gz), profiles of TensorFlow and JAX (.xplane.pb, or a
+    TensorBoard log directory), Nsight Compute's CSV and .ncu-rep, Nsight Systems' SQLite, perf stat -j. Traces may be
+    larger than memory.
     """
     from sonda.imports.importing import import_files
 
     store = open_store()
     for one in tag or []:
         store.check_tag(one)
-    found = import_files(files, store.root, say)
+    found = import_files(files, store.root, say, run)
     hush()
     for one in tag or []:
         store.tag(found.id, one)
@@ -221,6 +232,9 @@ def report(
 def export(
     reference: Reference = "last",
     trace: Annotated[Path | None, typer.Option(help="Write a trace for Perfetto or Chrome; .gz compresses.")] = None,
+    xplane: Annotated[
+        Path | None, typer.Option(help="Write a profile for xprof and TensorBoard, e.g. run.xplane.pb.")
+    ] = None,
     stonne: Annotated[
         Path | None, typer.Option(help="Write STONNE's .counters and .txt of each simulated operation to this folder.")
     ] = None,
@@ -232,10 +246,12 @@ def export(
     """Write a run as a file of another tool."""
     from sonda.accelerators.stonne_export import export_run
     from sonda.record.errors import SondaError
-    from sonda.report.trace import IN_CYCLES, in_cycles, write_trace
+    from sonda.report.trace import write_trace
+    from sonda.report.tracks import IN_CYCLES, in_cycles
+    from sonda.report.xplane import write_xplane
 
-    if trace is None and stonne is None:
-        raise SondaError("no format was named", "write: sonda export last --trace trace.json, or --stonne folder")
+    if trace is None and xplane is None and stonne is None:
+        raise SondaError("no format was named", "write: sonda export last --trace trace.json, or --xplane, --stonne")
     if layers and stonne is None:
         raise SondaError("--layers means nothing without --stonne", "leave it out, or add --stonne folder")
     found = open_store().one(reference)
@@ -245,12 +261,15 @@ def export(
         hush()
     if trace is not None:
         document["trace"] = str(write_trace(trace, found))
-        if in_cycles(found):
-            document["times"] = IN_CYCLES
+    if xplane is not None:
+        document["xplane"] = str(write_xplane(xplane, found))
+    drawn = [path for path in (trace, xplane) if path is not None]
+    if drawn and in_cycles(found):
+        document["times"] = IN_CYCLES
     if json:
         write_json(document)
         return
     if stonne is not None:
         print(f"{stonne}: {len(document['stonne'])} files")
-    if trace is not None:
-        print(f"{trace} (times are {IN_CYCLES})" if in_cycles(found) else trace)
+    for path in drawn:
+        print(f"{path} (times are {IN_CYCLES})" if in_cycles(found) else path)

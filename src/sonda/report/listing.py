@@ -3,53 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from sonda.analysis.summary import Summary, Value
-from sonda.record.run import RunInfo
+from sonda.analysis.run_rows import RunRow
+from sonda.analysis.summary import Value
 from sonda.report import quantities
 from sonda.report.labels import plain
-from sonda.report.summary_tables import tone_of
-from sonda.report.table import Cell, Column, Table, build, words
+from sonda.report.screen import Screen
+from sonda.report.table import Cell, Column, Table, build, tone_of, words
 
 _STATE_TONES = {
     "complete": "", "incomplete": "strong", "failed": "bad",
     "ok": "good", "missing": "strong", "dead": "bad", "off": "quiet",
 }  # fmt: skip
-
-
-@dataclass(frozen=True)
-class RunRow:
-    """One run in a listing."""
-
-    id: str
-    """The shortest beginning of the id that names this run."""
-    created: str
-    """UTC, ISO 8601."""
-    workload: str
-    target: str
-    step: Value
-    status: str
-    tags: tuple[str, ...] = ()
-    verdict: str = ""
-    """Kind of the first verdict; '' where none was asked for."""
-
-
-def run_row(info: RunInfo, short: str = "", tags: Sequence[str] = (), summary: Summary | None = None) -> RunRow:
-    """The row of a run; without its summary, step and verdict stay open."""
-    part = summary.parts[0] if summary and summary.parts else None
-    step = part.step if part else Value(None, "ns", "measured", reason="the run holds no step" if summary else "")
-    if part and part.simulated is not None:
-        step = part.simulated.cycles
-    points = (info.target.get("exploration") or {}).get("points")
-    if points:
-        step = Value(float(points), "point", "counted")
-    verdict = summary.verdicts[0].kind if summary and summary.verdicts else ""
-    return RunRow(
-        short or info.id, info.created, _workload_words(info), str(info.target.get("spec", "")), step, info.status,
-        tuple(tags), verdict,
-    )  # fmt: skip
 
 
 def runs_table(rows: Sequence[RunRow]) -> Table:
@@ -71,6 +37,27 @@ def runs_table(rows: Sequence[RunRow]) -> Table:
     )
 
 
+def render_runs(
+    rows: Sequence[RunRow],
+    width: int | None = None,
+    *,
+    damaged: Sequence[str] = (),
+    more: int = 0,
+    color: bool | None = None,
+) -> str:
+    """The listing of a store; `damaged` names what was skipped, `more` counts older runs that are not shown."""
+    screen = Screen(width, color)
+    if rows:
+        screen.table(runs_table(rows), indent=0, reasons=False)
+    else:
+        screen.line("No runs yet. Make one with: sonda run mlp")
+    if more:
+        screen.line(f"{more:,} older, shown with --all", "dim")
+    for cause in damaged:
+        screen.line(f"! skipped: {plain(cause)}", "yellow", 0, 2)
+    return screen.text()
+
+
 def checks_table(checks: Iterable[tuple[str, str, str]]) -> Table:
     """Checks as (name, state, detail): ok, missing, dead or off."""
     rows = list(checks)
@@ -88,19 +75,6 @@ def _step_words(step: Value) -> str:
     if step.unit in ("cycle", "point") and step.value is not None:
         return f"{step.value:,.0f} {step.unit}{'' if step.value == 1 else 's'}"
     return quantities.amount(step.value, step.unit)
-
-
-def _workload_words(info: RunInfo) -> str:
-    workload = info.workload
-    command = workload.get("command")
-    if command:
-        return " ".join(command) if isinstance(command, list | tuple) else str(command)
-    described = [str(workload.get("name", ""))]
-    if workload.get("train"):
-        described.append("train")
-    if workload.get("batch"):
-        described.append(f"batch {workload['batch']}")
-    return ", ".join(word for word in described if word)
 
 
 def _moment(created: str) -> str:

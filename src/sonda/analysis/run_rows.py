@@ -1,0 +1,140 @@
+"""The rows of a listing: what is said of each run in a line, read once and remembered in the store's index."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import msgspec
+
+from sonda.analysis.summary import Summary, Value
+from sonda.record.errors import SondaError
+from sonda.record.index import FULL, Entry, Index, sizes_of
+from sonda.record.run import Run, RunInfo
+from sonda.record.store import Store, identity_of
+from sonda.version import VERSION
+
+
+@dataclass(frozen=True)
+class RunRow:
+    """One run in a listing."""
+
+    id: str
+    """The shortest beginning of the id that names this run."""
+    created: str
+    """UTC, ISO 8601."""
+    workload: str
+    target: str
+    step: Value
+    status: str
+    tags: tuple[str, ...] = ()
+    verdict: str = ""
+    """Kind of the first verdict; '' where none was asked for."""
+
+
+def run_row(info: RunInfo, short: str = "", tags: Sequence[str] = (), summary: Summary | None = None) -> RunRow:
+    """The row of a run; without its summary, step and verdict stay open."""
+    part = summary.parts[0] if summary and summary.parts else None
+    step = part.step if part else Value(None, "ns", "measured", reason="the run holds no step" if summary else "")
+    if part and part.simulated is not None:
+        step = part.simulated.cycles
+    points = (info.target.get("exploration") or {}).get("points")
+    if points:
+        step = Value(float(points), "point", "counted")
+    verdict = summary.verdicts[0].kind if summary and summary.verdicts else ""
+    return RunRow(
+        short or info.id, info.created, _workload_words(info), str(info.target.get("spec", "")), step, info.status,
+        tuple(tags), verdict,
+    )  # fmt: skip
+
+
+def rows_of(
+    store: Store,
+    limit: int | None,
+    read: Callable[[str], None] = lambda name: None,
+    names: Sequence[str] | None = None,
+) -> Iterator[RunRow]:
+    """Rows of the newest runs, newest first; what cannot be read goes to `store.damaged`.
+
+    `names` are those of all runs, where the caller has them already. `read` is told of every run that has to be read because the index does not know it.
+    """
+    store.damaged.clear()
+    names = store.names() if names is None else names
+    tags = store.tags()
+    index = Index(store.root, VERSION)
+    size = FULL if limit is None else max(limit, 1)
+    given = 0
+    for at in range(0, len(names), size):
+        batch = names[at : at + size]
+        known = index.known(batch)
+        shorts = store.shorts([identity_of(name) for name in batch], names)
+        new: list[Entry] = []
+        try:
+            for name, short in zip(batch, shorts, strict=True):
+                if limit is not None and given >= limit:
+                    return
+                entry = known.get(name)
+                if entry is None or not entry.whole:
+                    read(name)
+                    entry = _entry(store, name)
+                    if entry is None:
+                        continue
+                    new.append(entry)
+                given += 1
+                row = msgspec.convert(entry.row, RunRow)
+                yield replace(row, id=short, tags=tuple(tags.get(identity_of(name), ())))
+        finally:
+            if new:
+                index.add(new)
+
+
+def rebuild(store: Store, read: Callable[[int, int], None] = lambda done, total: None) -> int:
+    """Make the index anew from every `run.json`; returns the number of runs. Steps are filled in when first listed.
+
+    What cannot be read goes to `store.damaged`.
+    """
+    store.damaged.clear()
+    index = Index(store.root, VERSION)
+    index.clear()
+    names = store.names()
+    for at in range(0, len(names), FULL):
+        entries = []
+        for name in names[at : at + FULL]:
+            sizes = sizes_of(store.root / name)
+            try:
+                info = Run.load(store.root / name).info
+            except SondaError as error:
+                store.damaged.append(error)
+                continue
+            entries.append(Entry(name, sizes, msgspec.to_builtins(run_row(info)), whole=False))
+        index.add(entries)
+        read(at + len(entries), len(names))
+    return len(names) - len(store.damaged)
+
+
+def _entry(store: Store, name: str) -> Entry | None:
+    from sonda.analysis.summarise import summarise
+
+    directory: Path = store.root / name
+    sizes = sizes_of(directory)
+    try:
+        run = Run.load(directory)
+        row = run_row(run.info, summary=summarise(run))
+    except SondaError as error:
+        store.damaged.append(error)
+        return None
+    return Entry(name, sizes, msgspec.to_builtins(row))
+
+
+def _workload_words(info: RunInfo) -> str:
+    workload = info.workload
+    command = workload.get("command")
+    if command:
+        return " ".join(command) if isinstance(command, list | tuple) else str(command)
+    described = [str(workload.get("name", ""))]
+    if workload.get("train"):
+        described.append("train")
+    if workload.get("batch"):
+        described.append(f"batch {workload['batch']}")
+    return ", ".join(word for word in described if word)
