@@ -17,7 +17,7 @@ help:
 	@echo "make demo             a network training on this CPU: table, verdict, page"
 	@echo "make test             all tests (base and PyTorch)"
 	@echo "make test-quick       the tests that take less than about five seconds each"
-	@echo "make test-frameworks  the tests that need JAX, which it installs"
+	@echo "make test-frameworks  the tests that need TensorFlow, JAX and PyTensor, which it installs"
 	@echo "make bench            Sonda against its peers, as ratios measured in one run"
 	@echo "make lint             style, types"
 
@@ -41,7 +41,7 @@ test-quick: $(READY)
 	$(VENV) -m pytest $(TWO) -m "not slow"
 
 test-frameworks: $(READY)
-	$(VENV) -m pip install --quiet --constraint constraints.txt --editable '.[jax]'
+	$(VENV) -m pip install --quiet --constraint constraints.txt --editable '.[tensorflow,jax,pytensor]'
 	$(VENV) -m pytest tests/frameworks
 
 bench: $(READY)

@@ -147,8 +147,8 @@ def test_a_field_is_given_once_and_points_are_not_too_many() -> None:
     with pytest.raises(SondaError, match="--vary a is given twice"):
         parse_space(["a=1", "a=2"])
     assert points({"a": range(MOST_POINTS)}) == MOST_POINTS
-    with pytest.raises(SondaError, match="4,000,000 points are more than 2,000,000; vary fewer fields"):
-        parse_space(["a=1..2000+1", "b=1..2000+1"])
+    with pytest.raises(SondaError, match="121,000,000 points are more than 100,000,000; vary fewer fields"):
+        parse_space(["a=1..11000+1", "b=1..11000+1"])
 
 
 @settings(deadline=None)

@@ -1,4 +1,4 @@
-"""One process at a time for each study: a lock that the kernel lets go of when its holder dies."""
+"""One process at a time for each study or exploration: a lock that the kernel lets go of when its holder dies."""
 
 from __future__ import annotations
 
@@ -12,8 +12,10 @@ from sonda.record.errors import SondaError
 
 
 @contextmanager
-def only_one(path: Path, study: str) -> Iterator[None]:
-    """Hold the lock at `path`; raises SondaError when another process has it, or the store cannot be written.
+def only_one(path: Path, what: str) -> Iterator[None]:
+    """Hold the lock at `path`, which is for `what`.
+
+    Raises SondaError when another process has it, or the store cannot be written.
 
     The file stays: removing it would let a third process lock a new one while a second still waits for the old.
     """
@@ -32,7 +34,7 @@ def only_one(path: Path, study: str) -> Iterator[None]:
             holder = os.read(descriptor, 20).decode("ascii", "replace").strip()
             who = f"process {holder}" if holder.isdigit() else "another process"
             raise SondaError(
-                f"study {study} is being run by {who} with the same store", "wait for it, or use another $SONDA_HOME"
+                f"{what} is being run by {who} with the same store", "wait for it, or use another $SONDA_HOME"
             ) from None
         os.ftruncate(descriptor, 0)
         os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)

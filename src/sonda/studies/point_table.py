@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from sonda.record.span import Words
 from sonda.studies.space import ON
-from sonda.targets.exploring import Points, by_field
+from sonda.targets.exploring import AND, Points, by_field
 
 COUNTS = {"cycles": "cycle", "memory_cycles": "cycle", "dram_bytes": "B"}
 SUFFIXES = ("", "_low", "_high")
@@ -23,42 +23,26 @@ NUMBER = re.compile(r"[+-]?\d{1,18}")
 DECIMAL = re.compile(r"[+-]?\d{1,18}(\.\d{1,18})?")
 
 
-def joined(points: Mapping[str, Points], name: str) -> NDArray[Any]:
-    """One array of all targets, one after the other."""
-    return np.concatenate([getattr(one, name) for one in points.values()])
+def point_table(points: Points, on: str, targets: Sequence[str], axes: Mapping[str, Sequence[str]]) -> Any:
+    """The Arrow table of points of one target, which are some of those of `axes`; without their place on the front.
 
-
-def reasons(points: Mapping[str, Points], name: str) -> Words:
-    """Why points are `impossible` or `unpriced`, or what is `on_host`, as words; '' where nothing is."""
-    order: dict[str, int] = {"": 0}
-    codes = []
-    for one in points.values():
-        places = np.array([order.setdefault(reason, len(order)) for reason in one.reasons], np.int32)
-        codes.append(places[getattr(one, name)])
-    return Words(np.concatenate(codes), tuple(order))
-
-
-def point_table(points: Mapping[str, Points], axes: Mapping[str, Sequence[str]], front: NDArray[np.bool_]) -> Any:
-    """The Arrow table. Metrics carry their unit as metadata, as those of spans do."""
+    Tables of other targets and other points of the same axes have the same columns. Metrics carry their unit as
+    metadata, as those of spans do.
+    """
     import pyarrow as pa
 
-    cannot = joined(points, "impossible") > 0
-    sizes = [len(one.cycles) for one in points.values()]
+    cannot = points.impossible > 0
     columns: dict[str, tuple[Any, str]] = {}
-    columns[ON] = (_words(Words(np.repeat(np.arange(len(sizes), dtype=np.int32), sizes), tuple(points))), "")
-    for key, values in axes.items():
-        codes = _codes(key, points)
-        for field, own in by_field({key: values}).items():
-            columns[field] = (_values(codes, own), "")
+    columns[ON] = (_words(Words(np.full(len(cannot), list(targets).index(on), np.int32), tuple(targets))), "")
+    for field, values in by_field(axes).items():
+        columns[field] = (_values(_codes(field, points, values), values), "")
     for name, unit in COUNTS.items():
-        columns[f"{name}:simulated"] = (pa.array(joined(points, name), mask=cannot), unit)
-    units = next(iter(points.values())).units
-    for name, unit in zip(("energy", "area"), units, strict=True):
-        for figures, suffix in zip(joined(points, name).T, SUFFIXES, strict=True):
+        columns[f"{name}:simulated"] = (pa.array(getattr(points, name), mask=cannot), unit)
+    for name, unit in zip(("energy", "area"), points.units, strict=True):
+        for figures, suffix in zip(getattr(points, name).T, SUFFIXES, strict=True):
             columns[f"{name}{suffix}:simulated"] = (pa.array(figures.copy(), mask=np.isnan(figures)), unit)
-    columns["front"] = (pa.array(front), "")
     for name in ("on_host", "impossible", "unpriced"):
-        columns[name] = (_words(reasons(points, name)), "")
+        columns[name] = (_words(Words(getattr(points, name), points.reasons)), "")
     fields = [
         pa.field(name, column.type, metadata={"unit": unit} if unit else None)
         for name, (column, unit) in columns.items()
@@ -66,19 +50,24 @@ def point_table(points: Mapping[str, Points], axes: Mapping[str, Sequence[str]],
     return pa.Table.from_arrays([column for column, _ in columns.values()], schema=pa.schema(fields))
 
 
-def _codes(key: str, points: Mapping[str, Points]) -> NDArray[np.int32]:
-    """Which value of a key every point has; -1 where its target does not have the field."""
-    codes = []
-    for one in points.values():
-        if key not in one.axes:
-            codes.append(np.full(len(one.cycles), -1, np.int32))
-            continue
-        lengths = [len(some) for some in one.axes.values()]
-        place = list(one.axes).index(key)
-        after = int(np.prod(lengths[place + 1 :], dtype=np.int64))
-        before = int(np.prod(lengths[:place], dtype=np.int64))
-        codes.append(np.tile(np.repeat(np.arange(lengths[place], dtype=np.int32), after), before))
-    return np.concatenate(codes)
+def with_front(table: Any, front: NDArray[np.bool_]) -> Any:
+    """The table with the column that says which points no other beats, in its place."""
+    import pyarrow as pa
+
+    return table.add_column(table.schema.get_field_index("on_host"), "front", pa.array(front))
+
+
+def _codes(field: str, points: Points, values: Sequence[str]) -> NDArray[np.int32]:
+    """Which of all values of a field every point has; -1 where its target does not have the field."""
+    lengths = [len(some) for some in points.axes.values()]
+    order = {value: code for code, value in reversed(list(enumerate(values)))}
+    for place, (key, chosen) in enumerate(points.axes.items()):
+        if field in key.split(AND):
+            own = np.array([order[value] for value in by_field({key: chosen})[field]], dtype=np.int32)
+            after = int(np.prod(lengths[place + 1 :], dtype=np.int64))
+            before = int(np.prod(lengths[:place], dtype=np.int64))
+            return np.tile(np.repeat(own, after), before)
+    return np.full(len(points.cycles), -1, np.int32)
 
 
 def _values(codes: NDArray[np.int32], values: Sequence[str]) -> Any:

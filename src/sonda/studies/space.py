@@ -24,7 +24,9 @@ from sonda.targets.job import as_text
 
 ON = "on"
 """The field of targets."""
-MOST_POINTS = 2_000_000
+MOST_POINTS = 100_000_000
+MOST_VALUES = 2_000_000
+"""Of one field."""
 MOST_DIGITS = 20
 FORM = "write a list (64,128), multiples (64..1024*2) or steps (0..100+10)"
 NUMBER = r"[+-]?\d+(?:\.\d+)?"
@@ -147,8 +149,8 @@ def _range(key: str, word: str) -> list[str]:
     if match[3] == "+" and step <= 0:
         raise SondaError(f"{where} does not grow", "add more than 0")
     count = (last / first).ln() / step.ln() if match[3] == "*" else (last - first) / step
-    if count >= MOST_POINTS:
-        raise SondaError(f"{where} has more than {MOST_POINTS:,} values", "take bigger steps")
+    if count >= MOST_VALUES:
+        raise SondaError(f"{where} has more than {MOST_VALUES:,} values", "take bigger steps")
     found = []
     value = first
     while value <= last:

@@ -1,4 +1,4 @@
-"""A job on every accelerator of a grid, for one or several targets: the points, and what a run keeps beside them."""
+"""A job on every accelerator of a grid: what is checked beforehand, and what one process explores of it."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -20,42 +21,37 @@ from sonda.probes.machine import machine_record
 from sonda.record.errors import SondaError
 from sonda.targets.exploring import AND, MAPPING, Points, by_field, explore, patterns, why_not
 from sonda.targets.job import Job, check_job
-from sonda.targets.keeping import Say
 from sonda.targets.program import program_of
 from sonda.targets.spec import parse_target, runnable
 from sonda.workloads.catalogue import describe
 
 CLOCK = "clock_GHz"
+MOST_SIMULATIONS = 2_000_000
+"""Operations on designs that a process remembers; with more, it forgets them and begins anew."""
 
 
 @dataclass(frozen=True)
-class Explored:
-    """Points by target, in the order asked for."""
+class Grid:
+    """What is to be explored, checked: no model was run yet."""
 
-    points: dict[str, Points]
-    seconds: float
-    """Of simulating and putting together, without running the model to see its operations and without compiling."""
-    simulations: int
-    """Distinct operations on distinct engines."""
-    clocks: dict[str, NDArray[np.float64]]
-    """The clock of every possible point in Hz, by target; NaN where it has none."""
+    job: Job
+    axes: dict[str, dict[str, tuple[str, ...]]]
+    """The fields that each target has, and their values, by target."""
+    zeros: tuple[str, ...]
+    """Kinds of operation whose zeros some point must know."""
     descriptions: dict[str, Any]
-    """The accelerators, before anything varies."""
+    """The accelerators, before anything varies, by target."""
     workload: dict[str, Any]
     machine: dict[str, Any]
     versions: dict[str, str]
-    notes: tuple[str, ...] = ()
-    """What is to be said of the model."""
 
 
-def explore_targets(
-    job: Job, targets: Sequence[str], axes: Mapping[str, Sequence[str]], say: Say = lambda text: None
-) -> Explored:
-    """The job on each target with every combination of settings; `axes` are settings and `mapping`.
+def grid_of(job: Job, targets: Sequence[str], axes: Mapping[str, Sequence[str]]) -> Grid:
+    """The grid of a job on each target with every combination of settings; `axes` are settings and `mapping`.
 
-    Raises SondaError for a field that no target has, for a target that is not simulated, and when the model fails.
+    Raises SondaError for a field that no target has and for a target that is not simulated.
     """
-    job = check_job(job)
+    job = check_job(msgspec.structs.replace(job, on=targets[0]))
     accelerators = {on: _accelerator(job, on) for on in targets}
     for chosen in axes.get(MAPPING, (job.mapping,)):
         if chosen not in MAPPINGS:
@@ -67,28 +63,52 @@ def explore_targets(
             raise refusals[0]  # type: ignore[misc]  # all are errors here
     workload = describe(job.workload, job.options)
     zeros = frozenset[str]().union(*(patterns(one, axes, fixed) for one in accelerators.values()))
-    say(f"looking at the operations of {job.workload}")
-    program = program_of(job, zeros)
-    first = {key: values[:1] for key, values in axes.items() if key != MAPPING}
-    for accelerator in accelerators.values():
-        explore(EngineWork(program), accelerator, first, fixed=fixed)  # compiles what the engines need
-    work = EngineWork(program)
-    begin = time.perf_counter()
-    found = {}
-    for on, accelerator in accelerators.items():
-        say(f"exploring {on}")
-        found[on] = explore(work, accelerator, axes, job.mapping, fixed)
-    return Explored(
-        points=found,
-        seconds=time.perf_counter() - begin,
-        simulations=work.simulations,
-        clocks={on: _clocks(accelerators[on], points, fixed) for on, points in found.items()},
+    return Grid(
+        job=job,
+        axes={
+            on: {key: tuple(values) for key, values in axes.items() if why_not(accelerator, key) is None}
+            for on, accelerator in accelerators.items()
+        },
+        zeros=tuple(sorted(zeros)),
         descriptions={on: asdict(accelerator) for on, accelerator in accelerators.items()},
         workload={**workload.parameters(), "name": workload.name, "framework": job.framework, **job.how()},
         machine=machine_record(),
         versions=versions(),
-        notes=program.notes,
     )
+
+
+class Explorer:
+    """What one process needs to explore parts of a grid: the operations of the model, and what it simulated already."""
+
+    def __init__(self, job: Job, zeros: Sequence[str]) -> None:
+        """Raises SondaError when the model fails."""
+        self.job = job
+        self._fixed = parse_settings(job.set)
+        self._program = program_of(job, frozenset(zeros))
+        self._work = EngineWork(self._program)
+        self._accelerators: dict[str, Accelerator] = {}
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What is to be said of the model."""
+        return self._program.notes
+
+    def explore(self, on: str, axes: Mapping[str, Sequence[str]]) -> tuple[Points, float, int]:
+        """The points of a target with every combination of these settings, the seconds it took, and how many distinct
+        operations on distinct engines were simulated for them. Compiling is not counted."""
+        if on not in self._accelerators:
+            self._accelerators[on] = _accelerator(self.job, on)
+            first = {key: tuple(values)[:1] for key, values in axes.items() if key != MAPPING}
+            explore(EngineWork(self._program), self._accelerators[on], first, fixed=self._fixed)  # compiles
+        if self._work.simulations > MOST_SIMULATIONS:
+            self._work = EngineWork(self._program)
+        before, begin = self._work.simulations, time.perf_counter()
+        points = explore(self._work, self._accelerators[on], axes, self.job.mapping, self._fixed)
+        return points, time.perf_counter() - begin, self._work.simulations - before
+
+    def clocks(self, on: str, points: Points) -> NDArray[np.float64]:
+        """The clock of every point in Hz; NaN where it has none."""
+        return _clocks(self._accelerators[on], points, self._fixed)
 
 
 def _clocks(accelerator: Accelerator, points: Points, fixed: Mapping[str, str]) -> NDArray[np.float64]:

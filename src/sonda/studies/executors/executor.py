@@ -1,0 +1,91 @@
+"""The protocol of an executor: tasks go in, what became of each comes out as soon as it is known."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from sonda.record.errors import SondaError
+from sonda.targets.node import node_facts
+from sonda.version import VERSION
+
+Work = Callable[[Any], Any]
+"""A function at the top of a module: other processes find it by its name. Raises SondaError for what cannot be."""
+
+
+@dataclass(frozen=True)
+class Task:
+    """One thing to do. `needs` are kinds of resource that its worker must have, such as `gpu`."""
+
+    number: int
+    order: Any
+    needs: tuple[str, ...] = ()
+    node: str = ""
+    """The only node that may do it; '' for any."""
+
+
+@dataclass(frozen=True)
+class Done:
+    """What became of a task: its value, or why there is none."""
+
+    number: int
+    value: Any = None
+    failure: str = ""
+    remedy: str = ""
+    lost: bool = False
+    """Whether its worker went away, so that nobody knows how far it came."""
+
+
+class Executor(Protocol):
+    """Runs tasks. A task that fails, or whose worker dies, is one that is done with a failure: nothing is raised."""
+
+    @property
+    def workers(self) -> int:
+        """How many tasks run at once."""
+
+    @property
+    def kinds(self) -> set[str]:
+        """The kinds of node that work, in words: processor and GPUs."""
+
+    def run(self, work: Work, tasks: Iterable[Task]) -> Iterator[Done]:
+        """Run tasks, each once, and yield what became of them as they end, in any order."""
+
+    def close(self) -> None:
+        """End the processes that this executor started."""
+
+
+def attempt(work: Work, task: Task, version: str = VERSION) -> Done:
+    """Do a task here. `version` is that of whoever asks: another one's results could be other results."""
+    if version != VERSION:
+        return Done(
+            task.number,
+            failure=f"{os.uname().nodename} has Sonda {VERSION}, and {version} asks it",
+            remedy="install the same version on both",
+        )
+    try:
+        return Done(task.number, work(task.order))
+    except SondaError as error:
+        return Done(task.number, failure=error.cause, remedy=error.remedy)
+    except MemoryError:
+        return Done(task.number, failure="not enough memory", remedy="give smaller batches")
+    except Exception as error:
+        return Done(task.number, failure=f"{type(error).__name__}: {error}", remedy="report it")
+
+
+class Here:
+    """One task after the other in this process."""
+
+    workers = 1
+
+    @property
+    def kinds(self) -> set[str]:
+        return {node_facts()["kind"]}
+
+    def run(self, work: Work, tasks: Iterable[Task]) -> Iterator[Done]:
+        for task in tasks:
+            yield attempt(work, task)
+
+    def close(self) -> None:
+        pass

@@ -1,0 +1,25 @@
+"""What a node of a cluster says of itself: runs there, asked from elsewhere."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+from sonda.probes.gpu_device import gpu_names
+from sonda.probes.machine import machine_record
+from sonda.version import VERSION
+
+NODE = "SONDA_NODE"
+"""Environment variable: the node's name where the host's is not what tells nodes apart, as in containers."""
+
+
+def node_name() -> str:
+    return os.environ.get(NODE) or os.uname().nodename
+
+
+def node_facts() -> dict[str, Any]:
+    """`node` (its name), `version` of Sonda, `gpus` by name, and `kind`: processor and GPUs, in words."""
+    processor = str(machine_record().get("processor") or "unknown processor")
+    gpus = gpu_names()
+    kind = " + ".join([processor, *gpus])
+    return {"node": node_name(), "version": VERSION, "gpus": gpus, "kind": kind}
