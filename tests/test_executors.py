@@ -264,3 +264,44 @@ def test_no_scheduler_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(SondaError, match=r"no Dask scheduler answers at tcp://127\.0\.0\.1:9"):
         with executor_for(cluster="tcp://127.0.0.1:9"):
             pass
+
+
+SBATCH = """#!/bin/sh
+# Stands in for Slurm: runs the job at once on this machine.
+for last; do :; done
+cp "$last" {folder}/job.sh
+setsid sh "$last" >{folder}/job.log 2>&1 &
+echo "Submitted batch job $!"
+"""
+
+
+@pytest.mark.slow
+def test_workers_that_a_queue_starts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Against a stand-in for sbatch and scancel: there is no Slurm where tests run."""
+    pytest.importorskip("dask_jobqueue", reason="dask-jobqueue is not installed")
+    for name, text in {"sbatch": SBATCH.format(folder=tmp_path), "scancel": "#!/bin/sh\nkill -- -$1\n"}.items():
+        (tmp_path / name).write_text(text)
+        (tmp_path / name).chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    monkeypatch.setenv("PYTHONPATH", str(TESTS))
+    monkeypatch.chdir(tmp_path)
+    with executor_for(1, "slurm:partition=short,time=00:10:00,host=127.0.0.1", exclusive=True) as executor:
+        assert [done.value for done in outcomes(executor, cluster_work.square, [3, 4])] == [9, 16]
+    job = (tmp_path / "job.sh").read_text()
+    assert "#SBATCH -p short" in job and "#SBATCH --exclusive" in job and "#SBATCH -t 00:10:00" in job
+
+
+def test_settings_of_a_queue() -> None:
+    from sonda.studies.executors.slurm import settings_of
+
+    assert settings_of("slurm:partition=a,memory=8GB") == {"partition": "a", "memory": "8GB"}
+    for wrong in ("slurm:queue=a", "slurm:partition", "slurm:partition="):
+        with pytest.raises(SondaError, match="is no setting of Slurm"):
+            settings_of(wrong)
+
+
+def test_no_queue_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("distributed", reason="Dask is not installed")
+    monkeypatch.setenv("PATH", "")
+    with pytest.raises(SondaError, match="there is no Slurm here"), executor_for(1, "slurm:"):
+        pass

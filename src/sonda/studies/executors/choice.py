@@ -12,7 +12,8 @@ from sonda.studies.executors.executor import Executor, Here
 @contextmanager
 def executor_for(workers: int = 0, cluster: str = "", exclusive: bool = False) -> Iterator[Executor]:
     """This process; with `workers`, so many processes of this machine; with `cluster`, the workers of a Dask scheduler
-    (`tcp://host:8786`, or `local` for one that is started and ended here). Raises SondaError."""
+    (`tcp://host:8786`, `local` for one that is started and ended here, `slurm:…` for workers that Slurm starts). Raises
+    SondaError."""
     if workers < 0:
         raise SondaError(f"--workers {workers} is too small", "give 1 or more")
     executor: Executor

@@ -17,6 +17,7 @@ from typing import Any
 
 from sonda.record.errors import MissingExtraError, SondaError
 from sonda.studies.executors.executor import Done, Task, Work, attempt
+from sonda.studies.executors.slurm import PREFIX, slurm_cluster
 from sonda.targets.node import node_facts
 from sonda.version import VERSION
 
@@ -27,6 +28,8 @@ AHEAD = 3
 RETRIES = 2
 """How often a simulation whose worker died is done again."""
 TIMEOUT_S = 20
+START_S = 600
+"""How long the first worker that is started here is waited for: a queue takes its time."""
 POLL_S = 1.0
 """How often it is looked whether the workers are still there."""
 PATIENCE_S = 60
@@ -56,6 +59,9 @@ class Cluster:
                 n_workers=workers or len(os.sched_getaffinity(0)), threads_per_worker=1, host="127.0.0.1",
                 dashboard_address=None, silence_logs=50,
             )  # fmt: skip
+        elif address.startswith(PREFIX):
+            self._own = slurm_cluster(address, workers, exclusive)
+        if self._own is not None:
             address = self._own.scheduler_address
         self._address = address
         try:
@@ -127,7 +133,7 @@ class Cluster:
 
     def _ask_nodes(self) -> dict[str, dict[str, Any]]:
         if self._own is not None:
-            self._client.wait_for_workers(1, timeout=TIMEOUT_S)
+            self._client.wait_for_workers(1, timeout=START_S)
         known = self._client.scheduler_info(n_workers=-1).get("workers")
         if not known:
             raise SondaError(

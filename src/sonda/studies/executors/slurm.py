@@ -1,0 +1,50 @@
+"""Workers that Slurm starts: `slurm:partition=short,time=01:00:00,account=me`, in place of a scheduler's address.
+
+Each job is one worker on a node of its own. The scheduler runs where Sonda runs, so nodes must reach this machine.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from typing import Any
+
+from sonda.record.errors import MissingExtraError, SondaError
+
+PREFIX = "slurm:"
+SETTINGS = {"partition", "account", "time", "memory", "cores", "constraint", "host", "setup"}
+"""What may be given: Slurm's own words; `host` is the address at which nodes find this machine, `setup` a line that
+every job begins with, as `source /path/to/activate`."""
+
+
+def settings_of(text: str) -> dict[str, str]:
+    """The settings of `slurm:key=value,…`. Raises SondaError."""
+    found: dict[str, str] = {}
+    for word in filter(None, text.removeprefix(PREFIX).split(",")):
+        key, equals, value = word.partition("=")
+        if not equals or key not in SETTINGS or not value:
+            raise SondaError(f"--on-cluster {word!r} is no setting of Slurm", f"use {', '.join(sorted(SETTINGS))}")
+        found[key] = value
+    return found
+
+
+def slurm_cluster(text: str, workers: int, exclusive: bool) -> Any:
+    """A Dask cluster of `workers` jobs of Slurm. Raises SondaError where Slurm or dask-jobqueue is not there."""
+    given = settings_of(text)
+    if shutil.which("sbatch") is None:
+        raise SondaError("there is no Slurm here: no command sbatch", "run this where jobs are submitted")
+    try:
+        from dask_jobqueue import SLURMCluster
+    except ImportError:
+        raise MissingExtraError("dask-jobqueue", "cluster") from None
+    directives = ["--exclusive"] if exclusive else []
+    directives += [f"--constraint={given['constraint']}"] if "constraint" in given else []
+    cluster = SLURMCluster(
+        cores=int(given.get("cores", 1)), processes=1, memory=given.get("memory", "4GB"),
+        queue=given.get("partition"), account=given.get("account"), walltime=given.get("time", "01:00:00"),
+        job_extra_directives=directives, job_script_prologue=[given["setup"]] if "setup" in given else [],
+        scheduler_options={"dashboard_address": None, "host": given.get("host", os.uname().nodename)},
+        worker_extra_args=["--no-dashboard"],
+    )  # fmt: skip
+    cluster.scale(jobs=max(workers, 1))
+    return cluster
