@@ -83,11 +83,11 @@ def run() -> list[Bar]:
         theirs = _theirs(trace)
         rounds += [_ours(trace, place) for _ in range(ROUNDS - 1)]
         for one in rounds:
-            _print("Sonda", length, one)
-        best = _interval([one["seconds"] for one in rounds])
+            show("Sonda", length, one)
+        best = interval([one["seconds"] for one in rounds])
         memory = max(one["bytes"] for one in rounds)
         if theirs is not None:
-            _print("HTA", length, theirs)
+            show("HTA", length, theirs)
             for mine, other in zip(rounds[0]["figures"], theirs["figures"], strict=True):
                 if abs(mine - other) > CLOSE * max(abs(mine), 1.0):
                     raise SystemExit(f"HTA says {theirs['figures']} µs, Sonda {rounds[0]['figures']}")
@@ -100,19 +100,20 @@ def run() -> list[Bar]:
         trace.unlink()
         maker.write(trace, LARGER * size)
         larger = _ours(trace, place)
-        _print("Sonda", trace.stat().st_size, larger)
+        show("Sonda", trace.stat().st_size, larger)
         growth = larger["bytes"] / memory
         bars.append(at_most(f"memory at {LARGER} times the size / at once", Interval(growth, growth, growth), FLAT))
     return bars
 
 
-def _interval(values: list[float]) -> Interval:
+def interval(values: list[float]) -> Interval:
     """The middle and the ends of few rounds."""
     ordered = sorted(values)
     return Interval(ordered[len(ordered) // 2], ordered[0], ordered[-1])
 
 
-def _print(who: str, length: int, found: dict[str, Any]) -> None:
+def show(who: str, length: int, found: dict[str, Any]) -> None:
+    """One line on a measured reading of `length` bytes."""
     rate = length / 1e6 / found["seconds"]
     print(
         f"{who:6} {length / 1e6:8,.0f} MB  {found['seconds']:7.2f} s ({found['processor']:.2f} s of processors)"
@@ -121,7 +122,7 @@ def _print(who: str, length: int, found: dict[str, Any]) -> None:
 
 
 def _ours(trace: Path, place: Path) -> dict[str, Any]:
-    return _child([sys.executable, "-c", OURS, str(trace), str(place / "runs")])
+    return child([sys.executable, "-c", OURS, str(trace), str(place / "runs")])
 
 
 def _theirs(trace: Path) -> dict[str, Any] | None:
@@ -131,10 +132,11 @@ def _theirs(trace: Path) -> dict[str, Any] | None:
         print("  python -m venv hta && hta/bin/pip install HolisticTraceAnalysis")
         print(f"  {INTERPRETER}=hta/bin/python python -m benchmarks importing")
         return None
-    return _child([interpreter, "-W", "ignore", "-c", THEIRS, str(trace)])
+    return child([interpreter, "-W", "ignore", "-c", THEIRS, str(trace)])
 
 
-def _child(command: list[str]) -> dict[str, Any]:
+def child(command: list[str]) -> dict[str, Any]:
+    """The last line that a program writes, as JSON; where it fails, its last words end the benchmark."""
     done = subprocess.run(command, capture_output=True, text=True)
     if done.returncode:
         last = (done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[-1]

@@ -10,6 +10,8 @@ from sonda.analysis import wording
 from sonda.analysis.critical_path import CriticalPath, critical_path
 from sonda.analysis.device_order import MOST
 from sonda.analysis.kernels import LATENCY, KernelTable, KernelTotals, on_device
+from sonda.analysis.profile_summary import ProfileSummary, is_profile, summarise_profile
+from sonda.analysis.profile_verdict import profile_verdicts
 from sonda.analysis.summary import Remedy, Summary, Value, Verdict
 from sonda.analysis.timeline import CLASSES, Coverage, DeviceTime
 from sonda.record.quantity import Metric
@@ -53,6 +55,8 @@ class TraceSummary:
     work: DeviceWork
     paths: tuple[CriticalPath, ...]
     """Of every rank whose path was walked."""
+    profile: ProfileSummary | None = None
+    """Steps and operations, where the file was a profile of TensorFlow or JAX."""
 
 
 def is_imported(run: Run) -> bool:
@@ -132,6 +136,7 @@ def summarise_trace(run: Run, paths: bool = True) -> TraceSummary:
             f"{wording.plural(unseen, 'call')} made a stream wait for another, and the trace does not say which: the "
             "critical path does not see that; torch.profiler records it with enable_cuda_sync_events"
         )
+    profile = summarise_profile(run) if is_profile(run) else None
     ranks = info.workload.get("ranks") or 1
     sections = [str(info.machine["processor"])] if info.machine.get("processor") else []
     sections += [wording.plural(ranks, "rank")] if ranks > 1 else []
@@ -139,11 +144,17 @@ def summarise_trace(run: Run, paths: bool = True) -> TraceSummary:
     summary = Summary(
         run=info.id, title=str(info.workload.get("name") or "imported run"),
         subtitle=" · ".join(sections) or "imported", status=info.status, parts=(),
-        verdicts=tuple(_verdicts(work)), warnings=tuple(warnings),
+        verdicts=tuple(_all_verdicts(work, profile)), warnings=tuple(warnings),
         ceilings={"reason": "an imported run has no machine to measure"}, notes=tuple(notes),
         workload=dict(info.workload), target=dict(info.target), machine=dict(info.machine),
     )  # fmt: skip
-    return TraceSummary(summary, work, tuple(path for path in walked if path is not None))
+    return TraceSummary(summary, work, tuple(path for path in walked if path is not None), profile)
+
+
+def _all_verdicts(work: DeviceWork, profile: ProfileSummary | None) -> list[Verdict]:
+    """What the devices' timeline says, and what the steps of a profile say."""
+    said = profile_verdicts(profile, bool(work.devices)) if profile is not None else []
+    return [*_verdicts(work), *said] if work.devices or not said else said
 
 
 def _verdicts(work: DeviceWork) -> list[Verdict]:

@@ -13,7 +13,11 @@ from sonda.imports import ncu, nsys, perf_stat
 from sonda.imports.event_text import open_text
 from sonda.imports.kineto import read_kineto
 from sonda.imports.ncu_table import HEADING
+from sonda.imports.profile_directory import ENDINGS as PROFILES
+from sonda.imports.profile_directory import find_profiles
 from sonda.imports.rank_events import RankEvents, write_ranks
+from sonda.imports.xplane import is_profile
+from sonda.imports.xplane_events import read_xplane
 from sonda.record.errors import SondaError
 from sonda.record.run import Run, RunInfo, keep_run, new_id, now, write_samples
 from sonda.record.sample import Sample
@@ -25,23 +29,25 @@ TRACE = re.compile(r'\ufeff?\s*(?:\[\s*(?:[{\]]|$)|\{\s*(?:["}]|$))')
 """How JSON begins that may be a trace: a list of objects, or an object."""
 UTF_16 = (b"\xff\xfe", b"\xfe\xff")
 """Byte order marks."""
-VERSIONS = ("cuda_runtime_version", "cuda_driver_version", "cupti_version")
-TRACES = {"kineto": read_kineto, "nsys": nsys.read_nsys}
+VERSIONS = ("cuda_runtime_version", "cuda_driver_version", "cupti_version", "jax_version", "jaxlib_version")
+TRACES = {"kineto": read_kineto, "nsys": nsys.read_nsys, "xplane": read_xplane}
 NAMES = {
     "kineto": "trace of torch.profiler or Chrome's", "nsys": "timeline of Nsight Systems",
-    "ncu": "table of Nsight Compute", "ncu-rep": "report of Nsight Compute", "perf": "counts of perf stat",
+    "xplane": "profile of TensorFlow or JAX", "ncu": "table of Nsight Compute",
+    "ncu-rep": "report of Nsight Compute", "perf": "counts of perf stat",
 }  # fmt: skip
 ENDINGS = (".json", ".json.gz", ".csv", ".ncu-rep", ".sqlite", ".txt", ".trace")
 """Of files in a directory that are looked at."""
 
 
-def import_files(paths: Sequence[Path], root: Path, tell: Callable[[str], None] = lambda _: None) -> Run:
+def import_files(paths: Sequence[Path], root: Path, tell: Callable[[str], None] = lambda _: None, run: str = "") -> Run:
     """Read files of one kind into a run under `root`: several traces, or a directory of them, are ranks.
 
-    A trace that ends in the middle becomes an incomplete run. Raises SondaError, naming the file, when nothing can be
-    read, and where files of different kinds are given.
+    Of a TensorBoard log directory the profiles of the newest `run` are read, or of the one named. A trace that ends in
+    the middle becomes an incomplete run. Raises SondaError, naming the file, when nothing can be read, and where files
+    of different kinds are given.
     """
-    kinds, passed_over = _recognised(paths)
+    kinds, passed_over, remarks = _recognised(paths, run)
     files = list(kinds)
     if len(set(kinds.values())) > 1:
         first, other = files[0], next(path for path in files if kinds[path] != kinds[files[0]])
@@ -61,13 +67,17 @@ def import_files(paths: Sequence[Path], root: Path, tell: Callable[[str], None] 
         about = {**workload, **made.pop("workload", {})}
         if passed_over:
             made["notes"].append(f"not read: {', '.join(passed_over)}")
+        made["notes"] += remarks
         return RunInfo(id=new_id(), created=now(), workload=about, **made)
 
     return keep_run(root, fill)
 
 
 def recognise(path: Path) -> str:
-    """kineto, nsys, ncu, ncu-rep or perf. Raises SondaError for what is none of them, and for what cannot be read."""
+    """kineto, nsys, xplane, ncu, ncu-rep or perf.
+
+    Raises SondaError for what is none of them, and for what cannot be read.
+    """
     try:
         if path.suffix == ".ncu-rep":
             with open(path, "rb"):
@@ -78,6 +88,8 @@ def recognise(path: Path) -> str:
         raise SondaError(f"{path.name} is damaged: nothing of it can be unpacked", "copy or record it again") from None
     except OSError as error:
         raise SondaError(f"cannot read {path}: {error.strerror or error}", "name a file that can be read") from None
+    if path.name.endswith(PROFILES):
+        return "xplane"
     if head.startswith(nsys.MAGIC):
         return "nsys"
     if head.startswith(b"NVR\x00"):
@@ -91,20 +103,31 @@ def recognise(path: Path) -> str:
         return "ncu"
     if TRACE.match(text):
         return "kineto"
+    if is_profile(head):
+        return "xplane"
     why = "it is empty" if not head else "it is no file that sonda import knows"
-    remedy = "give a Chrome or Kineto trace, ncu's CSV or .ncu-rep, nsys' SQLite, or perf stat -j"
+    remedy = (
+        "give a Chrome or Kineto trace, a profile (.xplane.pb), ncu's CSV or .ncu-rep, nsys' SQLite, or perf stat -j"
+    )
     if path.suffix in (".nsys-rep", ".qdrep"):
         remedy = f"make a file that it knows: nsys export --type sqlite {path.name}"
     raise SondaError(f"{path.name}: {why}", remedy)
 
 
-def _recognised(paths: Sequence[Path]) -> tuple[dict[Path, str], list[str]]:
-    """Files and their kinds, and the names of those in directories that are none of ours."""
+def _recognised(paths: Sequence[Path], run: str) -> tuple[dict[Path, str], list[str], list[str]]:
+    """Files and their kinds, the names of those in directories that are none of ours, and what is to be said."""
     found: dict[Path, str] = {}
     passed_over: list[str] = []
+    remarks: list[str] = []
     for path in paths:
         if not path.is_dir():
             found[path] = recognise(path)
+            continue
+        profiles = find_profiles(path, run)
+        if profiles is not None:
+            found.update(dict.fromkeys(profiles.files, "xplane"))
+            passed_over += profiles.passed_over
+            remarks += profiles.notes
             continue
         before = len(found)
         for one in sorted(path.iterdir()):
@@ -119,7 +142,9 @@ def _recognised(paths: Sequence[Path]) -> tuple[dict[Path, str], list[str]]:
             )
     if not found:
         raise SondaError("nothing to import", "name a file: sonda import trace.json.gz")
-    return found, passed_over
+    if run and not remarks and not any(path.is_dir() for path in paths):
+        raise SondaError("--run means nothing for a file", "leave it out, or name a TensorBoard log directory")
+    return found, passed_over, remarks
 
 
 def _traces(kind: str, files: list[Path], directory: Path, tell: Callable[[str], None]) -> dict[str, Any]:
@@ -137,13 +162,17 @@ def _traces(kind: str, files: list[Path], directory: Path, tell: Callable[[str],
         left = [f"{count:,} {reason}" for one in ranks for reason, count in one.source.left_out.items()]
         why = f" ({'; '.join(left)})" if left else ""
         raise SondaError(f"{files[0].name} holds no event with a duration{cut}{why}", "record while something runs")
+    if kind == "xplane" and len(ranks) > 1:
+        hosts = ", ".join(f"{one.rank} is {one.file.partition('.xplane.pb')[0]}" for one in ranks)
+        written.notes.append(f"hosts by rank: {hosts}")
     properties = [rank.head.get("deviceProperties") for rank in ranks]
     devices = {str(one["name"]): None for several in properties if isinstance(several, list) for one in several
                if isinstance(one, dict) and "name" in one}  # fmt: skip
     versions = {name: str(ranks[0].head[name]) for name in VERSIONS if name in ranks[0].head}
+    profile = ranks[0].head.get("profile")
     return {
         "status": "incomplete" if truncated else "complete",
-        "workload": {"ranks": len(ranks)},
+        "workload": {"ranks": len(ranks), **({"profile": profile} if profile else {})},
         "target": {"spec": "imported", "device": "trace"},
         "machine": {"processor": ", ".join(devices)} if devices else {},
         "versions": {"sonda": VERSION, **versions},

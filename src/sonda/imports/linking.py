@@ -150,6 +150,8 @@ class Linker:
         start = rows["start"][loose]
         at = np.searchsorted(begin, start, "right") - 1
         inside = (at >= 0) & (start < end[np.maximum(at, 0)])
+        # What begins with a step and lasts longer stands around it.
+        inside &= numbers[loose] > number[np.maximum(at, 0)]
         parent[loose[inside]] = number[at[inside]]
         still = end > (rows["start"][-1] if len(rows) else 0)
         self._steps = begin[still], end[still], number[still]

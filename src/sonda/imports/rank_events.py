@@ -37,6 +37,10 @@ class RankEvents:
     """ns at which the file's clock has its zero, as far as it says so."""
     marks: list[Spill] = field(default_factory=list)
     """Beginnings, ends and readings of counters."""
+    finish: Callable[[Spans], Spans] = lambda spans: spans
+    """What the reader of the file still makes of linked spans."""
+    notes: list[str] = field(default_factory=list)
+    """What the reader has to say about the file."""
 
     @property
     def files(self) -> list[Spill]:
@@ -73,7 +77,7 @@ def write_ranks(ranks: Sequence[RankEvents], directory: Path, tell: Callable[[st
             lines = DeviceLines.of(one.source)
             linker = Linker(one.rank or 0, writer.rows, origin, list(one.source.names), _threads(one.source))
             for block in in_order(one.spills):
-                writer.append(linker.spans(block if lines is None else lines.placed(block)))
+                writer.append(one.finish(linker.spans(block if lines is None else lines.placed(block))))
             on_device += linker.on_device
             notes += _remarks(one, linker, len(ranks) > 1)
             for spill in one.files:
@@ -149,7 +153,8 @@ def _align(ranks: Sequence[RankEvents]) -> list[str]:
 def _remarks(one: RankEvents, linker: Linker, several: bool) -> list[str]:
     """What was left out, or stands in doubt."""
     where = f"{one.file}: " if several else ""
-    said = [f"{where}{count:,} events {reason}: left out" for reason, count in one.source.left_out.items()]
+    said = [f"{where}{note}" for note in one.notes]
+    said += [f"{where}{count:,} events {reason}: left out" for reason, count in one.source.left_out.items()]
     if one.truncated:
         said.append(f"{where}the file ends in the middle: what stands before that is here")
     if linker.overlapping:

@@ -7,11 +7,11 @@ from itertools import islice
 
 import numpy as np
 
-OP, CALL, STEP, LAYER, WAIT, KERNEL, COPY, COLLECTIVE = range(8)
+OP, CALL, STEP, LAYER, COMPILE, WAIT, KERNEL, COPY, COLLECTIVE = range(9)
 """What an event is. A call is one of the device's programming interface, such as a launch; a wait says more about such
 a call: which stream it makes wait, and for what."""
-KIND_WORDS = ("op", "step", "layer", "kernel", "copy", "collective")
-KIND_CODES = np.array([0, 0, 1, 2, 0, 3, 4, 5], dtype=np.int32)
+KIND_WORDS = ("op", "step", "layer", "kernel", "copy", "collective", "compile")
+KIND_CODES = np.array([0, 0, 1, 2, 6, 0, 3, 4, 5], dtype=np.int32)
 """Of each of them the word in a run: a call is an operation like others, and so is a wait."""
 EARLIEST, LATEST = -(1 << 57), (1 << 63) - (1 << 57) - 1
 """ns that a time may be; the difference of any two of them is a 64-bit number, and 2^53 µs is among them."""

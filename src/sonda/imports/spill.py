@@ -15,7 +15,7 @@ from typing import BinaryIO
 import msgspec
 import numpy as np
 
-from sonda.imports.raw_event import RAW
+from sonda.imports.raw_event import RAW, STEP
 
 RUN_ROWS = 1 << 16
 BLOCK_ROWS = 1 << 16
@@ -86,7 +86,7 @@ class Spill:
 
 
 def in_time(rows: np.ndarray) -> np.ndarray:
-    """Rows by start, of equal starts the longest first: an event comes after those that hold it."""
+    """Rows by start, of equal starts the longest first, of equals steps: an event comes after those that hold it."""
     # Rows are nearly in order, which a stable sort makes use of; equal starts are few.
     order = np.argsort(rows["start"], kind="stable")
     start = rows["start"][order]
@@ -94,7 +94,8 @@ def in_time(rows: np.ndarray) -> np.ndarray:
     if len(equal):
         places = np.union1d(equal, equal + 1)
         tied = order[places]
-        order[places] = tied[np.lexsort((-rows["duration"][tied], rows["start"][tied]))]
+        by = rows["kind"][tied] != STEP, -rows["duration"][tied], rows["start"][tied]
+        order[places] = tied[np.lexsort(by)]
     return rows[order]
 
 

@@ -20,6 +20,7 @@ from sonda.report.kernel_tables import (
 )  # fmt: skip
 from sonda.report.labels import markup, plain
 from sonda.report.markup import panel, table_html
+from sonda.report.profile_tables import profile_document, profile_tables
 from sonda.report.screen import Screen
 from sonda.report.sections import Section
 from sonda.report.table import Table
@@ -38,7 +39,7 @@ def render_trace(found: TraceSummary, width: int | None = None, *, rows: int = 1
         screen.line(plain(verdict.sentence), "bold", 2, 2)
         for remedy in verdict.remedies:
             screen.line(f"Try: {plain(remedy.text)}", "", 2, 2)
-    for table in _tables(work, found.paths, rows):
+    for table in _profile(found, rows) + _tables(work, found.paths, rows):
         screen.line()
         screen.table(table)
         if table.name == "kernels" and rows < len(work.kernels):
@@ -52,6 +53,10 @@ def render_trace(found: TraceSummary, width: int | None = None, *, rows: int = 1
     name = plain(short or summary.run)
     screen.line(f"Saved as run {name}. Page: sonda report {name}", "", 2)
     return screen.text()
+
+
+def _profile(found: TraceSummary, rows: int) -> list[Table]:
+    return profile_tables(found.profile, rows) if found.profile is not None else []
 
 
 def _tables(work: DeviceWork, paths: Sequence[CriticalPath], rows: int) -> list[Table]:
@@ -79,7 +84,7 @@ def trace_section(found: TraceSummary, index: int, alone: bool) -> Section:
         f'<p class="soft">{markup(summary.subtitle + status)} · run {markup(summary.run)}</p>',
         f'<div class="panel verdict">{sentences}{warnings}{notes}</div>',
     ]
-    for table in _tables(found.work, found.paths, 0):
+    for table in _profile(found, MOST_ON_PAGE) + _tables(found.work, found.paths, 0):
         pieces.append(panel(table.name, table_html(table, "sortable")))
     if found.work.kernels:
         shown = found.work.kernels[:MOST_ON_PAGE]
@@ -107,4 +112,5 @@ def trace_document(found: TraceSummary) -> dict[str, Any]:
             for path in found.paths
         ],
         "warnings": list(summary.warnings), "notes": list(summary.notes),
+        **({"profile": profile_document(found.profile)} if found.profile is not None else {}),
     }  # fmt: skip

@@ -1,0 +1,105 @@
+"""What limits the steps of an imported profile, in the words and with the thresholds of the other rules."""
+
+from __future__ import annotations
+
+from sonda.analysis import wording
+from sonda.analysis.profile_summary import ProfileSummary, StepTimes
+from sonda.analysis.rules.input import ALWAYS
+from sonda.analysis.rules.work import WORTH
+from sonda.analysis.step_breakdown import PARTS
+from sonda.analysis.summary import Remedy, Value, Verdict
+
+PREFETCH = Remedy(
+    "prefetch, map with num_parallel_calls, or cache the data set: what is loaded ahead is not waited for"
+)
+SAME_SHAPES = Remedy("call it with the same shapes and types, and with tensors instead of Python numbers: then it is "
+                     "traced once")  # fmt: skip
+LATER = Remedy("begin the profile after the first steps")
+FEWER_CALLS = Remedy("larger batches, one tf.function or jit around the whole step, or steps_per_execution in Keras: "
+                     "fewer calls for the same work")  # fmt: skip
+
+
+def profile_verdicts(found: ProfileSummary, devices: bool) -> list[Verdict]:
+    """Verdicts about the steps that take longest in all, the largest share first; empty where there are none.
+
+    With `devices`, what the device's timeline says stands before, and only input and compiling are added.
+    """
+    if not found.steps or not found.steps[0].total:
+        return []
+    steps = found.steps[0]
+    said = [one for one in (_input(steps), _compile(found, steps)) if one is not None]
+    if not devices:
+        said += [one for one in (_host(steps), _operations(found, steps), _idle(steps)) if one is not None]
+    said.sort(key=lambda verdict: -verdict.share)
+    if said or devices:
+        return said
+    largest = max(PARTS, key=steps.share)
+    sentence = f"Nothing takes most of the step: {largest} takes {wording.percent(steps.share(largest))}."
+    return [Verdict("none", sentence, _evidence(steps), (), steps.share(largest))]
+
+
+def _evidence(steps: StepTimes) -> dict[str, Value]:
+    return {part: Value(steps.share(part), "1", "derived") for part in PARTS if steps.parts[part].value is not None}
+
+
+def _largest(steps: StepTimes, part: str) -> bool:
+    return steps.share(part) >= WORTH and steps.share(part) >= max(steps.share(one) for one in PARTS)
+
+
+def _mean(steps: StepTimes, part: str) -> str:
+    return wording.duration((steps.parts[part].value or 0.0) / len(steps.durations))
+
+
+def _input(steps: StepTimes) -> Verdict | None:
+    share = steps.share("input")
+    if share <= ALWAYS and not _largest(steps, "input"):
+        return None
+    sentence = f"Input-bound: waiting for data takes {wording.percent(share)} of the step ({_mean(steps, 'input')})."
+    return Verdict("input", sentence, _evidence(steps), (PREFETCH,), share)
+
+
+def _compile(found: ProfileSummary, steps: StepTimes) -> Verdict | None:
+    share = steps.share("compile")
+    if share < WORTH:
+        return None
+    again = {name: counts for name, counts in found.traced.items() if counts[1] > 1}
+    named = again or found.traced
+    which = [f"{name} in {traced} of {wording.plural(calls, 'call')}" for name, (calls, traced) in named.items()]
+    whom = f": {wording.join(which[:3])}" if which else ""
+    sentence = f"Compile-bound: tracing and compiling takes {wording.percent(share)} of the steps{whom}."
+    return Verdict("compile", sentence, _evidence(steps), (SAME_SHAPES if again else LATER,), share)
+
+
+def _host(steps: StepTimes) -> Verdict | None:
+    if not _largest(steps, "host"):
+        return None
+    sentence = (
+        f"Overhead-bound: the framework's own work takes {wording.percent(steps.share('host'))} of the step "
+        f"({_mean(steps, 'host')}), operations take {wording.percent(steps.share('operations'))}."
+    )
+    return Verdict("overhead", sentence, _evidence(steps), (FEWER_CALLS,), steps.share("host"))
+
+
+def _operations(found: ProfileSummary, steps: StepTimes) -> Verdict | None:
+    if not _largest(steps, "operations"):
+        return None
+    longest: dict[str, int] = {}
+    for one in found.operations:
+        if one.place == "host" and one.path and not one.in_pipeline:
+            longest[one.name] = longest.get(one.name, 0) + one.in_steps
+    name, time = max(longest.items(), key=lambda item: item[1])
+    sentence = (
+        f"Compute-bound on the host: operations take {wording.percent(steps.share('operations'))} of the step "
+        f"({_mean(steps, 'operations')}), {wording.percent(time / max(sum(longest.values()), 1))} of it {name}."
+    )
+    return Verdict("compute", sentence, _evidence(steps), (), steps.share("operations"))
+
+
+def _idle(steps: StepTimes) -> Verdict | None:
+    if not _largest(steps, "idle"):
+        return None
+    sentence = (
+        f"For {wording.percent(steps.share('idle'))} of the step nothing was recorded: Python between the calls, or "
+        "what the profiler does not see."
+    )
+    return Verdict("overhead", sentence, _evidence(steps), (), steps.share("idle"))

@@ -1,0 +1,23 @@
+"""Words by which events of imported profiles are told apart: the importer writes them, the analysis reads them."""
+
+from __future__ import annotations
+
+import re
+
+PIPELINE_PATH = "tf.data"
+"""The path of what threads of tf.data do: they prepare what steps will ask for."""
+EAGER_PATH = "eager"
+"""Before the path of operations that were called one by one, outside of a compiled function."""
+GET_NEXT = ("IteratorGetNext", "EagerLocalExecute: IteratorGetNext")
+"""Beginnings of names of calls that wait for the next batch."""
+LAUNCHING = "launch of "
+"""Before the name of a kernel, where a call of the device's programming interface bears it."""
+DRIVER = re.compile(r"(?:cu|hip)[A-Z]\w*|cuda[A-Z]\w*")
+"""Calls of a device's programming interface that are named by themselves."""
+TRANSFERRING = ("DevicePut", "CommonPjRtClient::BufferFromHost", "TransferToDevice", "TransferFromDevice", "ToLiteral")
+"""Beginnings of names of calls by which a host moves data to a device, or back."""
+COMMUNICATING = re.compile(
+    r"all-reduce|all-gather|all-to-all|reduce-scatter|collective-permute|Collective(?:Reduce|Gather|Bcast|AllToAll)|"
+    r"NcclAllReduce"
+)
+"""In names of XLA's instructions and TensorFlow's operations that communicate."""
