@@ -5,6 +5,8 @@ from __future__ import annotations
 import sys
 
 from benchmarks import (
+    auto,
+    cluster,
     counters,
     dlrm_study,
     energy,
@@ -13,6 +15,7 @@ from benchmarks import (
     growth,
     hybrid,
     importing,
+    keras_overhead,
     mapping,
     overhead,
     resnet50,
@@ -20,10 +23,14 @@ from benchmarks import (
     spans,
     startup,
     stonne,
+    store,
+    xplane,
 )
 from benchmarks.bar import Bar, machine_line
 
 ALL = {
+    "cluster": cluster.run,
+    "auto": auto.run,
     "counters": counters.run,
     "dlrm_study": dlrm_study.run,
     "energy": energy.run,
@@ -32,6 +39,7 @@ ALL = {
     "growth": growth.run,
     "hybrid": hybrid.run,
     "importing": importing.run,
+    "keras_overhead": keras_overhead.run,
     "mapping": mapping.run,
     "overhead": overhead.run,
     "resnet50": resnet50.run,
@@ -39,6 +47,8 @@ ALL = {
     "spans": spans.run,
     "startup": startup.run,
     "stonne": stonne.run,
+    "store": store.run,
+    "xplane": xplane.run,
 }
 
 

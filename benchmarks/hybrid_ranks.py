@@ -171,8 +171,9 @@ class Trainer:
         from sonda.frameworks.torch_driver import loop_of
 
         task = self.make()
-        model = distribute(share_batch_norms(task.model, group), group, "cpu")
-        shared = SharedTask(task, model, group, Balance(self.lines[: group.size], BATCH, shares), shares is None)
+        balance = Balance(self.lines[: group.size], BATCH, shares)
+        model = distribute(share_batch_norms(task.model, group), group, "cpu", shares=lambda: balance.shares)
+        shared = SharedTask(task, model, group, balance, shares is None)
         return loop_of(shared, _Silent(), self.how), shared
 
 

@@ -12,9 +12,9 @@ from torch import Tensor, nn
 from sonda.frameworks.parallel.batches import cut
 from sonda.frameworks.parallel.batchnorm import share_batch_norms
 from sonda.frameworks.parallel.gradients import distribute
-from sonda.frameworks.parallel.group import Group
+from sonda.frameworks.parallel.group import Group, part
 from sonda.frameworks.parallel.local_sgd import Averaging
-from sonda.frameworks.parallel.pipeline import Neighbours, Stage, StageTask, split
+from sonda.frameworks.parallel.pipeline import Neighbours, Stage, StageTask
 from sonda.targets import parallel_rank
 
 BATCH, CLASSES = 16, 5
@@ -144,23 +144,31 @@ class _Given:
     def infer(self, mark: Any) -> Any:
         raise NotImplementedError
 
-    def batches(self, workers: int, pin: bool = False) -> Any:
+    def batches(self, workers: int, pin: bool = False, prefetch: int | None = None) -> Any:
         for inputs, target in data(self.steps):
             yield (inputs,), target
 
 
-def pipeline(group: Group, bounds: tuple[int, ...], parts: int, steps: int) -> dict[str, list[float]]:
-    """Weights of this rank's stage after some steps, by the path of its modules."""
+def pipeline(
+    group: Group, bounds: tuple[int, ...], parts: int, steps: int, shares: tuple[int, ...] = (BATCH,)
+) -> dict[str, list[float]]:
+    """Weights of this rank's stage after some steps, by the path of its modules; a pipeline for every share."""
+    stages = len(bounds) - 1
+    lines = [range(number * stages, (number + 1) * stages) for number in range(len(shares))]
+    groups = [part(list(ranks), group.meter, 60) for ranks in (*lines, *zip(*lines, strict=True))]
+    line, peers = (one for one in groups if one.me >= 0)
     model = network("plain")
     chain = list(model.named_children())
-    begin, end = bounds[group.me], bounds[group.me + 1]
+    begin, end = bounds[line.me], bounds[line.me + 1]
     with torch.no_grad():
-        received = [nn.Sequential(*(one for _, one in chain[:begin]))(part) for part in split(data(1)[0][0], parts)]
-    stage = Stage(chain[begin:end], Neighbours(group, parts), received if begin else [])
-    task = StageTask(_Given(model, steps), stage)
+        received = nn.Sequential(*(one for _, one in chain[:begin]))(data(1)[0][0][:1])
+    own = shares[peers.me]
+    stage = Stage(chain[begin:end], Neighbours(line, parts), own, received if begin else None)
+    summed = distribute(stage, peers, "cpu") if peers.size > 1 else stage
+    task = StageTask(_Given(model, steps), stage, summed, shares, peers.me)
     optimizer = task.optimizer()
     for inputs, target in task.batches(0):
         optimizer.zero_grad()
-        task.loss(stage(*inputs), target).backward()
+        task.loss(summed(*inputs), target).backward()
         optimizer.step()
     return {path: flat(module.parameters()) for path, module in chain[begin:end] if list(module.parameters())}

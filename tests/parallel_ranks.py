@@ -38,8 +38,8 @@ def _rank(function: Callable[..., Any], rank: int, size: int, port: int, results
         results.put((rank, None, traceback.format_exc()))
 
 
-def on_ranks(size: int, function: Callable[..., Any], *arguments: Any) -> list[Any]:
-    """What `function(group, *arguments)` returned on every rank; it and what it returns must be plain."""
+def started(size: int, function: Callable[..., Any], *arguments: Any) -> tuple[list[Any], Any]:
+    """The processes of the ranks, and the queue of what `function(group, *arguments)` returns on each."""
     CONTEXT.set_forkserver_preload(["torch", "torch._dynamo", "torch.nn.parallel.distributed"])
     results = CONTEXT.Queue()
     port = free_port()
@@ -49,6 +49,12 @@ def on_ranks(size: int, function: Callable[..., Any], *arguments: Any) -> list[A
     ]
     for process in processes:
         process.start()
+    return processes, results
+
+
+def on_ranks(size: int, function: Callable[..., Any], *arguments: Any) -> list[Any]:
+    """What `function(group, *arguments)` returned on every rank; it and what it returns must be plain."""
+    processes, results = started(size, function, *arguments)
     found: dict[int, Any] = {}
     try:
         for _ in processes:

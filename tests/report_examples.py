@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from sonda.analysis.comparison import ComparedRow, Comparison, PartComparison
 from sonda.analysis.roofline import Ceilings
+from sonda.analysis.run_rows import RunRow
 from sonda.analysis.summary import (
     Cost,
     LayerRow,
@@ -18,7 +19,6 @@ from sonda.analysis.summary import (
     Value,
     Verdict,
 )
-from sonda.report.listing import RunRow
 
 PEAK = 50e9
 DRAM = 20e9

@@ -10,7 +10,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sonda.probes.contamination import Conditions, Flag, Watch, contamination, parse_stat, read_conditions
+from sonda.probes.contamination import (
+    Conditions,
+    Flag,
+    Watch,
+    conditions_record,
+    contamination,
+    parse_stat,
+    read_conditions,
+)
 
 START = Conditions(time=100.0, cpu_time=1.0, cores=2, busy=500.0, steal=3.0, load=0.5, runnable=0)
 
@@ -125,3 +133,31 @@ def test_a_watch_samples_in_between(tmp_path: Path) -> None:
             pass
     assert set(watch.runnable) == {5}
     assert "runnable" in judged(watch.flags(1, "active"))
+
+
+def test_a_processor_that_was_too_hot_contaminates() -> None:
+    cool = replace(START, throttled=5)
+    assert contamination(cool, replace(after(own=19.8, busy=20.0), throttled=5), threads=2) == []
+    (flag,) = contamination(cool, replace(after(own=19.8, busy=20.0), throttled=8), threads=2)
+    assert (flag.name, flag.value, flag.contaminated) == ("throttled", 3, True)
+    assert flag.sentence == "the processor was too hot and slowed down 3 times: cool it"
+
+
+def test_throttling_is_counted_once_for_each_package(tmp_path: Path) -> None:
+    assert read_conditions(tmp_path).throttled is None
+    for cpu, package, count in ((0, 0, 4), (1, 0, 4), (2, 1, 3)):
+        folder = tmp_path / f"sys/devices/system/cpu/cpu{cpu}"
+        (folder / "thermal_throttle").mkdir(parents=True)
+        (folder / "topology").mkdir()
+        (folder / "thermal_throttle/package_throttle_count").write_text(f"{count}\n")
+        (folder / "topology/physical_package_id").write_text(f"{package}\n")
+    assert read_conditions(tmp_path).throttled == 7
+
+
+def test_what_is_kept_has_the_load_the_cpu_time_and_every_sign() -> None:
+    end = replace(after(own=13.0, busy=20.0, steal=1.0), load=3.5)
+    kept = conditions_record(START, end, contamination(START, end, threads=2))
+    assert (kept["load"], kept["wall_s"], kept["cpu_s"]) == ([0.5, 3.5], 10.0, 13.0)
+    assert kept["others"] == pytest.approx(0.7)
+    assert kept["steal"] == pytest.approx(1.0 / 20)
+    assert kept["signs"] == ["others", "use"], "stealing is told, not judged"

@@ -179,6 +179,17 @@ def test_parents_by_hand(tmp_path: Path) -> None:
     assert any("launch of 1 of 3" in note for note in run.info.notes)
 
 
+@pytest.mark.parametrize("longer", [0, 50])
+@pytest.mark.parametrize("thread", [1, 2])
+def test_a_step_and_what_begins_with_it_are_never_each_others_parent(longer: int, thread: int, tmp_path: Path) -> None:
+    """An event as long as the step lies in it; one that lasts longer does not."""
+    rows = table(imported(tmp_path, [op("outer", 100, 100 + longer, thread=thread), step(1, 100, 100)]))
+    at = {row["name"]: number for number, row in enumerate(rows)}
+    (stepped,) = [number for number, row in enumerate(rows) if row["kind"] == "step"]
+    assert at["outer"] not in ancestors(rows, stepped) or stepped not in ancestors(rows, at["outer"])
+    assert (stepped in ancestors(rows, at["outer"])) == (longer == 0)
+
+
 def test_without_a_launch_the_external_id_says_whose_a_kernel_is(tmp_path: Path) -> None:
     lone = kernel("gemm", 40, 20)
     lone["args"]["External id"] = 5

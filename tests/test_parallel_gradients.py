@@ -67,3 +67,12 @@ def test_stages_train_as_one_process_does(bounds: tuple[int, ...], parts: int) -
     ranks = on_ranks(len(bounds) - 1, cases.pipeline, bounds, parts, 3)
     weights = [value for rank in ranks for values in rank.values() for value in values]
     assert error(weights, cases.alone("plain", 3)["weights"]) < EXACT
+
+
+def test_pipelines_side_by_side_train_as_one_process_does() -> None:
+    """Two stages, twice, with unequal shares of the batch."""
+    ranks = on_ranks(4, cases.pipeline, (0, 3, 10), 3, 3, (9, 7))
+    single = cases.alone("plain", 3)["weights"]
+    for first, second in (ranks[:2], ranks[2:]):
+        weights = [value for rank in (first, second) for values in rank.values() for value in values]
+        assert error(weights, single) < EXACT

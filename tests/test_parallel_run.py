@@ -11,11 +11,12 @@ import pytest
 
 from sonda.record.errors import SondaError
 from sonda.targets.job import Job
-from sonda.targets.parallel import run_agent
 from sonda.targets.parallel_agent import JOB, PLAN, _failure, run_ranks
 from sonda.targets.parallel_plan import plan_of
 from sonda.targets.parallel_report import RankOutcome, Report, write_outcome
+from sonda.targets.parallel_start import Agent
 from sonda.targets.spec import parse_target
+from sonda.targets.training import LostError
 
 pytest.importorskip("torch")
 
@@ -62,6 +63,7 @@ def test_a_killed_rank_is_named_and_the_others_are_stopped(
     with pytest.raises(SondaError) as caught:
         trained(tmp_path, "ddp=cpu/1+cpu/1", workload=f"{doomed}:build", options={"input": "8x1x8x8"}, steps=5000)
     assert str(caught.value).startswith("cpu/1 (rank 1) was ended by SIGKILL (out of memory?); the other ranks were st")
+    assert isinstance(caught.value, LostError), "a whole training would go on from its checkpoint"
     assert not _ranks_of(tmp_path)
 
 
@@ -112,5 +114,5 @@ def test_ranks_that_never_meet_are_not_waited_for(tmp_path: Path) -> None:
         on = f"ddp=cpu/1+cpu/1@nodes=2,at=localhost:{taken.getsockname()[1]},timeout=1"
         job = Job(workload="mlp", train=True, on=on)
         with pytest.raises(SondaError, match=r"the ranks did not meet at localhost:\d+ within 1 s; check that all"):
-            run_agent(job, plan_of(job, parse_target(on)), tmp_path, lambda text: None)
+            Agent(job, plan_of(job, parse_target(on)), tmp_path, lambda text: None).run()
     assert not _ranks_of(tmp_path)

@@ -157,7 +157,8 @@ def test_one_rank_alone_exchanges_nothing() -> None:
 
 def test_sizes_of_a_calibration() -> None:
     assert sizes_of(32) == [4, 8, 16]
-    assert sizes_of(4) == [2]
+    assert sizes_of(4) == [2, 4], "one size would not tell what every step costs"
+    assert sizes_of(2) == [2]
     assert sizes_of(1) == [1]
 
 

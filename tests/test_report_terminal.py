@@ -9,10 +9,10 @@ from rich.cells import cell_len
 
 import report_examples as examples
 import snapshot_files as snapshots
+from sonda.report.listing import render_runs
 from sonda.report.terminal import (
     render_comparison,
     render_doctor,
-    render_runs,
     render_side_by_side,
     render_summary,
 )

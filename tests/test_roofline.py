@@ -33,7 +33,10 @@ def test_unknown_operations_take_no_time_at_least():
     assert (arithmetic[0], memory[0]) == (0.0, 0.0)
 
 
-@pytest.mark.parametrize(("name", "peak"), [("float64", 50e9), ("bf16", 300e9), ("bfloat16", 300e9), ("fp32", 100e9)])
+@pytest.mark.parametrize(
+    ("name", "peak"),
+    [("float64", 50e9), ("bf16", 300e9), ("bfloat16", 300e9), ("mixed_bfloat16", 300e9), ("fp32", 100e9)],
+)
 def test_each_precision_has_its_own_peak(name, peak):
     assert ceilings(MACHINE, 1, name)[0].flops == peak
 

@@ -118,6 +118,10 @@ def test_the_check_itself_sees_wrong_imports(room: str, source: str, wrong: bool
 # ---- inside the observed program --------------------------------------------------------------------------------
 
 
+FRAMEWORKS = ("torch", "tensorflow", "keras", "jax", "pytensor", "numba")
+"""What an observed program may have; Numba belongs to PyTensor."""
+
+
 def strangers(name: str, source: str) -> list[str]:
     """What the collector may not import: anything but the standard library, the framework and its own files."""
     package = "_sonda_collector"
@@ -132,7 +136,7 @@ def strangers(name: str, source: str) -> list[str]:
             top = imported.split(".")[0]
             if top == package or top in sys.stdlib_module_names:
                 continue
-            if top == "torch" and (id(node) in inner or name.startswith("torch_")):
+            if top in FRAMEWORKS and (id(node) in inner or name.startswith(f"{top}_")):
                 continue
             found.append(f"line {line}: imports {imported}")
     return found
@@ -150,6 +154,8 @@ def test_the_check_itself_sees_strangers() -> None:
     assert strangers("torch_x.py", "from ..events import match")
     assert not strangers("torch_x.py", "import torch\nfrom .recorder import Recorder")
     assert not strangers("start.py", "import os\ndef f():\n import torch.nn")
+    assert not strangers("watch.py", "def f():\n from numba.core import event")
+    assert strangers("torch_x.py", "import jax")
 
 
 # ---- house rules ------------------------------------------------------------------------------------------------

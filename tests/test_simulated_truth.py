@@ -31,14 +31,15 @@ from sonda.accelerators.operation import (
 from sonda.accelerators.placement import Placed, Placement
 from sonda.accelerators.settings import with_settings
 from sonda.analysis.compare import compare
+from sonda.analysis.run_rows import run_row
 from sonda.analysis.summarise import summarise
 from sonda.record.errors import SondaError
 from sonda.record.run import Run, RunInfo
 from sonda.record.store import Store
 from sonda.report.document import runs_document, to_document
-from sonda.report.listing import run_row
+from sonda.report.listing import render_runs
 from sonda.report.page import page_text
-from sonda.report.terminal import render_runs, render_summary
+from sonda.report.terminal import render_summary
 from sonda.report.trace import write_trace
 from sonda.studies.explore import explore
 from sonda.targets.job import Job

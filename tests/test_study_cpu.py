@@ -358,7 +358,8 @@ def test_topdown_phases_has_the_networks_and_both_passes() -> None:
     for place in ("forward", "backward", "optimizer"):
         assert {f"ipc@{place}", f"retiring_percent@{place}", f"modelled_mpki@{place}"} <= set(study.metrics)
     small = load_scaled("topdown-phases", "small", None)
-    assert len(plan(small)) == 2
+    assert len(plan(small)) == 4
+    assert {one.get("framework", "torch") for one in points} == {"torch", "tensorflow"}
 
 
 def test_corun_has_every_pair_a_sweep_and_a_miss_curve() -> None:

@@ -53,7 +53,8 @@ def test_six_operations_has_the_configurations_of_its_tables() -> None:
     beyond = {"add": ["3072MiB"], "mul": ["3072MiB"], "dot": ["513MiB"]}
     on_gpu = {op: [*of, *beyond.get(op, [])] for op, of in published.items()}
     assert sizes == {
-        "PyTorch, CPU": published, "JAX, CPU": published, "PyTorch, GPU": on_gpu, "JAX, GPU": on_gpu,
+        "PyTorch, CPU": published, "JAX, CPU": published, "TensorFlow, CPU": published, "PyTensor, CPU": published,
+        "PyTorch, GPU": on_gpu, "JAX, GPU": on_gpu,
     }  # fmt: skip
 
 

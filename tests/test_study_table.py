@@ -61,7 +61,7 @@ STUDY = Study(
     deviations=("Published in another framework.",),
     scales={"small": {"batch": [64], "image": "64x48", "repeat": 3, "steps": 5}},
     published=(
-        Published({"batch": 128}, {"step_ms": 5.0, "accuracy_percent": 7.0}, "A. Author, table 1", "K40", "about"),
+        Published({"batch": 128}, {"step_ms": 5.0, "applause_percent": 7.0}, "A. Author, table 1", "K40", "about"),
         Published({"batch": 64, "on": "cpu"}, {"step_ms": 4.0}, "A. Author, table 2"),
     ),
 )
@@ -121,10 +121,10 @@ def test_published_figures_stand_beside_ours_with_ratio_and_deviation() -> None:
 
 def test_what_sonda_does_not_measure_is_shown_as_published_only() -> None:
     table = study_table(result(STUDY), by_repetition)
-    assert [figure.key for figure in table.columns] == ["step_ms", "accuracy_percent"]
-    found = cell(row(table, on="cpu", batch=128), "accuracy_percent")
+    assert [figure.key for figure in table.columns] == ["step_ms", "applause_percent"]
+    found = cell(row(table, on="cpu", batch=128), "applause_percent")
     assert found.n == 0
-    assert found.value == Value(None, "%", "measured", reason="not measured: Sonda has no metric 'accuracy' of a run")
+    assert found.value == Value(None, "%", "measured", reason="not measured: Sonda has no metric 'applause' of a run")
     assert found.published[0].value.value == 7.0
     assert found.published[0].ratio is None
 
@@ -177,8 +177,13 @@ def test_rows_are_plain_values_with_units_and_sources() -> None:
     assert json.loads(json.dumps(rows)) == rows
     (found,) = [one for one in rows if one["configuration"] == {"on": "cpu", "batch": 64}]
     assert len(found["runs"]) == 3
+    spread = found["figures"]["step_ms"].pop("spread")
+    assert (spread["mean"], spread["minimum"], spread["maximum"]) == (5.0, 2.0, 10.0)
+    # 2, 10 and 3: standard deviation sqrt(19), Student's t of two degrees of freedom 4.302653.
+    assert spread["high"] - 5.0 == pytest.approx(5.0 - spread["low"]) == pytest.approx(4.302653 * (19 / 3) ** 0.5)
     assert found["figures"]["step_ms"] == {
         "value": 3.0, "unit": "ms", "source": "measured", "low": 2.0, "high": 10.0, "reason": "", "n": 3,
+        "values": [2.0, 10.0, 3.0],
         "published": [{
             "value": {"value": 4.0, "unit": "ms", "source": "published", "low": None, "high": None, "reason": ""},
             "hardware": "", "ratio": 0.75, "deviation": "", "origin": "A. Author, table 2", "note": "",
@@ -226,7 +231,7 @@ def test_figures_are_read_off_a_summary(key: str, value: float, unit: str) -> No
     [
         ("tokens_per_second", "it has no tokens"),
         ("decode_ms", "its steps have no decode"),
-        ("accuracy", "Sonda has no metric 'accuracy' of a run"),
+        ("applause", "Sonda has no metric 'applause' of a run"),
     ],
 )
 def test_what_a_summary_lacks_has_a_reason(key: str, reason: str) -> None:

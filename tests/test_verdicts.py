@@ -103,7 +103,7 @@ def test_compute_bound_names_the_layers_their_share_and_the_peak():
     assert verdict.kind == "compute"
     assert verdict.share == pytest.approx(0.71)
     assert verdict.evidence["of_peak"].value == pytest.approx((40 * 0.8 + 31 * 0.78) / 71)
-    assert options(verdict) == [("--threads", "2"), ("--channels-last",), ("--precision", "bf16")]
+    assert options(verdict) == [("--threads", "2"), ("--channels-last",), ("--precision", "mixed_bfloat16")]
 
 
 def test_compute_bound_speaks_of_the_leading_families_only():
@@ -130,7 +130,7 @@ def test_memory_bound_counts_layers_bytes_and_bandwidth():
         "Memory-bound: 36 normalisations and activations move 3.1 GB a step at 91 % of DRAM bandwidth, "
         "18 % of the step."
     )
-    assert options(verdict) == [("--compile",), ("--threads", "2"), ("--precision", "bf16")]
+    assert options(verdict) == [("--compile",), ("--threads", "2"), ("--precision", "mixed_bfloat16")]
 
 
 def test_memory_bound_names_the_cache_where_the_bytes_fit_in_it():
@@ -213,7 +213,7 @@ def test_verdicts_come_by_share_and_the_second_begins_with_then():
 def test_a_remedy_is_offered_once():
     layers = [*CONVOLUTIONS, layer("n", "BatchNorm2d", cost(20, "memory", 0.9, moved=1e9))]
     said, _ = verdicts(summary(layers=layers))
-    assert options(said[0]) == [("--threads", "2"), ("--channels-last",), ("--precision", "bf16")]
+    assert options(said[0]) == [("--threads", "2"), ("--channels-last",), ("--precision", "mixed_bfloat16")]
     assert options(said[1]) == [("--compile",)]
 
 
@@ -222,11 +222,11 @@ def test_a_remedy_is_offered_once():
     [
         ({"target": {"threads": 2}}, ("--threads", "2")),
         ({"workload": {"name": "cnn", "channels_last": True}}, ("--channels-last",)),
-        ({"workload": {"name": "cnn", "precision": "bf16"}}, ("--precision", "bf16")),
-        ({"ceilings": {**CEILINGS, "peaks": {"float32": PEAKS["float32"]}}}, ("--precision", "bf16")),
+        ({"workload": {"name": "cnn", "precision": "bf16"}}, ("--precision", "mixed_bfloat16")),
+        ({"ceilings": {**CEILINGS, "peaks": {"float32": PEAKS["float32"]}}}, ("--precision", "mixed_bfloat16")),
         (
             {"ceilings": {**CEILINGS, "peaks": {**PEAKS, "bfloat16": Value(90e9, "FLOP/s", "measured")}}},
-            ("--precision", "bf16"),
+            ("--precision", "mixed_bfloat16"),
         ),
     ],
 )
@@ -238,7 +238,7 @@ def test_remedies_that_make_no_sense_are_not_offered(change, gone):
 def test_channels_last_is_not_offered_without_convolutions():
     assert options(compute.rule(summary(layers=[layer("a", "Linear", cost(90, "compute", 0.8))]))) == [
         ("--threads", "2"),
-        ("--precision", "bf16"),
+        ("--precision", "mixed_bfloat16"),
     ]
 
 

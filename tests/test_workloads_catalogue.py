@@ -53,12 +53,12 @@ def test_parameters_are_plain_and_describe_the_same_again(name: str) -> None:
     assert describe(name, options) == first
 
 
-def test_an_image_is_height_then_width() -> None:
+def test_an_image_is_written_width_then_height() -> None:
     workload = describe("resnet34", {"image": "148x112", "channels": "1", "classes": "9", "learning-rate": "0.1"})
     assert workload.parameters() == {
         "batch": 8, "image": "148x112", "channels": 1, "classes": 9, "learning_rate": 0.1,
     }  # fmt: skip
-    assert IMAGE.parse("148x112") == (148, 112)
+    assert IMAGE.parse("148x112") == (112, 148)
     assert IMAGE.parse("64") == (64, 64)
 
 
@@ -92,7 +92,7 @@ def test_an_unknown_option_names_its_neighbours() -> None:
     [
         ("cnn", {"batch": "0"}, "batch=0 cannot be read; write a whole number of at least 1"),
         ("cnn", {"batch": "many"}, "batch=many cannot be read"),
-        ("cnn", {"image": "3x"}, "image=3x cannot be read; write HEIGHTxWIDTH"),
+        ("cnn", {"image": "3x"}, "image=3x cannot be read; write WIDTHxHEIGHT"),
         ("cnn", {"image": "0x3"}, "image=0x3 cannot be read"),
         ("cnn", {"image": "17x40"}, "nothing is left of an image of 17x40; use 18x18 or more"),
         ("cnn", {"filters": "3-4-5-6"}, "give three"),

@@ -100,7 +100,7 @@ def test_odd_sizes_give_one_row_per_sample(name: str, options: dict[str, str], s
 
 
 def test_a_residual_stage_halves_the_image() -> None:
-    task = build("resnet18", image="64x100", batch="1")
+    task = build("resnet18", image="100x64", batch="1")
     maps = task.model.stem(task.inputs[0])
     sizes = [tuple(maps.shape[1:])]
     for stage in task.model.stages:

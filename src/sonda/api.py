@@ -158,11 +158,13 @@ def load(reference: str = "last", store: Store | None = None) -> Profile:
     return Explored(found) if is_exploration(found) else Profile(found)
 
 
-def import_trace(*paths: str | Path, store: Store | None = None) -> Profile:
-    """Read another tool's file as a run, as `sonda import` does; several traces are ranks."""
+def import_trace(*paths: str | Path, store: Store | None = None, workers: int = 0, on_cluster: str = "") -> Profile:
+    """Read another tool's file as a run, as `sonda import` does; several traces are ranks, which workers share."""
     from sonda.imports.importing import import_files
+    from sonda.studies.executors.spreading import spread_for
 
-    return Profile(import_files([Path(path) for path in paths], (store or Store()).root))
+    with spread_for(workers, on_cluster) as spread:
+        return Profile(import_files([Path(path) for path in paths], (store or Store()).root, spread=spread))
 
 
 def compare(a: str | Profile, b: str | Profile, store: Store | None = None) -> Comparison:
@@ -197,20 +199,25 @@ def explore(
     mapping: str = "",
     set: str = "",
     store: Store | None = None,
+    workers: int = 0,
+    on_cluster: str = "",
     **options: Any,
 ) -> Explored:
     """Simulate a workload on many accelerators at once, as `sonda explore` does.
 
     `vary` has values by field, as a list or as text: `{"multipliers": "64..1024*2", "read_ports": [16, 64]}`. A tuple
     of fields varies in step: `{("rows", "columns"): [(8, 16), (16, 32)]}`. Or it is the text of the command line:
-    `"multipliers=64..1024*2 read_ports=16,64"`. Other keywords are the workload's own options. Raises SondaError.
+    `"multipliers=64..1024*2 read_ports=16,64"`. `workers` are processes of this machine, `on_cluster` is the address of
+    a Dask scheduler. Other keywords are the workload's own options. Raises SondaError.
     """
+    from sonda.studies.executors.choice import executor_for
     from sonda.studies.explore import explore as explore_space
     from sonda.studies.space import read_space
     from sonda.targets.job import job_of
 
     job = job_of({"workload": workload, "on": on, "mapping": mapping, "set": set, **options})
-    return Explored(explore_space(job, read_space(vary), store or Store()))
+    with executor_for(workers, on_cluster) as executor:
+        return Explored(explore_space(job, read_space(vary), store or Store(), executor=executor))
 
 
 def corun(

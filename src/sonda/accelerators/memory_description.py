@@ -71,6 +71,10 @@ def read_memory(given: Fields, clock_hz: float | None) -> Memory | None:
     given.only(FIELDS)
     dram = given.one_of("dram", dram_presets(), "")
     usual = _usual(given, dram, clock_hz)
+    if "bytes_per_cycle" not in given and usual is USUAL:
+        presets = ", ".join(memory_presets())
+        given.mistaken("bytes_per_cycle", f"missing; give it, or dram (one of {presets}) and clock_GHz")
+        usual = {**usual, "bytes_per_cycle": None}
     values: dict[str, Any] = {
         "buffer_KiB": given.number("buffer_KiB", 1, MOST_KIB),
         "bytes_per_cycle": given.number("bytes_per_cycle", 1e-6, 1e9, usual.get("bytes_per_cycle", MISSING)),

@@ -24,8 +24,8 @@ from sonda.accelerators.mistake import DescriptionMistakes, Fields, nearest
 from sonda.record.errors import SondaError
 
 ALIASES = {"dn_bw": "read_ports", "rn_bw": "write_ports", "ms_size": "multipliers", "ms_rows": "rows",
-           "ms_cols": "columns"}  # fmt: skip
-"""STONNE's names of fields."""
+           "ms_cols": "columns", "engine": "kind"}  # fmt: skip
+"""Other names of fields: STONNE's, and `engine` for an engine's kind."""
 WHOLE = ("clock_GHz", "energy_table")
 HARDWARE = tuple(one.name for one in dataclasses.fields(Hardware))
 ENGINE_FIELDS = ("kind", *HARDWARE, "tile", "convolution_tile", "dataflow")

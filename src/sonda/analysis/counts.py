@@ -39,6 +39,8 @@ class Tally:
 
 
 COLUMNS = tuple(Tally.__dataclass_fields__)
+FUSED = ("forward", "loss", "backward", "optimizer")
+"""Phases that are one where a training step is one compiled function."""
 
 
 @dataclass(frozen=True)
@@ -60,6 +62,13 @@ class Counts:
     peak_memory: dict[str, float]
     """B by phase."""
     phase_names: tuple[str, ...]
+
+    def phase(self, name: str) -> Tally | None:
+        """Of one phase. `fused` is all that a step computes, where the counted step has phases for each."""
+        if name != "fused" or name in self.phases:
+            return self.phases.get(name)
+        inside = [tally for phase, tally in self.phases.items() if phase in FUSED]
+        return Tally(*(sum(getattr(tally, column) for tally in inside) for column in COLUMNS)) if inside else None
 
 
 def counted_step(part: Part) -> tuple[int | None, str]:

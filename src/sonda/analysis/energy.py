@@ -19,10 +19,12 @@ from sonda.analysis.energy_meters import (
     scaled,
     series_of,
 )
+from sonda.analysis.energy_nodes import energy_of_nodes
 from sonda.analysis.energy_summary import Cost, Device, EnergySummary, Window
 from sonda.analysis.energy_windows import mean_window, windows
 from sonda.analysis.summary import Value
 from sonda.record.counter_series import CounterSeries
+from sonda.record.nodes import by_node
 from sonda.record.run import Run
 from sonda.record.sample import Sample
 from sonda.record.throttle_reasons import throttling
@@ -36,7 +38,15 @@ DISAGREE = 0.05
 
 
 def summarise_energy(run: Run, title: str = "") -> EnergySummary | None:
-    """What the run cost; None where no energy was read."""
+    """What the run cost, on all of its nodes; None where no energy was read."""
+    nodes = [(name, _of_machine(part, title)) for name, part in by_node(run)]
+    known = [(name, part) for name, part in nodes if part is not None]
+    if len(nodes) == 1 or not known:
+        return nodes[0][1]
+    return energy_of_nodes(known, [name for name, part in nodes if part is None])
+
+
+def _of_machine(run: Run, title: str) -> EnergySummary | None:
     kept = kept_energy(run)
     if kept is None:
         return None

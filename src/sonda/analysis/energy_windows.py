@@ -10,6 +10,7 @@ includes 0.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -26,6 +27,12 @@ SHARP = 10
 """How much longer than the uncertainty of a reading's moment a phase must be to be told from its neighbours: with less,
 errors of the times draw the powers of all phases together."""
 MOST_EPOCHS = 1000
+GPU = ("cuda:", "gpu:")
+"""How names of GPUs begin."""
+UNKNOWN = "when the GPU worked on it is not known"
+
+Times = tuple[np.ndarray, np.ndarray]
+"""Beginnings and ends, ns."""
 
 
 def windows(spans: Spans, meters: Sequence[Metered]) -> Iterator[Window]:
@@ -36,6 +43,7 @@ def windows(spans: Spans, meters: Sequence[Metered]) -> Iterator[Window]:
     first = rank == (rank.min() if len(rank) else 0)
     begin = spans.number("start").astype(np.float64)
     end = begin + spans.number("duration")
+    device = _on_device(spans, begin, end)
     part = _part_names(spans)
     epochs = np.flatnonzero(first & spans.where(kind="epoch"))[:MOST_EPOCHS]
     for number, row in enumerate(epochs.tolist(), start=1):
@@ -44,29 +52,66 @@ def windows(spans: Spans, meters: Sequence[Metered]) -> Iterator[Window]:
     names = spans.words("name").decoded()
     for one in dict.fromkeys(part[first & spans.where(kind="step")].tolist()):
         steps = np.flatnonzero(first & spans.where(kind="step") & (part == one))
-        from_, to, count = _groups(spans, steps, begin, end)
+        starts, ends, count = _groups(spans, steps, begin)
         if not count:
             continue
-        yield mean_window("step", one, from_, to, count, meters)
+        whole = begin[starts], end[ends]
+        on_device = (device[0][starts], device[1][ends]) if device is not None else None
+        yield mean_window("step", one, *whole, count, meters, on_device)
         inside = first & spans.where(kind="phase", pass_="timed") & (part == one)
-        times = {
-            name: (begin[inside & (names == name)], end[inside & (names == name)])
-            for name in sorted(set(names[inside].tolist()), key=_place)
-        }
-        yield from _phases(one, times, from_, to, count, meters)
+        rows = {name: inside & (names == name) for name in sorted(set(names[inside].tolist()), key=_place)}
+        host = _Side(whole, {name: (begin[of], end[of]) for name, of in rows.items()})
+        there = None
+        if device is not None and on_device is not None:
+            there = _Side(on_device, {name: (device[0][of], device[1][of]) for name, of in rows.items()})
+        yield from _phases(one, host, there, count, meters)
+
+
+@dataclass(frozen=True)
+class _Side:
+    """Windows as the host or as a GPU saw them: of all timed steps, and of the phases by name."""
+
+    steps: Times
+    phases: Mapping[str, Times]
+
+
+def _on_device(spans: Spans, begin: np.ndarray, end: np.ndarray) -> Times | None:
+    """The windows of steps and phases on the GPU, NaN where they are not known; None where no GPU was marked.
+
+    The host launches work and goes on, so that a GPU works on a phase later than the host, and often for longer.
+    """
+    start = spans.metric("device_start", "derived")
+    if np.isnan(start).all():
+        return None
+    of_device = spans.where(kind="step") | spans.where(kind="phase")
+    time = spans.metric("device_time", "measured")
+    return np.where(of_device, start, begin), np.where(of_device, start + time, end)
+
+
+def _is_gpu(meter: Metered) -> bool:
+    return meter.device.startswith(GPU)
 
 
 def mean_window(
-    kind: str, name: str, begin: np.ndarray, end: np.ndarray, count: int, meters: Sequence[Metered]
+    kind: str,
+    name: str,
+    begin: np.ndarray,
+    end: np.ndarray,
+    count: int,
+    meters: Sequence[Metered],
+    on_device: Times | None = None,
 ) -> Window:
-    """The energy in all of these windows together, divided by `count`."""
+    """The energy in all of these windows together, divided by `count`; a GPU's in those `on_device`, where known."""
     devices = {}
     time = float((end - begin).sum()) / count
     for meter in meters:
-        sums = [float(one.sum()) / count for one in meter.between(begin, end)]
-        shortest = float((end - begin).min())
+        from_, to = on_device if on_device is not None and _is_gpu(meter) else (begin, end)
+        sums = [float(one.sum()) / count for one in meter.between(from_, to)]
+        shortest = float((to - from_).min())
         needed = meter.resolution
-        if np.isnan(sums[0]):
+        if np.isnan(shortest):
+            value = Value(None, "J", meter.source, reason=UNKNOWN)
+        elif np.isnan(sums[0]):
             value = Value(None, "J", meter.source, reason="the counter was not read all of that time")
         elif shortest < needed:
             value = Value(None, "J", meter.source, reason=_too_short(shortest, needed))
@@ -107,32 +152,36 @@ def powers(
     return {name: (float(solution[at]), float(error[at])) for at, name in enumerate(phases)}
 
 
-def _phases(
-    part: str, phases: Mapping[str, tuple[np.ndarray, np.ndarray]], begin: np.ndarray, end: np.ndarray, count: int,
-    meters: Sequence[Metered],
-) -> Iterator[Window]:  # fmt: skip
+def _phases(part: str, host: _Side, device: _Side | None, count: int, meters: Sequence[Metered]) -> Iterator[Window]:
     solved: dict[str, dict[str, tuple[float, float]] | str] = {}
+    spent: dict[str, dict[str, float]] = {}
     for meter in meters:
+        side = device if device is not None and _is_gpu(meter) else host
         sharp = 2 * meter.counters[0][1].lag * SHARP
-        solved[meter.name] = powers(
-            meter, {name: one for name, one in phases.items() if np.median(one[1] - one[0]) >= sharp}, begin, end
-        )
-    for name, (from_, to) in phases.items():
+        lasted = {name: to - from_ for name, (from_, to) in side.phases.items()}
+        told = {name: one for name, one in side.phases.items() if np.median(lasted[name]) >= sharp}
+        solved[meter.name] = powers(meter, told, *side.steps) if not _unknown(side) else UNKNOWN
+        spent[meter.name] = {name: float(one.sum()) / count / 1e9 for name, one in lasted.items()}
+    for name, (from_, to) in host.phases.items():
         time = float((to - from_).sum()) / count
-        direct = mean_window("phase", name, from_, to, count, meters)
+        direct = mean_window("phase", name, from_, to, count, meters, device.phases[name] if device else None)
         devices = {}
-        for device, value in direct.devices.items():
-            found = solved[device]
+        for device_name, value in direct.devices.items():
+            found = solved[device_name]
             if value.value is not None:
-                devices[device] = value
+                devices[device_name] = value
             elif isinstance(found, str) or name not in found:
                 why = found if isinstance(found, str) else "too short against the updates of the counter"
-                devices[device] = Value(
+                devices[device_name] = Value(
                     None, "J", value.source, reason=f"shorter than the time between readings; {why}"
                 )
             else:
-                devices[device] = _solved(*found[name], time / 1e9)
+                devices[device_name] = _solved(*found[name], spent[device_name][name])
         yield _window("phase", f"{part} {name}".strip(), count, time, devices)
+
+
+def _unknown(side: _Side) -> bool:
+    return any(bool(np.isnan(one).any()) for times in (side.steps, *side.phases.values()) for one in times)
 
 
 def _solved(power: float, error: float, seconds: float) -> Value:
@@ -154,15 +203,13 @@ def _window(kind: str, name: str, count: int, time: float, devices: dict[str, Va
     return Window(kind, name, count, Value(time, "ns", "measured"), devices, total)
 
 
-def _groups(
-    spans: Spans, steps: np.ndarray, begin: np.ndarray, end: np.ndarray
-) -> tuple[np.ndarray, np.ndarray, int]:  # fmt: skip
-    """Windows of timed steps that follow each other, and how many steps are in them."""
+def _groups(spans: Spans, steps: np.ndarray, begin: np.ndarray) -> tuple[np.ndarray, np.ndarray, int]:
+    """First and last row of timed steps that follow each other, and how many steps are in them."""
     steps = steps[np.argsort(begin[steps], kind="stable")]
     timed = spans.words("pass").equal("timed")[steps]
     starts = timed & ~np.concatenate(([False], timed[:-1]))
     ends = timed & ~np.concatenate((timed[1:], [False]))
-    return begin[steps[starts]], end[steps[ends]], int(timed.sum())
+    return steps[starts], steps[ends], int(timed.sum())
 
 
 def _part_names(spans: Spans) -> np.ndarray:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
+from sonda.analysis import wording
 from sonda.analysis.costs import Scale, missing, times
 from sonda.analysis.counters import COVERED, SYSTEM
-from sonda.analysis.counts import Counts, count, counted_step
+from sonda.analysis.counts import FUSED, Counts, count, counted_step
 from sonda.analysis.device_side import device_side
 from sonda.analysis.parts import Part
 from sonda.analysis.roofline import Ceilings
@@ -25,7 +26,18 @@ a short phase are read: the median of these few says nothing of the others."""
 ON_HOST = ("data",)
 """Phases whose operations run on the host: they are not held against a GPU."""
 NOT_COUNTERS = frozenset(
-    {"flops", "bytes", "activations", "peak_memory", "samples", "tokens", "shape", "operations", "device_time"}
+    {
+        "flops",
+        "bytes",
+        "activations",
+        "peak_memory",
+        "samples",
+        "tokens",
+        "shape",
+        "operations",
+        "device_time",
+        "device_start",
+    }
 )
 """Quantities with a place of their own in the rows."""
 
@@ -63,6 +75,14 @@ def summarise_part(part: Part, roofs: Ceilings | None, no_roofs: str, rates: Rat
             f"{part.name}: the steps have several input shapes; FLOPs, rates and roofs are those of the most frequent "
             f"one ({int(part.alike.sum())} of {len(part.alike)} steps)"
         )
+    if len(part.pieces):
+        scale = replace(scale, step=times(part.pieces[None, :], len(part.pieces), ONLY_COUNTED)[0])
+        longer = (scale.step.value or math.nan) / (step.value or math.nan)
+        notes.append(
+            f"{part.name}: times of layers are those of {len(part.pieces)} steps of their own, in which layers can "
+            f"be told apart; such a step took {longer:.2g} times as long, and shares are of it"
+        )
+        notes += _inside_fused(part)
     summary = PartSummary(
         name=part.name,
         step=step,
@@ -113,7 +133,7 @@ def _phases(
         hosts = times(host.reshape(len(names), -1), effective, ONLY_COUNTED)
     rows = []
     for name, time, same, launching in zip(names, spent, alike, hosts, strict=True):
-        tally = counts.phases.get(name) if counts and not (device and name in ON_HOST) else None
+        tally = counts.phase(name) if counts and not (device and name in ON_HOST) else None
         peak = counts.peak_memory.get(name) if counts else None
         no_peak = scale.no_counts or "no tensor memory was counted in this phase"
         rows.append(
@@ -127,6 +147,15 @@ def _phases(
             )
         )
     return tuple(rows)
+
+
+def _inside_fused(part: Part) -> list[str]:
+    """What the steps in pieces tell of the phases of a training step that is one function."""
+    inside = {name: float(part.piece_phases[name].sum()) for name in FUSED if name in part.piece_phases}
+    if "fused" not in part.phases or not sum(inside.values()):
+        return []
+    shares = [f"{name} {wording.percent(spent / sum(inside.values()))}" for name, spent in inside.items()]
+    return [f"{part.name}: of what these steps computed, {wording.join(shares)}"]
 
 
 def _phase_tokens(phases: tuple[PhaseRow, ...], tokens: dict[str, int]) -> dict[str, Value]:

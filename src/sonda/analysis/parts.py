@@ -46,7 +46,7 @@ class Part:
     phases: dict[str, np.ndarray]
     """ns of every phase in every step of `rows`; `other` is the time that no phase covers."""
     layers: LayerTimes
-    """Of the measured steps; on a GPU of those whose kernels were recorded."""
+    """Of the measured steps; on a GPU of those whose kernels were recorded; of those in pieces where there are any."""
     activities: Activities
     """Of devices, in the steps whose kernels were recorded."""
     host: np.ndarray
@@ -55,6 +55,10 @@ class Part:
     """The same of the phases."""
     host_layers: LayerTimes
     """The same of the layers of the measured steps."""
+    pieces: np.ndarray
+    """ns of the steps in pieces, where there are such; layers are theirs then."""
+    piece_phases: dict[str, np.ndarray]
+    """ns of every phase in these steps."""
 
     @property
     def on_device(self) -> bool:
@@ -106,7 +110,8 @@ def _part(name: str, index: Index, steps: np.ndarray) -> Part:
     spans = index.spans
     counted = spans.words("pass").equal("count")[steps]
     profiled = spans.words("pass").equal("kernels")[steps]
-    rows = steps[~counted & ~profiled]
+    apart = spans.words("pass").equal("pieces")[steps]
+    rows = steps[~counted & ~profiled & ~apart]
     times = spent(spans)
     host = spans.number("duration").astype(np.float64)
     durations = times[rows]
@@ -121,8 +126,15 @@ def _part(name: str, index: Index, steps: np.ndarray) -> Part:
     phases = _phases(index, number, times, durations)
     host_phases = _phases(index, number, host, host[rows])
     number[rows] = np.where(measured, np.cumsum(measured) - 1, -1)
+    many = int(measured.sum())
+    piece_phases: dict[str, np.ndarray] = {}
+    if apart.any():
+        number[:] = -1
+        number[steps[apart]] = np.arange(apart.sum())
+        many = int(apart.sum())
+        piece_phases = _phases(index, number, times, times[steps[apart]])
     step_index = np.where(index.step_of >= 0, number[np.maximum(index.step_of, 0)], -1)
-    layers = host_layers = layer_times(spans, layer_spans(spans, step_index, int(measured.sum()), index.phase_of))
+    layers = host_layers = layer_times(spans, layer_spans(spans, step_index, many, index.phase_of))
     activities = Activities.of(spans, index.step_of, steps[profiled])
     if len(activities.rows):
         number[:] = -1
@@ -134,7 +146,7 @@ def _part(name: str, index: Index, steps: np.ndarray) -> Part:
         name=name, index=index, rows=rows, durations=durations, measured=measured, warmup=int((~measured).sum()),
         only_warmup=only_warmup, counted=steps[counted], shapes=spans.metric("shape", "counted")[rows],
         phases=phases, layers=layers, activities=activities, host=host[rows], host_phases=host_phases,
-        host_layers=host_layers,
+        host_layers=host_layers, pieces=times[steps[apart]], piece_phases=piece_phases,
     )  # fmt: skip
 
 

@@ -138,7 +138,8 @@ def ceilings(
     entry, chosen, reason = _entry(machine.get("ceilings"), threads, device)
     if entry is None:
         return None, reason
-    name = full_precision(precision)
+    # A mixed precision is held against the peak of the short one, in which its products are.
+    name = full_precision(precision).removeprefix("mixed_")
     peaks = {full_precision(one): float(peak) for one, peak in entry.get("flops", {}).items() if peak}
     # A GPU without TF32 computes float32 as it is, whatever the program allows.
     as_tf32 = dict(tf32 or {}) if device and name == "float32" and "tf32" in peaks else {}

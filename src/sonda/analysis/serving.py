@@ -138,6 +138,7 @@ def summarise_serving(run: Run, title: str) -> Summary:
         target=dict(run.info.target),
         machine=dict(run.info.machine),
         energy=found.energy,
+        serving=found,
     )
 
 

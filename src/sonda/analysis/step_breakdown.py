@@ -90,6 +90,11 @@ class Breakdown:
     seen: np.ndarray = field(default_factory=lambda: np.zeros(len(CLASSES), bool))
     """Which classes any span had."""
 
+    @classmethod
+    def whole(cls, rank: int, name: str, begin: int, end: int) -> Breakdown:
+        """Of a rank that marks no steps: all of it counts as one."""
+        return cls(rank, [name], np.array([begin], np.int64), np.array([end], np.int64))
+
     def feed(self, spans: Spans, found: np.ndarray) -> None:
         """A block and the classes of its spans."""
         if not len(spans):

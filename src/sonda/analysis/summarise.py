@@ -30,6 +30,7 @@ from sonda.analysis.summary import PartSummary, Summary
 from sonda.analysis.system_counters import summarise_system
 from sonda.analysis.topdown import summarise_topdown
 from sonda.analysis.trace_summary import DeviceWork, device_work, is_imported, summarise_trace
+from sonda.analysis.training import summarise_training
 from sonda.record.errors import SondaError
 from sonda.record.run import Run, RunInfo
 from sonda.record.topdown import TopDownDefinition, read_definition
@@ -83,7 +84,7 @@ def summarise(run: Run) -> Summary:
         warnings += doubts
         summaries.append(summary)
         notes += [*remarks, *_uneven(summary)]
-        warnings += _doubts(part, summary, bool(info.target.get("spec")))
+        warnings += _doubts(part, summary, bool(info.target.get("spec") and not info.workload.get("epochs")))
     if found and roofs is None:
         notes.append(f"percent of roof is missing: {no_roofs}")
     elif roofs is not None and not threads and not device:
@@ -113,6 +114,7 @@ def summarise(run: Run) -> Summary:
         modelled=summarise_modelled(run, summaries),
         outside=outside,
         energy=summarise_energy(run, _title(info, summaries)),
+        training=summarise_training(run),
         device_work=work,
         kernel_roofline=kernel_roofline(work.kernels if work else (), info.machine, device, precision),
         kernel_counters=summarise_kernel_counters(run.spans),

@@ -12,7 +12,9 @@ if TYPE_CHECKING:
     from sonda.analysis.kernel_counters import KernelCounters
     from sonda.analysis.kernel_roofline import KernelRoofline
     from sonda.analysis.modelled_summary import ModelledSummary
+    from sonda.analysis.serving import ServingSummary
     from sonda.analysis.trace_summary import DeviceWork
+    from sonda.analysis.training import Training
 
 
 @dataclass(frozen=True)
@@ -255,12 +257,16 @@ class Summary:
     """Counters of one step under callgrind, where they were asked for."""
     energy: EnergySummary | None = None
     """Where it was read while the run lasted."""
+    training: Training | None = None
+    """Epoch by epoch, where a whole training was run."""
     outside: Outside | None = None
     """Of a command: the whole of it, counted from outside."""
     second: SecondSources | None = None
     """The whole program as second sources counted it, where they were asked."""
     corun: Interference | None = None
     """How programs slowed each other, where several ran at once."""
+    serving: ServingSummary | None = None
+    """Latencies and rates, where a model was served."""
     device_work: DeviceWork | None = None
     """Timeline and kernels of GPUs, where they were recorded."""
     kernel_roofline: KernelRoofline | None = None

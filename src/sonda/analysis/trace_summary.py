@@ -12,6 +12,8 @@ from sonda.analysis.device_order import MOST
 from sonda.analysis.kernels import LATENCY, KernelTable, KernelTotals, on_device
 from sonda.analysis.profile_summary import ProfileSummary, is_profile, summarise_profile
 from sonda.analysis.profile_verdict import profile_verdicts
+from sonda.analysis.rank_verdict import rank_verdict
+from sonda.analysis.ranks import Job, is_job, job_of
 from sonda.analysis.summary import Remedy, Summary, Value, Verdict
 from sonda.analysis.timeline import CLASSES, Coverage, DeviceTime
 from sonda.record.quantity import Metric
@@ -57,6 +59,8 @@ class TraceSummary:
     """Of every rank whose path was walked."""
     profile: ProfileSummary | None = None
     """Steps and operations, where the file was a profile of TensorFlow or JAX."""
+    job: Job | None = None
+    """Ranks and their steps, where there are several."""
 
 
 def is_imported(run: Run) -> bool:
@@ -120,7 +124,7 @@ def _cover(coverages: dict[tuple[int, str], Coverage], spans: Spans, rows: np.nd
 
 
 def summarise_trace(run: Run, paths: bool = True) -> TraceSummary:
-    """What an imported run means; without `paths` the critical path is left out."""
+    """What an imported run means; without `paths` the critical path and what ranks say of each other are left out."""
     info = run.info
     work = device_work(run)
     warnings = []
@@ -137,6 +141,7 @@ def summarise_trace(run: Run, paths: bool = True) -> TraceSummary:
             "critical path does not see that; torch.profiler records it with enable_cuda_sync_events"
         )
     profile = summarise_profile(run) if is_profile(run) else None
+    job = job_of(run) if paths and is_job(run) else None
     ranks = info.workload.get("ranks") or 1
     sections = [str(info.machine["processor"])] if info.machine.get("processor") else []
     sections += [wording.plural(ranks, "rank")] if ranks > 1 else []
@@ -144,16 +149,17 @@ def summarise_trace(run: Run, paths: bool = True) -> TraceSummary:
     summary = Summary(
         run=info.id, title=str(info.workload.get("name") or "imported run"),
         subtitle=" · ".join(sections) or "imported", status=info.status, parts=(),
-        verdicts=tuple(_all_verdicts(work, profile)), warnings=tuple(warnings),
+        verdicts=tuple(_all_verdicts(work, profile, job)), warnings=tuple(warnings),
         ceilings={"reason": "an imported run has no machine to measure"}, notes=tuple(notes),
         workload=dict(info.workload), target=dict(info.target), machine=dict(info.machine),
     )  # fmt: skip
-    return TraceSummary(summary, work, tuple(path for path in walked if path is not None), profile)
+    return TraceSummary(summary, work, tuple(path for path in walked if path is not None), profile, job)
 
 
-def _all_verdicts(work: DeviceWork, profile: ProfileSummary | None) -> list[Verdict]:
-    """What the devices' timeline says, and what the steps of a profile say."""
+def _all_verdicts(work: DeviceWork, profile: ProfileSummary | None, job: Job | None) -> list[Verdict]:
+    """What ranks say of each other, what the devices' timeline says, and what the steps of a profile say."""
     said = profile_verdicts(profile, bool(work.devices)) if profile is not None else []
+    said = [rank_verdict(job), *said] if job is not None else said
     return [*_verdicts(work), *said] if work.devices or not said else said
 
 

@@ -8,6 +8,9 @@ NETWORKS = {
 }  # fmt: skip
 """Built-in workloads as papers spell them."""
 
+FRAMEWORKS = {"torch": "PyTorch", "tensorflow": "TensorFlow", "jax": "JAX", "pytensor": "PyTensor"}
+"""Frameworks as their makers spell them."""
+
 FAMILIES = (
     ("Conv", "convolution", "convolutions"),
     ("Linear", "linear layer", "linear layers"),

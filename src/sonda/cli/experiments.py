@@ -23,12 +23,28 @@ def study(
     record: Annotated[
         Path | None, typer.Option(help="Write the operations as a dated file: JSON, or a table where it ends in .md.")
     ] = None,
+    energy_probe: Annotated[
+        str, typer.Option(help="Probes of energy runs, as energy-model:cpu=20..95 where there is no sensor.")
+    ] = "",
+    statistics: Annotated[
+        str, typer.Option(help="Show these of the repetitions too, as in mean,minimum,maximum.")
+    ] = "",
+    page: Annotated[Path | None, typer.Option(help="Write the tables and their figures as an HTML page.")] = None,
+    data: Annotated[str, typer.Option(help="Images to train on, where a study trains through epochs.")] = "",
+    workers: Annotated[int, typer.Option(help="Processes of this machine that share what is simulated.")] = 0,
+    on_cluster: Annotated[
+        str,
+        typer.Option(help="Address of a Dask scheduler, tcp://host:8786: its nodes measure, one run at a time each."),
+    ] = "",
+    nodes: Annotated[
+        str, typer.Option(help="Which nodes: each (kind, as a column of its own), or a part of a kind's name.")
+    ] = "",
     json: Json = False,
 ) -> None:
     """Carry out a designed experiment. Interrupted and started again, it goes on where it stopped."""
     from sonda.report.operations import write_recording
     from sonda.report.study import render_plan, render_studies, render_study
-    from sonda.studies.catalogue import carry_out, list_studies, load_plan, show_study
+    from sonda.studies.catalogue import carry_out, list_studies, load_plan, show_study, with_statistics
     from sonda.studies.recorded import recording
 
     if not reference:
@@ -36,16 +52,23 @@ def study(
         write_json({"studies": rows}) if json else print(render_studies(rows))
         return
     if plan:
-        document = load_plan(reference, scale, repeat)
+        document = load_plan(reference, scale, repeat, energy_probe, data)
         write_json(document) if json else print(render_plan(document))
         return
     if show:
-        document = show_study(reference, scale, repeat, open_store())
+        document = show_study(reference, scale, repeat, open_store(), energy_probe, data)
     else:
-        document = carry_out(reference, scale, repeat, again, open_store(), say_each)
+        document = carry_out(
+            reference, scale, repeat, again, open_store(), say_each, energy_probe, data, workers, on_cluster, nodes
+        )
     hush()
+    document = with_statistics(document, statistics)
     if record is not None:
         write_recording(record, recording(document))
+    if page is not None:
+        from sonda.report.study_page import write_study_page
+
+        write_study_page(page, document)
     write_json(document) if json else print(render_study(document))
 
 
@@ -67,6 +90,14 @@ def explore(
     threads: Annotated[int | None, typer.Option(help="Threads while the model is looked at.")] = None,
     csv: Annotated[Path | None, typer.Option(help="Write all points as a CSV file.")] = None,
     parquet: Annotated[Path | None, typer.Option(help="Write all points as a Parquet file.")] = None,
+    workers: Annotated[int, typer.Option(help="Processes of this machine that share the work.")] = 0,
+    on_cluster: Annotated[
+        str, typer.Option(help="Address of a Dask scheduler, tcp://host:8786; local starts one with --workers workers.")
+    ] = "",
+    search: Annotated[
+        str, typer.Option(help="Seek the front with at most this part of the points, e.g. 5%, instead of all.")
+    ] = "",
+    points_per_batch: Annotated[int, typer.Option(help="Points that a worker is given at once.", min=1)] = 20_000,
     tag: Annotated[list[str] | None, typer.Option(help="Give the run a tag.")] = None,
     rows: Annotated[int, typer.Option("--rows", help="Points of the front to list.", min=0)] = 10,
     json: Json = False,
@@ -78,8 +109,11 @@ def explore(
     Fields are those of the accelerator's description; on=sim:A,sim:B and mapping=stonne,best vary too. Options that are
     not listed here belong to the workload.
     """
+    from sonda.analysis.compare import parse_percent
     from sonda.report.exploration import write_points
+    from sonda.studies.executors.choice import executor_for
     from sonda.studies.explore import explore as explore_space
+    from sonda.studies.search_front import search as search_front
     from sonda.studies.space import parse_space
     from sonda.targets.job import Job, options_of
 
@@ -93,7 +127,12 @@ def explore(
         set=" ".join(set or []),
     )
     store = open_store()
-    found = explore_space(job, parse_space(vary or []), store, tag or [], say)
+    with executor_for(workers, on_cluster) as executor:
+        space = parse_space(vary or [])
+        if search:
+            found = search_front(job, space, store, parse_percent(search), tag or [], say, executor)
+        else:
+            found = explore_space(job, space, store, tag or [], say, executor, points_per_batch)
     hush()
     for path, form in ((csv, "csv"), (parquet, "parquet")):
         if path is not None:

@@ -31,10 +31,24 @@ def run(
     seconds: Annotated[float, typer.Option(help="Time for the timed steps where --steps is not given.")] = 10.0,
     repeat: Annotated[int, typer.Option(help="Processes, each a run of its own.")] = 1,
     threads: Annotated[int | None, typer.Option(help="Threads; all that may be used unless given.")] = None,
-    precision: Annotated[str, typer.Option(help="float32, bfloat16, float16 or float64.")] = "float32",
-    compile: Annotated[bool, typer.Option("--compile", help="Compile the model.")] = False,
+    inter_op_threads: Annotated[int | None, typer.Option(help="Threads that run operations side by side.")] = None,
+    bind: Annotated[str, typer.Option(help="Cores of the threads: none, compact, spread, or 0,2,4-7.")] = "none",
+    gpu_private_threads: Annotated[int, typer.Option(help="Threads of one GPU alone (TensorFlow).")] = 0,
+    precision: Annotated[
+        str, typer.Option(help="float32, tf32, bfloat16, float16, mixed_bfloat16, mixed_float16 or float64.")
+    ] = "float32",
+    compile: Annotated[bool, typer.Option("--compile", help="Compile the model (torch.compile, XLA).")] = False,
     channels_last: Annotated[bool, typer.Option("--channels-last", help="Channels last in memory.")] = False,
+    data: Annotated[str, typer.Option(help="Images to train on: a folder, or drawn; numbers unless given.")] = "",
+    epochs: Annotated[int, typer.Option(help="Train through so many epochs of --data, then test.")] = 0,
+    split: Annotated[str, typer.Option(help="With --epochs: training/validation/test.")] = "0.85/0.02/0.13",
+    images: Annotated[int, typer.Option(help="With --epochs: images of each class at most.")] = 0,
+    transfer: Annotated[str, typer.Option(help="With --epochs: data to the device by batch, or up-front.")] = "batch",
+    checkpoint: Annotated[str, typer.Option(help="With --epochs: directory of checkpoints; in the store.")] = "",
     workers: Annotated[int, typer.Option(help="Processes that load data.")] = 0,
+    prefetch: Annotated[int | None, typer.Option(help="Batches that are loaded ahead.")] = None,
+    cache: Annotated[bool, typer.Option("--cache", help="Keep decoded samples in memory.")] = False,
+    pin: Annotated[bool | None, typer.Option(help="Batches in memory that a GPU can fetch from.")] = None,
     seed: Annotated[int, typer.Option(help="Seed of weights and data.")] = 0,
     mapping: Annotated[
         str, typer.Option(help="On sim:NAME: stonne (STONNE's own rule) or best (a search with the simulator).")
@@ -104,12 +118,24 @@ def run(
         steps=whole_number("steps", steps) if steps else None,
         warmup=warmup,
         seconds=seconds,
+        epochs=epochs,
+        split=split,
+        images=images,
+        transfer=transfer,
+        checkpoint=checkpoint,
         seed=seed,
         threads=threads,
+        inter_op_threads=inter_op_threads,
+        bind=bind,
+        gpu_private_threads=gpu_private_threads,
         precision=precision,
         compile=compile,
         channels_last=channels_last,
+        data=data,
         workers=workers,
+        prefetch=prefetch,
+        cache=cache,
+        pin=pin,
         mapping=mapping,
         set=" ".join(set or []),
         probe=",".join(probe or ()),
@@ -124,17 +150,23 @@ COMMAND_OPTIONS = (
 """Options of `run` that a command after -- knows."""
 
 
+MATRIX_OPTIONS = (
+    "inter_op_threads", "bind", "gpu_private_threads", "channels_last", "data", "epochs", "split", "images", "transfer",
+    "checkpoint", "workers", "prefetch", "cache", "pin",
+)  # fmt: skip
+"""Options of `run` by which a real machine is used in another way."""
+
+
 WORKLOAD_OPTIONS = (
     "workload", "on", "train", "input", "framework", "steps", "warmup", "seconds", "repeat", "threads", "precision",
-    "compile", "channels_last", "workers", "seed", "mapping", "set", "probe", "attempt", "tag", "rows", "redact",
-    "json",
+    "compile", *MATRIX_OPTIONS, "seed", "mapping", "set", "probe", "attempt", "tag", "rows", "redact", "json",
 )  # fmt: skip
 """Options of `run` that a workload knows."""
 
 
 SIMULATED_OPTIONS = tuple(
     name for name in WORKLOAD_OPTIONS
-    if name not in ("steps", "warmup", "seconds", "repeat", "channels_last", "workers", "probe", "attempt")
+    if name not in ("steps", "warmup", "seconds", "repeat", *MATRIX_OPTIONS, "probe", "attempt")
 )  # fmt: skip
 """Options of `run` that a workload knows where it is simulated only."""
 
@@ -155,6 +187,10 @@ def _run_workload(job: Any, on: list[str], repeat: int, tags: list[str], attempt
     from sonda.studies.repetition import measure_all, show_of
     from sonda.studies.trial import try_remedies
 
+    if attempt and job.epochs:
+        from sonda.record.errors import SondaError
+
+        raise SondaError("--try would train once more for every remedy", "use it without --epochs, on a few steps")
     store = open_store()
     for tag in tags:
         store.check_tag(tag)

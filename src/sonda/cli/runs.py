@@ -181,20 +181,26 @@ def import_(
     tag: Annotated[list[str] | None, typer.Option(help="Give the run a tag.")] = None,
     rows: Annotated[int, typer.Option("--rows", help="Kernels and operations to list.", min=0)] = 10,
     run: Annotated[str, typer.Option("--run", help="Of a TensorBoard log directory: this run, not the newest.")] = "",
+    workers: Annotated[int, typer.Option(help="Processes of this machine that share the ranks.")] = 0,
+    on_cluster: Annotated[
+        str, typer.Option(help="Address of a Dask scheduler, tcp://host:8786; local starts one with --workers workers.")
+    ] = "",
     json: Json = False,
 ) -> None:
     """Read another tool's file as a run and say where the time of its devices goes.
 
     Chrome and Kineto traces (torch.profiler; plain or .gz), profiles of TensorFlow and JAX (.xplane.pb, or a
     TensorBoard log directory), Nsight Compute's CSV and .ncu-rep, Nsight Systems' SQLite, perf stat -j. Traces may be
-    larger than memory.
+    larger than memory. Of several ranks it says which one is slow and why: sonda import traces/ --workers 2
     """
     from sonda.imports.importing import import_files
+    from sonda.studies.executors.spreading import spread_for
 
     store = open_store()
     for one in tag or []:
         store.check_tag(one)
-    found = import_files(files, store.root, say, run)
+    with spread_for(workers, on_cluster) as spread:
+        found = import_files(files, store.root, say, run, spread)
     hush()
     for one in tag or []:
         store.tag(found.id, one)

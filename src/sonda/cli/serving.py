@@ -35,6 +35,9 @@ def serve(
     batch_wait: Annotated[
         str, typer.Option(help="server: how long a query may wait for others to share its inference, e.g. 2ms.")
     ] = "",
+    weights: Annotated[
+        str, typer.Option(help="A run that trained this model (sonda run --train --epochs), or its weights.npz.")
+    ] = "",
     backend: Annotated[
         str, typer.Option(help="sonda, or loadgen: MLPerf's own generator makes the traffic.")
     ] = "sonda",
@@ -61,8 +64,11 @@ def serve(
 
     sonda serve cnn --scenario server --find-qps --latency-bound 20ms --max-batch 8 --batch-wait 2ms
     """
+    from msgspec.structs import replace
+
     from sonda.targets.job import Job, options_of
     from sonda.targets.serving import measure_serving
+    from sonda.targets.serving_weights import with_weights
     from sonda.targets.traffic import Traffic, nanoseconds
 
     store = open_store()
@@ -94,6 +100,9 @@ def serve(
         probe=",".join(probe or ()),
         redact=redact,
     )
+    if weights:
+        job, path = with_weights(job, weights, store)
+        traffic = replace(traffic, weights=path)
     run = measure_serving(job, traffic, store, say=say)
     hush()
     for one in tag or []:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,8 @@ import numpy as np
 
 from sonda.frameworks.events import CODE, ProcessEvents, read_events
 from sonda.frameworks.paths import layer_paths
-from sonda.frameworks.thread import DEVICE_TIME, ThreadSpans, read_thread
+from sonda.frameworks.row_columns import activations, calls, inherit
+from sonda.frameworks.thread import DEVICE_START, DEVICE_TIME, ThreadSpans, read_thread
 from sonda.record.span import Spans, Words
 
 RUN, PART, EPOCH, STEP, PHASE = range(5)
@@ -22,6 +24,8 @@ class Assembly:
     """The spans of a program and what its collectors stated."""
 
     spans: Spans
+    framework: str = ""
+    """What computed, where a program was observed: torch, tensorflow, jax, pytensor."""
     versions: dict[str, str] = field(default_factory=dict)
     threads: int | None = None
     span_ns: float | None = None
@@ -45,6 +49,8 @@ class Assembly:
     """Of traces that number threads in their own way: the thread that launched everything, by name of the trace."""
     no_kernels: str = ""
     """Why there is none."""
+    traced: list[dict[str, Any]] = field(default_factory=list)
+    """Functions that were traced and compiled: how often, how long, and why again (`collector/traces.py`)."""
     processes: int = 0
     truncated: bool = False
     """A process was ended before it could write everything."""
@@ -88,12 +94,14 @@ def _engines_last(events: ProcessEvents) -> list[int]:
 
 
 def _take_facts(result: Assembly, events: ProcessEvents) -> None:
+    result.framework = events.fact("framework", result.framework)
     result.versions.update(events.fact("versions", {}))
     result.threads = events.fact("threads", result.threads)
     result.span_ns = events.fact("span_ns", result.span_ns)
     result.phase_ns = events.fact("phase_ns", result.phase_ns)
     result.counting = {**events.fact("counting", {}), **result.counting}
     result.devices.update(events.fact("devices", {}))
+    result.traced += events.fact("traced", [])
     result.tf32 = events.fact("tf32", result.tf32)
     result.no_kernels = events.fact("no_kernels", result.no_kernels)
     for note in (*events.fact("notes", []), *_lost_marks(events)):
@@ -160,8 +168,10 @@ class _Rows:
         """What the whole program counted, from the opening of its counters to its end, on the row of the run."""
         self.metrics[0][1].update({column: np.array([value]) for column, value in counted.items()})
 
-    def _add_few(self, spans: list[tuple[int, str, str, str, int, int, int]], thread: int, rank: int) -> int:
-        """Rows of (level, kind, name, pass, parent, start, end)."""
+    def _add_few(
+        self, spans: list[tuple[int, str, str, str, int, int, int]], thread: int, rank: int, call: Sequence[int] = ()
+    ) -> int:
+        """Rows of (level, kind, name, pass, parent, start, end); `call` of each is 0 unless given."""
         count = len(spans)
         level, kind, name, passes, parent, start, end = zip(*spans, strict=True)
         return self.add(
@@ -173,7 +183,7 @@ class _Rows:
             direction=np.zeros(count, dtype=np.int32),
             passes=np.array([self.code("pass", word) for word in passes], dtype=np.int32),
             parent=np.array(parent),
-            call=np.zeros(count, dtype=np.int32),
+            call=np.array(call or (0,) * count, dtype=np.int32),
             thread=np.full(count, thread),
             rank=np.full(count, rank, dtype=np.int32),
             start=np.array(start, dtype=np.int64),
@@ -195,7 +205,7 @@ class _Rows:
         parent = np.where(spans.parent[keep] >= 0, new_row[spans.parent[keep]], 0)
         phase = np.full(len(raw.start), -1, dtype=np.int64)
         phase[spans.phase_rows] = np.arange(len(spans.phase_rows))
-        phase = _inherit(phase, spans.parent, raw.level)[keep]
+        phase = inherit(phase, spans.parent, raw.level)[keep]
         in_phase = phase >= 0
         is_phase = np.isin(keep, spans.phase_rows)
         parent[is_phase] = step_of_phase[phase[is_phase]]
@@ -214,15 +224,17 @@ class _Rows:
 
         kinds = np.array([one.get("kind", "") for one in definitions], dtype=object)
         metrics = {name: values[keep] for name, values in spans.metrics.items()}
+        if DEVICE_START in metrics:
+            metrics[DEVICE_START] = metrics[DEVICE_START] - self.origin
         is_op = kinds[definition] == "op"
         if is_op.any():
             for key in ("flops", "bytes"):
                 values = np.array([_number(one.get(key)) for one in definitions])[definition]
                 metrics[f"{key}:nominal"] = np.where(is_op, values, np.nan)
         is_layer = kinds[definition] == "layer"
-        activations = _activations(events, raw.start[keep], definition, phase, spans)
-        if activations is not None:
-            metrics["activations:counted"] = activations
+        held = activations(events, raw.start[keep], definition, phase, spans)
+        if held is not None:
+            metrics["activations:counted"] = held
         self.add(
             metrics,
             level=(PHASE + raw.level[keep]).astype(np.int32),
@@ -232,7 +244,7 @@ class _Rows:
             direction=by_definition("direction", [one.get("direction", "") for one in definitions]),
             passes=passes,
             parent=parent,
-            call=_calls(step, definition, is_layer),
+            call=calls(step, definition, is_layer),
             thread=np.full(len(keep), thread),
             rank=np.full(len(keep), rank, dtype=np.int32),
             start=raw.start[keep],
@@ -258,23 +270,30 @@ class _Rows:
         step_index = np.full(count, -1, dtype=np.int64)
         rows: list[tuple[int, str, str, str, int, int, int]] = []
         shapes: list[float] = []
-        on_device: list[float] = []
+        on_device: list[tuple[float, float]] = []
         ends_of_steps: list[tuple[int, int, int]] = []
+        epoch_of: dict[int, int] = {}
         first = self.count
         number = 0
         for section in spans.sections:
             part = first + len(rows)
             rows.append((PART, "part", section.part, "timed", 0, section.start, section.end))
             shapes.append(np.nan)
-            on_device.append(np.nan)
+            on_device.append((np.nan, np.nan))
             epochs: dict[int | None, int] = {None: part}
+            if section.epoch is not None:
+                epochs[None] = first + len(rows)
+                epoch_of[len(rows)] = section.epoch
+                rows.append((EPOCH, "epoch", section.part, "timed", part, section.start, section.end))
+                shapes.append(np.nan)
+                on_device.append((np.nan, np.nan))
             ends = {step.iterator: step.end for step in section.steps}
             for step in section.steps:
                 if step.iterator not in epochs:
                     epochs[step.iterator] = first + len(rows)
                     rows.append((EPOCH, "epoch", "", "timed", part, step.start, ends[step.iterator]))
                     shapes.append(np.nan)
-                    on_device.append(np.nan)
+                    on_device.append((np.nan, np.nan))
                 epoch_row = epochs[step.iterator]
                 which = spans.step_pass.get(id(step), "timed")
                 step_of_phase[step.phases] = first + len(rows)
@@ -285,14 +304,15 @@ class _Rows:
                     ends_of_steps.append((len(rows), int(own[0]), int(own[-1])))
                 seen = {spans.shapes[at] for at in step.phases if at in spans.shapes}
                 shapes.append(float(min(seen)) if seen else np.nan)
-                on_device.append(spans.device_time(step.phases))
+                on_device.append(spans.device_window(step.phases))
                 rows.append((STEP, "step", "", which, epoch_row, step.start, step.end))
                 number += 1
         if rows:
-            self._add_few(rows, thread, rank)
+            self._add_few(rows, thread, rank, [epoch_of.get(row, 0) for row in range(len(rows))])
             self.metrics[-1][1]["shape:counted"] = np.array(shapes)
             if spans.on_device is not None:
-                self.metrics[-1][1][DEVICE_TIME] = np.array(on_device)
+                begin, time = np.array(on_device).T
+                self.metrics[-1][1].update({DEVICE_TIME: time, DEVICE_START: begin - self.origin})
             for boundaries in spans.boundaries:
                 for column, values in boundaries.across(ends_of_steps, len(rows), spans.definitions).items():
                     # Groups take turns: a quantity that several have is in one of them in every step.
@@ -340,43 +360,3 @@ class _Rows:
 
 def _number(value: Any) -> float:
     return float(value) if isinstance(value, (int, float)) else np.nan
-
-
-def _inherit(values: np.ndarray, parent: np.ndarray, level: np.ndarray) -> np.ndarray:
-    """Give every row without a value that of its nearest ancestor."""
-    values = values.copy()
-    for which in range(2, int(level.max(initial=0)) + 1):
-        rows = np.flatnonzero((level == which) & (values < 0) & (parent >= 0))
-        values[rows] = values[parent[rows]]
-    return values
-
-
-def _calls(step: np.ndarray, definition: np.ndarray, is_layer: np.ndarray) -> np.ndarray:
-    """Which call of its layer each span is, within its step, counting from 0."""
-    calls = np.zeros(len(step), dtype=np.int32)
-    rows = np.flatnonzero(is_layer)
-    if len(rows):
-        order = rows[np.lexsort((rows, definition[rows], step[rows]))]
-        new = np.ones(len(order), dtype=bool)
-        new[1:] = (np.diff(step[order]) != 0) | (np.diff(definition[order]) != 0)
-        at = np.arange(len(order))
-        calls[order] = at - np.maximum.accumulate(np.where(new, at, 0))
-    return calls
-
-
-def _activations(
-    events: ProcessEvents, start: np.ndarray, definition: np.ndarray, phase: np.ndarray, spans: ThreadSpans
-) -> np.ndarray | None:
-    """What each layer held when its forward ended, on the first call of the layer in that forward."""
-    stated = [fact for fact in events.facts if "activations" in fact]
-    if not stated:
-        return None
-    values = np.full(len(start), np.nan)
-    starts, ends = spans.raw.start[spans.phase_rows], spans.raw.end[spans.phase_rows]
-    for fact in stated:
-        inside = np.flatnonzero((starts <= fact["at"]) & (fact["at"] <= ends))
-        for code, size in fact["activations"].items():
-            rows = np.flatnonzero((definition == int(code) // 2) & np.isin(phase, inside))
-            if len(rows):
-                values[rows[0]] = size
-    return values

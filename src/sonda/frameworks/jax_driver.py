@@ -11,8 +11,8 @@ from collections.abc import Callable, Mapping, Sequence
 from time import perf_counter, perf_counter_ns
 from typing import Any, Protocol
 
+from sonda.frameworks.announced import AnnouncedObserver
 from sonda.frameworks.jax_kernels import recorded, replayed
-from sonda.frameworks.jax_observer import JaxObserver
 from sonda.frameworks.torch_driver import KERNEL_STEPS, Driving, enough
 
 PART = "test"
@@ -48,14 +48,14 @@ class JaxTask(Protocol):
     def dtype(self) -> str: ...
 
 
-def drive(task: JaxTask, observer: JaxObserver, jax: Any, how: Driving) -> int:
+def drive(task: JaxTask, observer: AnnouncedObserver, jax: Any, how: Driving) -> int:
     """Run the task as asked; returns the number of timed steps."""
     compiled = _compiled(task, observer)
 
     def step(wait: bool = not how.on_gpu, counted: bool = False) -> None:
         """`wait`: for every operation by itself."""
         with observer.span("step", PART):
-            with observer.forward():
+            with observer.phase("forward"), observer.layer(""):
                 results = [_run(task, observer, compiled, name, wait, counted) for name in task.names]
                 jax.block_until_ready(results)
 
@@ -82,7 +82,7 @@ def drive(task: JaxTask, observer: JaxObserver, jax: Any, how: Driving) -> int:
     return done
 
 
-def _compiled(task: JaxTask, observer: JaxObserver) -> dict[str, Callable[..., Any]]:
+def _compiled(task: JaxTask, observer: AnnouncedObserver) -> dict[str, Callable[..., Any]]:
     """Every operation compiled by itself, before anything is timed."""
     begin = perf_counter_ns()
     found = {}
@@ -96,11 +96,11 @@ def _compiled(task: JaxTask, observer: JaxObserver) -> dict[str, Callable[..., A
 
 
 def _run(
-    task: JaxTask, observer: JaxObserver, compiled: Mapping[str, Callable[..., Any]], name: str, wait: bool,
+    task: JaxTask, observer: AnnouncedObserver, compiled: Mapping[str, Callable[..., Any]], name: str, wait: bool,
     counted: bool,
 ) -> Any:  # fmt: skip
     function, operands = compiled[name], task.operands[name]
-    with observer.layer(name):
+    with observer.layer(name, name.capitalize()):
         if not counted:
             result = function(*operands)
             return result.block_until_ready() if wait else result
@@ -109,7 +109,7 @@ def _run(
             return function(*operands).block_until_ready()
 
 
-def _state_device(observer: JaxObserver, jax: Any, device: str) -> None:
+def _state_device(observer: AnnouncedObserver, jax: Any, device: str) -> None:
     """Which GPU it was, and the most of its memory that JAX held."""
     number = device.partition(":")[2] or "0"
     one = jax.devices()[int(number)]

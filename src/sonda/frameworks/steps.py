@@ -28,6 +28,8 @@ class Phase:
     """For a forward: the module was in training mode and gradients were on."""
     made: int = 0
     exhausted: bool = False
+    part: str = ""
+    """Where the framework's own loop says so."""
 
 
 @dataclass
@@ -48,14 +50,18 @@ class Section:
 
     part: str
     steps: list[Step] = field(default_factory=list)
+    epoch: int | None = None
+    """Number of the epoch that the program announced, among those of this part; such a section may have no steps."""
+    bounds: tuple[int, int] | None = None
+    """Its begin and end, ns, where it was announced."""
 
     @property
     def start(self) -> int:
-        return self.steps[0].start
+        return self.bounds[0] if self.bounds else self.steps[0].start
 
     @property
     def end(self) -> int:
-        return self.steps[-1].end
+        return self.bounds[1] if self.bounds else self.steps[-1].end
 
 
 def derive_sections(phases: Sequence[Phase]) -> list[Section]:
@@ -113,9 +119,10 @@ def _split(phases: Sequence[Phase], trains: set[int]) -> list[Step]:
         chosen, open_phases = open_phases[:count], open_phases[count:]
         if chosen:
             data = next((phases[at] for at in chosen if phases[at].iterator is not None), None)
+            stated = next((phases[at].part for at in chosen if phases[at].part), "")
             steps.append(
                 Step(
-                    part,
+                    stated or part,
                     chosen,
                     phases[chosen[0]].start,
                     phases[chosen[-1]].end,
@@ -137,6 +144,7 @@ def _split(phases: Sequence[Phase], trains: set[int]) -> list[Step]:
     """An evaluating forward is open and may still be followed by its loss and by other forwards of its batch."""
     for position, phase in enumerate(phases):
         evaluates = phase.name == "forward" and position not in trains
+        evaluates |= phase.name == "fused" and phase.optimizer is None and not phase.exhausted
         if evaluating and phase.name != "loss":
             fetched = any(phases[at].name == "data" for at in open_phases)
             if not (evaluates and fetched):
@@ -148,7 +156,8 @@ def _split(phases: Sequence[Phase], trains: set[int]) -> list[Step]:
             elif phase.optimizer is not None and (
                 phase.optimizer in stepped or phase.made > phases[open_phases[last_optimizer]].end
             ):
-                close(last_optimizer + 1, "train")
+                # What follows a whole step that is one function, and comes before the next, is an update by itself.
+                close(with_trailing() if phase.name == "fused" else last_optimizer + 1, "train")
         if phase.exhausted:
             continue
         open_phases.append(position)
@@ -169,11 +178,11 @@ def _name_evaluations(sections: list[Section]) -> None:
     last = training[-1] if training else -1
     used: dict[int | None, int] = {}
     for section in sections:
-        if section.part != "train":
+        if section.part == "evaluate":
             loader = section.steps[0].loader
             used[loader] = used.get(loader, 0) + 1
     for index, section in enumerate(sections):
-        if section.part == "train":
+        if section.part != "evaluate":
             continue
         loader = section.steps[0].loader
         again = loader is not None and used[loader] > 1

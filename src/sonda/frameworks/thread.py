@@ -12,14 +12,18 @@ import numpy as np
 from sonda.frameworks.events import ProcessEvents, RawSpans, match
 from sonda.frameworks.readings import Boundaries, with_counts
 from sonda.frameworks.steps import Phase, Section, Step, derive_sections
+from sonda.record.span import PARTS
 
 DEVICE_TIME = "device_time:measured"
 DEVICE_BEGIN, DEVICE_END = "device_begin:measured", "device_end:measured"
-"""When a GPU reached the begin and the end of a phase, ns on its own clock: no metrics, and not kept."""
+"""When a GPU reached the begin and the end of a phase, ns on the host's clock: no metrics, and not kept."""
+DEVICE_START = "device_start:derived"
 ADDITIVE = ("page_faults:counted", "context_switches:counted", DEVICE_TIME)
 """Values of a phase that hold those of the phases inside it; so do those whose definition says that it `adds`."""
-FACTS = ("shape", "training", "optimizer", "made", "loader", "iterator", "exhausted", "device_begin", "device_end")
-"""Values that say what a phase is, and are no metrics."""
+FACTS = (
+    "shape", "training", "optimizer", "made", "loader", "iterator", "exhausted", "of_part", "device_begin", "device_end",
+)  # fmt: skip
+"""Values that say what a phase is, and are no metrics; `of_part` counts the parts of a run from 1."""
 Facts = dict[int, int]
 """A value by the row of its phase."""
 
@@ -45,16 +49,21 @@ class ThreadSpans:
     boundaries: list[Boundaries]
     """What counters stood at where spans began and ended."""
     on_device: tuple[np.ndarray, np.ndarray] | None = None
-    """When a GPU reached the begin and the end of every row, ns on its own clock, NaN where that is not known."""
+    """When a GPU reached the begin and the end of every row, ns on the host's clock, NaN where that is not known."""
 
-    def device_time(self, phases: Sequence[int]) -> float:
-        """ns that a GPU took from the first to the last of these phases (positions in `phase_rows`); NaN: not known."""
+    def device_window(self, phases: Sequence[int]) -> tuple[float, float]:
+        """When a GPU began the first of these phases (positions in `phase_rows`), and ns until it had ended the last.
+
+        NaN: not known.
+        """
         if self.on_device is None or not len(phases):
-            return float("nan")
+            return np.nan, np.nan
         rows = self.phase_rows[list(phases)]
         begin, end = (times[rows] for times in self.on_device)
         known = ~np.isnan(begin) & ~np.isnan(end)
-        return float(end[known].max() - begin[known].min()) if known.any() else float("nan")
+        if not known.any():
+            return np.nan, np.nan
+        return float(begin[known].min()), float(end[known].max() - begin[known].min())
 
 
 def read_thread(events: ProcessEvents, pairs: np.ndarray, readings: Sequence[bytes] = ()) -> ThreadSpans:
@@ -66,8 +75,12 @@ def read_thread(events: ProcessEvents, pairs: np.ndarray, readings: Sequence[byt
     kind = kinds[raw.definition]
     metrics, facts = _values(raw, definitions)
     if events.marks:
-        metrics.update(_on_device(len(raw.start), facts, events.marks, gaps))
+        metrics.update(_on_device(raw.start, facts, events.marks, gaps))
     raw, kind, metrics, moved = _exclusive(raw, kind, metrics, definitions)
+    if events.marks:
+        # A phase that was cut has no single window of its own.
+        whole = metrics[DEVICE_END] - metrics[DEVICE_BEGIN] == metrics[DEVICE_TIME]
+        metrics[DEVICE_START] = np.where(whole, metrics[DEVICE_BEGIN], np.nan)
     for name in ("optimizer", "made"):
         facts[name] = {moved.get(row, row): value for row, value in facts[name].items()}
     keep = np.isin(kind, ("phase", "layer", "op", "compile"))
@@ -76,7 +89,8 @@ def read_thread(events: ProcessEvents, pairs: np.ndarray, readings: Sequence[byt
     phase_rows = phase_rows[np.argsort(raw.start[phase_rows], kind="stable")]
     phases = [_phase(raw, row, definitions, facts) for row in phase_rows.tolist()]
     announced = np.flatnonzero(kind == "step")
-    sections = _announced(raw, kind, announced, phase_rows, definitions) if len(announced) else derive_sections(phases)
+    by_itself = len(announced) or (kind == "epoch").any()
+    sections = _announced(raw, kind, announced, phase_rows, definitions) if by_itself else derive_sections(phases)
     position = {row: at for at, row in enumerate(phase_rows.tolist())}
     return ThreadSpans(
         raw=raw,
@@ -94,18 +108,28 @@ def read_thread(events: ProcessEvents, pairs: np.ndarray, readings: Sequence[byt
 
 
 def _on_device(
-    length: int, facts: dict[str, Facts], marks: dict[int, int], gaps: Sequence[tuple[int, int]]
+    start: np.ndarray, facts: dict[str, Facts], marks: dict[int, int], gaps: Sequence[tuple[int, int]]
 ) -> dict[str, np.ndarray]:
-    """When a GPU reached the begin and the end of each row, and the time between.
+    """When a GPU reached the begin and the end of each row, on the host's clock, and the time between.
 
-    `gaps` are the rows before and after each loss that was computed outside any module; these stand at the end.
+    `start` is when the host began each row. `gaps` are the rows before and after each loss that was computed outside
+    any module; these stand at the end.
+
+    The device counts from a moment of its own. It reaches no mark before the host has made it, and the host makes it
+    after it has noted when the phase begins; where the queue was empty both are some µs apart. So the largest distance
+    between the two clocks is the true one.
     """
+    length = len(start)
     begin, end = np.full(length, np.nan), np.full(length, np.nan)
     for times, name in ((begin, "device_begin"), (end, "device_end")):
         for row, number in facts[name].items():
             times[row] = marks.get(number, np.nan)
     for row, (before, after) in enumerate(gaps, start=length - len(gaps)):
         begin[row], end[row] = end[before], begin[after]
+    marked = np.flatnonzero(~np.isnan(begin[: length - len(gaps)]))
+    if len(marked):
+        distance = float((start[marked] - begin[marked]).max())
+        begin, end = begin + distance, end + distance
     return {DEVICE_BEGIN: begin, DEVICE_END: end, DEVICE_TIME: end - begin}
 
 
@@ -137,6 +161,7 @@ def _phase(raw: RawSpans, row: int, definitions: list[dict[str, Any]], facts: di
         learns=facts["training"].get(row, 0) > 0,
         made=facts["made"].get(row, 0),
         exhausted=row in facts["exhausted"],
+        part=("", *PARTS)[facts["of_part"].get(row, 0)],
     )
 
 
@@ -266,16 +291,37 @@ def _cut(raw: RawSpans, cuts: dict[int, list[int]]) -> tuple[RawSpans, dict[int,
 def _announced(
     raw: RawSpans, kind: np.ndarray, steps: np.ndarray, phase_rows: np.ndarray, definitions: list[dict[str, Any]]
 ) -> list[Section]:
-    """Sections of a program that announces its steps itself; a step's name is the part it belongs to."""
+    """Sections of a program that announces its steps itself; a step's name is the part it belongs to.
+
+    An epoch that it announces is a section of its own, also where none of its steps was recorded.
+    """
     sections: list[Section] = []
     starts = raw.start[phase_rows]
+    around = _around(raw, kind == "epoch")
+    epochs = _epochs(raw, kind, definitions)
     for row in steps.tolist():
         part = definitions[raw.definition[row]]["name"]
         first, last = np.searchsorted(starts, (raw.start[row], raw.end[row]))
+        step = Step(part, list(range(first, last)), int(raw.start[row]), int(raw.end[row]))
+        epoch = epochs.get(int(around[row]))
+        if epoch is not None:
+            epoch.steps.append(step)
+            continue
         if not sections or sections[-1].part != part:
             sections.append(Section(part))
-        sections[-1].steps.append(Step(part, list(range(first, last)), int(raw.start[row]), int(raw.end[row])))
-    return sections
+        sections[-1].steps.append(step)
+    return sorted([*sections, *epochs.values()], key=lambda section: section.start)
+
+
+def _epochs(raw: RawSpans, kind: np.ndarray, definitions: list[dict[str, Any]]) -> dict[int, Section]:
+    """The sections of announced epochs by their rows. They are numbered within their part."""
+    found: dict[int, Section] = {}
+    numbers: dict[str, int] = {}
+    for row in np.flatnonzero(kind == "epoch").tolist():
+        part = definitions[raw.definition[row]]["name"]
+        found[row] = Section(part, [], numbers.get(part, 0), (int(raw.start[row]), int(raw.end[row])))
+        numbers[part] = numbers.get(part, 0) + 1
+    return found
 
 
 def _passes(

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 FEWEST_STEPS, MOST_STEPS, MOST_ON_GPU = 6, 20, 100
 """Timed steps where the user did not say how many: as many of these as fit into the seconds given."""
+WHOLE = ("float64", "bfloat16", "float16")
+"""Precisions in which weights and data are too."""
 KERNEL_STEPS = 3
 """Steps of their own in which a GPU's kernels are recorded."""
 
@@ -38,10 +40,24 @@ class Driving:
     """As PyTorch writes it: cpu, cuda:0."""
     replay: bool = False
     """Drive it for a profiler outside that replays kernels: warm-up, then one step, which it is told of."""
+    prefetch: int | None = None
+    """Batches that all workers together load ahead; None: as many as PyTorch holds right."""
+    pin: bool | None = None
+    """Batches in memory that a GPU can fetch from; None: on a GPU."""
 
     @property
     def on_gpu(self) -> bool:
         return self.device != "cpu"
+
+    @property
+    def whole(self) -> str:
+        """The type of weights and data where it is not float32: all arithmetic is in it then."""
+        return self.precision if self.precision in WHOLE else ""
+
+    @property
+    def mixed(self) -> str:
+        """The type of arithmetic where weights stay float32."""
+        return self.precision.removeprefix("mixed_") if self.precision.startswith("mixed_") else ""
 
 
 class Loop(Protocol):
@@ -72,13 +88,13 @@ def loop_of(task: Task, announcer: Announcer, how: Driving) -> Loop:
         task.model.to(how.device)
         if isinstance(task.loss, torch.nn.Module):
             task.loss.to(how.device)
-    if how.precision == "float64":
-        task.model.double()
+    if how.whole:
+        task.model.to(getattr(torch, how.whole))
     if how.channels_last:
         task.model.to(memory_format=torch.channels_last)
     if how.compile:
         task.model = torch.compile(task.model)
-    return _Training(task, how) if how.train else _Inference(task, how, announcer)
+    return Training(task, how) if how.train else _Inference(task, how, announcer)
 
 
 def drive(task: Task, observer: TorchObserver, how: Driving) -> int:
@@ -140,24 +156,41 @@ def _wait(how: Driving) -> None:
         torch.cuda.synchronize(how.device)
 
 
-class _Training:
+class Training:
     part = "train"
 
     def __init__(self, task: Task, how: Driving) -> None:
         self.task = task
         self.how = how
         self.optimizer = task.optimizer()
-        self.batches = task.batches(how.workers, how.on_gpu)
+        self.scaler = _scaler(how)
+        self.batches = task.batches(how.workers, how.on_gpu if how.pin is None else how.pin, how.prefetch)
 
     def step(self) -> None:
         inputs, target = next(self.batches)
-        inputs, target = _adapted(inputs, self.how), _adapted(target, self.how)
+        self.learn(_adapted(inputs, self.how), _adapted(target, self.how))
+
+    def learn(self, inputs: tuple[Any, ...], target: Any) -> Any:
+        """One step on a batch that is on its device already; returns the loss, which nobody has waited for."""
         self.optimizer.zero_grad()
         with _autocast(self.how):
             output = self.task.model(*inputs)
             loss = self.task.loss(output, target)
-        loss.backward()
-        self.optimizer.step()
+        if self.scaler is None:
+            loss.backward()
+            self.optimizer.step()
+        else:
+            self.scaler.scale(loss).backward()
+            self.scaler.step(self.optimizer)
+            self.scaler.update()
+        return loss.detach()
+
+    def answer(self, inputs: tuple[Any, ...]) -> Any:
+        """What the model, in evaluation, says to a batch that is on its device already."""
+        import torch
+
+        with torch.no_grad(), _autocast(self.how):
+            return self.task.model(*inputs)
 
     def state(self) -> list[Any]:
         weights = [*self.task.model.parameters(), *self.task.model.buffers()]
@@ -192,18 +225,27 @@ def _adapted(value: Any, how: Driving) -> Any:
         return value
     if how.on_gpu and value.device.type == "cpu":
         value = value.to(how.device, non_blocking=True)
-    if how.precision == "float64" and value.is_floating_point():
-        value = value.double()
-    if how.channels_last and value.dim() == 4:
-        import torch
+    import torch
 
+    if how.whole and value.is_floating_point():
+        value = value.to(getattr(torch, how.whole))
+    if how.channels_last and value.dim() == 4:
         value = value.contiguous(memory_format=torch.channels_last)
     return value
 
 
+def _scaler(how: Driving) -> Any:
+    """Scales the loss of a training whose gradients are float16, which would lose the small ones; None for others."""
+    if how.mixed != "float16":
+        return None
+    import torch
+
+    return torch.amp.GradScaler(how.device.partition(":")[0])
+
+
 def _autocast(how: Driving) -> AbstractContextManager[Any]:
-    if how.precision not in ("bfloat16", "float16"):
+    if not how.mixed:
         return nullcontext()
     import torch
 
-    return torch.autocast(how.device.partition(":")[0], dtype=getattr(torch, how.precision))
+    return torch.autocast(how.device.partition(":")[0], dtype=getattr(torch, how.mixed))

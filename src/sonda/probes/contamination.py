@@ -15,7 +15,9 @@ import time
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
+from typing import Any
 
+from sonda.probes.energy_processor import throttle_count
 from sonda.probes.kernel_files import read_text
 
 LEAST_USE = 0.9
@@ -44,6 +46,8 @@ class Conditions:
     """Load average over a minute."""
     runnable: int | None
     """Tasks ready to run, the reader itself not counted."""
+    throttled: int | None = None
+    """Times that the processor was slowed because it was too hot, since boot."""
 
 
 @dataclass(frozen=True)
@@ -85,7 +89,7 @@ class Watch:
 
     def _sample(self) -> None:
         while not self._stop.wait(self.interval):
-            runnable = read_conditions(self.root).runnable
+            runnable = read_conditions(self.root, throttling=False).runnable
             if runnable is not None:
                 self.runnable.append(runnable)
 
@@ -118,8 +122,8 @@ def parse_stat(text: str, ticks_per_second: int) -> dict[str, float]:
     return found
 
 
-def read_conditions(root: Path = Path("/")) -> Conditions:
-    """Read the machine now; costs about 0.1 ms and never raises."""
+def read_conditions(root: Path = Path("/"), throttling: bool = True) -> Conditions:
+    """Read the machine now; costs about 0.1 ms, with `throttling` some ms on many cores, and never raises."""
     stat = parse_stat(read_text(root / "proc/stat") or "", os.sysconf("SC_CLK_TCK"))
     load = (read_text(root / "proc/loadavg") or "").split()
     usages = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
@@ -136,6 +140,7 @@ def read_conditions(root: Path = Path("/")) -> Conditions:
         steal=stat.get("steal"),
         load=load_average,
         runnable=max(0, int(runnable) - 1) if runnable is not None else None,
+        throttled=throttle_count(root) if throttling else None,
     )
 
 
@@ -176,4 +181,22 @@ def contamination(
         stolen = (after.steal - before.steal) / (wall * cores)
         if stolen > 0:
             flags.append(Flag("steal", stolen, f"the hypervisor gave {stolen:.1%} of the CPU time to others", False))
+    if before.throttled is not None and after.throttled is not None and after.throttled > before.throttled:
+        times = after.throttled - before.throttled
+        sentence = f"the processor was too hot and slowed down {times} time{'s' if times > 1 else ''}: cool it"
+        flags.append(Flag("throttled", times, sentence, True))
     return flags
+
+
+def conditions_record(before: Conditions, after: Conditions, flags: list[Flag]) -> dict[str, Any]:
+    """For `run.json`: the load when it began and ended, CPU time against wall time (s), and what every sign measured.
+
+    `signs` are the names of those that mean a disturbance.
+    """
+    return {
+        "load": [before.load, after.load],
+        "wall_s": after.time - before.time,
+        "cpu_s": after.cpu_time - before.cpu_time,
+        **{flag.name: flag.value for flag in flags},
+        "signs": [flag.name for flag in flags if flag.contaminated],
+    }

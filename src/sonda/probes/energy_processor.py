@@ -7,7 +7,7 @@ from pathlib import Path
 from time import perf_counter_ns
 
 from sonda.probes.energy_channel import Channel, Sources
-from sonda.probes.kernel_files import read_text
+from sonda.probes.kernel_files import read_int, read_text
 
 DRIVERS = {"coretemp": "Package id", "k10temp": "Tctl", "zenpower": "Tdie"}
 """Drivers of processors' sensors under `/sys/class/hwmon`, and how the label of the package's own begins."""
@@ -61,6 +61,13 @@ def _throttling(root: Path) -> list[tuple[str, str, Path, float]]:
         package = read_text(path.parent.parent / "topology/physical_package_id") or "0"
         found.setdefault(package, path)
     return [(f"package-{package} throttle count", "1", path, 1.0) for package, path in found.items()]
+
+
+def throttle_count(root: Path = Path("/")) -> int | None:
+    """How often the processor's packages were throttled since boot, all together; None where that is not shown."""
+    counts = [read_int(path) for _, _, path, _ in _throttling(root)]
+    known = [count for count in counts if count is not None]
+    return sum(known) if known else None
 
 
 def _number(descriptor: int, scale: float) -> float | None:

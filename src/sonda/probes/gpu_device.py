@@ -124,6 +124,16 @@ def nvml_device(index: int, nvml: Any = None) -> GpuDevice | None:
     return first if not first.mig and all(one == first for one in found) else None
 
 
+def gpu_names(nvml: Any = None) -> list[str]:
+    """The names of this machine's GPUs; none where there is no driver to ask."""
+    try:
+        library = nvml if nvml is not None else _nvml()
+        handles = [library.nvmlDeviceGetHandleByIndex(place) for place in range(library.nvmlDeviceGetCount())]
+        return [_text(library.nvmlDeviceGetName(handle)) for handle in handles]
+    except Exception:
+        return []
+
+
 def sm_clock(uuid: str, nvml: Any = None) -> Callable[[], float]:
     """A function that reads the SM clock now, Hz; NaN where NVML does not answer."""
     try:

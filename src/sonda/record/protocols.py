@@ -28,10 +28,13 @@ class Task(Protocol):
     def infer(self, mark: Mark) -> Any:
         """One inference step; returns the model's output."""
 
-    def batches(self, workers: int, pin: bool = False) -> Iterator[tuple[tuple[Any, ...], Any]]:
+    def batches(
+        self, workers: int, pin: bool = False, prefetch: int | None = None
+    ) -> Iterator[tuple[tuple[Any, ...], Any]]:
         """Endless training batches (inputs, target) of the same shapes, loaded by `workers` processes (0: none).
 
-        `pin` puts them into memory that a GPU can fetch from.
+        `pin` puts them into memory that a GPU can fetch from. `prefetch` is how many batches all processes together
+        load ahead, rounded up to a whole number each; None for as many as the framework holds right.
         """
 
     def loss(self, output: Any, target: Any) -> Any:

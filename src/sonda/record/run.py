@@ -6,11 +6,12 @@ import math
 import os
 import re
 import secrets
-from collections.abc import Callable
+import shutil
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 
@@ -18,7 +19,9 @@ from sonda.record.errors import SondaError
 from sonda.record.partial import PARTIAL as PARTIAL
 from sonda.record.partial import discard, partial_path
 from sonda.record.sample import Sample, samples_from_arrow, samples_to_arrow
-from sonda.record.span import Spans
+
+if TYPE_CHECKING:
+    from sonda.record.span import Spans
 
 SCHEMA = 1
 """Version of the files of a run. Readers accept this and every older version."""
@@ -83,6 +86,8 @@ class Run:
     @cached_property
     def spans(self) -> Spans:
         """Raises SondaError when they cannot be read."""
+        from sonda.record.span import Spans
+
         path = self.directory / SPANS
         try:
             return Spans.from_arrow(_read_table(path))
@@ -153,8 +158,16 @@ def directory_name(created: str, identity: str) -> str:
     return f"{moment:%Y%m%dT%H%M%S}{moment.microsecond // 1000:03d}-{identity}"
 
 
-def write_run(root: Path, info: RunInfo, spans: Spans, samples: list[Sample] | None = None, points: Any = None) -> Run:
-    """Write a run under `root`, whole or not at all, and return it. `points` is the Arrow table of an exploration.
+def write_run(
+    root: Path,
+    info: RunInfo,
+    spans: Spans,
+    samples: list[Sample] | None = None,
+    points: Any = None,
+    files: Mapping[str, Path] | None = None,
+) -> Run:
+    """Write a run under `root`, whole or not at all, and return it. `points` is the Arrow table of an exploration,
+    `files` are further ones that belong into it, by name.
 
     Raises SondaError when the disk is full or `root` cannot be written; nothing is left behind then.
     """
@@ -165,6 +178,8 @@ def write_run(root: Path, info: RunInfo, spans: Spans, samples: list[Sample] | N
             write_samples(samples, partial)
         if points is not None:
             _write_table(points, partial / POINTS)
+        for name, path in (files or {}).items():
+            shutil.copyfile(path, partial / name)
         return info
 
     return keep_run(root, fill)

@@ -22,8 +22,10 @@ KINDS = (
     "run", "part", "epoch", "step", "phase", "layer", "op", "kernel", "copy", "collective", "compile", "query",
 )  # fmt: skip
 PARTS = ("train", "validate", "test")
-PHASES = ("data", "transfer", "forward", "prefill", "decode", "loss", "backward", "optimizer", "communicate")
-PASSES = ("warmup", "timed", "count", "kernels", "modelled")
+PHASES = ("data", "transfer", "forward", "prefill", "decode", "loss", "backward", "optimizer", "fused", "communicate")
+"""`fused`: forward, loss, backward and optimizer of a training step that is one compiled function."""
+PASSES = ("warmup", "timed", "count", "kernels", "pieces", "modelled")
+"""`pieces`: steps of their own in which layers can be told apart, where timed steps are one compiled function."""
 CLOCKS = ("host", "device", "simulated")
 
 COLUMNS = (

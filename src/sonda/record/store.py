@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 from bisect import bisect_left
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -33,16 +33,19 @@ class Store:
         self.root = root or default_root()
         self.damaged: list[SondaError] = []
 
-    def directories(self) -> list[Path]:
-        """What is named like a run, newest first."""
+    def names(self) -> list[str]:
+        """Names of what is named like a run, newest first."""
         try:
-            with os.scandir(self.root) as entries:
-                names = [entry.name for entry in entries if RUN_NAME.fullmatch(entry.name)]
+            found = os.listdir(self.root)
         except FileNotFoundError:
             return []
         except OSError as error:
             raise SondaError(f"cannot read the store {self.root}: {error.strerror}", "set $SONDA_HOME") from None
-        return [self.root / name for name in sorted(names, reverse=True)]
+        return sorted(filter(RUN_NAME.fullmatch, found), reverse=True)
+
+    def directories(self) -> list[Path]:
+        """What is named like a run, newest first."""
+        return [self.root / name for name in self.names()]
 
     def runs(self, limit: int | None = None) -> Iterator[Run]:
         """Runs, newest first; what cannot be read goes to `damaged`."""
@@ -117,22 +120,27 @@ class Store:
 
     def has(self, identity: str) -> bool:
         """Whether a run with exactly this id is in the store."""
-        return any(_identity(directory) == identity for directory in self.directories())
+        return any(identity_of(name) == identity for name in self.names())
 
     def short(self, identity: str) -> str:
         """The shortest beginning of an id that names one run only."""
         return self.shorts([identity])[0]
 
-    def shorts(self, identities: Sequence[str]) -> list[str]:
-        """The same for many ids at once: among sorted ids, an id can be confused with its neighbours only."""
-        known = sorted({_identity(directory) for directory in self.directories()} | set(identities))
+    def shorts(self, identities: Sequence[str], names: Sequence[str] | None = None) -> list[str]:
+        """The same for many ids at once: among sorted ids, an id can be confused with its neighbours only.
+
+        `names` are those of all runs, where the caller has them already.
+        """
+        beginnings = {identity[:SHORTEST] for identity in identities}
+        there = (identity_of(name) for name in (self.names() if names is None else names))
+        known = sorted({other for other in there if other[:SHORTEST] in beginnings} | set(identities))
         found = []
         for identity in identities:
             at = bisect_left(known, identity)
-            near = [other for other in known[max(0, at - 1) : at + 2] if other != identity]
             length = SHORTEST
-            while length < len(identity) and any(other.startswith(identity[:length]) for other in near):
-                length += 1
+            for other in known[max(0, at - 1) : at + 2]:
+                while other != identity and length < len(identity) and other.startswith(identity[:length]):
+                    length += 1
             found.append(identity[:length])
         return found
 
@@ -214,6 +222,30 @@ class Store:
         for tag in self.tags().get(name[2], []):
             self.untag(name[2], tag)
 
+    def adopt(self, name: str, files: Mapping[str, bytes]) -> Run:
+        """Take in a run that was made elsewhere: the name of its directory, and its files. It appears whole.
+
+        Raises SondaError when it is no run, or the store cannot be written.
+        """
+        if not RUN_NAME.fullmatch(name) or any("/" in file or file in ("", ".", "..") for file in files):
+            raise SondaError(f"{name[:80]!r} is not a run", "send a run's directory as it is")
+        partial = partial_path(self.root)
+        try:
+            partial.mkdir(parents=True)
+            for file, content in files.items():
+                (partial / file).write_bytes(content)
+            Run.load(partial)
+            partial.rename(self.root / name)
+        except OSError as error:
+            _discard_quietly(partial)
+            raise SondaError(
+                f"cannot keep {name} in {self.root}: {error.strerror or error}", "make room, or set $SONDA_HOME"
+            ) from None
+        except SondaError:
+            _discard_quietly(partial)
+            raise
+        return Run.load(self.root / name)
+
     def remove_older_than(self, age: timedelta) -> list[Path]:
         """Remove the runs made longer ago than `age`; returns what was removed."""
         try:
@@ -263,9 +295,13 @@ def parse_age(text: str) -> timedelta:
         raise SondaError(f"{text!r} is longer than any run is old", "write it like 30d") from None
 
 
+def identity_of(name: str) -> str:
+    """The id of a run, from the name of its directory."""
+    return name.rpartition("-")[2]
+
+
 def _identity(directory: Path) -> str:
-    match = RUN_NAME.fullmatch(directory.name)
-    return match.group(2) if match else directory.name
+    return identity_of(directory.name) if RUN_NAME.fullmatch(directory.name) else directory.name
 
 
 def _is_run(path: Path) -> bool:

@@ -7,17 +7,21 @@ its reason.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from typing import Any
 
+import msgspec
+
 from sonda.analysis.comparison import ComparedRow, Comparison
 from sonda.analysis.counted_summary import Outside
+from sonda.analysis.run_rows import RunRow
 from sonda.analysis.summary import Cost, LayerRow, PartSummary, PhaseRow, Remedy, Simulated, Summary, Value, Verdict
 from sonda.report.energy_document import energy_fields
-from sonda.report.listing import RunRow
 from sonda.report.modelled_document import modelled_document
+from sonda.report.nodes import nodes_document
 from sonda.report.over_time import over_time_document, series_document
+from sonda.report.ranks import ranks_document
 from sonda.report.system_tables import second_document
 from sonda.report.topdown_document import counters_document, topdown_document
 
@@ -30,6 +34,7 @@ Document = dict[str, Any]
 def to_document(summary: Summary) -> Document:
     """A summary as a JSON object."""
     from sonda.report.device_tables import device_document  # it needs `value_document`
+    from sonda.report.training import training_document
 
     return {
         "schema": SCHEMA,
@@ -42,6 +47,9 @@ def to_document(summary: Summary) -> Document:
         "parts": [_part(part) for part in summary.parts],
         "ceilings": plain_data(summary.ceilings),
         **_simulation(summary),
+        **training_document(summary.training),
+        **nodes_document(summary.target),
+        **ranks_document(summary.target),
         **modelled_document(summary.modelled),
         **_outside(summary.outside),
         **({"energy": energy_fields(summary.energy)} if summary.energy is not None else {}),
@@ -84,20 +92,28 @@ def comparison_document(comparison: Comparison) -> Document:
 
 def runs_document(rows: Sequence[RunRow], damaged: Sequence[str] = ()) -> Document:
     """The listing of a store."""
-    listed = [
-        {
-            "run": row.id,
-            "created": row.created,
-            "workload": row.workload,
-            "target": row.target,
-            "status": row.status,
-            "verdict": row.verdict or None,
-            "tags": list(row.tags),
-            "metrics": metrics({{"cycle": "cycles", "point": "points"}.get(row.step.unit, "step_time"): row.step}),
-        }
-        for row in rows
-    ]
-    return {"schema": SCHEMA, "kind": "runs", "runs": listed, "damaged": list(damaged)}
+    return {"schema": SCHEMA, "kind": "runs", "runs": [_run_document(row) for row in rows], "damaged": list(damaged)}
+
+
+def runs_in_pieces(rows: Iterable[RunRow], damaged: Callable[[], Sequence[str]]) -> Iterator[bytes]:
+    """The same document as text, piece by piece as the rows come; `damaged` is asked when all have come."""
+    yield b'{"schema":%d,"kind":"runs","runs":[' % SCHEMA
+    for number, row in enumerate(rows):
+        yield (b"," if number else b"") + msgspec.json.encode(_run_document(row))
+    yield b'],"damaged":' + msgspec.json.encode(list(damaged())) + b"}\n"
+
+
+def _run_document(row: RunRow) -> Document:
+    return {
+        "run": row.id,
+        "created": row.created,
+        "workload": row.workload,
+        "target": row.target,
+        "status": row.status,
+        "verdict": row.verdict or None,
+        "tags": list(row.tags),
+        "metrics": metrics({{"cycle": "cycles", "point": "points"}.get(row.step.unit, "step_time"): row.step}),
+    }
 
 
 def checks_document(checks: Sequence[tuple[str, str, str, str]]) -> Document:

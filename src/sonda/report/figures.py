@@ -23,7 +23,8 @@ BOUND_COLORS = {
 }  # fmt: skip
 PHASE_COLORS = {
     "data": "#8a5fb0", "transfer": "#b06f9e", "forward": "#3f7fbf", "prefill": "#3f7fbf", "decode": "#63a6c9",
-    "loss": "#5aa39a", "backward": "#2f5d8c", "optimizer": "#c98a2b", "communicate": "#c2554d", "other": "#a3a9b0",
+    "loss": "#5aa39a", "backward": "#2f5d8c", "optimizer": "#c98a2b", "fused": "#46639b", "communicate": "#c2554d",
+    "other": "#a3a9b0",
 }  # fmt: skip
 SPARE_COLORS = ("#6b9e4f", "#9b7e5a", "#4f8f8f", "#a0557a")
 

@@ -6,9 +6,12 @@ from collections.abc import Sequence
 from typing import Any
 
 from sonda.analysis.critical_path import CriticalPath
+from sonda.analysis.ranks import Job
 from sonda.analysis.trace_summary import DeviceWork, TraceSummary
 from sonda.report import quantities
 from sonda.report.document import SCHEMA, value_document
+from sonda.report.figures import Figure
+from sonda.report.job_tables import job_document, job_figure, job_lines, job_table
 from sonda.report.kernel_tables import (
     PATH_PARTS,
     counters_table,
@@ -19,7 +22,7 @@ from sonda.report.kernel_tables import (
     streams_table,
 )  # fmt: skip
 from sonda.report.labels import markup, plain
-from sonda.report.markup import panel, table_html
+from sonda.report.markup import panel, place_figure, table_html
 from sonda.report.profile_tables import profile_document, profile_tables
 from sonda.report.screen import Screen
 from sonda.report.sections import Section
@@ -39,6 +42,13 @@ def render_trace(found: TraceSummary, width: int | None = None, *, rows: int = 1
         screen.line(plain(verdict.sentence), "bold", 2, 2)
         for remedy in verdict.remedies:
             screen.line(f"Try: {plain(remedy.text)}", "", 2, 2)
+    if found.job is not None and rows:
+        screen.line()
+        screen.table(job_table(found.job, rows))
+        if rows < len(found.job.ranks):
+            screen.line(f"not above: {len(found.job.ranks) - rows:,} more ranks", "dim", 2)
+        for line in job_lines(found.job):
+            screen.line(plain(line), "dim", 2, 2)
     for table in _profile(found, rows) + _tables(work, found.paths, rows):
         screen.line()
         screen.table(table)
@@ -84,6 +94,9 @@ def trace_section(found: TraceSummary, index: int, alone: bool) -> Section:
         f'<p class="soft">{markup(summary.subtitle + status)} · run {markup(summary.run)}</p>',
         f'<div class="panel verdict">{sentences}{warnings}{notes}</div>',
     ]
+    drawn: list[Figure] = []
+    if found.job is not None:
+        pieces += _job_panels(found.job, place, drawn)
     for table in _profile(found, MOST_ON_PAGE) + _tables(found.work, found.paths, 0):
         pieces.append(panel(table.name, table_html(table, "sortable")))
     if found.work.kernels:
@@ -91,7 +104,19 @@ def trace_section(found: TraceSummary, index: int, alone: bool) -> Section:
         more = len(found.work.kernels) - len(shown)
         left = f'<p class="soft small">{more:,} more are in sonda show --json</p>' if more > 0 else ""
         pieces.append(panel("kernels", table_html(kernels_table(found.work, shown), "sortable") + left))
-    return Section(f"{summary.title} ({summary.run})", place, "\n".join(pieces))
+    return Section(f"{summary.title} ({summary.run})", place, "\n".join(pieces), tuple(drawn))
+
+
+def _job_panels(job: Job, place: str, drawn: list[Figure]) -> list[str]:
+    said = "".join(f"<li>{markup(line)}</li>" for line in job_lines(job))
+    listed = f'<ul class="plain soft small">{said}</ul>'
+    return [
+        panel("Ranks", table_html(job_table(job, len(job.ranks)), "sortable") + listed),
+        panel(
+            "Ranks and steps", place_figure(job_figure(job), f"{place}ranks", drawn, "no step is common to all ranks"),
+            "What a step takes each rank without waiting in collectives for others.",
+        ),
+    ]  # fmt: skip
 
 
 def trace_document(found: TraceSummary) -> dict[str, Any]:
@@ -113,4 +138,5 @@ def trace_document(found: TraceSummary) -> dict[str, Any]:
         ],
         "warnings": list(summary.warnings), "notes": list(summary.notes),
         **({"profile": profile_document(found.profile)} if found.profile is not None else {}),
+        **({"job": job_document(found.job)} if found.job is not None else {}),
     }  # fmt: skip

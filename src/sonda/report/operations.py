@@ -8,12 +8,12 @@ from typing import Any
 
 import msgspec
 
+from sonda.analysis.wording import FRAMEWORKS
 from sonda.record.errors import SondaError
 from sonda.report import quantities
 from sonda.report.table import Cell, Column, Table, build
 
 Row = Mapping[str, Any]
-NAMES = {"torch": "PyTorch", "jax": "JAX"}
 
 
 def operations_table(rows: Sequence[Row]) -> Table:
@@ -88,7 +88,7 @@ def _stalls(row: Row) -> str:
 COLUMNS: tuple[tuple[str, bool, int, Callable[[Row], str]], ...] = (
     ("operation", False, 9, lambda row: str(row["op"])),
     ("MiB", True, 9, lambda row: f"{row['size'] / 2**20:g}"),
-    ("framework", False, 9, lambda row: NAMES.get(str(row["framework"]), str(row["framework"]))),
+    ("framework", False, 9, lambda row: FRAMEWORKS.get(str(row["framework"]), str(row["framework"]))),
     ("on", False, 6, lambda row: str(row["on"])),
     ("µs", True, 9, _amount("time", 1e3)),
     ("counted MFLOP", True, 8, _amount("counted", 1e6)),

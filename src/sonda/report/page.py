@@ -26,6 +26,7 @@ from sonda.report.output import whole_file
 from sonda.report.sections import Section, comparison_section, run_section, side_by_side_section
 from sonda.report.serving import serving_section
 from sonda.report.summary_tables import column_names
+from sonda.report.training import with_ranks, with_training
 from sonda.version import VERSION
 
 POLICY = "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data: blob:"
@@ -54,8 +55,6 @@ def page_text(
     comparison: Comparison | None = None,
 ) -> str:
     """The page as text, about 5 MB, most of it Plotly."""
-    from plotly.offline import get_plotlyjs
-
     names = column_names(summaries)
     sections: list[Section] = []
     if comparison is not None:
@@ -82,9 +81,16 @@ def page_text(
             sections.append(energy_section(summary.energy, index, alone))
         else:
             section = run_section(summary, name, index, run.info if run is not None else None, alone=alone)
+            section = with_training(with_ranks(section, summary.target), summary.training)
             sections.append(with_energy(section, summary.energy))
+    return framed(summaries[0].title if summaries else "Sonda", sections)
+
+
+def framed(title: str, sections: Sequence[Section]) -> str:
+    """A whole page of these sections."""
+    from plotly.offline import get_plotlyjs
+
     figures = [figure for section in sections for figure in section.figures]
-    title = summaries[0].title if summaries else "Sonda"
     links = "".join(f'<a href="#{section.place}">{markup(section.name)}</a>' for section in sections)
     body = "\n".join(f'<section id="{section.place}">\n{section.html}\n</section>' for section in sections)
     return f"""<!DOCTYPE html>

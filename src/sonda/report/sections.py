@@ -33,7 +33,7 @@ from sonda.report.topdown_figures import topdown_icicle, topdown_map, topdown_ov
 from sonda.report.topdown_tables import choose_counted, counter_sentences, counter_table, topdown_tables
 from sonda.report.tree import LIMIT, MAIN, Node, fold
 
-COUNTED = ("mapping", "energy", "area", "what_if", "outside", "second", "shown", "metered", "alone")
+COUNTED = ("mapping", "energy", "area", "what_if", "outside", "second", "shown", "metered", "alone", "nodes")
 """What a simulated target says of every operation: in tables and notes, and in `sonda show --json`."""
 
 

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from sonda.analysis.summary import LayerRow, PartSummary, Simulated, Summary, Traffic, Value
 from sonda.report import quantities
 from sonda.report.labels import plain
-from sonda.report.summary_tables import layer_hint, layer_name, tone_of
-from sonda.report.table import Cell, Column, Table, build, numbers, percents, shares, words
+from sonda.report.summary_tables import layer_hint, layer_name
+from sonda.report.table import Cell, Column, Table, build, numbers, percents, shares, tone_of, words
 
 _HINTS = {
     "share": "share of the step's cycles",

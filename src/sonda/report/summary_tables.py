@@ -10,9 +10,7 @@ from sonda.record.quantity import LEVELS, Metric
 from sonda.report import quantities
 from sonda.report.labels import plain
 from sonda.report.system_tables import in_table
-from sonda.report.table import Cell, Column, Table, build, numbers, percents, shares, words
-
-BOUNDS = ("compute", "memory", "overhead", "input", "transfer", "host")
+from sonda.report.table import Cell, Column, Table, build, numbers, percents, shares, tone_of, words
 
 _HINTS = {
     "share": "share of the step's median time",
@@ -26,11 +24,6 @@ _HINTS = {
     "busy": "time per step in which the GPU worked, from steps whose kernels were recorded",
     "kernels": "time per step of the kernels that it launched, layers inside included",
 }
-
-
-def tone_of(bound: str) -> str:
-    """How a bound or the kind of a verdict is coloured: each has its own tone."""
-    return bound if bound in BOUNDS else ""
 
 
 def phase_table(part: PartSummary) -> Table:

@@ -68,6 +68,14 @@ class Table:
         )
 
 
+BOUNDS = ("compute", "memory", "overhead", "input", "transfer", "host")
+
+
+def tone_of(bound: str) -> str:
+    """How a bound or the kind of a verdict is coloured: each has its own tone."""
+    return bound if bound in BOUNDS else ""
+
+
 def words(texts: Sequence[str], tone: Callable[[str], str] | None = None) -> list[Cell]:
     """Cells of plain words; an empty word is `–`."""
     return [Cell(text or quantities.MISSING, text or None, tone=tone(text) if tone and text else "") for text in texts]

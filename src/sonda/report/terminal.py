@@ -20,10 +20,12 @@ from sonda.report.comparison_tables import (
 from sonda.report.device_tables import show_device
 from sonda.report.energy import show_energy
 from sonda.report.labels import plain
-from sonda.report.listing import RunRow, checks_table, runs_table
+from sonda.report.listing import checks_table
 from sonda.report.modelled_tables import show_modelled
+from sonda.report.nodes import show_nodes
 from sonda.report.outside import show_outside
 from sonda.report.over_time import show_over_time
+from sonda.report.ranks import show_ranks
 from sonda.report.screen import Screen, fitted
 from sonda.report.simulated_tables import (
     choose_simulated,
@@ -43,6 +45,7 @@ from sonda.report.summary_tables import (
 from sonda.report.system_tables import show_second, show_system
 from sonda.report.table import Table
 from sonda.report.topdown_tables import show_counters
+from sonda.report.training import show_training, trainings_table
 
 SEPARATOR = " · "
 
@@ -63,6 +66,10 @@ def render_summary(
     screen = Screen(width, color)
     _heading(screen, summary)
     _verdicts(screen, summary)
+    if summary.training is not None:
+        show_training(screen, summary.training)
+    show_nodes(screen, summary.target)
+    show_ranks(screen, summary.target)
     for index, part in enumerate(summary.parts):
         if is_idle(summary, part):
             continue
@@ -113,6 +120,10 @@ def render_side_by_side(
     titles = list(dict.fromkeys(plain(summary.title) for summary in summaries))
     screen.line(SEPARATOR.join(titles), "bold")
     screen.line()
+    trainings = trainings_table(summaries, heads)
+    for table in _in_bands(trainings, screen.width - 2) if trainings is not None else ():
+        screen.table(table, reasons=False)
+        screen.line()
     for table in _in_bands(side_by_side_table(summaries, heads), screen.width - 2):
         screen.table(table)
         screen.line()
@@ -163,27 +174,6 @@ def render_comparison(
         screen.line(plain(note), "dim", 2, 2)
     for warning in comparison.warnings:
         screen.line(f"! {plain(warning)}", "yellow", 2, 2)
-    return screen.text()
-
-
-def render_runs(
-    rows: Sequence[RunRow],
-    width: int | None = None,
-    *,
-    damaged: Sequence[str] = (),
-    more: int = 0,
-    color: bool | None = None,
-) -> str:
-    """The listing of a store; `damaged` names what was skipped, `more` counts older runs that are not shown."""
-    screen = Screen(width, color)
-    if rows:
-        screen.table(runs_table(rows), indent=0, reasons=False)
-    else:
-        screen.line("No runs yet. Make one with: sonda run mlp")
-    if more:
-        screen.line(f"{more:,} older, shown with --all", "dim")
-    for cause in damaged:
-        screen.line(f"! skipped: {plain(cause)}", "yellow", 0, 2)
     return screen.text()
 
 

@@ -9,17 +9,17 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from sonda.studies.check_protocol import SETTING_KEYS, check_no_energy_probe, check_protocol, check_settings
 from sonda.studies.check_published import AxisNames, check_published
 from sonda.studies.figure import parse_figure
 from sonda.studies.lines import Path
 from sonda.studies.mistake import Mistake, nearest
 from sonda.studies.plan import configurations, options
-from sonda.studies.study import PROTOCOLS, VARIANT, Configuration, Scalar, Study
+from sonda.studies.study import COUNTS, ENERGY_INTERLEAVED, SETTINGS, VARIANT, Configuration, Scalar, Study
 from sonda.studies.walk import Walk, kind
 
-STUDY_KEYS = ("name", "question", "repeat", "protocol", "seed", "source", "deviations", "metrics", "compare")
+STUDY_KEYS = ("name", "question", "seed", "source", "deviations", "metrics", "compare", "base", *SETTING_KEYS)
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
-MOST_REPETITIONS = 10_000
 MOST_POINTS = 100_000
 
 
@@ -41,13 +41,14 @@ def check(
     """The study that a parsed file describes, and its mistakes; with any mistake the study is not fit to run."""
     walk = Walk(lines)
     walk.only(document, (), ("study", "workload", "axes", "exclude", "variant", "scale", "published"))
-    words = _Options(walk, vocabulary)
     study = _head(walk, document)
+    words = _Options(walk, vocabulary, study.protocol)
     axes_table = walk.table(document, ("axes",))
     axes = words.axes(axes_table)
     fixed = words.fixed(walk.table(document, ("workload",)), axes_table)
     variants = words.variants(walk.table(document, (VARIANT,)), axes_table)
     scales = words.scales(walk.table(document, ("scale",)), axes_table, variants)
+    _check_base(walk, study.base, variants, scales)
     names = (*axes_table, VARIANT) if variants else tuple(axes_table)
     named = AxisNames(walk, names, _all_values(axes, variants))
     exclude: list[dict[str, Any]] = []
@@ -78,9 +79,6 @@ def _head(walk: Walk, document: Mapping[str, Any]) -> Study:
         walk.wrong((*path, "name"), "is missing")
     elif name and not NAME.fullmatch(name):
         walk.wrong((*path, "name"), f"{name!r} cannot be a name; use letters, digits, '.', '_' and '-'")
-    protocol = walk.text(table, path, "protocol", "interleaved")
-    if protocol not in PROTOCOLS:
-        walk.wrong((*path, "protocol"), f"{protocol!r} is not a protocol; {nearest(protocol, PROTOCOLS)}")
     metrics = walk.texts(table, path, "metrics")
     compare = walk.texts(table, path, "compare")
     for index, key in enumerate(compare):
@@ -99,22 +97,34 @@ def _head(walk: Walk, document: Mapping[str, Any]) -> Study:
         {},
         {},
         question=walk.text(table, path, "question"),
-        repeat=walk.whole(table, path, "repeat", 1, MOST_REPETITIONS, 1),
-        protocol=protocol,
         seed=walk.whole(table, path, "seed", 0, 2**63 - 1, 0),
         source=walk.text(table, path, "source"),
         deviations=walk.texts(table, path, "deviations"),
         metrics=metrics,
         compare=compare,
+        base=walk.text(table, path, "base"),
+        **check_protocol(walk, table, path),
     )
+
+
+def _check_base(walk: Walk, base: str, variants: Mapping[str, Any], scales: Mapping[str, Mapping[str, Any]]) -> None:
+    if not base:
+        return
+    if base not in variants:
+        walk.wrong(("study", "base"), f"{base!r} is no variant; {nearest(base, variants)}")
+        return
+    for name, changes in scales.items():
+        if base not in changes.get(VARIANT, variants):
+            walk.wrong(("scale", name, VARIANT), f"leaves out the base {base!r}, against which all others are held")
 
 
 class _Options:
     """Collects the options of `[workload]`, `[axes]` and `[scale]`, then asks the vocabulary about every value."""
 
-    def __init__(self, walk: Walk, vocabulary: Vocabulary) -> None:
+    def __init__(self, walk: Walk, vocabulary: Vocabulary, protocol: str) -> None:
         self.walk = walk
         self.vocabulary = vocabulary
+        self.protocol = protocol
         self.workloads: list[str] = []
         self.values: dict[Path, list[tuple[Path, str, Scalar]]] = {}
         """Places, names and values of the options, by the key that they stand under."""
@@ -133,6 +143,7 @@ class _Options:
 
     def fixed(self, table: Mapping[str, Any], axes: Mapping[str, Any]) -> dict[str, Scalar]:
         fixed: dict[str, Scalar] = {}
+        check_no_energy_probe(self.walk, self.protocol, table, ("workload",))
         if "name" not in table and "workload" not in axes:
             self.walk.wrong(("workload", "name"), "is missing; name a workload here, or several as the axis 'workload'")
         for key, value in table.items():
@@ -150,10 +161,23 @@ class _Options:
 
     def variants(self, table: Mapping[str, Any], axes: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
         return {
-            name: self._changes(one, (VARIANT, name), axes)
+            name: self._of_variant(one, (VARIANT, name), axes)
             for name, one in table.items()
             if self._is_table(one, (VARIANT, name))
         }
+
+    def _of_variant(self, table: Mapping[str, Any], path: Path, axes: Mapping[str, Any]) -> dict[str, Any]:
+        """What a variant changes: repetitions, an axis, options."""
+        own = {key: value for key, value in table.items() if key not in COUNTS}
+        check_no_energy_probe(self.walk, self.protocol, own, path)
+        return self._changes(own, path, axes) | self._settings(table, path, COUNTS)
+
+    def _settings(self, table: Mapping[str, Any], path: Path, keys: Iterable[str]) -> dict[str, Any]:
+        given = {key: table[key] for key in keys if key in table}
+        for key in ("energy", "energy_probe"):
+            if key in given and self.protocol != ENERGY_INTERLEAVED:
+                self.walk.wrong((*path, key), f'is for protocol = "{ENERGY_INTERLEAVED}"')
+        return check_settings(self.walk, given, path)
 
     def scales(
         self, table: Mapping[str, Any], axes: Mapping[str, Any], variants: Mapping[str, Any]
@@ -163,17 +187,30 @@ class _Options:
             path: Path = ("scale", name)
             if not self._is_table(one, path):
                 continue
-            own = {key: value for key, value in one.items() if key not in ("repeat", VARIANT)}
-            scales[name] = self._changes(own, path, axes)
-            if "repeat" in one:
-                scales[name]["repeat"] = self.walk.whole(one, path, "repeat", 1, MOST_REPETITIONS, 1)
+            own = {key: value for key, value in one.items() if key not in (*SETTINGS, VARIANT)}
+            check_no_energy_probe(self.walk, self.protocol, own, path)
+            scales[name] = self._changes(own, path, axes) | self._settings(one, path, SETTINGS)
             if VARIANT in one:
-                kept = self.walk.texts(one, path, VARIANT)
-                for index, word in enumerate(kept):
-                    if word not in variants:
-                        self.walk.wrong((*path, VARIANT, index), f"{word!r} is no variant; {nearest(word, variants)}")
-                scales[name][VARIANT] = list(kept)
+                scales[name][VARIANT] = self._kept(one, (*path, VARIANT), axes, variants)
         return scales
+
+    def _kept(
+        self, scale: Mapping[str, Any], path: Path, axes: Mapping[str, Any], variants: Mapping[str, Any]
+    ) -> list[str] | dict[str, dict[str, Any]]:
+        """The variants that a scale keeps: a list of names, or tables with what it changes of each."""
+        tables = isinstance(scale[VARIANT], dict)
+        kept = list(scale[VARIANT]) if tables else list(self.walk.texts(scale, path[:-1], VARIANT))
+        for index, word in enumerate(kept):
+            if word not in variants:
+                place = word if tables else index
+                self.walk.wrong((*path, place), f"{word!r} is no variant; {nearest(word, variants)}")
+        if not tables:
+            return kept
+        return {
+            name: self._of_variant(one, (*path, name), axes)
+            for name, one in scale[VARIANT].items()
+            if self._is_table(one, (*path, name))
+        }
 
     def _is_table(self, value: Any, path: Path) -> bool:
         if not isinstance(value, dict):
@@ -273,8 +310,10 @@ def _crossings(walk: Walk, study: Study) -> list[tuple[Path, list[Configuration]
     places: list[tuple[Path, Study]] = [(("axes",), study)]
     places += [(("scale", name), study.at_scale(name)) for name in study.scales]
     for path, one in places:
-        parts = [part.axes.values() for _, part in one.parts()]
-        size = sum(math.prod(len(values) for values in axes) for axes in parts) * one.repeat
+        size = sum(
+            math.prod(len(values) for values in part.axes.values()) * (part.repeat + part.energy)
+            for _, part in one.parts()
+        )
         if size <= MOST_POINTS:
             found.append((path, configurations(one)))
             if not walk.mistakes:

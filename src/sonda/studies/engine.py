@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 import statistics
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from sonda.record.errors import SondaError
 from sonda.record.run import Run
 from sonda.record.store import Store
+from sonda.studies.applicability import why_not
 from sonda.studies.failures import Failures
 from sonda.studies.lock import only_one
 from sonda.studies.plan import Point, plan, study_identity
@@ -19,6 +20,10 @@ from sonda.studies.study import Configuration, Study
 
 Measure = Callable[[Point], Run]
 """Measures a point in a process of its own and keeps the run under the point's identity; raises SondaError."""
+Outcome = tuple[Point, Run | SondaError]
+"""A point, and its run or why there is none."""
+Spread = Callable[[list[Point]], Iterator[Outcome]]
+"""Measures points elsewhere, several at once; gives each once, in any order."""
 
 
 @dataclass(frozen=True)
@@ -45,6 +50,8 @@ class StudyResult:
     """Points that have no complete run, with the reason; tried again at the next start."""
     measured: int
     """How many of the runs were made in this session."""
+    inapplicable: tuple[tuple[Point, str], ...] = ()
+    """Points that need no run, with the reason: what sets them apart means nothing where they would run."""
 
 
 def run_study(
@@ -54,13 +61,15 @@ def run_study(
     progress: Callable[[Progress], None],
     again: bool = False,
     clock: Callable[[], float] = time.monotonic,
+    spread: Spread | None = None,
 ) -> StudyResult:
-    """Measure the points that have no complete run in the store; `again` throws the runs away first.
+    """Measure the points that have no complete run in the store; `again` throws the runs away first. `spread` takes the
+    place of `measure` where points are measured elsewhere.
 
     A point whose measurement raises SondaError, or leaves a run that is not complete, is noted as failed and the study
     goes on. Raises SondaError when another process is running the same study in the same store.
     """
-    with only_one(_beside(study, store, ".lock"), study.name):
+    with only_one(_beside(study, store, ".lock"), f"study {study.name}"):
         store.sweep()
         points = plan(study)
         failures = Failures(_beside(study, store, ".failures.json"))
@@ -68,27 +77,66 @@ def run_study(
             _throw_away(store, points)
         _remove_twins(store, points)
         finished = _finished(store, points)
-        waiting = [point for point in points if point.identity not in finished]
+        waiting = [point for point in points if point.identity not in finished and not _why(study, point)]
         failed = 0
-        took: dict[str, list[float]] = {}
-        for number, point in enumerate(waiting):
-            left = _seconds_left(waiting[number:], took)
-            progress(Progress(len(points) - len(waiting) + number, len(points), failed, point, left))
-            # What is here is a run that did not end well; two runs of one point must never be in the store.
-            _throw_away(store, [point])
-            began = clock()
+        _throw_away(store, waiting)  # runs that did not end well; two runs of one point must never be in the store
+        told = _Told(len(points) - len(waiting), len(points), waiting, progress, clock)
+        for point, found in spread(waiting) if spread else _one_by_one(waiting, measure, told):
             try:
-                run = measure(point)
-                _check(run, point)
+                if isinstance(found, SondaError):
+                    raise found
+                _check(found, point)
             except SondaError as error:
                 failures.add(point.identity, str(error))
                 failed += 1
             else:
                 failures.forget(point.identity)
-            took.setdefault(_key(point.configuration), []).append(clock() - began)
+            told.ended(point, failed)
+            if spread:
+                told.came(point)
         progress(Progress(len(points), len(points), failed, None, 0.0))
         _remove_twins(store, points)
         return _collect(study, points, store, len(waiting) - failed)
+
+
+def _one_by_one(points: list[Point], measure: Measure, told: _Told) -> Iterator[Outcome]:
+    """On this machine one measurement at a time."""
+    for point in points:
+        told.begins(point)
+        try:
+            yield point, measure(point)
+        except SondaError as error:
+            yield point, error
+
+
+class _Told:
+    """Tells how far a study is, and how long it will still take."""
+
+    def __init__(
+        self, done: int, total: int, waiting: list[Point], progress: Callable[[Progress], None],
+        clock: Callable[[], float],
+    ) -> None:  # fmt: skip
+        self._done, self._total, self._progress, self._clock = done, total, progress, clock
+        self._left = list(waiting)
+        self._failed = 0
+        self._took: dict[str, list[float]] = {}
+        self._began = clock()
+
+    def begins(self, point: Point) -> None:
+        left = _seconds_left(self._left, self._took)
+        self._progress(Progress(self._done, self._total, self._failed, point, left))
+        self._began = self._clock()
+
+    def ended(self, point: Point, failed: int) -> None:
+        self._took.setdefault(_key(point.configuration), []).append(self._clock() - self._began)
+        self._began = self._clock()
+        self._done, self._failed = self._done + 1, failed
+        self._left.remove(point)
+
+    def came(self, point: Point) -> None:
+        """The same where points are measured elsewhere: what counts is how often one comes."""
+        left = _seconds_left(self._left, {"": [one for some in self._took.values() for one in some]})
+        self._progress(Progress(self._done, self._total, self._failed, point, left))
 
 
 def load_study_result(study: Study, store: Store) -> StudyResult:
@@ -99,16 +147,22 @@ def load_study_result(study: Study, store: Store) -> StudyResult:
 def _collect(study: Study, points: list[Point], store: Store, measured: int) -> StudyResult:
     reasons = Failures(_beside(study, store, ".failures.json")).reasons
     finished = _finished(store, points)
+    without = {point.identity: why for point in points if (why := _why(study, point))}
     return StudyResult(
         study,
         tuple((point, finished[point.identity]) for point in points if point.identity in finished),
         tuple(
             (point, reasons.get(point.identity, "not measured yet"))
             for point in points
-            if point.identity not in finished
+            if point.identity not in finished and point.identity not in without
         ),
         measured,
+        tuple((point, without[point.identity]) for point in points if point.identity in without),
     )
+
+
+def _why(study: Study, point: Point) -> str:
+    return why_not(study, point.configuration)
 
 
 def _beside(study: Study, store: Store, suffix: str) -> Path:

@@ -10,11 +10,17 @@ from dataclasses import dataclass
 
 from sonda.analysis.summary import Summary, Value
 from sonda.record.span import PHASES
+from sonda.studies.breakdown_figure import BREAKDOWN, breakdown_value
 from sonda.studies.corun_figure import CORUN, corun_value
 from sonda.studies.counted_figure import COUNTED, counted_value
 from sonda.studies.device_figure import DEVICE, device_value
 from sonda.studies.modelled_figure import MODELLED, modelled_value
+from sonda.studies.parallel_figure import PARALLEL, parallel_value
+from sonda.studies.relative_figure import NO_BASE, RELATIVE, RELATIVE_OF_ENERGY
+from sonda.studies.serving_figure import SERVING, serving_value
+from sonda.studies.serving_figure import WHOLE_NAMES as SERVING_NAMES
 from sonda.studies.simulated_figure import NOT_SIMULATED, SIMULATED, simulated_value
+from sonda.studies.trained_figure import ENERGY, FROM_ENERGY_RUNS, TRAINED, energy_value, trained_value
 
 UNITS = {
     "ns": ("ns", "ns", 1.0),
@@ -30,6 +36,9 @@ UNITS = {
     "kJ": ("kJ", "J", 1e3),
     "MJ": ("MJ", "J", 1e6),
     "W": ("W", "W", 1.0),
+    "Js": ("J·s", "J·s", 1.0),
+    "kJs": ("kJ·s", "J·s", 1e3),
+    "MJs": ("MJ·s", "J·s", 1e6),
     "B": ("B", "B", 1.0),
     "kB": ("kB", "B", 1e3),
     "MB": ("MB", "B", 1e6),
@@ -53,6 +62,7 @@ WHOLE_NAMES = {
     "tokens_per_second": ("tokens_per_second", "1/s", "1/s", 1.0),
     "intensity": ("intensity", "FLOP/B", "FLOP/B", 1.0),
     "cycles": ("cycles", "cycles", "cycle", 1.0),
+    **SERVING_NAMES,
 }
 """Figures whose name does not end in a unit."""
 
@@ -70,11 +80,21 @@ class Figure:
     base: str
     factor: float
     path: str = ""
-    """The module that it is of; empty for the whole step."""
+    """The module that it is of; empty for the whole step. Of a relative figure, the variant that it is held against."""
 
     @property
     def measurable(self) -> bool:
-        return self.metric in PLACED or (self.metric in METRICS and not self.path)
+        return self.metric in PLACED or self.relative or (self.metric in METRICS and not self.path)
+
+    @property
+    def relative(self) -> bool:
+        """Whether it is of one configuration against another, so that no run has it by itself."""
+        return self.metric in RELATIVE
+
+    @property
+    def of_energy(self) -> bool:
+        """Whether energy runs tell it, where they are kept apart from timing runs."""
+        return self.metric in FROM_ENERGY_RUNS or self.metric in RELATIVE_OF_ENERGY
 
     @property
     def mistake(self) -> str:
@@ -88,7 +108,9 @@ class Figure:
         """Its value in a run, in the figure's unit; missing with a reason where the run does not have it."""
         if not self.measurable:
             return Value(None, self.unit, "measured", reason=f"Sonda has no metric {self.metric!r} of a run")
-        if not summary.parts and self.metric not in CORUN:
+        if self.relative:
+            return Value(None, self.unit, "derived", reason=NO_BASE)
+        if not summary.parts and self.metric not in WITHOUT_STEPS:
             reason = "the run has no steps" if summary.corun is None else "it is not kept of programs side by side"
             return Value(None, self.unit, "measured", reason=reason)
         if self.metric in PLACED:
@@ -97,8 +119,14 @@ class Figure:
             raw = METRICS[self.metric][1](summary)
         if raw.value is None:
             return Value(None, self.unit, raw.source, reason=raw.reason or f"the run has no {self.metric}")
+        return self.shown(raw)
+
+    def shown(self, raw: Value) -> Value:
+        """A value that Sonda keeps, in the figure's unit."""
+        if raw.value is None:
+            return Value(None, self.unit, raw.source, reason=raw.reason)
         low, high = (None if end is None else end / self.factor for end in (raw.low, raw.high))
-        return Value(raw.value / self.factor, self.unit, raw.source, low, high)
+        return Value(raw.value / self.factor, self.unit, raw.source, low, high, raw.reason)
 
 
 def parse_figure(key: str) -> Figure:
@@ -204,13 +232,23 @@ PLACED: dict[str, tuple[str, Placed]] = {
     **{name: (unit, simulated_value) for name, (unit, _) in SIMULATED.items()},
     **{name: (unit, counted_value) for name, (unit, _) in COUNTED.items()},
     **{name: (unit, device_value) for name, (unit, _) in DEVICE.items()},
+    **{name: (unit, breakdown_value) for name, (unit, _) in BREAKDOWN.items()},
     **{name: (unit, modelled_value) for name, (unit, _) in MODELLED.items()},
     **{name: (unit, corun_value) for name, (unit, _) in CORUN.items()},
+    **{name: (unit, serving_value) for name, (unit, _) in SERVING.items()},
+    **{name: (unit, trained_value) for name, (unit, _) in TRAINED.items()},
+    **{name: (unit, parallel_value) for name, (unit, _) in PARALLEL.items()},
+    **{name: (unit, energy_value) for name, unit in ENERGY.items()},
 }
 """What may be read at a place: of a phase, a module, a size of cache. The unit in which it is kept, and how."""
 
+WITHOUT_STEPS = {*CORUN, *SERVING, *TRAINED, *PARALLEL, *ENERGY}
+"""What a run may have in which no step was seen."""
+
 
 def _unit(metric: str) -> str:
+    if metric in RELATIVE:
+        return RELATIVE[metric][0]
     return PLACED[metric][0] if metric in PLACED else METRICS[metric][0]
 
 

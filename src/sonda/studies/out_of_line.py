@@ -13,10 +13,10 @@ from dataclasses import dataclass
 
 from sonda.analysis import wording
 from sonda.analysis.stalls import REASONS
+from sonda.analysis.wording import FRAMEWORKS
 from sonda.studies.operation_point import OperationPoint
 
 FACTOR = 1.5
-NAMES = {"torch": "PyTorch", "jax": "JAX"}
 NO_REASON = "nothing that was counted explains it"
 NO_COUNTS = "why is not known, because nothing was counted in it"
 DISTURBED = "; other programs ran meanwhile, and it may be their doing"
@@ -75,14 +75,14 @@ def _between_frameworks(same: list[OperationPoint]) -> list[OutOfLine]:
     if slow.framework == fast.framework or factor < FACTOR:
         return []
     sentence = (
-        f"{slow.op} at {_size(slow)} on {slow.on} takes {factor:.1f} times as long in {NAMES[slow.framework]} "
-        f"({wording.duration(slow.time)}) as in {NAMES[fast.framework]}: {_why_different(slow, fast)}"
+        f"{slow.op} at {_size(slow)} on {slow.on} takes {factor:.1f} times as long in {FRAMEWORKS[slow.framework]} "
+        f"({wording.duration(slow.time)}) as in {FRAMEWORKS[fast.framework]}: {_why_different(slow, fast)}"
     )
     return [OutOfLine(slow, fast, factor, sentence)]
 
 
 def _who(point: OperationPoint) -> str:
-    return f"{point.op} in {NAMES[point.framework]} on {point.on}"
+    return f"{point.op} in {FRAMEWORKS[point.framework]} on {point.on}"
 
 
 def _size(point: OperationPoint) -> str:
@@ -112,15 +112,15 @@ def _doubt(*points: OperationPoint) -> str:
 def _why_different(slow: OperationPoint, fast: OperationPoint) -> str:
     reasons = []
     if bool(slow.tensor) != bool(fast.tensor):
-        by = NAMES[fast.framework if fast.tensor else slow.framework]
+        by = FRAMEWORKS[fast.framework if fast.tensor else slow.framework]
         reasons.append(f"{by} uses tensor cores, the other does not")
     for name, unit, ours, theirs in (
         ("counts", "FLOP", slow.counted, fast.counted), ("moves", "B", slow.dram, fast.dram),
     ):  # fmt: skip
         if ours and theirs and ours / theirs >= FACTOR:
             reasons.append(
-                f"{NAMES[slow.framework]} {name} {wording.amount(ours, unit)} where {NAMES[fast.framework]} {name} "
-                f"{wording.amount(theirs, unit)}"
+                f"{FRAMEWORKS[slow.framework]} {name} {wording.amount(ours, unit)} where "
+                f"{FRAMEWORKS[fast.framework]} {name} {wording.amount(theirs, unit)}"
             )
     waits = _waits(slow)
     said = "; ".join([*reasons, *([waits] if waits else [])])

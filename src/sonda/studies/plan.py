@@ -10,7 +10,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from sonda.record.errors import SondaError
-from sonda.studies.study import VARIANT, Configuration, Study, matches
+from sonda.studies.study import ENERGY_INTERLEAVED, VARIANT, Configuration, Study, matches
+
+TIME, ENERGY = "time", "energy"
+"""What a run of a study measures, where the two are kept apart."""
+NODE = "node"
+"""The key under which a configuration has the kind of node that it is measured on; no option of a measurement."""
 
 
 @dataclass(frozen=True)
@@ -28,9 +33,13 @@ class Point:
     group: str
     """16 hexadecimal digits that all repetitions of the configuration share."""
 
+    measures: str = ""
+    """`time` or `energy`; empty where both come from the same runs."""
+
     def record(self) -> dict[str, Any]:
         """What `run.json` keeps of the point."""
-        return {**self.configuration, "repetition": self.repetition}
+        apart = {"measures": self.measures} if self.measures else {}
+        return {**self.configuration, "repetition": self.repetition, **apart}
 
 
 def study_identity(study: Study) -> str:
@@ -44,6 +53,11 @@ def study_identity(study: Study) -> str:
 
 def configurations(study: Study) -> list[Configuration]:
     """Variant by variant the axes crossed, the first varying slowest, without what is excluded."""
+    return [one for one, _ in _of_parts(study)]
+
+
+def _of_parts(study: Study) -> list[tuple[Configuration, Study]]:
+    """Every configuration, with the variant of the study that it belongs to."""
     found = []
     for name, part in study.parts():
         fixed: Configuration = {VARIANT: name} if name else {}
@@ -51,7 +65,7 @@ def configurations(study: Study) -> list[Configuration]:
         crossed = [
             {**fixed, **dict(zip(part.axes, values, strict=True))} for values in itertools.product(*part.axes.values())
         ]
-        found += [one for one in crossed if not any(matches(exclude, one) for exclude in part.exclude)]
+        found += [(one, part) for one in crossed if not any(matches(exclude, one) for exclude in part.exclude)]
     return found
 
 
@@ -59,40 +73,64 @@ def plan(study: Study) -> list[Point]:
     """The points in the order in which they are measured.
 
     `plain`: all repetitions of a configuration in a row. `interleaved`: every configuration once, then every one again,
-    in an order shuffled by the study's seed, so that a machine that drifts does not favour one of them. What is
-    simulated is the same every time, and has one repetition.
+    in an order shuffled by the study's seed, so that a machine that drifts does not favour one of them.
+    `energy-interleaved`: configuration by configuration, an energy run first, then timing runs with the other energy
+    runs spread among them. What is simulated is the same every time, and has one repetition.
     """
     identity = study_identity(study)
-    wanted = configurations(study)
-    content = {name: _content(name) for name in {str(one.get("workload", "")) for one in wanted}}
-    rounds = range(1, study.repeat + 1)
-    if study.protocol == "plain":
-        order = [(configuration, repetition) for configuration in wanted for repetition in rounds]
-    else:
-        order = []
-        for repetition in rounds:
-            shuffled = list(wanted)
-            random.Random(f"{study.seed}/{repetition}").shuffle(shuffled)
-            order += [(configuration, repetition) for configuration in shuffled]
+    wanted = _of_parts(study)
+    content = {name: _content(name) for name in {str(one.get("workload", "")) for one, _ in wanted}}
     points = []
     machines = _Machines()
-    for configuration, repetition in order:
-        if repetition > 1 and simulated(configuration):
-            continue
+    for configuration, part, measures, repetition in _order(study, wanted):
         group = [identity, options(configuration), content[str(configuration.get("workload", ""))]]
         group += machines.described(configuration)
-        points.append(Point(study.name, configuration, repetition, _digest([*group, repetition]), _digest(group)))
+        group += [f"{NODE} {configuration[NODE]}"] if NODE in configuration else []
+        group += [ENERGY, part.energy_probe] if measures == ENERGY else []
+        points.append(
+            Point(study.name, configuration, repetition, _digest([*group, repetition]), _digest(group), measures)
+        )
     return points
+
+
+def _order(study: Study, wanted: list[tuple[Configuration, Study]]) -> list[tuple[Configuration, Study, str, int]]:
+    """Configurations with what is measured of them and for which time, counted from 1."""
+    if study.protocol == ENERGY_INTERLEAVED:
+        return [
+            (one, part, *turn)
+            for one, part in wanted
+            for turn in ([("", 1)] if simulated(one) else turns(part.energy, part.repeat))
+        ]
+    times = {id(one): 1 if simulated(one) else part.repeat for one, part in wanted}
+    if study.protocol == "plain":
+        return [(one, part, "", number) for one, part in wanted for number in range(1, times[id(one)] + 1)]
+    order = []
+    for number in range(1, max(times.values(), default=0) + 1):
+        shuffled = list(wanted)
+        random.Random(f"{study.seed}/{number}").shuffle(shuffled)
+        order += [(one, part, "", number) for one, part in shuffled if number <= times[id(one)]]
+    return order
+
+
+def turns(energy: int, repeat: int) -> list[tuple[str, int]]:
+    """E,5T,E,5T,E for 3 energy runs and 10 timing runs: one of energy first, the others where they part the rest."""
+    order = []
+    ends = [0] if energy else []
+    ends += [round(repeat * number / (energy - 1)) for number in range(1, energy)]
+    for number in range(repeat + 1):
+        order += [(ENERGY, at + 1) for at, end in enumerate(ends) if end == number]
+        order += [(TIME, number + 1)] if number < repeat else []
+    return order
 
 
 def size(study: Study) -> int:
     """How many points the plan has."""
-    return sum(1 if simulated(one) else study.repeat for one in configurations(study))
+    return sum(1 if simulated(one) else part.repeat + part.energy for one, part in _of_parts(study))
 
 
 def options(configuration: Configuration) -> Configuration:
-    """What is measured, whatever the variant is called."""
-    return {key: value for key, value in configuration.items() if key != VARIANT}
+    """What is measured, whatever the variant is called and wherever it is."""
+    return {key: value for key, value in configuration.items() if key not in (VARIANT, NODE)}
 
 
 def simulated(configuration: Configuration) -> bool:

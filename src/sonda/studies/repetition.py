@@ -15,13 +15,15 @@ from sonda.record.store import Store
 from sonda.targets.job import Job
 from sonda.targets.keeping import Place, Say
 from sonda.targets.measure import SIMULATED_ONLY, measure, unmeasured
+from sonda.targets.parallel_start import KeptElsewhereError
 from sonda.targets.spec import parse_target, runnable
 
 
 def measure_all(job: Job, on: list[str], repeat: int, store: Store, say: Say) -> list[list[Run]]:
     """Runs by target, `repeat` of each. Targets take turns, so that a machine that drifts does not favour one.
 
-    Beside targets that are measured, a simulated one, which is exact, runs once.
+    Beside targets that are measured, a simulated one, which is exact, runs once. Runs of several nodes that another
+    node keeps are not among them; raises KeptElsewhereError where that leaves none.
     """
     if repeat < 1:
         raise SondaError(f"--repeat {repeat} is too small", "give 1 or more")
@@ -32,6 +34,7 @@ def measure_all(job: Job, on: list[str], repeat: int, store: Store, say: Say) ->
     exact = unmeasured(job) if set(kinds) != {"sim"} else job
     groups = [new_id() if repeat > 1 else "" for _ in on]
     runs: list[list[Run]] = [[] for _ in on]
+    elsewhere: KeptElsewhereError | None = None
     for turn in range(repeat):
         for index, target in enumerate(on):
             if turn and kinds[index] == "sim":
@@ -40,8 +43,14 @@ def measure_all(job: Job, on: list[str], repeat: int, store: Store, say: Say) ->
                 say(f"{target}, {turn + 1} of {repeat}")
             place = Place(group=groups[index])
             wanted = exact if kinds[index] == "sim" else plain
-            runs[index].append(measure(msgspec.structs.replace(wanted, on=target), store, place, say))
-    return runs
+            try:
+                runs[index].append(measure(msgspec.structs.replace(wanted, on=target), store, place, say))
+            except KeptElsewhereError as error:
+                elsewhere = error
+                say(str(error))
+    if elsewhere is not None and not any(runs):
+        raise elsewhere
+    return [group for group in runs if group]
 
 
 def show_of(runs: list[Run]) -> tuple[Run, Summary]:

@@ -4,22 +4,34 @@ from __future__ import annotations
 
 import dataclasses
 import statistics
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from sonda.analysis.accuracy_curve import CurvePoint, accuracy_curve
+from sonda.analysis.scaling import ScalingCurve, ScalingPoint, scaling_curve
+from sonda.analysis.spread import Spread, spread
 from sonda.analysis.statistics import median
 from sonda.analysis.summary import Summary, Value
 from sonda.record.errors import SondaError
 from sonda.record.run import Run
+from sonda.studies.applicability import NOT_APPLICABLE
 from sonda.studies.company import accompanied
 from sonda.studies.engine import StudyResult
 from sonda.studies.figure import USUAL, Figure, parse_figure
-from sonda.studies.plan import Point, configurations, simulated
-from sonda.studies.study import VARIANT, Configuration, Published, Study, matches
+from sonda.studies.plan import ENERGY, TIME, Point, configurations, simulated
+from sonda.studies.relative_figure import NO_BASE, devices, relative_value
+from sonda.studies.study import SETTINGS, VARIANT, Configuration, Published, Study, matches
+from sonda.studies.table_notes import has_place, table_notes
 
-HOW_LONG = ("repeat", "steps", "warmup", "seconds")
+HOW_LONG = (*SETTINGS, "steps", "warmup", "seconds")
 """Options that change how long something is measured, not what."""
+
+WORK = ("workload", "epochs", "images", "data", "split", "image", "channels", "classes", "train")
+"""Options that change what is to be done; all others change how."""
+
+Seen = tuple[Point, Run, Summary]
+"""A point that was measured, its run, and what that means."""
 
 
 @dataclass(frozen=True)
@@ -48,6 +60,10 @@ class Cell:
     n: int
     """Repetitions that have it."""
     published: tuple[PublishedCell, ...] = ()
+    values: tuple[float, ...] = ()
+    """Of every repetition, in order; none of a figure of two configurations."""
+    spread: Spread | None = None
+    """Mean with its interval, least and most of the values."""
 
 
 @dataclass(frozen=True)
@@ -62,6 +78,10 @@ class StudyRow:
     """One for each column of the table."""
     failures: tuple[str, ...]
     """Why repetitions are missing."""
+    disturbed: int = 0
+    """Runs that other programs disturbed."""
+    curve: tuple[CurvePoint, ...] = ()
+    """Accuracy by epoch, of trainings."""
 
 
 @dataclass(frozen=True)
@@ -95,6 +115,12 @@ class StudyTable:
     deviations: tuple[str, ...]
     """What differs from the published experiment as a whole."""
     notes: tuple[str, ...]
+    base: str = ""
+    """The variant that all others are held against."""
+    statistics: tuple[str, ...] = ()
+    """What is shown beside the median: mean, minimum, maximum."""
+    scaling: ScalingCurve | None = None
+    """Speed-ups by number of devices, where they differ."""
 
     def to_rows(self) -> list[dict[str, Any]]:
         """Plain values, one dictionary for each configuration; units and sources with every number."""
@@ -104,6 +130,8 @@ class StudyTable:
                 "runs": list(row.runs),
                 "figures": {cell.figure: _plain(cell) for cell in row.cells},
                 "failures": list(row.failures),
+                "disturbed": row.disturbed,
+                "curve": [dataclasses.asdict(point) for point in row.curve],
             }
             for row in self.rows
         ]
@@ -116,31 +144,68 @@ def study_table(result: StudyResult, summarise: Callable[[Run], Summary]) -> Stu
     """
     study = result.study
     columns = _columns(study)
-    summaries: dict[str, list[tuple[Run, Summary]]] = {}
+    seen: dict[str, list[Seen]] = {}
     failures: dict[str, list[str]] = {}
     for point, run in sorted(result.runs, key=lambda pair: pair[0].repetition):
         try:
-            summaries.setdefault(_key(point.configuration), []).append((run, summarise(run)))
+            seen.setdefault(_key(point.configuration), []).append((point, run, summarise(run)))
         except SondaError as error:
             failures.setdefault(_key(point.configuration), []).append(_failure(point, str(error)))
     for point, reason in sorted(result.failures, key=lambda pair: pair[0].repetition):
         failures.setdefault(_key(point.configuration), []).append(_failure(point, reason))
+    without = {_key(point.configuration): (why,) for point, why in result.inapplicable}
     rows = []
     names = (VARIANT, *study.axes) if study.variants else tuple(study.axes)
-    for configuration in configurations(study):
-        found = summaries.get(_key(configuration), [])
+    wanted = configurations(study)
+    for configuration in wanted:
+        found = seen.get(_key(configuration), [])
         missing = tuple(failures.get(_key(configuration), ()))
-        cells = tuple(_cell(study, figure, configuration, found, missing) for figure in columns)
+        why = without.get(_key(configuration), missing)
+        cells = tuple(_cell(study, figure, configuration, wanted, seen, why) for figure in columns)
         axes = {key: configuration[key] for key in names}
-        rows.append(StudyRow(axes, tuple(run.id for run, _ in found), cells, missing))
+        trained = [one.training for one in _telling(found, TIME) if one.training is not None]
+        disturbed = sum(bool(run.info.disturbed) for _, run, _ in found)
+        ids = tuple(run.id for _, run, _ in found)
+        rows.append(StudyRow(axes, ids, cells, missing, disturbed, accuracy_curve(trained)))
     fixed = {"seed": study.seed, **study.workload}
     deviations = study.deviations if study.published else ()
     compare = (study.compare or (columns[0].key,)) if study.variants else ()
     return StudyTable(
         study.name, study.question, study.scale, names, fixed, columns, compare, tuple(_compared(rows, compare)),
-        tuple(rows), deviations,
-        (*_outside(rows), *_over_time(study, summaries), *_notes(study, result)),
+        tuple(rows), deviations, tuple(table_notes(result, rows, seen)), study.base, study.statistics,
+        _scaling(study, wanted, seen),
     )  # fmt: skip
+
+
+def _telling(found: Sequence[Seen], measures: str) -> list[Summary]:
+    """The runs that tell of time, or of energy; all of them where they are not kept apart."""
+    return [summary for point, _, summary in found if point.measures in ("", measures)]
+
+
+def _held_against(study: Study, name: str, configuration: Configuration, wanted: list[Configuration]) -> str | None:
+    """The key of the variant's configuration that stands where this one does; its only one where none does."""
+    of_base = [one for one in wanted if one.get(VARIANT) == name]
+    alike = [one for one in of_base if all(one.get(axis) == configuration.get(axis) for axis in study.axes)]
+    if alike:
+        return _key(alike[0])
+    return _key(of_base[0]) if len(of_base) == 1 else None
+
+
+def _scaling(study: Study, wanted: list[Configuration], seen: Mapping[str, list[Seen]]) -> ScalingCurve | None:
+    """Of trainings; the first configuration of each variant and number of devices speaks."""
+    base_key = _held_against(study, study.base, {}, wanted) if study.base else None
+    if base_key is None:
+        return None
+    base = _telling(seen.get(base_key, []), TIME)
+    points = []
+    for configuration in wanted:
+        own = _telling(seen.get(_key(configuration), []), TIME)
+        if own and own[0].training is not None:
+            name = str(configuration[VARIANT])
+            axes = [str(configuration[axis]) for axis in study.axes if len(study.axes[axis]) > 1]
+            values = [relative_value(metric, base, own) for metric in ("speedup", "training_speedup")]
+            points.append(ScalingPoint(", ".join([name, *axes]), devices(own[0]), values[0], values[1]))
+    return scaling_curve(study.base, [one.training for one in base if one.training is not None], points)
 
 
 def _compared(rows: list[StudyRow], figures: tuple[str, ...]) -> Iterator[Compared]:
@@ -164,43 +229,89 @@ def _compared(rows: list[StudyRow], figures: tuple[str, ...]) -> Iterator[Compar
 def _columns(study: Study) -> tuple[Figure, ...]:
     """What the study asks for, then what was published in addition for its configurations."""
     points = configurations(study)
-    printed = [key for row in study.published if _has_place(row, points) for key in row.figures]
+    printed = [key for row in study.published if has_place(row, points) for key in row.figures]
     keys = dict.fromkeys((*(study.metrics or USUAL), *printed))
     return tuple(sorted(map(parse_figure, keys), key=lambda figure: not figure.measurable))
-
-
-def _has_place(row: Published, points: list[Configuration]) -> bool:
-    return any(matches(row.where, point) for point in points)
 
 
 def _cell(
     study: Study,
     figure: Figure,
     configuration: Configuration,
-    found: list[tuple[Run, Summary]],
+    wanted: list[Configuration],
+    seen: Mapping[str, list[Seen]],
     missing: tuple[str, ...],
 ) -> Cell:
-    values = [figure.of(summary) for _, summary in found]
+    measures = ENERGY if figure.of_energy else TIME
+    own = _telling(seen.get(_key(configuration), []), measures)
+    values = [] if figure.relative else [figure.of(summary) for summary in own]
     known = [value for value in values if value.value is not None]
-    if len(known) == 1 and (simulated(configuration) or accompanied(configuration)):
+    numbers = tuple(value.value for value in known if value.value is not None)
+    if figure.relative:
+        value = _relative(study, figure, configuration, wanted, seen, own)
+    elif len(known) == 1 and (simulated(configuration) or accompanied(configuration)):
         value = known[0]
     elif known:
-        estimate = median([value.value for value in known if value.value is not None])
+        estimate = median(list(numbers))
         sources = {value.source for value in known}
         reason = "" if len(known) > 1 else "one repetition has no interval"
         source = sources.pop() if len(sources) == 1 else "derived"
         value = Value(estimate.value, figure.unit, source, estimate.low, estimate.high, reason)
+        if source == "estimated":
+            value = _estimated(value, known)
     else:
-        reasons = [one.reason for one in values] or list(missing) or ["not measured yet"]
+        unseen = "it has no energy runs" if figure.of_energy and seen.get(_key(configuration)) else "not measured yet"
+        reasons = [one.reason for one in values] or list(missing) or [unseen]
         if not figure.measurable:
             reasons = [f"Sonda has no metric {figure.metric!r} of a run"]
-        value = Value(None, figure.unit, "measured", reason=f"not measured: {reasons[0]}")
+        reason = reasons[0] if reasons[0].startswith(NOT_APPLICABLE) else f"not measured: {reasons[0]}"
+        value = Value(None, figure.unit, "measured", reason=reason)
     published = tuple(
         _beside(study, row, figure, value, configuration)
         for row in study.published
         if figure.key in row.figures and matches(row.where, configuration)
     )
-    return Cell(figure.key, value, len(known), published)
+    count = len(own) if figure.relative and value.value is not None else len(known)
+    return Cell(figure.key, value, count, published, numbers, spread(numbers) if numbers else None)
+
+
+def _estimated(value: Value, known: list[Value]) -> Value:
+    """A model's bounds, which are wider than what repetitions of it differ by."""
+    bounded = [(one.low, one.high) for one in known if one.low is not None and one.high is not None]
+    if not bounded:
+        return value
+    low, high = (statistics.median(ends) for ends in zip(*bounded, strict=True))
+    return Value(value.value, value.unit, value.source, low, high)
+
+
+def _other_work(one: Configuration, base: Configuration) -> str:
+    """Why two configurations cannot be held against each other: they do not do the same work. Empty where they do."""
+    changed = [key for key in WORK if one.get(key) != base.get(key)]
+    return f"it does other work than the base ({', '.join(changed)})" if changed else ""
+
+
+def _relative(
+    study: Study,
+    figure: Figure,
+    configuration: Configuration,
+    wanted: list[Configuration],
+    seen: Mapping[str, list[Seen]],
+    own: list[Summary],
+) -> Value:
+    """The figure of one configuration against the base, or against the variant that it names."""
+    name = figure.path or study.base
+    key = _held_against(study, name, configuration, wanted) if name else None
+    if key is None:
+        reason = NO_BASE if not name else f"{name!r} has no configuration like this one"
+        return Value(None, figure.unit, "derived", reason=f"not measured: {reason}")
+    other = _other_work(configuration, next(one for one in wanted if _key(one) == key))
+    if other:
+        return Value(None, figure.unit, "derived", reason=f"not measured: {other}")
+    base = _telling(seen.get(key, []), ENERGY if figure.of_energy else TIME)
+    if figure.of_energy and not own and seen.get(_key(configuration)):
+        return Value(None, figure.unit, "derived", reason="not measured: it has no energy runs")
+    found = figure.shown(relative_value(figure.metric, base, own))
+    return found if found.value is not None else dataclasses.replace(found, reason=f"not measured: {found.reason}")
 
 
 def _beside(study: Study, row: Published, figure: Figure, ours: Value, configuration: Configuration) -> PublishedCell:
@@ -227,60 +338,9 @@ def _range(low: float, high: float, unit: str) -> Value:
     return Value(None, unit, "published", low, high, "a range was printed")
 
 
-def _outside(rows: list[StudyRow]) -> list[str]:
-    """One sentence for each printed range that figures of ours lie outside of."""
-    said: dict[tuple[str, ...], list[str]] = {}
-    for row in rows:
-        where = " ".join(str(value) for key, value in row.configuration.items() if key != VARIANT)
-        for cell in row.cells:
-            for one in cell.published:
-                low, high, ours = one.value.low, one.value.high, cell.value.value
-                if low is None or high is None or ours is None or low <= ours <= high:
-                    continue
-                printed = f"{low:g} to {high:g} {one.value.unit}".rstrip()
-                key = (cell.figure, printed, f" ({one.hardware})" if one.hardware else "")
-                said.setdefault(key, []).append(f"{where} {ours:.3g}")
-    return [
-        f"{figure} is outside the published {printed}{by}: {', '.join(found)}"
-        for (figure, printed, by), found in said.items()
-    ]
-
-
-def _over_time(study: Study, summaries: dict[str, list[tuple[Run, Summary]]]) -> list[str]:
-    """What changed over the steps, in words, of studies that ask for it; the first run of a configuration speaks."""
-    if not any(parse_figure(key).metric == "changes" for key in study.metrics):
-        return []
-    said = []
-    for configuration in configurations(study):
-        for run, summary in summaries.get(_key(configuration), [])[:1]:
-            where = " ".join(f"{configuration[key]}" for key in study.axes)
-            sentences = summary.parts[0].over_time.sentences if summary.parts and summary.parts[0].over_time else ()
-            said += [f"{where} ({run.id}): {sentence}" for sentence in sentences]
-    return said
-
-
-def _notes(study: Study, result: StudyResult) -> tuple[str, ...]:
-    notes = []
-    points = configurations(study)
-    outside = sum(not _has_place(row, points) for row in study.published)
-    if outside:
-        notes.append(f"{outside} of {len(study.published)} published rows have no configuration at scale {study.scale}")
-    if result.failures:
-        total = len(result.failures) + len(result.runs)
-        notes.append(
-            f"{len(result.failures)} of {total} points have no run; start the study again to try them once more"
-        )
-    disturbed = sum(bool(run.info.disturbed) for _, run in result.runs)
-    if disturbed:
-        notes.append(
-            f"{disturbed} of {len(result.runs)} runs were disturbed by other programs; stop them, then measure anew "
-            "with --again"
-        )
-    return tuple(notes)
-
-
 def _failure(point: Point, reason: str) -> str:
-    return f"repetition {point.repetition}: {reason}"
+    what = "energy run" if point.measures == ENERGY else "repetition"
+    return f"{what} {point.repetition}: {reason}"
 
 
 def _key(configuration: Configuration) -> str:
@@ -288,7 +348,9 @@ def _key(configuration: Configuration) -> str:
 
 
 def _plain(cell: Cell) -> dict[str, Any]:
-    plain: dict[str, Any] = {**dataclasses.asdict(cell.value), "n": cell.n}
+    plain: dict[str, Any] = {**dataclasses.asdict(cell.value), "n": cell.n, "values": list(cell.values)}
+    if cell.spread is not None:
+        plain["spread"] = dataclasses.asdict(cell.spread)
     if cell.published:
         plain["published"] = [dataclasses.asdict(one) for one in cell.published]
     return plain

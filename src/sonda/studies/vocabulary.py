@@ -9,6 +9,8 @@ from sonda.record.errors import SondaError
 from sonda.studies.check import Vocabulary
 from sonda.studies.company import NOBODY, SETTINGS, WITH, accompanied, alone, check_company
 from sonda.studies.plan import options, simulated
+from sonda.studies.served_point import SETTINGS as SERVED_SETTINGS
+from sonda.studies.served_point import check_served, is_served
 from sonda.studies.study import Configuration, Scalar
 from sonda.targets.job import RUN_OPTIONS, as_text, job_of
 from sonda.targets.spec import parse_target
@@ -28,13 +30,14 @@ def _workload(name: str) -> str:
 def _option(workload: str, key: str, value: Scalar) -> str:
     if key == WITH:
         return _problem(lambda: check_company({"workload": workload, WITH: value})) if value != NOBODY else ""
-    if key.replace("-", "_") in SETTINGS:
+    if key.replace("-", "_") in (*SETTINGS, *SERVED_SETTINGS):
         return ""  # right or wrong in the company of the others only
     if key.replace("-", "_") in RUN_OPTIONS:
         return _problem(lambda: job_of({"workload": workload, key: value}))
     problem = _problem(lambda: describe(workload, {key: as_text(value)}))
-    near = difflib.get_close_matches(key, RUN_OPTIONS, n=1)
-    if problem and near and key.replace("-", "_") not in describe(workload, {}).parameters():
+    own = describe(workload, {}).parameters()
+    near = difflib.get_close_matches(key, [*RUN_OPTIONS, *own], n=1)
+    if problem and near and near[0] in RUN_OPTIONS and key.replace("-", "_") not in own:
         return f"{workload} has no option {key!r}; did you mean {near[0]!r}?"
     return problem
 
@@ -45,6 +48,9 @@ def _configuration(configuration: Configuration, read: set[tuple[str, str]]) -> 
     def try_it() -> None:
         if accompanied(configuration):
             check_company(options(configuration))
+            return
+        check_served(options(configuration))
+        if is_served(configuration):
             return
         job = job_of(alone(options(configuration)))
         describe(job.workload, job.options)

@@ -82,6 +82,19 @@ class Walk:
             return value
         return otherwise
 
+    def number(
+        self, table: Mapping[str, Any], path: Path, key: str, least: float, most: float, otherwise: float
+    ) -> float:
+        """A number between `least` and `most`."""
+        value = table.get(key, otherwise)
+        if isinstance(value, bool) or not isinstance(value, (int, float)):
+            self.wrong((*path, key), f"must be a number, not {kind(value)}")
+        elif not least <= value <= most:
+            self.wrong((*path, key), f"must be between {least:g} and {most:g}, not {value}")
+        else:
+            return float(value)
+        return otherwise
+
     def scalar(self, value: Any, path: Path) -> bool:
         """Whether this is one plain value: text, a finite number, true or false."""
         if isinstance(value, str):

@@ -129,7 +129,8 @@ def run_command(
         workload={
             "name": program_name(command),
             "command": kept_command(command, watching.redact),
-            "framework": "torch",
+            "framework": assembly.framework or "torch",
+            **({"traced": assembly.traced} if assembly.traced else {}),
             **precision(assembly),
         },
         target={
@@ -279,11 +280,12 @@ def _terminal_tells() -> bool:
 def _seen(assembly: Assembly, ending: int, failure: str) -> list[str]:
     notes = []
     if failure:
-        notes.append(f"the program ran unobserved: {failure}")
+        stepped = bool(assembly.spans.where(kind="step").any())
+        notes.append(f"{'not all of the program was observed' if stepped else 'the program ran unobserved'}: {failure}")
     elif not assembly.processes:
         notes.append(
-            "nothing was observed inside: no process of the program imported PyTorch and lived to write anything, or "
-            "its environment hid PYTHONPATH"
+            "nothing was observed inside: no process of the program imported PyTorch, TensorFlow, Keras, JAX or PyTensor "
+            "and lived to write anything, or its environment hid PYTHONPATH"
         )
     if ending != 0:
         how = f"was ended by {_signal_name(-ending)}" if ending < 0 else f"ended with code {ending}"

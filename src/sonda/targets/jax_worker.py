@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from importlib.metadata import version
-from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from sonda.record.errors import MissingExtraError, SondaError
+from sonda.record.errors import SondaError
+from sonda.targets.adapters import imported
 from sonda.targets.job import Job
 from sonda.targets.spec import parse_target
 
+if TYPE_CHECKING:
+    from sonda.frameworks.announced import AnnouncedObserver
+    from sonda.frameworks.jax_profile import Operation
+
+ROOT = "OperationList"
+"""The class of the outermost layer of the operations, as in PyTorch."""
 DEFAULTS = {"XLA_PYTHON_CLIENT_PREALLOCATE": "false", "TF_CPP_MIN_LOG_LEVEL": "2"}
 """What JAX reads when it is imported, unless the user has set it: memory of a GPU as it is needed, warnings only."""
 
@@ -21,34 +28,39 @@ def run_in_jax(job: Job, directory: Path, replay: bool) -> dict[str, Any]:
 
     Raises SondaError where JAX is missing, has no such device, or lacks the operation.
     """
+    if job.epochs:
+        from sonda.targets.jax_training import train_in_jax
+
+        return train_in_jax(job, directory)
     from sonda.frameworks.collector.counting import Counting
 
     # Before numpy and JAX start threads, which then inherit the counters.
     counting = Counting(str(directory))
+    from sonda.workloads.catalogue import describe
     from sonda.workloads.operations import Operations
 
-    workload = Operations.from_options(job.workload, job.options)
+    workload: Any = describe(job.workload, job.options)
     jax = import_jax(job)
-    from sonda.frameworks.collector.recorder import Recorder
-    from sonda.frameworks.jax_driver import drive
-    from sonda.frameworks.jax_observer import JaxObserver
-    from sonda.frameworks.torch_driver import Driving
-
     device = jax_device(job, jax)
+    from sonda.frameworks.announced import AnnouncedObserver
+    from sonda.frameworks.collector.recorder import Recorder
+
     threads = job.threads or 1
-    task = workload.in_jax(job.seed, job.precision, device)
     recorder = Recorder(str(directory))
-    observer = JaxObserver(recorder, counting)
-    observer.open({name: version(name) for name in ("jax", "jaxlib")}, threads)
-    number = parse_target(job.on).devices[0]
-    on = f"cuda:{number.index}" if number.kind == "cuda" else "cpu"
     try:
-        drive(
-            task, observer, jax,
-            Driving(False, job.steps, job.warmup, job.seconds, job.precision, device=on, replay=replay),
-        )  # fmt: skip
+        if isinstance(workload, Operations):
+            task: Any = workload.in_jax(job.seed, job.precision, device)
+            observer = AnnouncedObserver(recorder, counting, ROOT)
+        else:
+            task, notes = network_of(job, workload, device)
+            observer = AnnouncedObserver(recorder, counting, task.network.class_name)
+            observer.notes += notes
+        observer.open({name: version(name) for name in ("jax", "jaxlib")}, threads)
+        try:
+            _drive(job, task, observer, jax, replay)
+        finally:
+            observer.finish(threads)
     finally:
-        observer.finish(threads)
         recorder.close()
     return {
         **workload.parameters(),
@@ -59,10 +71,53 @@ def run_in_jax(job: Job, directory: Path, replay: bool) -> dict[str, Any]:
     }
 
 
-def require_jax() -> None:
-    """Raise MissingExtraError unless JAX is installed; asked without importing it."""
-    if find_spec("jax") is None:
-        raise MissingExtraError("JAX", "jax")
+def network_of(job: Job, workload: Any, device: Any) -> tuple[Any, list[str]]:
+    """The network with the data that it is trained on, and notes on these."""
+    from sonda.workloads.in_jax.network import build
+
+    batches, notes = None, []
+    if job.data:
+        from sonda.workloads.data.image_stream import ahead, image_stream
+
+        stream = image_stream(workload, job.data, job.seed, job.cache)
+        batches = stream.batches(workload.batch)
+        if job.prefetch:
+            batches = ahead(batches, job.prefetch)
+        notes += [stream.note] if stream.note else []
+    return build(workload, job.train, job.seed, job.precision, device, batches), notes
+
+
+def _drive(job: Job, task: Any, observer: AnnouncedObserver, jax: Any, replay: bool) -> None:
+    from sonda.frameworks.jax_driver import drive
+    from sonda.frameworks.jax_network_driver import drive_network
+    from sonda.frameworks.torch_driver import Driving
+
+    number = parse_target(job.on).devices[0]
+    on = f"cuda:{number.index}" if number.kind == "cuda" else "cpu"
+    how = Driving(job.train, job.steps, job.warmup, job.seconds, job.precision, device=on, replay=replay)
+    if not hasattr(task, "network"):
+        drive(task, observer, jax, how)
+        return
+    from sonda.workloads.structure import walk
+
+    classes = {path: node.class_name for path, node in walk(task.network)}
+    drive_network(task, observer, jax, how, classes, xla_operations)
+
+
+def xla_operations(folder: Path) -> Iterator[Operation]:
+    """Executions of XLA's instructions in the profile that JAX left in a folder."""
+    from sonda.frameworks.jax_profile import Operation
+    from sonda.imports.xplane import profile_events
+
+    for path in sorted(folder.glob("**/*.xplane.pb")):
+        for _, _, event in profile_events(path):
+            about = event.stats
+            if "hlo_op" in about:
+                start = int(event.start_ns)
+                yield Operation(
+                    str(about.get("hlo_module", "")), int(about.get("run_id", 0)), str(about["hlo_op"]), start,
+                    start + int(event.duration_ns),
+                )  # fmt: skip
 
 
 def compile_once(folder: Path) -> dict[str, str]:
@@ -85,9 +140,7 @@ def import_jax(job: Job) -> Any:
     os.environ["JAX_PLATFORMS"] = "cuda" if on_gpu else "cpu"
     if job.threads:
         os.environ["PJRT_NPROC"] = str(job.threads)
-    require_jax()
-    import jax
-
+    jax = imported("jax")
     if job.precision == "float64":
         jax.config.update("jax_enable_x64", True)
     return jax

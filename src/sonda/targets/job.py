@@ -2,20 +2,29 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
 
 from sonda.record.errors import SondaError
+from sonda.targets.adapters import check_framework
 
-PRECISIONS = ("float32", "tf32", "bfloat16", "float16", "float64")
-FRAMEWORKS = ("torch", "jax")
-IN_JAX = ("ops",)
-"""Workloads that are there in JAX."""
-NOT_IN_JAX = ("train", "channels_last", "workers")
-"""Settings that JAX's workloads do not have; they are always compiled."""
-SHORT_PRECISIONS = {"fp32": "float32", "bf16": "bfloat16", "fp16": "float16", "fp64": "float64"}
+PRECISIONS = ("float32", "tf32", "bfloat16", "float16", "mixed_bfloat16", "mixed_float16", "float64")
+"""`bfloat16` and `float16`: weights, data and arithmetic. `mixed_`: weights in float32, arithmetic in the short one
+where the framework holds that to be safe (`torch.autocast`, Keras' policy), the loss scaled where it is float16."""
+SHORT_PRECISIONS = {
+    "fp32": "float32", "bf16": "bfloat16", "fp16": "float16", "fp64": "float64", "mixed_bf16": "mixed_bfloat16",
+    "mixed_fp16": "mixed_float16",
+}  # fmt: skip
+BINDINGS = ("none", "compact", "spread")
+CORES = re.compile(r"\d+(-\d+)?(,\d+(-\d+)?)*")
+LEAST = {
+    "steps": 1, "warmup": 0, "epochs": 0, "images": 0,
+    "workers": 0, "threads": 1, "inter_op_threads": 1, "gpu_private_threads": 0, "prefetch": 0,
+}  # fmt: skip
+"""The least that a setting may be."""
 
 
 class Job(msgspec.Struct, kw_only=True, frozen=True):
@@ -30,12 +39,39 @@ class Job(msgspec.Struct, kw_only=True, frozen=True):
     """Timed steps; None: as many as fit into `seconds`, between 5 and 20."""
     warmup: int = 3
     seconds: float = 10.0
+    epochs: int = 0
+    """A whole training of so many epochs on `data` instead of timed steps; 0: timed steps."""
+    split: str = "0.85/0.02/0.13"
+    """Of a whole training: shares for training, validation and test."""
+    images: int = 0
+    """Of a whole training: images of each class at most; 0: all, of drawn ones 1,000."""
+    transfer: str = "batch"
+    """Of a whole training: images go to the device batch by batch, or all of them up-front."""
+    checkpoint: str = ""
+    """Of a whole training: directory of its checkpoints; '': in the store."""
     seed: int = 0
     threads: int | None = None
+    """Of one operation (intra-op)."""
+    inter_op_threads: int | None = None
+    """That run operations side by side; None: as the framework has it."""
+    bind: str = "none"
+    """Cores of the threads: none (the system moves them), compact (cores side by side first), spread (as far apart as
+    can be), or a list such as 0,2,4-7."""
+    gpu_private_threads: int = 0
+    """Threads for one GPU alone that launch its kernels (TF_GPU_THREAD_MODE=gpu_private); 0: the common ones do."""
     precision: str = "float32"
     compile: bool = False
     channels_last: bool = False
+    data: str = ""
+    """Images to train on: a folder that `sonda data` knows, or `drawn`; '': numbers that are in memory already."""
     workers: int = 0
+    """Processes, or threads where the framework has those, that load data."""
+    prefetch: int | None = None
+    """Batches that are loaded ahead; None: as the framework has it, 0: none."""
+    cache: bool = False
+    """Decoded samples are kept in memory, all of them from before the first step."""
+    pin: bool | None = None
+    """Batches in memory that a GPU can fetch from; None: on a GPU."""
     mapping: str = ""
     """Of a simulated accelerator: '' (its description's tiles, else a rule), stonne or best."""
     set: str = ""
@@ -46,13 +82,15 @@ class Job(msgspec.Struct, kw_only=True, frozen=True):
     """Keep no host name."""
 
     def how(self) -> dict[str, Any]:
-        """The settings that change how the workload runs, for `run.json`."""
+        """The settings that change how the workload runs, for `run.json`; of those that are seldom given, the given."""
+        given = {name: getattr(self, name) for name in GIVEN if getattr(self, name) != DEFAULTS[name]}
         return {
             "train": self.train,
             "precision": self.precision,
             "compile": self.compile,
             "channels_last": self.channels_last,
             "workers": self.workers,
+            **given,
         }
 
 
@@ -113,40 +151,33 @@ def with_words(job: Job, words: Sequence[str]) -> Job:
     return msgspec.convert({**msgspec.structs.asdict(job), **own, "options": options}, Job, strict=False)
 
 
-def _check_framework(job: Job) -> None:
-    """Raise SondaError for what the framework asked for does not run."""
-    if job.framework not in FRAMEWORKS:
-        raise SondaError(f"framework {job.framework!r} is not there", f"use one of {', '.join(FRAMEWORKS)}")
-    if job.framework == "torch":
-        return
-    if job.workload not in IN_JAX:
-        raise SondaError(
-            f"{job.workload} is not there in JAX", f"in JAX there is {', '.join(IN_JAX)}; or use --framework torch"
-        )
-    if not job.on.startswith(("cpu", "cuda")):
-        raise SondaError(f"JAX runs on cpu and cuda:N, not on {job.on}", "use --framework torch")
-    asked = [f"--{name.replace('_', '-')}" for name in NOT_IN_JAX if getattr(job, name)]
-    asked += ["--probe callgrind"] if "callgrind" in job.probe else []
-    if asked:
-        raise SondaError(f"{asked[0]} is not there in JAX", "leave it out, or use --framework torch")
-
-
 def check_job(job: Job) -> Job:
     """The job with its words made regular; raises SondaError for what cannot be."""
     precision = SHORT_PRECISIONS.get(job.precision, job.precision)
     if precision not in PRECISIONS:
         raise SondaError(f"unknown precision {job.precision!r}", f"use one of {', '.join(PRECISIONS)}")
-    _check_framework(job)
-    if precision == "tf32" and "cuda" not in job.on:
-        raise SondaError(f"--precision tf32 is for a GPU, not for {job.on}", "use float32 or bfloat16")
-    for name, value, least in (("steps", job.steps, 1), ("warmup", job.warmup, 0), ("workers", job.workers, 0),
-                               ("threads", job.threads, 1)):  # fmt: skip
+    check_framework(job)
+    for name, least in LEAST.items():
+        value = getattr(job, name)
         if value is not None and value < least:
-            raise SondaError(f"--{name} {value} is too small", f"give {least} or more")
+            raise SondaError(f"--{name.replace('_', '-')} {value} is too small", f"give {least} or more")
+    if job.bind not in BINDINGS and not CORES.fullmatch(job.bind):
+        raise SondaError(f"--bind {job.bind!r} says no cores", f"write {', '.join(BINDINGS)} or a list such as 0,2,4-7")
     if not 0 < job.seconds < 1e6:
         raise SondaError(f"--seconds {job.seconds:g} is not a time", "give more than 0")
+    if job.epochs:
+        from sonda.targets.training import check_training
+
+        check_training(job)
     return msgspec.structs.replace(job, precision=precision)
 
 
 RUN_OPTIONS = tuple(name for name in Job.__struct_fields__ if name not in ("workload", "options"))
 """Options that every workload has; all others are the workload's own."""
+
+DEFAULTS: dict[str, Any] = msgspec.structs.asdict(Job(workload=""))
+GIVEN = (
+    "epochs", "split", "images", "transfer", "inter_op_threads", "bind", "gpu_private_threads", "data", "prefetch",
+    "cache", "pin",
+)  # fmt: skip
+"""Settings that a run keeps only where they were given."""

@@ -12,7 +12,7 @@ import numpy as np
 from sonda.frameworks.assembly import Assembly
 from sonda.probes.availability import probe_states
 from sonda.probes.ceilings import load_or_measure
-from sonda.probes.contamination import Conditions, contamination
+from sonda.probes.contamination import Conditions, conditions_record, contamination
 from sonda.probes.environment import thread_variables, versions, wait_policy
 from sonda.probes.gpu_ceilings import load_or_measure_gpu
 from sonda.probes.machine import machine_record
@@ -53,13 +53,15 @@ def observed(
             ceilings |= {"devices": devices} if devices else {}
         except SondaError as error:
             notes.append(str(error))  # what was observed is worth keeping all the same
+    flags = contamination(before, after, threads, wait_policy()) if seen else []
+    conditions = {"conditions": conditions_record(before, after, flags)} if seen else {}
     return {
         "created": now(),
-        "machine": {**machine, "ceilings": ceilings, "environment": thread_variables()},
+        "machine": {**machine, "ceilings": ceilings, "environment": thread_variables(), **conditions},
         "versions": {**versions(), **assembly.versions},
         "probes": probe_states(virtual=machine.get("virtual_machine"), counting=assembly.counting),
         "notes": notes,
-        "disturbed": _disturbances(before, after, threads) if seen else [],
+        "disturbed": [flag.sentence for flag in flags if flag.contaminated],
         "overhead": _overhead(assembly),
     }
 
@@ -86,11 +88,6 @@ def precision(assembly: Assembly) -> dict[str, str]:
     """The type of elements that most of a program's FLOPs were done in, for its `workload`; nothing where none were."""
     known = {kind: flops for kind, flops in assembly.flops.items() if flops}
     return {"precision": max(known, key=lambda kind: known[kind])} if known else {}
-
-
-def _disturbances(before: Conditions, after: Conditions, threads: int) -> list[str]:
-    flags = contamination(before, after, threads, wait_policy())
-    return [flag.sentence for flag in flags if flag.contaminated]
 
 
 def _unknown_operations(assembly: Assembly) -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from time import perf_counter_ns
 
@@ -14,17 +15,20 @@ from sonda.probes.gpu_ceilings import load_or_measure_gpu
 from sonda.record.errors import SondaError
 from sonda.record.run import Run, RunInfo, new_id, write_run
 from sonda.record.store import Store
+from sonda.targets.adapters import compiled_once, require
+from sonda.targets.applicable import applied
+from sonda.targets.binding import cores_of, threads_of, variables
 from sonda.targets.child import run_child
 from sonda.targets.counting import ask
 from sonda.targets.energy_sampling import asked as asked_energy
 from sonda.targets.energy_sampling import sampling
-from sonda.targets.jax_worker import compile_once, require_jax
 from sonda.targets.job import Job, check_job
 from sonda.targets.keeping import Place, Say, gpus, identities, observed
 from sonda.targets.kernels import with_kernels
 from sonda.targets.modelled import Modelled, asked_for, instruction_set, model_job
 from sonda.targets.ncu_pass import Replayed, count_job, settings_for
 from sonda.targets.spec import available_threads, parse_target, runnable
+from sonda.targets.training import Training
 
 
 def measure(job: Job, store: Store, place: Place | None = None, say: Say = lambda text: None) -> Run:
@@ -36,38 +40,42 @@ def measure(job: Job, store: Store, place: Place | None = None, say: Say = lambd
 def _measure(job: Job, store: Store, place: Place, say: Say, compiled: Path) -> Run:
     """`compiled` is for what the processes of one run compile for each other."""
     device = runnable(parse_target(job.on))
-    if job.framework == "jax":
-        require_jax()
+    require(job.framework)
     if job.threads and device.threads and job.threads != device.threads:
         raise SondaError(f"--on {job.on} and --threads {job.threads} do not agree", "give one of them")
-    threads = job.threads or device.threads or available_threads()
+    job, without = applied(job)
+    job = msgspec.structs.replace(job, threads=device.threads or threads_of(job))
+    threads = job.threads or available_threads()
+    bound = variables(cores_of(job.bind, threads))
     on_gpu = device.kind == "cuda"
     modelling = asked_for(job.probe)
     if modelling and on_gpu:
         raise SondaError(f"--probe callgrind models a processor, not {job.on}", "use --on cpu, or leave it out")
     counting = settings_for(job.probe, on_gpu)
-    compiling = compile_once(compiled) if counting and job.framework == "jax" else {}
-    asked = job.threads or device.threads or 1
+    compiling = compiled_once(job.framework, compiled) if counting else {}
+    asked = job.threads or 1
     job = msgspec.structs.replace(job, threads=threads)
+    training = Training.of(job, store, say)
     with store.scratch() as directory:
         counters = ask(job.probe, directory)
         say("measuring what this machine can do")
         load_or_measure(store.root, [threads])
         card = load_or_measure_gpu(store.root, device.index, say).device if on_gpu else None
         say(f"running {job.workload} on {job.on}")
-        with sampling(asked_energy(job.probe), directory, say) as energy:
+        with training.held(directory, say), sampling(asked_energy(job.probe), directory, say) as energy:
             before = read_conditions()
             begin = perf_counter_ns()
-            outcome = run_child(job, directory, threads, {**energy.environment, **compiling})
+            outcome = run_child(training.job, directory, threads, {**energy.environment, **compiling, **bound})
             end = perf_counter_ns()
             after = read_conditions()
         assembly = assemble(directory, begin, end)
         energy.finish(begin, end, ["cpu", f"cuda:{device.index}"] if on_gpu else ["cpu"], identities(assembly))
         kernels = with_kernels(assembly, directory, begin)
+        kernels = replace(kernels, spans=training.added(kernels.spans, directory, begin))
         isa = instruction_set(directory) if modelling else ""
     counters = counters.with_second(job, assembly.spans, store, say)
     fields = observed(assembly, threads, store.root, before, after, job.redact)
-    fields["notes"] += kernels.notes
+    fields["notes"] += [*without, *kernels.notes, *training.notes()]
     replayed = Replayed()
     if counting and card is not None:
         replayed = count_job(job, counting, card, kernels.spans, store, say, compiling)
@@ -77,7 +85,7 @@ def _measure(job: Job, store: Store, place: Place, say: Say, compiled: Path) -> 
     info = RunInfo(
         id=place.identity or new_id(),
         status="complete",
-        workload={**outcome.workload, "framework": job.framework, **job.how()},
+        workload={**outcome.workload, "framework": job.framework, **job.how(), **training.about()},
         target={
             "spec": job.on,
             "device": device.kind,
@@ -95,4 +103,6 @@ def _measure(job: Job, store: Store, place: Place, say: Say, compiled: Path) -> 
         **energy.said(counters.said(modelled.said(replayed.said(fields)))),
     )
     spans = energy.added(modelled.added(replayed.added(kernels.spans)))
-    return write_run(store.root, info, spans, energy.samples)
+    run = write_run(store.root, info, spans, energy.samples, files=training.files())
+    training.done()
+    return run

@@ -7,13 +7,17 @@ import msgspec
 from sonda.record.errors import SondaError
 from sonda.record.run import Run
 from sonda.record.store import Store
-from sonda.targets.job import Job
+from sonda.targets.job import DEFAULTS, Job
 from sonda.targets.keeping import Place, Say
 from sonda.targets.spec import parse_target, runnable
 
 SIMULATED_ONLY = ("mapping", "set")
 """Settings of a job that mean nothing on other targets."""
-MEASURED_ONLY = ("steps", "warmup", "seconds", "channels_last", "workers", "probe")
+MEASURED_ONLY = (
+    "steps", "warmup", "seconds", "epochs", "split", "images", "transfer", "checkpoint",
+    "inter_op_threads", "bind", "gpu_private_threads", "channels_last", "data", "workers", "prefetch", "cache",
+    "pin", "probe",
+)  # fmt: skip
 """Settings of a job that mean nothing on a simulated accelerator."""
 
 
@@ -40,16 +44,13 @@ def measure(job: Job, store: Store, place: Place | None = None, say: Say = lambd
 
 def unmeasured(job: Job) -> Job:
     """The job without what only matters where time is measured."""
-    return msgspec.structs.replace(job, **{name: _DEFAULTS[name] for name in MEASURED_ONLY})
+    return msgspec.structs.replace(job, **{name: DEFAULTS[name] for name in MEASURED_ONLY})
 
 
 def _refuse(job: Job) -> None:
     for name in MEASURED_ONLY:
-        if getattr(job, name) != _DEFAULTS[name]:
+        if getattr(job, name) != DEFAULTS[name]:
             raise SondaError(
                 f"--{name.replace('_', '-')} means nothing on {job.on}: a simulation runs once and is exact",
                 "leave it out",
             )
-
-
-_DEFAULTS = msgspec.structs.asdict(Job(workload=""))

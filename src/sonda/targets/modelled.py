@@ -119,7 +119,10 @@ def model_job(
     shorter = msgspec.structs.replace(job, warmup=1, steps=2, threads=threads, probe="")
     words = [sys.executable, "-P", "-m", "sonda.targets.worker"]
     task = _Task(words, {}, msgspec.json.encode(shorter), job.workload, pass_directory=True)
-    return _Pass(task, threads, steps, store, say).model(request, machine, native_isa)
+    modelled = _Pass(task, threads, steps, store, say).model(request, machine, native_isa)
+    if job.framework == "tensorflow" and modelled.target:
+        modelled.notes.append("the modelled step ran in pieces, layer by layer, not as one graph")
+    return modelled
 
 
 def model_command(

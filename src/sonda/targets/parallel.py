@@ -2,115 +2,122 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from statistics import median
-from time import monotonic, perf_counter_ns
+from time import perf_counter_ns
 from typing import Any
 
-import msgspec
+import numpy as np
 
 from sonda.frameworks.assembly import assemble
 from sonda.probes.ceilings import load_or_measure
-from sonda.probes.contamination import read_conditions
-from sonda.record.errors import SondaError
+from sonda.probes.contamination import Conditions, read_conditions
+from sonda.record.nodes import NodePart, brought_together
 from sonda.record.run import Run, RunInfo, new_id, write_run
+from sonda.record.span import Spans
 from sonda.record.store import Store
+from sonda.targets.applicable import applied
 from sonda.targets.counting import ask
+from sonda.targets.energy_sampling import asked as asked_energy
+from sonda.targets.energy_sampling import sampling
 from sonda.targets.job import Job, check_job
-from sonda.targets.keeping import Place, Say, gpus, observed
-from sonda.targets.parallel_agent import JOB, OUTCOME, PLAN
-from sonda.targets.parallel_plan import Plan, plan_of, record
-from sonda.targets.parallel_report import BEGUN, Foreseen, RankOutcome, Report, read_outlook
+from sonda.targets.keeping import Place, Say, gpus, identities, observed
+from sonda.targets.parallel_plan import plan_of, record
+from sonda.targets.parallel_report import RankOutcome, Report
+from sonda.targets.parallel_start import Agent
 from sonda.targets.spec import parse_target
-
-POLL_S = 0.1
+from sonda.targets.training import Training
 
 
 def measure(job: Job, store: Store, place: Place | None = None, say: Say = lambda text: None) -> Run:
-    """Train on several devices and keep what all ranks saw as one run. Raises SondaError when it cannot be done."""
+    """Train on several devices and keep what all ranks saw as one run, on several nodes that of the first.
+
+    Raises SondaError when it cannot be done, and KeptElsewhereError where another node keeps the run.
+    """
     place = place or Place()
-    job = check_job(job)
+    job, without = applied(check_job(job))
     plan = plan_of(job, parse_target(job.on))
     threads = max(1, sum(plan.threads))
+    training = Training.of(job, store, say)
     with store.scratch() as directory:
         counters = ask(job.probe, directory)
         say("measuring what this machine can do")
         load_or_measure(store.root, [threads])
         say(f"running {job.workload} on {job.on}")
-        before = read_conditions()
-        begin = perf_counter_ns()
-        report, foreseen = run_agent(job, plan, directory, say)
-        end = perf_counter_ns()
-        after = read_conditions()
-        assembly = assemble(directory, begin, end)
-    fields = observed(assembly, threads, store.root, before, after, job.redact)
-    fields["notes"] += foreseen.sentences if foreseen else []
-    trained = [rank for rank in report.ranks if not rank.left_out]
-    info = RunInfo(
-        id=place.identity or new_id(),
-        status="complete",
-        workload={**trained[0].workload, "framework": job.framework, **job.how()},
-        target={
-            "spec": job.on,
-            "device": "cuda" if any(rank.device.startswith("cuda") for rank in trained) else "cpu",
-            "threads": threads,
-            **record(plan),
-            "ranks": [_kept(rank) for rank in report.ranks],
-            **({"outlook": foreseen.numbers} if foreseen else {}),
-            **gpus(assembly),
-            **counters.target,
-        },
-        seed=job.seed,
-        group=place.group,
-        study=place.study,
-        point=place.point,
-        **counters.said(fields),
-    )
-    return write_run(store.root, info, assembly.spans)
-
-
-def run_agent(job: Job, plan: Plan, directory: Path, say: Say) -> tuple[Report, Foreseen | None]:
-    """Run the ranks to their end; says the outlook as soon as it is there. Raises SondaError when a rank fails."""
-    (directory / JOB).write_bytes(msgspec.json.encode(job))
-    (directory / PLAN).write_bytes(msgspec.json.encode(plan))
-    # -P: a file in the user's directory that is named like a module must not be imported.
-    command = [sys.executable, "-P", "-m", "sonda.targets.parallel_agent", str(directory)]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}  # of the agent; every rank has its own
-    foreseen: Foreseen | None = None
-    deadline = monotonic() + plan.timeout
-    with subprocess.Popen(command, env=environment, stdin=subprocess.DEVNULL) as agent:
+        with training.held(directory, say, plan.nodes), sampling(asked_energy(job.probe), directory, say) as energy:
+            agent = Agent(training.job, plan, directory, say, energy.environment)
+            before = read_conditions()
+            begin = perf_counter_ns()
+            report, foreseen = training.run(agent.run, directory, say)
+            end = perf_counter_ns()
+            after = _with_cpu(read_conditions(), report)
         try:
-            while True:
-                try:
-                    agent.wait(POLL_S)
-                except subprocess.TimeoutExpired:
-                    pass
-                if foreseen is None:
-                    foreseen = read_outlook(directory)
-                    for sentence in foreseen.sentences if foreseen else ():
-                        say(sentence)
-                if agent.returncode is not None:
-                    break
-                # Whatever else listens at that port may never answer, and PyTorch would wait for it.
-                if monotonic() > deadline and not (directory / BEGUN).exists():
-                    raise SondaError(
-                        f"the ranks did not meet at {plan.at} within {plan.timeout:g} s",
-                        "check that all nodes were started and that the port is free and reachable",
-                    )
-        except BaseException:
-            agent.kill()
-            raise
-    path = directory / OUTCOME
-    if not path.exists():
-        raise SondaError(f"the process that started the ranks of {job.on} ended with code {agent.returncode}",
-                         "see its output above")  # fmt: skip
-    report = msgspec.json.decode(path.read_bytes(), type=Report)
-    if report.cause:
-        raise SondaError(report.cause, report.remedy)
-    return report, foreseen
+            assembly = assemble(directory, begin, end)
+            used = sorted({device for device in plan.devices if device.startswith("cuda")})
+            energy.finish(begin, end, ["cpu", *used], identities(assembly))
+            trained = [rank for rank in report.ranks if not rank.left_out] or report.ranks
+            spans = _of_ranks(training.added(assembly.spans, directory, begin), trained)
+            fields = observed(assembly, threads, store.root, before, after, job.redact)
+            fields["notes"] += [*without, *(foreseen.sentences if foreseen else []), *training.notes()]
+            info = RunInfo(
+                id=place.identity or new_id(),
+                status="complete",
+                workload={**trained[0].workload, "framework": job.framework, **job.how(), **training.about()},
+                target={
+                    "spec": job.on,
+                    "device": "cuda" if any(rank.device.startswith("cuda") for rank in trained) else "cpu",
+                    "threads": threads,
+                    **record(plan),
+                    "ranks": [_kept(rank) for rank in report.ranks],
+                    **({"outlook": foreseen.numbers} if foreseen else {}),
+                    **gpus(assembly),
+                    **counters.target,
+                    **energy.target,
+                },
+                seed=job.seed,
+                group=place.group,
+                study=place.study,
+                point=place.point,
+                **energy.said(counters.said(fields)),
+            )
+            own = NodePart(agent.node, info, energy.added(spans), energy.samples)
+            run = _keep(agent, own, store, training, directory)
+        finally:
+            agent.close()
+    training.done()
+    return run
+
+
+def _keep(agent: Agent, own: NodePart, store: Store, training: Training, directory: Path) -> Run:
+    """Write the run; with several nodes, that of all, on the first. Raises KeptElsewhereError on the others."""
+    if len(agent.nodes) == 1:
+        return write_run(store.root, own.info, own.spans, own.samples, files=training.files())
+    if not agent.first:
+        elsewhere = agent.deliver(write_run(directory / "nodes", own.info, own.spans, own.samples))
+        training.done()
+        raise elsewhere
+
+    def keep() -> Run:
+        others, lost = agent.gather()
+        whole = brought_together([own, *others], lost)
+        return write_run(store.root, whole.info, whole.spans, whole.samples, files=training.files())
+
+    return agent.told(keep)
+
+
+def _with_cpu(conditions: Conditions, report: Report) -> Conditions:
+    """With the processor time of ranks whose agent still runs, which the system does not count as ours yet."""
+    return replace(conditions, cpu_time=conditions.cpu_time + report.cpu_s)
+
+
+def _of_ranks(spans: Spans, ranks: Sequence[RankOutcome]) -> Spans:
+    """The spans; what is of no rank, as the whole run, counts as the first one's, which speaks for all of its node."""
+    rank = spans.number("rank")
+    known = [one.rank for one in ranks]
+    rank[~np.isin(rank, known)] = min(known)
+    return spans
 
 
 def _kept(rank: RankOutcome) -> dict[str, Any]:
@@ -118,11 +125,8 @@ def _kept(rank: RankOutcome) -> dict[str, Any]:
     kept: dict[str, Any] = {"rank": rank.rank, "device": rank.device, "threads": rank.threads}
     if rank.left_out:
         return {**kept, "left_out": True}
+    if rank.samples:
+        kept |= {"samples": rank.samples[-1], "shares": rank.changes}
     if rank.worked_ns:
-        kept |= {
-            "samples": rank.samples[-1],
-            "worked_ns": median(rank.worked_ns),
-            "waited_ns": median(rank.waited_ns),
-            "shares": rank.changes,
-        }
+        kept |= {"worked_ns": median(rank.worked_ns), "waited_ns": median(rank.waited_ns)}
     return {**kept, **rank.about}

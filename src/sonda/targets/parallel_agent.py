@@ -17,14 +17,21 @@ from typing import Any
 import msgspec
 
 from sonda.record.errors import MissingExtraError, SondaError
+from sonda.targets.job import Job
+from sonda.targets.parallel_nodes import met, write_whole
 from sonda.targets.parallel_plan import Plan
 from sonda.targets.parallel_report import Report, read_outcome
+from sonda.targets.training import LostError
 from sonda.targets.worker import PR_SET_PDEATHSIG
 
 PLAN, JOB, OUTCOME = "plan.json", "job.json", "outcome.json"
 POLL_S = 0.1
 STOP_S = 5
 """How long a rank that is told to end may take."""
+
+
+class HeardError(LostError):
+    """Ranks ended because others were gone; why those went, they do not know."""
 
 
 def main() -> int:
@@ -34,15 +41,41 @@ def main() -> int:
     directory = Path(sys.argv[1])
     os.dup2(2, 1)  # what a model prints is no result of ours
     plan = msgspec.json.decode((directory / PLAN).read_bytes(), type=Plan)
-    try:
-        report = run_ranks(plan, directory)
-    except SondaError as error:
-        report = Report(cause=error.cause, remedy=error.remedy)
-    (directory / OUTCOME).write_bytes(msgspec.json.encode(report))
+    report = run_on_nodes(plan, directory) if plan.nodes > 1 else _reported(plan, directory)
+    if plan.nodes == 1 or report.cause:
+        write_whole(directory / OUTCOME, msgspec.json.encode(report))
     return 1 if report.cause else 0
 
 
-def run_ranks(plan: Plan, directory: Path) -> Report:
+def run_on_nodes(plan: Plan, directory: Path) -> Report:
+    """Run the ranks of this node together with those of others, to the moment when one run of all is kept.
+
+    The outcome is left as soon as the ranks of all nodes have ended well: whoever started this then hands over what
+    it saw of them.
+    """
+    job = msgspec.json.decode((directory / JOB).read_bytes(), type=Job)
+    try:
+        with met(plan, job) as nodes:
+            report = nodes.ended(_reported(plan, directory, nodes.number))
+            if not report.cause:
+                report.node, report.nodes = nodes.names[nodes.number], nodes.names
+                report.cpu_s = sum(os.times()[:4])
+                write_whole(directory / OUTCOME, msgspec.json.encode(report))
+                nodes.bring_together(directory)
+    except SondaError as error:
+        return Report(cause=error.cause, remedy=error.remedy)
+    return report
+
+
+def _reported(plan: Plan, directory: Path, node: int = 0) -> Report:
+    try:
+        return run_ranks(plan, directory, node)
+    except SondaError as error:
+        lost, heard = isinstance(error, LostError), isinstance(error, HeardError)
+        return Report(cause=error.cause, remedy=error.remedy, lost=lost, heard=heard)
+
+
+def run_ranks(plan: Plan, directory: Path, node: int = 0) -> Report:
     """Start the ranks and wait for their end. Raises SondaError where they cannot be started or one of them fails."""
     try:
         from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
@@ -57,13 +90,14 @@ def run_ranks(plan: Plan, directory: Path) -> Report:
         max_nodes=plan.nodes,
         nproc_per_node=1 if plan.mode == "dp" else len(plan.devices),
         run_id="sonda" if plan.nodes > 1 else uuid.uuid4().hex,
-        rdzv_backend="c10d",
+        # Several nodes have met: the first ranks are those of the node that hosts the store, whose one port is enough.
+        rdzv_backend="static" if plan.nodes > 1 else "c10d",
         rdzv_endpoint=plan.at,
-        rdzv_configs={"join_timeout": plan.timeout},
+        rdzv_configs={"rank": node, "timeout": plan.timeout} if plan.nodes > 1 else {"join_timeout": plan.timeout},
         max_restarts=0,
         monitor_interval=POLL_S,
-        shutdown_timeout=STOP_S,
         local_addr="localhost" if plan.nodes == 1 else None,
+        **({"shutdown_timeout": STOP_S} if "shutdown_timeout" in LaunchConfig.__dataclass_fields__ else {}),
     )
     command = (sys.executable, "-P", "-m", "sonda.targets.parallel_rank", str(directory))
     os.environ.setdefault("OMP_NUM_THREADS", "1")  # or the agent says that it chose so; every rank sets its own
@@ -97,10 +131,12 @@ def _failure(plan: Plan, directory: Path, failures: dict[int, Any]) -> SondaErro
             ended = signal.Signals(-failure.exitcode).name
             why = f"{name} was ended by {ended}" + (" (out of memory?)" if ended == "SIGKILL" else "")
             order = 3 if ended == "SIGTERM" else 0
-            found.append((order, SondaError(f"{why}; the other ranks were stopped", "see its output above")))
+            lost = HeardError if ended == "SIGTERM" else LostError
+            found.append((order, lost(f"{why}; the other ranks were stopped", "see its output above")))
         elif outcome is not None and outcome.cause:
             cause = outcome.cause if len(causes) == 1 else f"{name}: {outcome.cause}"
-            found.append((2 if outcome.lost else 0, SondaError(cause, outcome.remedy)))
+            kind = HeardError if outcome.lost else SondaError
+            found.append((2 if outcome.lost else 0, kind(cause, outcome.remedy)))
         else:
             found.append((1, SondaError(f"{name} ended with code {failure.exitcode}", "see its output above")))
     return min(found, key=lambda one: one[0])[1]

@@ -13,10 +13,10 @@ from sonda.targets.job import Job
 from sonda.targets.spec import Device, TargetSpec, available_threads, has_gpu
 
 OPTIONS = {
-    "ddp": ("backend", "batch", "batchnorm", "nodes", "at", "timeout"),
-    "hybrid": ("auto", "backend", "batch", "batchnorm", "shares", "nodes", "at", "timeout"),
-    "localsgd": ("auto", "backend", "batch", "h", "shares", "nodes", "at", "timeout"),
-    "pipeline": ("backend", "microbatches", "timeout"),
+    "ddp": ("backend", "batch", "batchnorm", "evaluate", "nodes", "at", "timeout"),
+    "hybrid": ("auto", "backend", "batch", "batchnorm", "evaluate", "shares", "weights", "nodes", "at", "timeout"),
+    "localsgd": ("auto", "backend", "batch", "evaluate", "h", "shares", "nodes", "at", "timeout"),
+    "pipeline": ("backend", "microbatches", "replicas", "timeout"),
     "dp": (),
 }
 """What may stand after '@', by mode."""
@@ -44,8 +44,14 @@ class Plan(msgspec.Struct, kw_only=True, frozen=True):
     each: bool = False
     """The batch asked for is that of every rank, not of all together."""
     shared_norms: bool = True
+    equal_weights: bool = False
+    """Gradients are averaged as if all ranks had as many samples, for comparison."""
     h: int = 1
     microbatches: int = 1
+    replicas: int = 1
+    """Pipelines side by side, each with its share of the batch; devices are those of the first, then of the second."""
+    everybody: bool = True
+    """Validation and test are shared; else the first rank does them while the others wait."""
     nodes: int = 1
     at: str = "localhost:0"
     """Where ranks of several nodes meet."""
@@ -104,8 +110,11 @@ def plan_of(job: Job, spec: TargetSpec) -> Plan:
         moving=mode in ("hybrid", "localsgd") and "shares" not in spec.options,
         each=_one_of(spec, "batch", ("all", "each")) == "each",
         shared_norms=_one_of(spec, "batchnorm", ("shared", "local")) == "shared",
+        equal_weights=_one_of(spec, "weights", ("samples", "equal")) == "equal",
         h=_whole(spec, "h", DEFAULT_H) if mode == "localsgd" else 1,
         microbatches=_whole(spec, "microbatches", MICROBATCHES) if mode == "pipeline" else 1,
+        replicas=_replicas(spec),
+        everybody=_one_of(spec, "evaluate", ("all", "first")) == "all",
         nodes=nodes,
         at=_meeting_place(spec),
         timeout=float(_whole(spec, "timeout", 300)),
@@ -177,6 +186,16 @@ def _whole(spec: TargetSpec, name: str, default: int) -> int:
     return int(text)
 
 
+def _replicas(spec: TargetSpec) -> int:
+    replicas, devices = _whole(spec, "replicas", 1), len(spec.devices)
+    if replicas > 1 and (devices % replicas or devices // replicas < 2):
+        raise SondaError(
+            f"target {spec.text!r}: {devices} devices are not {replicas} pipelines of two stages or more",
+            f"give a device for every stage of every pipeline, such as {2 * replicas}",
+        )
+    return replicas
+
+
 def _one_of(spec: TargetSpec, name: str, known: tuple[str, ...]) -> str:
     value = spec.options.get(name, known[0])
     if value not in known:
@@ -214,8 +233,8 @@ def record(plan: Plan) -> dict[str, Any]:
         kept["h"] = plan.h
     if plan.mode == "pipeline":
         kept["microbatches"] = plan.microbatches
+        if plan.replicas > 1:
+            kept["replicas"] = plan.replicas
     else:
         kept["batch"] = "each" if plan.each else "all"
-    if plan.nodes > 1:
-        kept["nodes"] = plan.nodes
     return kept

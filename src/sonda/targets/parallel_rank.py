@@ -67,7 +67,7 @@ class Rank:
         self.counting = Counting(str(self.directory))
         from sonda.workloads.catalogue import describe
 
-        workload = describe(self.job.workload, self.job.options)
+        workload: Any = describe(self.job.workload, self.job.options)
         try:
             import torch
         except ImportError:
@@ -81,6 +81,8 @@ class Rank:
         self.meter = Meter()
         backend = "gloo" if self.plan.backend == "shared" else self.plan.backend
         self.group = join(backend, self.meter, self.plan.timeout)
+        if self.job.epochs:
+            workload = self._open()
         self.task = workload.build(self.job.framework, True, self.job.seed)
         self._train()
         self.outcome.workload = {
@@ -91,6 +93,18 @@ class Rank:
             "phase_tokens": self.task.phase_tokens,
         }
         leave()
+
+    def _open(self) -> Any:
+        """The data of a whole training, and its network."""
+        from sonda.targets.training_worker import Keeper, images_of, open_training
+
+        opened = open_training(self.job)
+        local = int(os.environ["LOCAL_RANK"]) == 0
+        self.keeper = Keeper(
+            self.job, opened, self.directory, self.outcome.rank, local, lambda own: self.group.numbers([own])[0][0]
+        )
+        self.images = images_of(self.job, opened, self.device, self.keeper)
+        return opened.workload
 
     # ---- the modes --------------------------------------------------------------------------------------------
 
@@ -109,8 +123,14 @@ class Rank:
     def _data_parallel(self) -> None:
         """PyTorch's older way: one process, a copy of the model on every GPU for each forward."""
         indices = [int(device.partition(":")[2]) for device in self.plan.devices]
-        self.task.model = self.torch.nn.DataParallel(self.task.model.to(self.device), device_ids=indices)
-        self.drive(lambda _waiting: self.task, self.job.steps)
+        plain = self.task.model
+        self.task.model = self.torch.nn.DataParallel(plain.to(self.device), device_ids=indices)
+        if not self.job.epochs:
+            self.drive(lambda _waiting: self.task, self.job.steps)
+            return
+        from sonda.frameworks.learner import Alone
+
+        self.drive_epochs(lambda _waiting: Alone(self.task, self.images, self.task.samples, plain))
 
     # ---- what all modes need ----------------------------------------------------------------------------------
 
@@ -161,6 +181,20 @@ class Rank:
         finally:
             finish(observer)
             recorder.close()
+
+    def drive_epochs(self, make: Callable[[Any], Any]) -> None:
+        """Train through the job's epochs with the learner that `make(waiting)` gives, observed."""
+        from sonda.frameworks.torch_epochs import drive_epochs
+        from sonda.targets.training_worker import announce_data, observing
+
+        # Steps for the kernels of a GPU are steps that ranks without one would not take.
+        with observing(self.directory, self.torch, self.counting, kernels=False) as observer:
+            announce_data(self.images, observer)
+            waiting = _observe_waiting(observer, self.meter)
+            walks, _ = drive_epochs(
+                lambda: make(waiting), observer, self.driving(None), self.keeper.course(), self.keeper.restore
+            )
+        self.keeper.finish(walks)
 
     def check_batch(self) -> int:
         """The batch of all ranks together."""

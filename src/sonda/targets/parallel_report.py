@@ -47,6 +47,15 @@ class Report(msgspec.Struct, kw_only=True):
     ranks: list[RankOutcome] = []
     cause: str = ""
     remedy: str = ""
+    lost: bool = False
+    """A rank was killed or lost, which may go well another time."""
+    cpu_s: float = 0.0
+    """Of the agent and its ranks; whoever started the agent sees it only after its end."""
+    heard: bool = False
+    """All that is known here is that others were gone: another node may know why."""
+    node: str = ""
+    """This node's name, and those of all by number, where there are several."""
+    nodes: list[str] = []
 
 
 def write_outcome(directory: Path, outcome: RankOutcome) -> None:

@@ -2,51 +2,87 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 from sonda.record.errors import SondaError
 from sonda.targets.parallel_training import FEWEST_STEPS, MOST_STEPS
 
 if TYPE_CHECKING:
+    from sonda.frameworks.parallel.group import Group
     from sonda.targets.parallel_rank import Rank
 
 
 def train_stages(rank: Rank) -> None:
-    """Measure the modules of the chain on every rank, cut, and train."""
+    """Measure the modules of the chain on every rank, cut, and train; with replicas, several pipelines side by side."""
     from sonda.frameworks.parallel.calibration import untouched
     from sonda.frameworks.parallel.chain import chain_of, cut_chain, measure_chain
+    from sonda.frameworks.parallel.gradients import distribute
     from sonda.frameworks.parallel.pipeline import Neighbours, Stage, StageTask, split
+    from sonda.frameworks.parallel.shares import equal_shares
+    from sonda.frameworks.parallel.staged_epochs import StagedLearner
 
     plan, task, group = rank.plan, rank.task, rank.group
-    if plan.microbatches > task.samples:
+    shares = equal_shares(plan.replicas, task.samples)
+    if plan.microbatches > min(shares):
         raise SondaError(
-            f"a batch of {task.samples} cannot be cut into {plan.microbatches} parts", "use fewer @microbatches"
+            f"a batch of {min(shares)} cannot be cut into {plan.microbatches} parts", "use fewer @microbatches"
         )
-    values = _given(rank)
-    parts = split(values, plan.microbatches)
+    stages = group.size // plan.replicas
+    replica, place = divmod(group.me, stages)
+    pipeline, peers = _groups(rank, stages)
+    first = split(_given(rank)[: shares[0]], plan.microbatches)[0]
     with untouched(task.model):
-        chain = chain_of(task.model, parts[0])
+        chain = chain_of(task.model, first)
         # All ranks at once, for they will also run at once.
         group.barrier()
-        times, outputs = measure_chain(chain, parts[0], rank.finished)
-        shorter = [output[: len(parts[-1])] for output in outputs]
+        times, outputs = measure_chain(chain, first, rank.finished)
     measured = group.numbers(times)
-    bounds = cut_chain(measured)
-    begin, end = bounds[group.me], bounds[group.me + 1]
-    work = [sum(measured[stage][bounds[stage] : bounds[stage + 1]]) for stage in range(group.size)]
+    # Pipelines are cut alike, so the slowest device of a stage counts.
+    by_stage = [[max(column) for column in zip(*measured[stage::stages], strict=True)] for stage in range(stages)]
+    bounds = cut_chain(by_stage)
+    begin, end = bounds[place], bounds[place + 1]
+    work = [sum(by_stage[stage][bounds[stage] : bounds[stage + 1]]) for stage in range(stages)]
     names = [path for path, _ in chain]
     _foresee(rank, names, bounds, work, [sum(row) for row in measured], outputs)
-    received = []
-    if group.me:
-        received = [outputs[begin - 1] if len(part) == len(parts[0]) else shorter[begin - 1] for part in parts]
-    stage = Stage(chain[begin:end], Neighbours(group, plan.microbatches), received)
+    neighbours = Neighbours(pipeline, plan.microbatches)
+    stage = Stage(chain[begin:end], neighbours, shares[replica], outputs[begin - 1] if place else None)
     stage.train()
+    rank.outcome.about = {"modules": names[begin:end]}
+
+    def make(waiting: Any) -> StageTask:
+        model: Any = stage
+        if peers.size > 1 and any(parameter.requires_grad for parameter in stage.parameters()):
+            model = distribute(stage, peers, rank.device, waiting)
+        return StageTask(task, stage, model, shares, replica)
+
+    if rank.job.epochs:
+        tensors = [
+            [tensor for _, module in chain[low:high] for tensor in (*module.parameters(), *module.buffers())]
+            for low, high in pairwise(bounds)
+        ]
+        rank.drive_epochs(lambda waiting: StagedLearner(make(waiting), rank.images, group, peers, tensors))
+        return
     steps = rank.job.steps
     if steps is None:
-        step = max(work) * (plan.microbatches + group.size - 1)
+        step = max(work) * (plan.microbatches + stages - 1)
         steps = max(FEWEST_STEPS, min(MOST_STEPS, int(rank.job.seconds / step)))
-    rank.outcome.about = {"modules": names[begin:end]}
-    rank.drive(lambda _waiting: StageTask(task, stage), steps)
+    rank.drive(make, steps)
+    neighbours.settle()  # a rank that leaves takes with it what it has sent and nobody has read
+
+
+def _groups(rank: Rank, stages: int) -> tuple[Group, Group]:
+    """The ranks of this rank's pipeline, and those that hold the same stage of others."""
+    from sonda.frameworks.parallel.group import part
+
+    replicas = rank.plan.replicas
+    if replicas == 1:
+        return rank.group, part([rank.group.me], rank.meter, rank.plan.timeout)
+    lines = [range(number * stages, (number + 1) * stages) for number in range(replicas)]
+    # Every rank takes part in making every group, in the same order.
+    found = [part(list(ranks), rank.meter, rank.plan.timeout) for ranks in (*lines, *zip(*lines, strict=True))]
+    pipeline, peers = (one for one in found if one.me >= 0)
+    return pipeline, peers
 
 
 def _given(rank: Rank) -> Any:
@@ -69,17 +105,18 @@ def _foresee(
     rank: Rank, names: list[str], bounds: list[int], work: list[float], alone: list[float], outputs: list[Any]
 ) -> None:
     """Say where the model was cut and what that can bring."""
-    parts, stages = rank.plan.microbatches, len(work)
+    parts, stages, replicas = rank.plan.microbatches, len(work), rank.plan.replicas
     step = max(work) * (parts + stages - 1)
-    fastest = min(alone) * parts
+    fastest = min(alone) * parts * replicas
     crossing = [outputs[bound - 1] for bound in bounds[1:-1]]
-    size = sum(value.numel() * value.element_size() for value in crossing) * parts
+    size = sum(value.numel() * value.element_size() for value in crossing) * parts * replicas
+    several = f"{replicas} pipelines, each " if replicas > 1 else ""
     cuts = " and ".join(names[bound] for bound in bounds[1:-1])
     shown = " + ".join(f"{1e3 * parts * one:.3g}" for one in work)
     rank.foreseen(
         [
-            f"cut before {cuts}: {shown} ms of work a step, {100 * (stages - 1) / (parts + stages - 1):.3g} % of it "
-            f"waiting while the pipeline of {parts} parts fills and drains",
+            f"{several}cut before {cuts}: {shown} ms of work a step, {100 * (stages - 1) / (parts + stages - 1):.3g} % "
+            f"of it waiting while the pipeline of {parts} parts fills and drains",
             f"{2 * size / 1e6:.3g} MB cross the cut a step, predicted {fastest / step:.3g} times the fastest alone "
             "without what sending takes",
         ],

@@ -15,6 +15,7 @@ from sonda.frameworks.parallel.shares import Line, equal_shares
 if TYPE_CHECKING:
     from sonda.frameworks.parallel.calibration import Exchange
     from sonda.frameworks.parallel.group import Group
+    from sonda.frameworks.parallel.sharing import SharedTask
     from sonda.targets.parallel_rank import Rank
 
 FEWEST_STEPS, MOST_STEPS = 6, 20
@@ -94,38 +95,64 @@ def _numbers(whole: Outlook, chosen: Outlook, exchange: Exchange, lines: list[Li
 
 def _train(rank: Rank, group: Group, outlook: Outlook, lines: list[Line]) -> None:
     from sonda.frameworks.parallel.batchnorm import share_batch_norms
-    from sonda.frameworks.parallel.gradients import distribute
+    from sonda.frameworks.parallel.gradients import distribute, spread
     from sonda.frameworks.parallel.local_sgd import Averaging
+    from sonda.frameworks.parallel.shared_epochs import SharedLearner
     from sonda.frameworks.parallel.sharing import SharedTask
 
     plan, task = rank.plan, rank.task
     balance = Balance(lines, outlook.batch, [share for share in outlook.shares if share])
     local = plan.mode == "localsgd"
     together = not local and (group.size > 1 or plan.mode == "ddp")
+    moving = plan.moving and group.size > 1
+    plain = task.model
+    # Nothing waits for a device in whole epochs, or where a rank is alone, unless shares follow its speed.
+    finished = rank.finished if moving or (group.size > 1 and not rank.job.epochs) else _at_once
     kept: list[SharedTask] = []
+    equalise: list[Any] = [_at_once]
+    """What makes the ranks' models equal at the end of an epoch."""
 
     def make(waiting: Any) -> SharedTask:
-        model = task.model
+        model = plain
         after: Any = lambda step, samples: None  # noqa: E731
         if together:
             if plan.shared_norms:
                 model = share_batch_norms(model, group)
-            model = distribute(model, group, rank.device, waiting)
+            else:
+                equalise[0] = lambda: spread(plain.buffers(), group, 0)
+            model = distribute(model, group, rank.device, waiting, lambda: balance.shares)
         elif local:
-            after = Averaging(model, group, plan.h, waiting).step_ended
-        kept.append(
-            SharedTask(
-                task, model, group, balance, plan.moving and group.size > 1, together, after, rank.finished, waiting
-            )
-        )
+            averaging = Averaging(model, group, plan.h, waiting)
+            after, equalise[0] = averaging.step_ended, averaging.average_now
+        kept.append(SharedTask(task, model, group, balance, moving, together, after, finished, waiting))
+        kept[0].equal_weights = plan.equal_weights
         return kept[0]
 
+    if rank.job.epochs:
+        rank.keeper.lead(group.me == 0)
+        rank.drive_epochs(
+            lambda waiting: SharedLearner(
+                make(waiting), plain, rank.images, rank.job.workers, plan.everybody, lambda: equalise[0]()
+            )
+        )
+        _report(rank, kept[0], slice(None), on_device=rank.device != "cpu" and not moving)
+        return
     steps = rank.job.steps
     if steps is None:
         steps = max(FEWEST_STEPS, min(MOST_STEPS, int(rank.job.seconds / outlook.step)))
     rank.drive(make, steps)
-    log, timed = kept[0].log, slice(rank.job.warmup, rank.job.warmup + steps)
+    _report(rank, kept[0], slice(rank.job.warmup, rank.job.warmup + steps))
+
+
+def _at_once() -> None:
+    """Nothing to be done, or to be waited for."""
+
+
+def _report(rank: Rank, task: SharedTask, timed: slice, on_device: bool = False) -> None:
+    """Leave what the timed steps of this rank were; without times where only a device knows them."""
+    log = task.log
     rank.outcome.samples = log.samples[timed]
-    rank.outcome.worked_ns = [round(1e9 * seconds) for seconds in log.worked[timed]]
-    rank.outcome.waited_ns = [round(1e9 * seconds) for seconds in log.waited[timed]]
-    rank.outcome.changes = [msgspec.to_builtins(change) for change in balance.changes]
+    if not on_device:
+        rank.outcome.worked_ns = [round(1e9 * seconds) for seconds in log.worked[timed]]
+        rank.outcome.waited_ns = [round(1e9 * seconds) for seconds in log.waited[timed]]
+    rank.outcome.changes = [msgspec.to_builtins(change) for change in task.balance.changes]

@@ -15,6 +15,7 @@ from sonda.record.errors import SondaError
 from sonda.record.run import ProbeState, Run, RunInfo, new_id, now, write_run
 from sonda.record.span import Spans, Words
 from sonda.record.store import Store
+from sonda.targets.applicable import applied
 from sonda.targets.child import run_child
 from sonda.targets.energy_sampling import asked as asked_energy
 from sonda.targets.energy_sampling import sampling
@@ -33,7 +34,7 @@ def measure_serving(
     job: Job, traffic: Traffic, store: Store, place: Place | None = None, say: Say = lambda text: None
 ) -> Run:
     """Serve a workload under traffic and keep every query. Raises SondaError when it cannot be served."""
-    job, traffic, place = check_job(job), check_traffic(traffic), place or Place()
+    (job, without), traffic, place = applied(check_job(job)), check_traffic(traffic), place or Place()
     device = runnable(parse_target(job.on))
     if device.kind == "sim" or job.framework != "torch" or job.train:
         what = job.on if device.kind == "sim" else f"--framework {job.framework}" if not job.train else "training"
@@ -59,7 +60,7 @@ def measure_serving(
     about = dict(outcome.workload)
     facts = about.pop(SERVING)
     disturbed = contamination(before, after, threads, wait_policy())
-    fields = energy.said({"probes": [ProbeState("clock", "ok")], "notes": []})
+    fields = energy.said({"probes": [ProbeState("clock", "ok")], "notes": without})
     info = RunInfo(
         id=place.identity or new_id(),
         created=now(),

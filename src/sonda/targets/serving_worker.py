@@ -55,6 +55,7 @@ def served_model(job: Job, traffic: Traffic) -> tuple[Infer, dict[str, Any]]:
     except ImportError:
         raise MissingExtraError("PyTorch", "torch") from None
     from sonda.frameworks.torch_driver import Driving, loop_of
+    from sonda.targets.serving_weights import load_weights
     from sonda.targets.worker import torch_device
 
     if job.threads:
@@ -73,8 +74,12 @@ def served_model(job: Job, traffic: Traffic) -> tuple[Infer, dict[str, Any]]:
                 f"{job.workload} makes inferences of {task.samples} samples, not of {samples}",
                 "give the shapes of its inputs with --input",
             )
+        if model is None:
+            model = task.model
+            if traffic.weights:
+                load_weights(traffic.weights, model)
         # The same seed gives the same weights; one model in memory is enough.
-        model = task.model = model if model is not None else task.model
+        task.model = model
         loops[size] = loop_of(task, _Unheard(), how)
 
     def infer(queries: int) -> None:

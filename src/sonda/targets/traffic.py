@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -50,6 +51,8 @@ class Traffic(msgspec.Struct, kw_only=True, frozen=True):
     batch_wait: int = 0
     """How long the oldest query may wait for others to share its inference."""
     backend: str = "sonda"
+    weights: str = ""
+    """File with the weights of the model; '': those of its seed."""
 
     @property
     def closed(self) -> bool:
@@ -62,8 +65,8 @@ class Traffic(msgspec.Struct, kw_only=True, frozen=True):
         return sorted({1 << power for power in range(self.max_batch.bit_length())} | {self.max_batch})
 
     def described(self) -> dict[str, Any]:
-        """For `run.json`."""
-        return msgspec.to_builtins(self)
+        """For `run.json`; of the weights, the run that they are of and not where it lies."""
+        return {**msgspec.to_builtins(self), "weights": "/".join(Path(self.weights).parts[-2:])}
 
 
 def check_traffic(traffic: Traffic) -> Traffic:

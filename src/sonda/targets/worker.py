@@ -16,6 +16,8 @@ from typing import Any
 import msgspec
 
 from sonda.record.errors import MissingExtraError, SondaError
+from sonda.targets.adapters import run_in
+from sonda.targets.binding import confine
 from sonda.targets.job import Job
 from sonda.targets.spec import parse_target
 
@@ -39,6 +41,7 @@ class Outcome(msgspec.Struct, kw_only=True):
 
 def main() -> int:
     _end_with_parent()
+    confine()
     directory = Path(sys.argv[1])
     # A profiler between this process and its parent need not pass on what it is given.
     job = msgspec.json.decode(sys.stdin.buffer.read() or (directory / JOB).read_bytes(), type=Job)
@@ -66,11 +69,7 @@ def _outcome(job: Job, directory: Path) -> Outcome:
         from sonda.targets.serving_worker import serve_job
 
         return Outcome(workload=serve_job(job, directory))
-    if job.framework == "jax":
-        from sonda.targets.jax_worker import run_in_jax
-
-        return Outcome(workload=run_in_jax(job, directory, bool(os.environ.get(REPLAY))))
-    return Outcome(workload=run_job(job, directory))
+    return Outcome(workload=run_in(job.framework, job, directory, bool(os.environ.get(REPLAY))))
 
 
 def _end_with_parent() -> None:
@@ -78,8 +77,12 @@ def _end_with_parent() -> None:
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
-def run_job(job: Job, directory: Path) -> dict[str, Any]:
+def run_in_torch(job: Job, directory: Path, replay: bool) -> dict[str, Any]:
     """Build and drive the workload in this process, observed; returns what the run should say of the workload."""
+    if job.epochs:
+        from sonda.targets.training_worker import train_in_torch
+
+        return train_in_torch(job, directory)
     from sonda.frameworks.collector.counting import Counting
 
     # Before numpy and PyTorch start threads, which then inherit the counters.
@@ -101,11 +104,20 @@ def run_job(job: Job, directory: Path) -> dict[str, Any]:
 
     if job.threads:
         torch.set_num_threads(job.threads)
+    if job.inter_op_threads:
+        torch.set_num_interop_threads(job.inter_op_threads)
     device = torch_device(job, torch)
     task = workload.build(job.framework, job.train, job.seed)
+    schedule = Schedule(count=False, replay=replay)
+    if job.data:
+        from sonda.workloads.data.image_stream import image_stream
+        from sonda.workloads.in_torch.streamed_images import with_stream
+
+        stream = image_stream(workload, job.data, job.seed, job.cache)
+        task = with_stream(task, stream)
+        schedule.notes += [stream.note] if stream.note else []
     recorder = Recorder(str(directory))
-    replay = bool(os.environ.get(REPLAY))
-    observer = TorchObserver(recorder, torch, Schedule(count=False, replay=replay), counting)
+    observer = TorchObserver(recorder, torch, schedule, counting)
     state_versions(recorder, torch)
     observer.install()
     begin_modelling(observer, announced=True)
@@ -125,6 +137,8 @@ def run_job(job: Job, directory: Path) -> dict[str, Any]:
                 job.workers,
                 device,
                 replay,
+                job.prefetch,
+                job.pin,
             ),
         )
     finally:

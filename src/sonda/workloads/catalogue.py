@@ -10,6 +10,7 @@ from sonda.record.errors import SondaError
 from sonda.record.protocols import Workload
 from sonda.workloads.convnet import ConvNet
 from sonda.workloads.description import nearest
+from sonda.workloads.model_garden import PREFIX, ModelGarden, is_garden
 from sonda.workloads.operations import Operations
 from sonda.workloads.own import is_own, own_model
 from sonda.workloads.perceptron import Perceptron
@@ -52,6 +53,8 @@ def describe(name: str, options: Mapping[str, str]) -> Workload:
         return cast(Workload, own_model(name, options))
     if name in BUILT_IN:
         return cast(Workload, BUILT_IN[name](name, options))
+    if is_garden(name):
+        return ModelGarden.from_options(name, options, experiment=name.removeprefix(PREFIX))
     added = _added()
     if name.endswith(".onnx"):
         raise SondaError(

@@ -17,7 +17,7 @@ class ConvNet(Description):
     """The small network that frameworks teach with on CIFAR-10: unpadded 3 x 3 convolutions, 2 x 2 maximum pooling."""
 
     batch: int = option(32, whole(), "samples in a step")
-    image: tuple[int, int] = option((32, 32), IMAGE, "height and width")
+    image: tuple[int, int] = option((32, 32), IMAGE, "width and height")
     channels: int = option(3, whole(), "channels of the image")
     filters: tuple[int, ...] = option((32, 64, 64), widths(3), "filters of the three convolutions")
     hidden: int = option(64, whole(), "width of the first dense layer")
@@ -33,7 +33,7 @@ class ConvNet(Description):
             raise SondaError(f"cnn: filters has {len(self.filters)} numbers", "give three, such as 32-64-64")
         if min(self.map_size()) < 1:
             height, width = self.image
-            raise SondaError(f"cnn: nothing is left of an image of {height}x{width}", "use 18x18 or more")
+            raise SondaError(f"cnn: nothing is left of an image of {width}x{height}", "use 18x18 or more")
 
     def map_size(self) -> tuple[int, int]:
         """Height and width of what the last convolution gives."""

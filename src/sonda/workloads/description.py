@@ -98,7 +98,7 @@ def _switch(text: str) -> bool:
 
 def _image(text: str) -> tuple[int, int]:
     match = re.fullmatch(r"(\d+)(?:[x×](\d+))?", text)
-    if not match or 0 in (height := int(match[1]), width := int(match[2] or match[1])):
+    if not match or 0 in (width := int(match[1]), height := int(match[2] or match[1])):
         raise ValueError
     return height, width
 
@@ -112,9 +112,10 @@ def _size(text: str) -> int:
 
 SWITCH = Kind("true or false", _switch)
 IMAGE = Kind(
-    "HEIGHTxWIDTH in pixels, such as 148x112, or one number for a square", _image, lambda hw: f"{hw[0]}x{hw[1]}"
+    "WIDTHxHEIGHT in pixels, such as 148x112, or one number for a square", _image, lambda hw: f"{hw[1]}x{hw[0]}"
 )
-"""Height first, as in the shape of an image tensor (samples x channels x height x width)."""
+"""Written width first, as image files and `sonda data` have it; the value is height and width, as in the shape of an
+image tensor (samples x channels x height x width)."""
 SIZE = Kind("a size in bytes, such as 6MB (10^6 bytes) or 6MiB (2^20)", _size)
 
 

@@ -23,7 +23,7 @@ class ResNet(Description):
 
     depth: int
     batch: int = option(8, whole(), "samples in a step")
-    image: tuple[int, int] = option((64, 64), IMAGE, "height and width")
+    image: tuple[int, int] = option((64, 64), IMAGE, "width and height")
     channels: int = option(3, whole(), "channels of the image; 1 for grey")
     classes: int = option(1000, whole(), "width of the output")
     learning_rate: float = option(0.05, number(), "of SGD")
@@ -35,11 +35,16 @@ class ResNet(Description):
     def in_torch(self, train: bool, seed: int) -> Task:
         from sonda.workloads.in_torch.resnet import build
 
-        # The network halves the image five times; normalisation over a single value is undefined.
-        if train and self.batch == 1 and max(self.image) <= 32:
+        if train:
+            self.check_training()
+        return build(self, train, seed)
+
+    def check_training(self) -> None:
+        """Raise SondaError where normalisation would be over a single value, which is undefined."""
+        # The network halves the image five times.
+        if self.batch == 1 and max(self.image) <= 32:
             raise SondaError(
-                f"{self.name} cannot be trained on one image of {self.image[0]}x{self.image[1]}: "
+                f"{self.name} cannot be trained on one image of {self.image[1]}x{self.image[0]}: "
                 "batch normalisation is left with one value per channel",
                 "use batch 2 or an image above 32x32",
             )
-        return build(self, train, seed)

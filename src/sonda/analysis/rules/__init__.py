@@ -18,6 +18,7 @@ from sonda.analysis.rules import (
     noise,
     none,
     overhead,
+    retracing,
     stalls,
     topdown,
     transfer,
@@ -27,7 +28,7 @@ from sonda.analysis.summary import Remedy, Summary, Verdict
 GROUP = "sonda.rules"
 BUILT_IN: tuple[Callable[[Summary], Verdict | None], ...] = (
     input.rule, transfer.rule, host.rule, compute.rule, memory.rule, overhead.rule, topdown.rule, stalls.rule,
-    counted_flops.rule, none.rule,
+    counted_flops.rule, retracing.rule, none.rule,
 )  # fmt: skip
 
 
@@ -38,7 +39,9 @@ def verdicts(summary: Summary) -> tuple[tuple[Verdict, ...], tuple[str, ...]]:
     """
     noisy = noise.rule(summary)
     if noisy is not None:
-        return (noisy,), ()
+        # Steps that trace and steps that do not differ: tracing explains noise, and is known without it.
+        traced = retracing.rule(summary)
+        return ((noisy,) if traced is None else (traced, noisy)), ()
     said: list[Verdict] = []
     failures: list[str] = []
     for rule in BUILT_IN:

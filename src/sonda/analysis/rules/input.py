@@ -15,8 +15,8 @@ whole, without touching the network."""
 def rule(summary: Summary) -> Verdict | None:
     """Fires when waiting for data takes more than a fifth of the step, or a tenth and more than any other limit."""
     part = first_part(summary)
-    # A workload that Sonda runs gets data that Sonda makes up: waiting for them says nothing about anybody's input.
-    if part is None or summary.target.get("spec"):
+    # A workload that Sonda runs without --data gets numbers: waiting for them says nothing about anybody's input.
+    if part is None or (summary.target.get("spec") and not summary.workload.get("data")):
         return None
     waiting = data_share(part)
     largest = waiting >= WORTH and waiting >= max(explained(part).values())
@@ -30,6 +30,6 @@ def rule(summary: Summary) -> Verdict | None:
         sentence=f"Input-bound: waiting for data{with_workers} takes {wording.percent(waiting)} of the step "
         f"({wording.duration(spent.value or 0.0)}).",
         evidence={"share": Value(waiting, "1", "derived"), "data": spent},
-        remedies=remedies.remedies(summary, remedies.workers),
+        remedies=remedies.remedies(summary, remedies.prefetch, remedies.workers, remedies.cache),
         share=waiting,
     )

@@ -14,6 +14,26 @@ FASTER_PEAK = 1.2
 MOST_WORKERS = 4
 """More loading processes than this rarely help, and each holds a copy of the data set's state."""
 
+THREADS = {
+    "torch": ": torch.set_num_threads({})",
+    "tensorflow": ": tf.config.threading.set_intra_op_parallelism_threads({})",
+    "pytensor": ": OMP_NUM_THREADS={}",
+}
+SHORT = {
+    "torch": "torch.autocast('{}', torch.bfloat16)",
+    "tensorflow": "keras.mixed_precision.set_global_policy('mixed_bfloat16')",
+    "jax": "operands as jnp.bfloat16",
+}
+COMPILED = {"torch": "torch.compile(model)", "tensorflow": "tf.function(jit_compile=True)"}
+GRAPHS = {
+    "torch": "launch the whole step at once: CUDA graphs, torch.compile(mode='reduce-overhead')",
+    "tensorflow": "compile the whole step as one function: tf.function(jit_compile=True) around it",
+    "jax": "compile the whole step as one function: jax.jit around it",
+}
+WORKERS = {"torch": "DataLoader(num_workers={})", "tensorflow": "Dataset.map(…, num_parallel_calls={})"}
+PREFETCH = {"tensorflow": "Dataset.prefetch(2)", "jax": "a thread that makes the next batch"}
+"""How a remedy is written, by framework; one that is not there has no use for it."""
+
 
 def remedies(summary: Summary, *candidates: Callable[[Summary], Remedy | None]) -> tuple[Remedy, ...]:
     """Those that apply, in order. A program chooses its own options, so it gets advice in words."""
@@ -30,7 +50,7 @@ def threads(summary: Summary) -> Remedy | None:
     used, cores = summary.target.get("threads"), _cores(summary)
     if not used or not cores or used >= cores:
         return None
-    how = "" if _in_jax(summary) else f": torch.set_num_threads({cores})"
+    how = THREADS.get(_framework(summary), "").format(cores)
     return Remedy(f"use all {cores} cores{how}", ("--threads", str(cores)))
 
 
@@ -42,27 +62,32 @@ def bfloat16(summary: Summary) -> Remedy | None:
         return None
     if peaks["bfloat16"].value < FASTER_PEAK * peaks["float32"].value:
         return None
+    how = SHORT.get(_framework(summary))
+    if how is None:
+        return None
     where = "cuda" if str(summary.target.get("device")).startswith("cuda") else "cpu"
-    how = "operands as jnp.bfloat16" if _in_jax(summary) else f"torch.autocast('{where}', torch.bfloat16)"
-    return Remedy(f"compute in bfloat16: {how}", ("--precision", "bf16"))
+    # Operations have no weights that could stay float32.
+    mixed = "bf16" if summary.workload.get("name") == "ops" else "mixed_bfloat16"
+    return Remedy(f"compute in bfloat16: {how.format(where)}", ("--precision", mixed))
 
 
 def compiled(summary: Summary) -> Remedy | None:
     """Fused operations, which move less memory and cost less overhead."""
-    if summary.workload.get("compile") or _in_jax(summary):
+    how = COMPILED.get(_framework(summary))
+    if summary.workload.get("compile") or how is None:
         return None
-    return Remedy("fuse operations: torch.compile(model)", ("--compile",))
+    return Remedy(f"fuse operations: {how}", ("--compile",))
 
 
 def graphs(summary: Summary) -> Remedy | None:
     """One launch for many kernels."""
-    if _in_jax(summary):
-        return Remedy("compile the whole step as one function: jax.jit around it")
-    return Remedy("launch the whole step at once: CUDA graphs, torch.compile(mode='reduce-overhead')")
+    return Remedy(GRAPHS.get(_framework(summary), GRAPHS["torch"]))
 
 
 def channels_last(summary: Summary) -> Remedy | None:
     """The memory layout that convolutions on CPUs prefer."""
+    if _framework(summary) != "torch":
+        return None
     layers = [row for part in summary.parts[:1] for row in part.layers]
     if summary.workload.get("channels_last") or not any(row.name.startswith(("Conv2d", "Conv3d")) for row in layers):
         return None
@@ -84,14 +109,30 @@ def workers(summary: Summary) -> Remedy | None:
     """Load the next input while the network computes."""
     used = summary.workload.get("workers") or 0
     wanted = min(_cores(summary) or 1, MOST_WORKERS)
-    if not any(row.name == "data" for part in summary.parts[:1] for row in part.phases) or used >= wanted:
+    how = WORKERS.get(_framework(summary))
+    if not any(row.name == "data" for part in summary.parts[:1] for row in part.phases) or used >= wanted or not how:
         return None
-    return Remedy(f"load data in parallel: DataLoader(num_workers={wanted})", ("--workers", str(wanted)))
+    return Remedy(f"load data in parallel: {how.format(wanted)}", ("--workers", str(wanted)))
 
 
-def _in_jax(summary: Summary) -> bool:
-    """What runs in JAX is compiled already."""
-    return summary.workload.get("framework") == "jax"
+def prefetch(summary: Summary) -> Remedy | None:
+    """Load the next input while the network computes, where that needs no process of its own."""
+    how = PREFETCH.get(_framework(summary))
+    if how is None or summary.workload.get("prefetch"):
+        return None
+    return Remedy(f"load ahead: {how}", ("--prefetch", "2"))
+
+
+def cache(summary: Summary) -> Remedy | None:
+    """Decode every image once."""
+    if not summary.workload.get("data") or summary.workload.get("cache") or summary.workload.get("epochs"):
+        return None
+    return Remedy("keep decoded images in memory", ("--cache",))
+
+
+def _framework(summary: Summary) -> str:
+    """PyTorch unless the run says otherwise."""
+    return str(summary.workload.get("framework") or "torch")
 
 
 def _cores(summary: Summary) -> int | None:

@@ -138,6 +138,12 @@ def _batch_norm(call: Call, inplace: bool) -> int:
     return nbytes(call.args[:5]) + updated + nbytes(call.out)
 
 
+def _batch_norm_statistics(call: Call, inplace: bool) -> int:
+    """Running statistics are read and written."""
+    running = nbytes(call.arg(1, "running_mean"), call.arg(2, "running_var"))
+    return nbytes(call.args[0]) + 2 * running + nbytes(call.out)
+
+
 def _added(call: Call, inplace: bool) -> int:
     """Adding a sparse tensor in place touches only the elements that it holds."""
     other = call.arg(1, "other")
@@ -183,6 +189,7 @@ _SPECIAL: dict[str, Callable[[Call, bool], int]] = {
     **dict.fromkeys(
         ("native_batch_norm", "_native_batch_norm_legit", "cudnn_batch_norm", "_batch_norm_with_update"), _batch_norm
     ),
+    "batch_norm_update_stats": _batch_norm_statistics,
     **dict.fromkeys(("add", "sub"), _added),
     **dict.fromkeys(("addmm", "baddbmm", "addmv", "addbmm"), _accumulated),
 }

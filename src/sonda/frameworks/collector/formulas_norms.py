@@ -53,6 +53,12 @@ def _batch_norm_update(call: Call) -> int:
     return _batch_norm(call.args[0], call.arg(1, "weight"), call.arg(3, "running_mean"), True)
 
 
+def _batch_norm_statistics(call: Call) -> int:
+    """Mean n + r and biased variance 3n + r, without 1 / sqrt; running statistics as in a whole batch norm."""
+    n, channels = numel(call.args[0]), call.args[0].shape[1]
+    return 4 * n + 2 * channels + 7 * channels * _given(call.arg(1, "running_mean"))
+
+
 def _batch_norm_gradient(image: Any, weight: Any, training: bool, mask: Any) -> int:
     """Sums per channel: Σg (n) and Σg (x − mean) (3n); gradient of the weight: that × invstd (1 per channel).
 
@@ -219,6 +225,7 @@ NORMS: dict[str, Callable[[Call], int]] = {
     "_native_batch_norm_legit_no_training": _batch_norm_inference,
     "_batch_norm_no_update": _batch_norm_inference,
     "_batch_norm_with_update": _batch_norm_update,
+    "batch_norm_update_stats": _batch_norm_statistics,
     "cudnn_batch_norm": _batch_norm_forward,
     "native_batch_norm_backward": _batch_norm_backward,
     "batch_norm_backward": _batch_norm_backward,

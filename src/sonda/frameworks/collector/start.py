@@ -1,25 +1,33 @@
-"""What the injected `sitecustomize` calls: wait for the framework's import, then observe.
+"""What the injected `sitecustomize` calls: wait for the import of frameworks, then observe them.
 
 Nothing here may disturb the program: a failure is written beside the events and the program goes on unobserved.
 """
 
 from __future__ import annotations
 
-import atexit
-import functools
+import importlib
 import json
 import os
 import sys
-import traceback
-from time import perf_counter_ns as now
 from typing import Any
+
+from .failure import report_failure
 
 VARIABLE = "SONDA_COLLECT"
 """Environment variable that holds the settings, as JSON."""
+OBSERVERS = {
+    "torch": ("start", "observe"),
+    "tensorflow": ("tensorflow_observer", "observe_tensorflow"),
+    "keras": ("keras_observer", "observe_keras"),
+    "jax": ("jax_observer", "observe_jax"),
+    "pytensor": ("pytensor_observer", "observe_pytensor"),
+}
+"""By the name of a package: the module of this collector, and in it the function `observe(package, settings, counting)`
+that observes it once it is imported."""
 
 
 def start() -> None:
-    """Begin to wait for PyTorch, with the settings of the environment."""
+    """Begin to wait for frameworks, with the settings of the environment."""
     settings = json.loads(os.environ[VARIABLE])
     waiter = _Waiter(settings)
     sys.meta_path.insert(0, waiter)
@@ -29,11 +37,13 @@ def start() -> None:
 
 
 class _Waiter:
-    """A finder that lets the ordinary finders find the framework and acts once it is imported."""
+    """A finder that lets the ordinary finders find a framework and acts once it is imported."""
 
     def __init__(self, settings: dict) -> None:
         self.settings = settings
         self.counting: Any = None
+        self.awaited = dict(OBSERVERS)
+        """Frameworks that were not imported yet. One may import the next, so this finder stays until the end."""
 
     def open_counting(self) -> None:
         """Open counters before the framework starts threads."""
@@ -45,9 +55,9 @@ class _Waiter:
             pass  # tried again once the framework is there
 
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:
-        if name != "torch":
+        if name not in self.awaited:
             return None
-        # Programs ask where PyTorch is without importing it, so this finder stays until it is imported.
+        # Programs ask where a framework is without importing it, so it is awaited until it is imported.
         for finder in sys.meta_path:
             spec: Any = finder.find_spec(name, path, target) if finder is not self else None
             if spec is not None:
@@ -55,6 +65,17 @@ class _Waiter:
                     spec.loader = _Loader(spec.loader, self)
                 return spec
         return None
+
+    def imported(self, module: Any) -> None:
+        """Observe a framework, the first time that it is imported."""
+        entry = self.awaited.pop(module.__name__, None)
+        if entry is None:
+            return
+        try:
+            observer = importlib.import_module(f"{__package__}.{entry[0]}")
+            getattr(observer, entry[1])(module, self.settings, self.counting)
+        except Exception:
+            report_failure(self.settings["directory"])
 
 
 class _Loader:
@@ -74,146 +95,60 @@ class _Loader:
         module.__loader__ = module.__spec__.loader = self.loader
         self.waiter.open_counting()
         self.loader.exec_module(module)
-        if self.waiter in sys.meta_path:
-            sys.meta_path.remove(self.waiter)
-            try:
-                observe(module, self.waiter.settings, self.waiter.counting)
-            except Exception:
-                report_failure(self.waiter.settings["directory"])
+        self.waiter.imported(module)
 
 
 def observe(torch: Any, settings: dict, counting: Any = None) -> None:
-    """Observe this process until it ends, with counters that are open already."""
-    from .benchcast import join_from_environment
-    from .modelled import begin_modelling
-    from .participation import join_windows
-    from .recorder import Recorder
-    from .schedule import Schedule
+    """Observe PyTorch in this process until it ends, with counters that are open already."""
     from .torch_observer import TorchObserver
+    from .watch import Observed, watch_process
 
-    recorder = Recorder(settings["directory"])
-    schedule = Schedule(
-        count=settings.get("count", True),
-        first=settings.get("first", 0),
-        last=settings.get("last", 0),
-        deadline=now() + int(settings["max_time"] * 1e9) if settings.get("max_time") else 0,
-        size_cap=settings.get("size_cap", 0),
-        profile=settings.get("kernels", True),
-        replay=settings.get("replay", False),
-    )
-    observer = TorchObserver(recorder, torch, schedule, counting)
-    state_versions(recorder, torch)
+    watch = watch_process(settings, counting)
+    observer = TorchObserver(watch.recorder, torch, watch.schedule, watch.counting, watch.phases)
     observer.install()
-    atexit.register(finish, observer)
-    _finish_before_hard_exit(observer)
-    _write_before_exec(observer)
-    begin_modelling(observer, announced=False)
-    join_from_environment(observer)
-    join_windows(observer)
 
+    def steps() -> int:
+        """The schedule's, less those that other frameworks announced."""
+        return watch.schedule.steps - sum(one.steps() for one in watch.observed if one is not observed)
 
-def _finish_before_hard_exit(observer: Any) -> None:
-    """`os._exit` runs nothing that was registered for the end; in a forked child there is nothing to write."""
-    leave = os._exit
-
-    def _exit(status: Any) -> None:
-        if not observer.recorder.off:
-            finish(observer)
-            observer.recorder.flush()
-        leave(status)
-
-    os._exit = _exit  # type: ignore[assignment]
-
-
-def _write_before_exec(observer: Any) -> None:
-    """A program that replaces itself ends here for the collector; where it cannot be replaced, it goes on.
-
-    All of `os.exec*` call these two.
-    """
-    os.execv = _written_first(os.execv, observer)
-    os.execve = _written_first(os.execve, observer)
-
-
-def _written_first(replace: Any, observer: Any) -> Any:
-    recorder = observer.recorder
-    costs: dict = {}
-
-    @functools.wraps(replace)
-    def written_first(*words: Any, **named: Any) -> Any:
-        if recorder.off:  # a forked child, which has nothing to write
-            return replace(*words, **named)
-        try:
-            costs.update(costs or _costs(observer))  # once: `execvp` tries one directory after the other
-            _state_end(observer, costs)
-            recorder.flush()
-        except Exception:
-            report_failure(recorder.directory)
-        try:
-            return replace(*words, **named)
-        finally:
-            recorder.state(finished=False)
-
-    if replace in os.supports_fd:
-        os.supports_fd.add(written_first)
-    return written_first
+    observed = Observed("torch", observer.remove, steps, torch.get_num_threads, lambda: _costs(observer))
+    watch.add(observed, torch=str(torch.__version__))
+    watch.recorder.state(isa=torch.backends.cpu.get_cpu_capability())
 
 
 def state_versions(recorder: Any, torch: Any) -> None:
-    """State which process this is and what it runs on."""
+    """State which process this is and what it runs on, where PyTorch alone is observed."""
+    from .watch import rank
+
     recorder.state(
         process=os.getpid(),
-        rank=_rank(),
+        rank=rank(),
         versions={"python": sys.version.split()[0], "torch": str(torch.__version__)},
         threads=torch.get_num_threads(),
         isa=torch.backends.cpu.get_cpu_capability(),
     )
 
 
-def _rank() -> int:
-    """Which of the processes that train together this is; a program may say so after PyTorch is imported."""
-    text = os.environ.get("RANK", "")
-    return int(text) if text.isdigit() else 0
-
-
 def finish(observer: Any) -> None:
-    """State what only the end knows, and observe no more."""
+    """State what only the end knows, and observe no more: of a `TorchObserver` that is alone."""
+    from .watch import state_end
+
+    recorder = observer.recorder
     try:
-        _state_end(observer, _costs(observer))
+        if recorder.written or recorder.streams:
+            facts = {"threads": observer.torch.get_num_threads(), **_costs(observer)}
+            state_end(recorder, observer.schedule, observer.counting, facts)
+        recorder.state(finished=True)
         observer.remove()
     except Exception:
-        report_failure(observer.recorder.directory)
-
-
-def _state_end(observer: Any, costs: dict) -> None:
-    """State the threads used, what observing cost, what was left out, and that this is all."""
-    recorder = observer.recorder
-    if recorder.written or recorder.streams:
-        recorder.state(
-            rank=_rank(),
-            threads=observer.torch.get_num_threads(),
-            notes=observer.schedule.notes,
-            **costs,
-            **observer.counting.facts(),
-        )
-    recorder.state(finished=True)
+        report_failure(recorder.directory)
 
 
 def _costs(observer: Any) -> dict:
-    """What a layer and a phase cost, ns; nothing of a process that ran none."""
+    """What a layer and a phase cost, ns."""
     from .torch_cost import layer_cost, phase_cost
 
-    if not (observer.recorder.written or observer.recorder.streams):
-        return {}
     return {
         "span_ns": layer_cost(observer.torch, observer.layers.counting),
         "phase_ns": phase_cost(observer.torch),
     }
-
-
-def report_failure(directory: str) -> None:
-    """Leave the reason for the parent, which prints it in one line."""
-    try:
-        with open(os.path.join(directory, f"{os.getpid()}.failure"), "w", encoding="utf-8") as file:
-            file.write(traceback.format_exc())
-    except OSError:
-        pass

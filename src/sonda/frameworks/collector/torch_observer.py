@@ -27,13 +27,17 @@ from .torch_values import has_graph, is_loss, shapes_of, tensors_in
 class TorchObserver:
     """Patches PyTorch on `install`; `remove` puts everything back."""
 
-    def __init__(self, recorder: Recorder, torch: Any, schedule: Schedule, counting: Any = None) -> None:
-        """`counting`: counters opened before PyTorch was imported, and so before its threads."""
+    def __init__(
+        self, recorder: Recorder, torch: Any, schedule: Schedule, counting: Any = None, phases: Any = None
+    ) -> None:
+        """`counting`: counters opened before PyTorch was imported, and so before its threads; `phases`: those that this
+        process has already, with these counters."""
         self.recorder = recorder
         self.torch = torch
         self.schedule = schedule
         self.counting = counting
-        self.phases = Phases(recorder)
+        self._alone = phases is None
+        self.phases = phases or Phases(recorder)
         self.layers = Layers(recorder, torch)
         self.counter = Counter(torch, recorder)
         self._on = False
@@ -65,8 +69,9 @@ class TorchObserver:
         from torch.utils.data import dataloader
 
         self.counting = self.counting or Counting(self.recorder.directory)
-        self.counting.define(self.recorder)
-        self.phases.open(self.counting)
+        if self._alone:
+            self.counting.define(self.recorder)
+            self.phases.open(self.counting)
         self.layers.counting = self.counting if self.counting.counts_layers else None
         self.recorder.set_detail(self.schedule.detail)
         self._module_call = torch.nn.Module.__call__

@@ -16,6 +16,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.parameter import is_lazy
 
 from sonda.frameworks.parallel.group import Group
+from sonda.frameworks.parallel.norm_kernels import compiled
 
 
 class SharedBatchNorm(_BatchNorm):
@@ -34,12 +35,9 @@ class SharedBatchNorm(_BatchNorm):
         self._check_input_dim(values)
         if self.running_mean is not None and self.num_batches_tracked is not None:
             self.num_batches_tracked.add_(1)
-        result, mean, variance, count = _Normalise.apply(values, self.weight, self.bias, self.eps, self.group)
-        self._follow(mean, variance, float(count))
-        return result
+        return _Normalise.apply(values, self.weight, self.bias, self)
 
-    @torch.no_grad()
-    def _follow(self, mean: Tensor, variance: Tensor, count: float) -> None:
+    def follow(self, mean: Tensor, variance: Tensor, count: float) -> None:
         """Move the running statistics; their variance is the unbiased one, as PyTorch keeps it."""
         if self.running_mean is None or self.running_var is None:
             return
@@ -48,7 +46,7 @@ class SharedBatchNorm(_BatchNorm):
             assert self.num_batches_tracked is not None
             momentum = 1.0 / float(self.num_batches_tracked)
         self.running_mean.lerp_(mean.to(self.running_mean.dtype), momentum)
-        self.running_var.lerp_((variance * (count / (count - 1))).to(self.running_var.dtype), momentum)
+        self.running_var.lerp_(variance.to(self.running_var.dtype) * (count / (count - 1)), momentum)
 
 
 def share_batch_norms(model: nn.Module, group: Group) -> nn.Module:
@@ -86,49 +84,86 @@ class _Normalise(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        context: Any, values: Tensor, weight: Tensor | None, bias: Tensor | None, eps: float, group: Group
-    ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        channels = values.shape[1]
-        own = values.numel() // channels
-        mean, variance = _statistics(values)
-        packed = torch.cat((mean, variance, mean.new_full((1,), float(own))))
-        gathered = group.gather(packed)
-        means, variances, counts = gathered[:, :channels], gathered[:, channels:-1], gathered[:, -1:]
-        count = counts.sum()
-        if float(count) <= 1:
+        context: Any, values: Tensor, weight: Tensor | None, bias: Tensor | None, norm: SharedBatchNorm
+    ) -> Tensor:
+        own = values.numel() // values.shape[1]
+        mean, variance, inverse, count = _combined(*_statistics(values), own, norm.eps, norm.group)
+        if count <= 1:
             raise ValueError(f"expected more than 1 value per channel when training, got input size {values.shape}")
-        shares = counts / count
-        mean = (shares * means).sum(0)
-        variance = (shares * (variances + (means - mean) ** 2)).sum(0)
-        result = torch.nn.functional.batch_norm(values, mean, variance, weight, bias, False, 0.0, eps)
-        context.save_for_backward(values, weight, mean, variance)
-        context.eps, context.group, context.count = eps, group, float(count)
-        context.mark_non_differentiable(mean, variance, count)
-        return result, mean, variance, count
+        cudnn = torch.backends.cudnn.enabled
+        result = torch.batch_norm(values, weight, bias, mean, variance, False, 0.0, norm.eps, cudnn)
+        norm.follow(mean, variance, count)
+        context.save_for_backward(values, weight, mean, variance, inverse)
+        context.eps, context.group, context.count = norm.eps, norm.group, count
+        return result
 
     @staticmethod
     def backward(context: Any, *gradients: Any) -> tuple[Any, ...]:
         gradient = gradients[0].contiguous(memory_format=torch.preserve_format)
-        values, weight, mean, variance = context.saved_tensors
-        inverse = torch.rsqrt(variance + context.eps)
+        values, weight, mean, variance, inverse = context.saved_tensors
         # Sums of gradient x normalised value and of gradient, which are also the gradients of weight and bias.
         scaled, added = _sums(gradient, values, mean, variance, inverse, context.eps)
         given = None
         if context.needs_input_grad[0]:
-            both = context.group.sum(torch.cat((scaled, added))) / context.count
-            of_scaled, of_added = both.split(values.shape[1])
-            factor = inverse if weight is None else weight.to(inverse.dtype) * inverse
+            slope, shift, factor = _terms(scaled, added, inverse, weight, context.count, context.group)
             # dx = f·dy - f·(sum of dy)/N - f·normalised·(sum of dy·normalised)/N, the last two in one pass over x.
-            slope = -factor * of_scaled
-            shift = -factor * of_added
-            given = torch.nn.functional.batch_norm(
-                values, mean, variance, slope.to(mean.dtype), shift.to(mean.dtype), False, 0.0, context.eps
-            )
+            cudnn = torch.backends.cudnn.enabled
+            given = torch.batch_norm(values, slope, shift, mean, variance, False, 0.0, context.eps, cudnn)
             shape = [1, -1] + [1] * (values.dim() - 2)
             given.addcmul_(gradient, factor.to(gradient.dtype).view(shape))
         if weight is None:
-            return given, None, None, None, None
-        return given, scaled.to(weight.dtype), added.to(weight.dtype), None, None
+            return given, None, None, None
+        return given, scaled.to(weight.dtype), added.to(weight.dtype), None
+
+
+def _combined(
+    mean: Tensor, variance: Tensor, own: int, eps: float, group: Group
+) -> tuple[Tensor, Tensor, Tensor, float]:
+    """Mean, biased variance, 1 / sqrt(variance + eps) and number of values of all ranks' batches together."""
+    channels = len(mean)
+    if group.memory is not None:
+        pack, combine, _ = compiled()
+        ours = mean.numpy()
+        slots = group.memory.slots(ours.dtype)
+        pack(ours, variance.numpy(), float(own), slots[group.memory.me])
+        _exchange(group)
+        found = mean.new_empty((3, channels))
+        count = combine(slots, eps, found.numpy())
+        return *found.unbind(0), count
+    rows = group.gather(torch.cat((mean, variance, mean.new_full((1,), float(own)))))
+    means, variances, counts = rows[:, :channels], rows[:, channels:-1], rows[:, -1:]
+    total = counts.sum()
+    shares = counts / total
+    whole = (shares * means).sum(0)
+    spread = (shares * (variances + (means - whole) ** 2)).sum(0)
+    return whole, spread, torch.rsqrt(spread + eps), float(total)
+
+
+def _terms(
+    scaled: Tensor, added: Tensor, inverse: Tensor, weight: Tensor | None, count: float, group: Group
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Slope, shift and factor of the input's gradient, from the sums of all ranks."""
+    if group.memory is not None:
+        pack, _, gradient_terms = compiled()
+        ours = scaled.numpy()
+        slots = group.memory.slots(ours.dtype)
+        pack(ours, added.numpy(), 0.0, slots[group.memory.me])
+        _exchange(group)
+        found = inverse.new_empty((3, len(scaled)))
+        of_weight = ours[:0] if weight is None else weight.detach().to(inverse.dtype).numpy()
+        gradient_terms(slots, count, inverse.numpy(), of_weight, found.numpy())
+        slope, shift, factor = found.unbind(0)
+        return slope, shift, factor
+    of_scaled, of_added = group.sum(torch.cat((scaled, added))).split(len(scaled))
+    factor = inverse if weight is None else weight.to(inverse.dtype) * inverse
+    share = factor * (-1.0 / count)
+    return (share * of_scaled).to(inverse.dtype), (share * of_added).to(inverse.dtype), factor
+
+
+def _exchange(group: Group) -> None:
+    assert group.memory is not None
+    group.memory.exchange()
+    group.meter.add(group.memory.take_waited())
 
 
 def _statistics(values: Tensor) -> tuple[Tensor, Tensor]:
@@ -148,7 +183,7 @@ def _sums(
 ) -> tuple[Tensor, Tensor]:
     """Per channel: the sum of gradient x normalised value, and the sum of gradient."""
     # Without training its kernel takes the statistics it is given, here those of all ranks.
-    _, scaled, added = torch.ops.aten.native_batch_norm_backward(
+    _, scaled, added = torch.ops.aten.native_batch_norm_backward.default(
         gradient, values, torch.ones_like(mean), mean, variance, mean, inverse, False, eps, [False, True, True]
     )
     return scaled, added

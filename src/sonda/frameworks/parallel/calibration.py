@@ -13,6 +13,7 @@ from statistics import median
 from time import perf_counter
 from typing import Any
 
+from sonda.frameworks.parallel.adding import Pieces
 from sonda.frameworks.parallel.group import Group
 from sonda.frameworks.parallel.shares import Line, fit_line
 
@@ -24,8 +25,13 @@ EXCHANGES, SMALL_EXCHANGES = 3, 20
 
 
 def sizes_of(batch: int) -> list[int]:
-    """Sizes at which a batch's steps are timed, smallest first. A batch norm needs two samples."""
-    return sorted({min(batch, max(2, batch // part)) for part in PARTS})
+    """Sizes at which a batch's steps are timed, smallest first. A batch norm needs two samples.
+
+    Of a small batch the whole too: one size does not tell what a step costs whatever its size, and sharing the batch
+    would seem to share that as well.
+    """
+    sizes = {min(batch, max(2, batch // part)) for part in PARTS}
+    return sorted(sizes if len(sizes) > 1 else {*sizes, batch})
 
 
 def measure_line(
@@ -83,7 +89,7 @@ def measure_exchange(model: Any, group: Group, norms: int) -> Exchange:
     size = sum(parameter.numel() * parameter.element_size() for parameter in wanted)
     if group.size == 1:
         return Exchange(0.0, size, 0.0, norms)
-    flat = torch.zeros(sum(parameter.numel() for parameter in wanted), dtype=wanted[0].dtype, device=wanted[0].device)
+    large = _summing(wanted, group)
     statistics = torch.zeros(512, device=wanted[0].device)
 
     def once(exchange: Callable[[], Any]) -> float:
@@ -92,11 +98,31 @@ def measure_exchange(model: Any, group: Group, norms: int) -> Exchange:
         exchange()
         return perf_counter() - begin
 
-    once(lambda: group.sum_large(flat))
-    large = median(once(lambda: group.sum_large(flat)) for _ in range(EXCHANGES))
+    once(large)
+    whole = median(once(large) for _ in range(EXCHANGES))
     small = median(once(lambda: group.sum(statistics)) for _ in range(SMALL_EXCHANGES)) if norms else 0.0
-    agreed = group.numbers([large, small])
+    agreed = group.numbers([whole, small])
     return Exchange(max(row[0] for row in agreed), size, max(row[1] for row in agreed), norms)
+
+
+def _summing(parameters: Sequence[Any], group: Group) -> Callable[[], Any]:
+    """Sums what is as large as these parameters' gradients, in the way in which training does."""
+    import torch
+
+    if group.memory is None:
+        first = parameters[0]
+        flat = torch.zeros(sum(one.numel() for one in parameters), dtype=first.dtype, device=first.device)
+        return lambda: group.sum_large(flat)
+    pieces = Pieces(parameters, group.memory)
+    gradients = [torch.zeros_like(one) for one in parameters]
+
+    def sum_pieces() -> None:
+        for parameter, gradient in zip(parameters, gradients, strict=True):
+            pieces.write(parameter, gradient, (1.0,) * group.size)
+        pieces.finish()
+        pieces.release()
+
+    return sum_pieces
 
 
 def count_norms(model: Any) -> int:

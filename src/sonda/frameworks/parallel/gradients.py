@@ -8,15 +8,13 @@ shares differ.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
+import inspect
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import nullcontext
 from typing import Any
 
-from sonda.frameworks.parallel.group import Group, unseen
-from sonda.frameworks.parallel.shared_memory import SharedMemory
-
-Waiting = Callable[[], AbstractContextManager[Any]]
-"""Entered while a rank does nothing but wait for gradients."""
+from sonda.frameworks.parallel.adding import Adding
+from sonda.frameworks.parallel.group import Group, Waiting, unseen
 
 
 class Summing:
@@ -51,59 +49,34 @@ class Summing:
                 future.wait()
 
 
-class Adding:
-    """Sums gradients through shared memory: every one is written when backward has it, and all are added at its end.
-
-    Nothing is copied into buckets, and no thread works beside backward. The time that others take is metered; adding up
-    is work of this rank.
-    """
-
-    def __init__(self, model: Any, group: Group, memory: SharedMemory, waiting: Waiting = nullcontext) -> None:
-        self.group, self.memory, self.waiting = group, memory, waiting
-        self._written: list[tuple[Any, int, int]] = []
-        for parameter in model.parameters():
-            if parameter.requires_grad:
-                parameter.register_post_accumulate_grad_hook(self._ready)
-
-    def _ready(self, parameter: Any) -> None:
-        import torch
-
-        if not self._written:
-            torch.autograd.Variable._execution_engine.queue_callback(self._add)
-        with unseen():
-            self._written.append((parameter, *self.memory.write(parameter.grad.reshape(-1))))
-
-    def _add(self) -> None:
-        written, self._written = self._written, []
-        with self.waiting(), unseen():
-            for parameter, at, number in written:
-                flat = parameter.grad.reshape(-1)
-                self.memory.add(flat, at, number)
-                if not parameter.grad.is_contiguous():  # then it was no view
-                    parameter.grad.copy_(flat.view_as(parameter.grad))
-            self.memory.step_ends()
-        self.group.meter.add(self.memory.take_waited())
-
-
-def distribute(model: Any, group: Group, device: str, waiting: Waiting = nullcontext) -> Any:
+def distribute(
+    model: Any,
+    group: Group,
+    device: str,
+    waiting: Waiting = nullcontext,
+    shares: Callable[[], Sequence[float]] | None = None,
+) -> Any:
     """The model with summed gradients: under DDP, or as it is where the group exchanges through memory.
 
-    All ranks begin with the weights and buffers of the first. Buffers are not broadcast later: shared batch norms keep
-    theirs equal.
+    There ranks divide the work of summing by `shares()`, those in force. All ranks begin with the weights and buffers
+    of the first. Buffers are not broadcast later: shared batch norms keep theirs equal.
     """
     if group.memory is not None:
         _begin_alike(model, group)
-        Adding(model, group, group.memory, waiting)
+        Adding(model, group, group.memory, waiting, shares)
         return model
     from torch.nn.parallel import DistributedDataParallel
 
     index = [int(device.partition(":")[2] or 0)] if device.startswith("cuda") else None
+    # Newer versions of PyTorch have another name for it, and the old one warns there.
+    known = inspect.signature(DistributedDataParallel.__init__).parameters
+    syncing = "forward_sync_buffers" if "forward_sync_buffers" in known else "broadcast_buffers"
     wrapped = DistributedDataParallel(
         model,
         device_ids=index,
         process_group=group.gradients,
-        forward_sync_buffers=False,
         gradient_as_bucket_view=True,
+        **{syncing: False},
     )
     summing = Summing(group, waiting)
     wrapped.register_comm_hook(None, lambda _state, bucket: summing.reduce(bucket))
@@ -111,11 +84,16 @@ def distribute(model: Any, group: Group, device: str, waiting: Waiting = nullcon
 
 
 def _begin_alike(model: Any, group: Group) -> None:
+    spread((*model.parameters(), *model.buffers()), group, 0)
+
+
+def spread(tensors: Iterable[Any], group: Group, place: int) -> None:
+    """Give every rank of a group the values that the one at this place has."""
     import torch
     import torch.distributed as dist
 
-    with torch.no_grad():
-        for tensor in (*model.parameters(), *model.buffers()):
+    with torch.no_grad(), unseen():
+        for tensor in tensors:
             plain = tensor.detach().contiguous()  # which channels-last weights are not
-            dist.broadcast(plain, group.ranks[0], group.gradients)
+            dist.broadcast(plain, group.ranks[place], group.gradients)
             tensor.copy_(plain)

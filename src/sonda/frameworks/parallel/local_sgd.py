@@ -42,9 +42,13 @@ class Averaging:
     def step_ended(self, step: int, samples: int) -> None:
         """The step of that number, counted from 0, is done."""
         self._samples += samples
-        if (step + 1) % self.every:
-            return
+        if (step + 1) % self.every == 0:
+            self.average_now()
+
+    def average_now(self) -> None:
+        """Average what was learnt since the last time, if anything was; all ranks call this together."""
         with self.waiting():
             seen = [row[0] for row in self.group.numbers([float(self._samples)])]
-            average(self.model, self.group, self._samples / sum(seen))
+            if sum(seen):
+                average(self.model, self.group, self._samples / sum(seen))
         self._samples = 0

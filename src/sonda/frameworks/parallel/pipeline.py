@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from sonda.frameworks.parallel.batches import cut
 from sonda.frameworks.parallel.chain import Link
 from sonda.frameworks.parallel.group import Group, unseen
 from sonda.record.protocols import Mark, Task
@@ -33,16 +34,24 @@ class Neighbours:
 
         values = values.detach().contiguous()
         with unseen():
+            if self._by_host(values):
+                values = values.cpu()
             self._sent.append((dist.isend(values, self.group.ranks[place], self.group.gradients, tag), values))
 
     def receive(self, like: Tensor, place: int, tag: int) -> Tensor:
         """Wait for what a stage sends; `like` has its shape and type."""
         import torch.distributed as dist
 
-        values = torch.empty_like(like)
+        values = torch.empty_like(like, device="cpu" if self._by_host(like) else like.device)
         with unseen(), self.group.meter.measured():
             dist.recv(values, self.group.ranks[place], self.group.gradients, tag)
-        return values
+            return values.to(like.device)
+
+    def _by_host(self, values: Tensor) -> bool:
+        """Whether values must pass through the host's memory: gloo sends from nowhere else."""
+        import torch.distributed as dist
+
+        return values.is_cuda and dist.get_backend(self.group.gradients) != "nccl"
 
     def settle(self) -> None:
         """Wait until everything that was sent has been taken."""
@@ -86,29 +95,36 @@ class Stage(nn.Module):
     """Some modules of the chain. Gives one output per part; a stage that is not the last gives zeros to begin backward
     from."""
 
-    def __init__(self, links: Sequence[Link], neighbours: Neighbours, received: Sequence[Tensor]) -> None:
-        """`received[part]` is shaped like what the stage before sends; empty for the first."""
+    def __init__(self, links: Sequence[Link], neighbours: Neighbours, full: int, received: Tensor | None) -> None:
+        """`full` is the size of a whole batch; `received`, None for the first stage, is like what the one before
+        sends, whatever the number of its rows."""
         super().__init__()
         for path, module in links:
             self.add_module(path.replace(".", "-"), module)
         self.links = [module for _, module in links]
         self.neighbours = neighbours
-        self.received = list(received)
+        self.full = full
+        self.like = received
         self.first = neighbours.group.me == 0
         self.last = neighbours.group.me == neighbours.group.size - 1
 
     def forward(self, *inputs: Tensor) -> list[Tensor]:
-        count = self.neighbours.parts
-        given = split(inputs[0], count) if self.first else self.received
+        """Of a stage that is not the first, only the number of rows of its input counts."""
         outputs = []
-        for part, values in enumerate(given):
-            if not self.first:
-                token = torch.zeros((), device=values.device, requires_grad=True)
-                values = _Receive.apply(token, values, self.neighbours, part)
+        for part, values in enumerate(split(inputs[0], parts_of(len(inputs[0]), self.full, self.neighbours.parts))):
+            if self.like is not None:
+                like = self.like.new_empty((len(values), *self.like.shape[1:]))
+                token = torch.zeros((), device=like.device, requires_grad=True)
+                values = _Receive.apply(token, like, self.neighbours, part)
             for module in self.links:
                 values = module(values)
             outputs.append(values if self.last else _Send.apply(values, self.neighbours, part))
         return outputs
+
+
+def parts_of(samples: int, full: int, parts: int) -> int:
+    """Into how many parts a batch is cut: a shorter one into fewer, of about the size that those of a full one have."""
+    return parts if samples >= full else -(-samples // -(-full // parts))
 
 
 def split(values: Tensor, parts: int) -> list[Tensor]:
@@ -117,12 +133,19 @@ def split(values: Tensor, parts: int) -> list[Tensor]:
 
 
 class StageTask:
-    """A task as one stage sees it."""
+    """A task as one stage sees it; with several pipelines side by side, the stage of one of them."""
 
-    def __init__(self, task: Task, stage: Stage) -> None:
+    def __init__(
+        self, task: Task, stage: Stage, model: Any = None, shares: Sequence[int] = (), replica: int = 0
+    ) -> None:
+        """`model` is the stage, or the stage made ready to sum its gradients with those of other pipelines; `shares`
+        are the samples of each pipeline, of which this one is the `replica`."""
         self.task = task
-        self.model: Any = stage
         self.stage = stage
+        self.model: Any = model if model is not None else stage
+        self.shares, self.replica = tuple(shares) or (task.samples,), replica
+        self.weight = self.shares[replica] / sum(self.shares)
+        """This pipeline's part of the batch."""
         self.inputs = task.inputs
         self.samples, self.tokens, self.phase_tokens = task.samples, task.tokens, task.phase_tokens
 
@@ -134,18 +157,23 @@ class StageTask:
         return self.task.optimizer()
 
     def loss(self, outputs: list[Tensor], target: Tensor) -> Tensor:
-        """The mean over the batch on the last stage; on the others a zero that leads back to what was sent."""
+        """On the last stage this pipeline's part of the mean over the batch; on the others a zero that leads back to
+        what was sent."""
         if not self.stage.last:
             return torch.stack(outputs).sum()
         targets = split(target, len(outputs))
         weighted = [
-            self.task.loss(output, wanted) * (len(wanted) / len(target))
+            self.task.loss(output, wanted) * (self.weight * len(wanted) / len(target))
             for output, wanted in zip(outputs, targets, strict=True)
         ]
         return torch.stack(weighted).sum()
 
-    def batches(self, workers: int, pin: bool = False) -> Iterator[tuple[tuple[Any, ...], Any]]:
-        """Whole batches, the same on every rank: the first stage needs the inputs, the last the targets."""
-        for batch in self.task.batches(workers, pin):
-            yield batch
+    def batches(
+        self, workers: int, pin: bool = False, prefetch: int | None = None
+    ) -> Iterator[tuple[tuple[Any, ...], Any]]:
+        """Whole batches of this pipeline, the same on every rank of it: the first stage needs the inputs, the last the
+        targets."""
+        begin = sum(self.shares[: self.replica])
+        for batch in self.task.batches(workers, pin, prefetch):
+            yield cut(batch, begin, begin + self.shares[self.replica], sum(self.shares))
             self.stage.neighbours.settle()

@@ -16,13 +16,18 @@ import platform
 from time import monotonic
 from typing import Any
 
+import numpy as np
+
 from sonda.record.errors import SondaError
 
 MACHINE, SYSTEM_CALL = "x86_64", 202
 """Stores become visible in their order on this machine; on others a counter could be seen before what it announces."""
 WAIT, WAKE, EVERYBODY = 0, 1, 1 << 30
-SMALL, GRADIENTS, TAKEN = range(3)
-"""Counters: small exchanges done, pieces of gradients written, steps whose gradients were taken from the others."""
+HALF = 1 << 31
+SMALL, GRADIENTS, SUMMED, TAKEN = range(4)
+"""Counters: small exchanges done, pieces of gradients written, steps whose pieces this rank has summed, steps whose
+gradients this rank needs no more."""
+COUNTERS = 4
 SLOT = 1 << 18
 """Bytes of a small exchange at most. There are two slots: when a rank writes to one again, all have read it."""
 SLOTS = mmap.PAGESIZE
@@ -70,41 +75,56 @@ class SharedMemory:
             if rank != me:
                 os.close(descriptor)
         self._counters = [
-            [ctypes.c_uint32.from_buffer(region, 4 * which) for which in range(3)] for region in self._maps
+            [ctypes.c_uint32.from_buffer(region, 4 * which) for which in range(COUNTERS)] for region in self._maps
         ]
+        self._slots = [
+            [np.frombuffer(region, np.uint8, SLOT, SLOTS + half * SLOT) for region in self._maps] for half in range(2)
+        ]
+        self._typed: list[dict[np.dtype, tuple[np.ndarray, ...]]] = [{}, {}]
         self._call = ctypes.CDLL(None, use_errno=True).syscall
         self._at = 0
         """Bytes of this step's gradients that were written."""
 
     # ---- counters ---------------------------------------------------------------------------------------------
 
-    def _raise(self, which: int) -> int:
+    def announce(self, which: int) -> int:
         """Raise a counter of this rank's, and wake who waits for it; returns its value."""
         counter = self._counters[self.me][which]
         counter.value += 1
         self._call(SYSTEM_CALL, ctypes.byref(counter), WAKE, EVERYBODY, None, None, 0)
         return int(counter.value)
 
-    def _wait(self, which: int, value: int) -> None:
+    def reached(self, which: int, value: int) -> bool:
+        """Whether that counter of every rank is at the value, or beyond."""
+        # Differences, so that a counter may come round.
+        return all((counters[which].value - value) & 0xFFFF_FFFF < HALF for counters in self._counters)
+
+    def wait(self, which: int, value: int) -> None:
         """Until that counter of every rank is at the value, or beyond. Raises TimeoutError."""
+        if self.reached(which, value):
+            return
         begin = monotonic()
         look = _Moment(0, int(1e9 * LOOK_S))
         for rank in range(self.size):
             counter = self._counters[rank][which]
-            # Differences, so that a counter may come round.
-            while (behind := ctypes.c_int32(value - counter.value).value) > 0:
-                seen = ctypes.c_uint32(value - behind)
-                self._call(SYSTEM_CALL, ctypes.byref(counter), WAIT, seen, ctypes.byref(look), None, 0)
+            while ((seen := counter.value) - value) & 0xFFFF_FFFF >= HALF:
+                expected = ctypes.c_uint32(seen)
+                self._call(SYSTEM_CALL, ctypes.byref(counter), WAIT, expected, ctypes.byref(look), None, 0)
                 if monotonic() - begin > self.timeout_s:
                     raise TimeoutError(f"timed out after {self.timeout_s:g} s waiting for rank {rank}")
         self.waited += monotonic() - begin
+
+    def own(self, which: int) -> int:
+        """This rank's counter."""
+        return int(self._counters[self.me][which].value)
 
     def take_waited(self) -> float:
         """s that this rank has waited since the last call."""
         waited, self.waited = self.waited, 0.0
         return waited
 
-    def _view(self, rank: int, at: int, like: Any) -> Any:
+    def view(self, rank: int, at: int, like: Any) -> Any:
+        """A rank's memory as a one-dimensional tensor of as many elements, of the same type."""
         import torch
 
         return torch.frombuffer(self._maps[rank], dtype=like.dtype, count=like.numel(), offset=at)
@@ -115,12 +135,23 @@ class SharedMemory:
         """One row per rank of a one-dimensional tensor of at most `SLOT` bytes."""
         import torch
 
-        number = int(self._counters[self.me][SMALL].value) + 1
-        at = SLOTS + (number & 1) * SLOT
-        self._view(self.me, at, values).copy_(values)
-        self._raise(SMALL)
-        self._wait(SMALL, number)
-        return torch.stack([self._view(rank, at, values) for rank in range(self.size)])
+        flat = values.detach().view(torch.uint8).numpy()
+        slots = self.slots(flat.dtype)
+        slots[self.me][: len(flat)] = flat
+        self.exchange()
+        return torch.from_numpy(np.stack([slot[: len(flat)] for slot in slots])).view(values.dtype)
+
+    def slots(self, dtype: np.dtype) -> tuple[np.ndarray, ...]:
+        """The slots of the next small exchange, one per rank: write to your own, `exchange()`, then read all of them
+        before the exchange that follows."""
+        half = (self.own(SMALL) + 1) & 1
+        if dtype not in self._typed[half]:
+            self._typed[half][dtype] = tuple(slot.view(dtype) for slot in self._slots[half])
+        return self._typed[half][dtype]
+
+    def exchange(self) -> None:
+        """Until every rank has written to its slot."""
+        self.wait(SMALL, self.announce(SMALL))
 
     def write(self, values: Any) -> tuple[int, int]:
         """Write a piece of this step's gradients; every rank writes equal pieces in the same order.
@@ -129,18 +160,18 @@ class SharedMemory:
         """
         if not self._at:
             # What was written in the step before has been taken by everybody.
-            self._wait(TAKEN, int(self._counters[self.me][TAKEN].value))
+            self.wait(TAKEN, self.own(TAKEN))
         at = ROOM + self._at
-        self._view(self.me, at, values).copy_(values)
+        self.view(self.me, at, values).copy_(values)
         self._at += (values.numel() * values.element_size() + 63) & ~63
-        return at, self._raise(GRADIENTS)
+        return at, self.announce(GRADIENTS)
 
     def add(self, values: Any, at: int, number: int) -> None:
         """Replace a piece by its sum over all ranks."""
         import torch
 
-        self._wait(GRADIENTS, number)
-        pieces = [self._view(rank, at, values) for rank in range(self.size)]
+        self.wait(GRADIENTS, number)
+        pieces = [self.view(rank, at, values) for rank in range(self.size)]
         torch.add(pieces[0], pieces[1], out=values)
         for piece in pieces[2:]:
             values.add_(piece)
@@ -148,7 +179,7 @@ class SharedMemory:
     def step_ends(self) -> None:
         """Everything of this step's gradients was added."""
         self._at = 0
-        self._raise(TAKEN)
+        self.announce(TAKEN)
 
 
 def room_for(model: Any) -> int:

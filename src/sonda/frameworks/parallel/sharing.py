@@ -53,6 +53,8 @@ class SharedTask:
         self.balance = balance
         self.moving = moving
         self.weighted = weighted
+        self.equal_weights = False
+        """Whether every rank counts alike, however few its samples: an average without weights, for comparison."""
         self.after = after
         self.finished = finished
         self.waiting = waiting
@@ -62,9 +64,11 @@ class SharedTask:
         self.phase_tokens = task.phase_tokens
         self.log = Log()
         self.pace = Pace()
-        self._step = 0
+        self.step = 0
+        """Steps that are done."""
         self._began = 0.0
-        self._weight = 1.0
+        self.weight = 1.0
+        """What the loss of this step is multiplied with."""
         self._ahead = 0
         """Steps whose samples are chosen already when shares move."""
 
@@ -78,16 +82,26 @@ class SharedTask:
 
     def loss(self, output: Any, target: Any) -> Any:
         """The loss of this rank's samples, weighted by their part of the batch."""
-        return self.task.loss(output, target) * self._weight
+        return self.task.loss(output, target) * self.weight
 
-    def batches(self, workers: int, pin: bool = False) -> Iterator[tuple[tuple[Any, ...], Any]]:
+    def batches(
+        self, workers: int, pin: bool = False, prefetch: int | None = None
+    ) -> Iterator[tuple[tuple[Any, ...], Any]]:
         """This rank's share of every batch. Between two of them all ranks may agree on other shares."""
-        self._ahead = PREFETCHED * workers + 1 if workers else 0
+        self.loads_ahead(workers)
         for inputs, target, samples, weight in self._shares(workers, pin):
-            self._weight = weight if self.weighted else 1.0
-            self.log.samples.append(samples)
+            self.step_begins(samples, weight)
             yield inputs, target
-            self._step_ended(samples)
+            self.step_ended(samples)
+
+    def loads_ahead(self, workers: int) -> None:
+        """So many processes load batches whose shares cannot be changed any more."""
+        self._ahead = PREFETCHED * workers + 1 if workers else 0
+
+    def step_begins(self, samples: int, weight: float) -> None:
+        """The next step has so many samples of this rank's, which are that part of the batch."""
+        self.weight = (1.0 / self.group.size if self.equal_weights else weight) if self.weighted else 1.0
+        self.log.samples.append(samples)
 
     # ---- one step after another -------------------------------------------------------------------------------
 
@@ -96,39 +110,40 @@ class SharedTask:
         me, task = self.group.me, self.task
         dataset = getattr(task, "dataset", None)
         if dataset is None or getattr(task, "batch_size", None) is None:
-            self._begin()
+            self.agree()
             for step, (inputs, target) in enumerate(task.batches(workers, pin)):
                 shares = self.balance.shares_at(step)
                 first = sum(shares[:me])
                 inputs, target = cut((tuple(inputs), target), first, first + shares[me], self.balance.batch)
                 yield inputs, target, shares[me], shares[me] / self.balance.batch
-                self._begin()
+                self.agree()
             return
         from torch.utils.data import DataLoader
 
         sampler = SharedBatches(task.sampler, self.balance.batch, self.balance.shares_at, me)  # type: ignore[attr-defined]
         loader = DataLoader(dataset, batch_sampler=sampler, num_workers=workers, pin_memory=pin)
-        self._begin()
+        self.agree()
         for inputs, target in loader:
             weight = sampler.weights.popleft()
             yield tuple(inputs), target, len(target), weight
-            self._begin()
+            self.agree()
 
-    def _begin(self) -> None:
+    def agree(self) -> None:
         """The next step begins: agree on its shares first."""
-        if self.moving and self.balance.due(self._step):
+        if self.moving and self.balance.due(self.step):
             with self.waiting():
                 factors = [row[0] for row in self.group.numbers([self.pace.factor])]
-            self.balance.update(self._step + self._ahead, factors)
+            self.balance.update(self.step + self._ahead, factors)
         self.group.meter.take()
         self._began = perf_counter()
 
-    def _step_ended(self, samples: int) -> None:
+    def step_ended(self, samples: int) -> None:
+        """What follows every step: others may have to hear how long it took."""
         self.finished()
-        self.after(self._step, samples)
+        self.after(self.step, samples)
         waited = self.group.meter.take()
         worked = perf_counter() - self._began - waited
         self.pace.took(worked, self.balance.lines[self.group.me].time(samples))
         self.log.worked.append(worked)
         self.log.waited.append(waited)
-        self._step += 1
+        self.step += 1

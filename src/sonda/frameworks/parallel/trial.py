@@ -28,7 +28,9 @@ class TrialTask:
     def optimizer(self) -> Any:
         return self.task.optimizer()
 
-    def batches(self, workers: int, pin: bool = False) -> Iterator[tuple[tuple[Any, ...], Any]]:
+    def batches(
+        self, workers: int, pin: bool = False, prefetch: int | None = None
+    ) -> Iterator[tuple[tuple[Any, ...], Any]]:
         whole = next(self.task.batches(0))
         while True:
             inputs, target = cut(whole, 0, self.size, self.samples)

@@ -66,9 +66,24 @@ def prepare(
     manifest. `replace` puts the new data set in the place of an old one. Raises SondaError, leaving nothing behind.
     """
     out = Path(out)
-    channels = _check(image, colour, seed, stretch)
+    _check(image, colour, seed, stretch)
     _check_place(Path(folder), out, replace)
     source = open_source(Path(folder), layout)
+    return prepare_source(source, out, image, colour, seed, stretch, replace, say)
+
+
+def prepare_source(
+    source: Source,
+    out: Path,
+    image: tuple[int, int] | None,
+    colour: str,
+    seed: int,
+    stretch: float = STRETCH,
+    replace: bool = False,
+    say: Say | None = None,
+) -> Prepared:
+    """The same of a source that is open already."""
+    channels = _check(image, colour, seed, stretch)
     told = _Teller(say)
     size, unfit, decoded = _survey(source, image, stretch, told)
     with _whole_directory(out, replace) as directory:

@@ -18,8 +18,10 @@ if TYPE_CHECKING:
 
 PRODUCTS = {"float32": "highest", "float64": "highest", "tf32": "tensorfloat32"}
 """Precision of products of matrices: JAX lets a GPU use TF32 unless told otherwise."""
-NARROW = {"bfloat16": jnp.bfloat16, "float16": jnp.float16}
+NARROW = {"mixed_bfloat16": jnp.bfloat16, "mixed_float16": jnp.float16}
 """Products take operands of this type and give such a result, as under PyTorch's autocast; all else stays float32."""
+WHOLE = ("float64", "bfloat16", "float16")
+"""Precisions of operands too."""
 
 
 class OperationsInJax:
@@ -34,17 +36,17 @@ class OperationsInJax:
             raise SondaError(f"ops: {lacking[0]} is not there in JAX", f"use --op with some of {', '.join(STUDIED)}")
         self.phase_tokens: dict[str, int] = {}
         self.names = description.op
-        self.dtype = "float64" if precision == "float64" else "float32"
+        self.dtype = precision if precision in WHOLE else "float32"
         drawn = generator(seed)
         self.operands = {
             op: tuple(
-                jax.device_put(values(shape, drawn).astype(self.dtype, copy=False), device)
+                jax.device_put(jnp.asarray(values(shape, drawn), self.dtype), device)
                 for shape in description.operands(op)
             )
             for op in self.names
         }
         self.functions = {op: jax.jit(_function(op, precision)) for op in self.names}
-        width = 8 if precision == "float64" else 4
+        width = jnp.dtype(self.dtype).itemsize
         self.costs: dict[str, OperationCost] = {
             op: operation_cost(op, description.operands(op), width) for op in self.names
         }
@@ -54,7 +56,7 @@ def _function(op: str, precision: str) -> Callable[..., Any]:
     def dot(a: Any, b: Any) -> Any:
         if precision in NARROW:
             return jnp.matmul(a.astype(NARROW[precision]), b.astype(NARROW[precision]))
-        return jnp.matmul(a, b, precision=PRODUCTS[precision])
+        return jnp.matmul(a, b, precision=PRODUCTS.get(precision))
 
     def add(a: Any, b: Any) -> Any:
         return a + b

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from torch import Tensor, nn
 
 from sonda.workloads.in_torch.images import classify_images
-from sonda.workloads.in_torch.task import TorchTask, seeded
+from sonda.workloads.in_torch.task import TorchTask, with_weights
 
 if TYPE_CHECKING:
     from sonda.workloads.convnet import ConvNet
@@ -37,6 +37,4 @@ class ConvolutionalNet(nn.Module):
 
 
 def build(description: ConvNet, train: bool, seed: int) -> TorchTask:
-    generator = seeded(seed)
-    model = ConvolutionalNet(description)
-    return classify_images(model, description, train, seed, generator)
+    return classify_images(with_weights(ConvolutionalNet(description), description, seed), description, train, seed)

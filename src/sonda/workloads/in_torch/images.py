@@ -4,26 +4,20 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import torch
 from torch import nn
 
-from sonda.workloads.in_torch.task import BATCHES_KEPT, Examples, TorchTask, examples_task, sgd
+from sonda.workloads.in_torch.task import TorchTask, examples_task, same_examples, sgd
 
 if TYPE_CHECKING:
     from sonda.workloads.convnet import ConvNet
     from sonda.workloads.resnet import ResNet
 
 
-def classify_images(
-    model: nn.Module, description: ConvNet | ResNet, train: bool, seed: int, generator: torch.Generator
-) -> TorchTask:
+def classify_images(model: nn.Module, description: ConvNet | ResNet, train: bool, seed: int) -> TorchTask:
     """Images of normally distributed values, uniform classes, cross entropy, SGD."""
-    count = BATCHES_KEPT * description.batch
-    inputs = torch.randn(count, description.channels, *description.image, generator=generator)
-    targets = torch.randint(description.classes, (count,), generator=generator)
     return examples_task(
         model,
-        Examples((inputs,), targets),
+        same_examples(description, seed),
         description.batch,
         train,
         seed,

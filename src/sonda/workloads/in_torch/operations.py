@@ -167,7 +167,9 @@ class OperationsTask:
         with torch.no_grad():
             return self.model()
 
-    def batches(self, workers: int, pin: bool = False) -> Iterator[tuple[tuple[Any, ...], Any]]:
+    def batches(
+        self, workers: int, pin: bool = False, prefetch: int | None = None
+    ) -> Iterator[tuple[tuple[Any, ...], Any]]:
         yield from repeat(((), torch.zeros(())))
 
     def loss(self, output: tuple[Tensor, ...], target: Tensor) -> Tensor:

@@ -15,8 +15,9 @@ from torch.nn.parameter import is_lazy
 from torch.utils.data import Dataset
 
 from sonda.record.errors import SondaError
+from sonda.workloads.examples import BATCHES_KEPT
 from sonda.workloads.in_torch.factory import explain, make_model
-from sonda.workloads.in_torch.task import BATCHES_KEPT, Endless, Examples, TorchTask, seeded, sgd
+from sonda.workloads.in_torch.task import Endless, Examples, TorchTask, seeded, sgd
 from sonda.workloads.shapes import FLOATS, InputShape
 
 if TYPE_CHECKING:

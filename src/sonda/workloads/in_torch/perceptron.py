@@ -5,10 +5,9 @@ from __future__ import annotations
 import itertools
 from typing import TYPE_CHECKING
 
-import torch
 from torch import nn
 
-from sonda.workloads.in_torch.task import BATCHES_KEPT, Examples, TorchTask, examples_task, seeded, sgd
+from sonda.workloads.in_torch.task import TorchTask, examples_task, same_examples, sgd, with_weights
 
 if TYPE_CHECKING:
     from sonda.workloads.perceptron import Perceptron
@@ -27,14 +26,8 @@ class PerceptronNet(nn.Sequential):
 
 
 def build(description: Perceptron, train: bool, seed: int) -> TorchTask:
-    generator = seeded(seed)
-    model = PerceptronNet(description.layers, description.activation, shares=description.loss == "mse")
-    count = BATCHES_KEPT * description.batch
-    classes = description.layers[-1]
-    inputs = torch.rand(count, description.layers[0], generator=generator)
-    targets = torch.randint(classes, (count,), generator=generator)
-    if description.loss == "mse":
-        targets = nn.functional.one_hot(targets, classes).float()
+    network = PerceptronNet(description.layers, description.activation, shares=description.loss == "mse")
+    model = with_weights(network, description, seed)
     loss = nn.MSELoss() if description.loss == "mse" else nn.CrossEntropyLoss()
-    examples = Examples((inputs,), targets)
+    examples = same_examples(description, seed)
     return examples_task(model, examples, description.batch, train, seed, loss, sgd(model, description.learning_rate))

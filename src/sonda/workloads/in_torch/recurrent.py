@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor, nn
 
-from sonda.workloads.in_torch.task import BATCHES_KEPT, Examples, TorchTask, examples_task, seeded, sgd
+from sonda.workloads.examples import BATCHES_KEPT
+from sonda.workloads.in_torch.task import Examples, TorchTask, examples_task, seeded, sgd
 
 if TYPE_CHECKING:
     from sonda.workloads.recurrent import Recurrent

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from torch import Tensor, nn
 
 from sonda.workloads.in_torch.images import classify_images
-from sonda.workloads.in_torch.task import TorchTask, seeded
+from sonda.workloads.in_torch.task import TorchTask, with_weights
 from sonda.workloads.resnet import BLOCKS, BOTTLENECK_FROM
 
 if TYPE_CHECKING:
@@ -78,15 +78,11 @@ class ResidualNet(nn.Module):
         self.pool = nn.AdaptiveAvgPool2d(1)
         self.flatten = nn.Flatten()
         self.classifier = nn.Linear(width, classes)
-        for module in self.modules():
-            if isinstance(module, nn.Conv2d):
-                nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")
 
     def forward(self, images: Tensor) -> Tensor:
         return self.classifier(self.flatten(self.pool(self.stages(self.stem(images)))))
 
 
 def build(description: ResNet, train: bool, seed: int) -> TorchTask:
-    generator = seeded(seed)
     model = ResidualNet(description.depth, description.channels, description.classes)
-    return classify_images(model, description, train, seed, generator)
+    return classify_images(with_weights(model, description, seed), description, train, seed)

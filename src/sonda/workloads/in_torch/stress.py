@@ -76,7 +76,9 @@ class StressTask:
         with torch.no_grad():
             return self.model()
 
-    def batches(self, workers: int, pin: bool = False) -> Iterator[tuple[tuple[Any, ...], Any]]:
+    def batches(
+        self, workers: int, pin: bool = False, prefetch: int | None = None
+    ) -> Iterator[tuple[tuple[Any, ...], Any]]:
         raise SondaError("a stress kernel has no batches", "leave out --train")
 
     def loss(self, output: Any, target: Any) -> Any:

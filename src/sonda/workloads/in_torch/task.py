@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -10,9 +11,12 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset, Sampler
 
 from sonda.record.protocols import Mark
+from sonda.workloads.description import Description
+from sonda.workloads.examples import examples, positions
+from sonda.workloads.weights import initial_weights
 
-BATCHES_KEPT = 4
-"""Distinct batches that a synthetic data set holds."""
+CORES = "SONDA_CORES"
+"""Environment variable: the processors of a bound workload, separated by commas."""
 
 
 class Examples(Dataset):
@@ -34,7 +38,7 @@ class Examples(Dataset):
 
 
 class Endless(Sampler):
-    """Positions 0 to length-1 again and again; if `shuffled`, in a new order each time that depends on the seed."""
+    """Positions 0 to length-1 again and again, in the order that all frameworks have."""
 
     def __init__(self, length: int, seed: int, shuffled: bool = True) -> None:
         self.length = length
@@ -42,12 +46,7 @@ class Endless(Sampler):
         self.shuffled = shuffled
 
     def __iter__(self) -> Iterator[int]:
-        generator = torch.Generator().manual_seed(self.seed)
-        while True:
-            if self.shuffled:
-                yield from torch.randperm(self.length, generator=generator).tolist()
-            else:
-                yield from range(self.length)
+        return positions(self.length, self.seed, self.shuffled)
 
 
 class TorchTask:
@@ -83,18 +82,29 @@ class TorchTask:
         with torch.no_grad():
             return self.model(*self.inputs)
 
-    def batches(self, workers: int, pin: bool = False) -> Iterator[tuple[tuple[Any, ...], Any]]:
-        """Endless training batches, the same for the same seed whatever the number of workers; `pin` for a GPU."""
+    def batches(
+        self, workers: int, pin: bool = False, prefetch: int | None = None
+    ) -> Iterator[tuple[tuple[Any, ...], Any]]:
+        """Endless training batches, the same for the same seed whatever the number of workers."""
         loader = DataLoader(
             self.dataset,
             batch_size=self.batch_size,
             sampler=self.sampler,
             num_workers=workers,
+            prefetch_factor=-(-prefetch // workers) if prefetch and workers else None,
             pin_memory=pin,
+            worker_init_fn=on_all_cores if workers else None,
             generator=torch.Generator().manual_seed(0),
         )
         for inputs, target in loader:
             yield tuple(inputs), target
+
+
+def on_all_cores(_worker: int) -> None:
+    """Let a process that loads data use all cores of a bound workload, not that of the thread that made it."""
+    cores = os.environ.get(CORES, "")
+    if cores:
+        os.sched_setaffinity(0, [int(core) for core in cores.split(",")])
 
 
 def examples_task(
@@ -119,6 +129,22 @@ def examples_task(
         samples=batch,
         tokens=tokens,
     )
+
+
+def with_weights(model: nn.Module, description: Description, seed: int) -> nn.Module:
+    """The model with the weights that the network has in every framework."""
+    # A generator of PyTorch's own is for what a model draws while it runs.
+    torch.manual_seed(seed)
+    weights = {name: torch.from_numpy(values) for name, values in initial_weights(description, seed).items()}
+    # PyTorch also counts batches, and lists a weight that two layers share twice.
+    model.load_state_dict(weights, strict=False)
+    return model
+
+
+def same_examples(description: Description, seed: int) -> Examples:
+    """The data set that the workload has in every framework."""
+    inputs, targets = examples(description, seed)
+    return Examples(tuple(torch.from_numpy(values) for values in inputs), torch.from_numpy(targets))
 
 
 def seeded(seed: int) -> torch.Generator:

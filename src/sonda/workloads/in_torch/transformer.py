@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from sonda.record.protocols import Mark
-from sonda.workloads.in_torch.task import BATCHES_KEPT, Endless, Examples, TorchTask, seeded
+from sonda.workloads.in_torch.task import Endless, TorchTask, same_examples, with_weights
 
 if TYPE_CHECKING:
     from sonda.workloads.transformer import Transformer
@@ -78,11 +78,6 @@ class Gpt(nn.Module):
         self.blocks = nn.ModuleList(Block(width, description.heads) for _ in range(description.layers))
         self.norm = nn.LayerNorm(width)
         self.head = nn.Linear(width, description.vocabulary, bias=False)
-        for module in self.modules():
-            if isinstance(module, (nn.Linear, nn.Embedding)):
-                nn.init.normal_(module.weight, std=0.02)
-            if isinstance(module, nn.Linear) and module.bias is not None:
-                nn.init.zeros_(module.bias)
         self.head.weight = self.tokens.weight
 
     def empty_cache(self, batch: int) -> list[LayerCache]:
@@ -132,16 +127,13 @@ class GenerationTask(TorchTask):
 
 
 def build(description: Transformer, train: bool, seed: int) -> GenerationTask:
-    generator = seeded(seed)
-    model = Gpt(description)
-    count = BATCHES_KEPT * description.batch
-    text = torch.randint(description.vocabulary, (count, description.length + 1), generator=generator)
-    examples = Examples((text[:, :-1],), text[:, 1:])
+    model = with_weights(Gpt(description), description, seed)
+    examples = same_examples(description, seed)
     task = GenerationTask(
         model.train(train),
         examples.first(description.batch),
         examples,
-        Endless(count, seed),
+        Endless(len(examples), seed),
         description.batch,
         NextTokenLoss(),
         lambda: torch.optim.AdamW(model.parameters(), lr=description.learning_rate),

@@ -1,0 +1,103 @@
+"""The energy of several nodes as one: each node's over its own time, on its own clock, then added."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from sonda.analysis import wording
+from sonda.analysis.energy_meters import added, scaled
+from sonda.analysis.energy_summary import Cost, EnergySummary, Window
+from sonda.analysis.summary import Value
+
+Parts = Sequence[tuple[str, EnergySummary]]
+
+
+def energy_of_nodes(parts: Parts, silent: Sequence[str] = ()) -> EnergySummary:
+    """The summaries of nodes by name as one; of `silent` ones no energy was read."""
+    first = parts[0][1]
+    covers = tuple(one for one in first.covers if all(one in part.covers for _, part in parts))
+    lacking = tuple(dict.fromkeys(one for _, part in parts for one in part.not_covered))
+    everything = _sums([(node, part.all) for node, part in parts], silent, first.time)
+    return EnergySummary(
+        run=first.run,
+        title=first.title,
+        time=first.time,
+        devices=tuple(replace(one, name=f"{node} {one.name}") for node, part in parts for one in part.devices),
+        all=everything,
+        used=_sums([(node, part.used) for node, part in parts], silent, first.time),
+        covers=covers,
+        not_covered=lacking,
+        sentence=_sentence(parts, silent, everything, covers, lacking),
+        regions=tuple(_renamed(node, one) for node, part in parts for one in part.regions),
+        windows=tuple(_windows(parts, silent)),
+        power={f"{node} {name}": points for node, part in parts for name, points in part.power.items()},
+        estimated=frozenset(f"{node} {name}" for node, part in parts for name in part.estimated),
+        notes=tuple(dict.fromkeys(f"node {node}: {note}" for node, part in parts for note in part.notes)),
+        warnings=tuple(f"node {node}: {one}" for node, part in parts for one in part.warnings),
+    )
+
+
+def sum_of_nodes(values: Sequence[tuple[str, Value | None]], unit: str, source: str, reason: str) -> Value:
+    """The sum over nodes, missing where it is for one of them: that node is named."""
+    for node, value in values:
+        if value is None or value.value is None:
+            why = value.reason if value is not None else reason
+            return Value(None, unit, source, reason=f"node {node}: {why}")
+    return added([value for _, value in values if value is not None], source)
+
+
+def _sums(parts: Sequence[tuple[str, dict[str, Cost]]], silent: Sequence[str], time: Value) -> dict[str, Cost]:
+    found = {}
+    for source in dict.fromkeys(source for _, costs in parts for source in costs):
+        mine = [*((node, costs.get(source)) for node, costs in parts), *((node, None) for node in silent)]
+        reason = f"nothing {source}"
+
+        def total(name: str, unit: str, mine: Sequence[tuple[str, Cost | None]] = mine, reason: str = reason) -> Value:
+            values = [(node, getattr(cost, name) if cost is not None else None) for node, cost in mine]
+            known = next((value for _, value in values if value is not None), None)
+            return sum_of_nodes(values, unit, known.source if known is not None else "derived", reason)
+
+        energy = total("energy", "J")
+        product = scaled(energy, (time.value or 0.0) / 1e9, "J·s")
+        found[source] = Cost(energy, total("power", "W"), total("idle", "W"), total("above", "J"), product)
+    return found
+
+
+def _windows(parts: Parts, silent: Sequence[str]) -> list[Window]:
+    """Windows of the first node with the energy of all: every node's own epochs, steps and phases of that name."""
+    by_node = [(node, {(one.kind, one.name): one for one in part.windows}) for node, part in parts]
+    found = []
+    for key, window in by_node[0][1].items():
+        same = [*((node, windows.get(key)) for node, windows in by_node), *((node, None) for node in silent)]
+        devices = {
+            f"{node} {name}": value for node, one in same if one is not None for name, value in one.devices.items()
+        }
+        totals = [(node, one.total if one is not None else None) for node, one in same]
+        sources = {value.source for _, value in totals if value is not None}
+        source = sources.pop() if len(sources) == 1 else "derived"
+        found.append(replace(window, devices=devices, total=sum_of_nodes(totals, "J", source, "nothing was read")))
+    return found
+
+
+def _renamed(node: str, window: Window) -> Window:
+    devices = {f"{node} {name}": value for name, value in window.devices.items()}
+    return replace(window, name=f"{node}: {window.name}", devices=devices)
+
+
+def _sentence(
+    parts: Parts, silent: Sequence[str], everything: dict[str, Cost], covers: Sequence[str], lacking: Sequence[str]
+) -> str:
+    said = []
+    count, time = wording.plural(len(parts) + len(silent), "node"), parts[0][1].time.value or 0.0
+    for source, cost in everything.items():
+        if cost.energy.value is None:
+            said.append(f"The {source} energy of all nodes is not known: {cost.energy.reason}.")
+            continue
+        what = wording.join(list(covers)) if source == "measured" else "CPU packages, by a power model"
+        without = f"; not {', '.join(lacking)}" if source == "measured" else ""
+        said.append(
+            f"{wording.amount(cost.energy.value, 'J')} {source} on {count}, {wording.duration(time)} on the first: "
+            f"{what}{without}."
+        )
+    return " ".join(said) or " ".join(f"Node {node}: {part.sentence}" for node, part in parts)

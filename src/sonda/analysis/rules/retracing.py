@@ -1,0 +1,91 @@
+"""Re-tracing: a compiled function is traced again and again, and each time costs more than many runs of it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sonda.analysis import wording
+from sonda.analysis.summary import Remedy, Summary, Value, Verdict
+
+WORTH = 0.10
+"""Share of a function's time from which tracing it again is worth a sentence; removing less brings 1.1x at most."""
+FEWEST = 3
+"""Traces. Two shapes, full batches and the last one, are two traces, and no habit."""
+
+
+def rule(summary: Summary) -> Verdict | None:
+    """Fires for the function that lost most time to being traced again, where that is a tenth of its time or more."""
+    traced: list[dict[str, Any]] = list(summary.workload.get("traced") or ())
+    guilty = [one for one in traced if one["traces"] >= FEWEST and lost(one) >= WORTH * one["call_s"]]
+    if not guilty:
+        return None
+    worst = max(guilty, key=lost)
+    share = lost(worst) / worst["call_s"]
+    where = f" ({worst['where']})" if worst["where"] else ""
+    return Verdict(
+        kind="retracing",
+        sentence=f"Re-traced: {worst['function']}{where} was traced {worst['traces']} times in {worst['calls']} calls, "
+        f"{wording.percent(share)} of their time: {_cause(worst)}.",
+        evidence={
+            "share": Value(share, "1", "derived"),
+            "traces": Value(float(worst["traces"]), "1", "counted"),
+            "calls": Value(float(worst["calls"]), "1", "counted"),
+            "tracing": Value(1e9 * lost(worst), "ns", "measured"),
+        },
+        remedies=(Remedy(_remedy(worst, str(summary.workload.get("framework")))),),
+        share=share,
+    )
+
+
+def lost(function: dict[str, Any]) -> float:
+    """s that tracing a function again took, the first time left out: that one cannot be avoided.
+
+    The first run of a graph optimises or compiles it. What it took beyond a usual run is lost too, where there were
+    usual runs to compare with.
+    """
+    traces, calls = int(function["traces"]), int(function["calls"])
+    again = max(float(function["trace_s"]) - float(function["first_s"]), 0.0)
+    usual = calls - traces
+    if usual < 1:
+        return again
+    usual_run = (float(function["call_s"]) - float(function["trace_s"]) - float(function["run_s"])) / usual
+    return again + max(float(function["run_s"]) / traces - usual_run, 0.0) * (traces - 1)
+
+
+def _cause(function: dict[str, Any]) -> str:
+    argument = f"argument {function['argument']}" if function["argument"] else "an argument"
+    values = ", ".join(function["examples"])
+    seen = f": {values}" if values else ""
+    return {
+        "shape": f"{argument} changes its shape{seen}",
+        "type": f"{argument} changes its type{seen}",
+        "python": f"{argument} is a value of Python that changes{seen}",
+        "object": f"{argument} is another object each time",
+        "structure": f"{argument} is there only at times",
+        "new": "the function is made anew each time",
+    }.get(function["cause"], "its arguments do not tell why")
+
+
+def _remedy(function: dict[str, Any], framework: str) -> str:
+    in_jax = framework == "jax"
+    argument = function["argument"] or "it"
+    name = function["function"]
+    if function["cause"] == "shape":
+        how = (
+            "pad to few shapes" if in_jax
+            else f"pad to one, drop the last batch, or tf.function(reduce_retracing=True) on {name}"
+        )  # fmt: skip
+        return f"give {argument} one shape: {how}"
+    if function["cause"] == "type":
+        return f"give {argument} one type: {'astype' if in_jax else 'tf.cast'} before the call"
+    if function["cause"] == "python":
+        how = "leave it out of static_argnums" if in_jax else f"tf.constant({argument})"
+        return f"pass {argument} as an array, not as a value of Python: {how}"
+    if function["cause"] == "object":
+        return f"pass the same {argument} each time, or its tensors"
+    if function["cause"] == "structure":
+        return f"pass {argument} always, or never"
+    if function["cause"] == "new":
+        maker = "jax.jit" if in_jax else "tf.function"
+        return f"make {name} once: {maker} outside of the loop" if function["where"] else "compile the model once"
+    return f"look at what {name} is called with"

@@ -1,0 +1,138 @@
+"""A whole training: what every epoch took and reached, and when a given accuracy was reached first.
+
+Times are those of the walks through training, validation and test shares; loading, initialisation and what lies between
+two walks (a checkpoint) are not in them. Of several ranks the first speaks: all walk together.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from sonda.analysis.training_energy import Moments, Spent, spent_by_nodes
+from sonda.record.run import Run
+
+TRAIN, VALIDATE, TEST = "train", "validate", "test"
+
+
+@dataclass(frozen=True)
+class Epoch:
+    """One epoch. Times are ns; what was not done or not kept is None."""
+
+    number: int
+    """From 1."""
+    train: float
+    validate: float | None
+    train_loss: float | None
+    validate_loss: float | None
+    accuracy: float | None
+    """Share of the validation's samples that were told right, 0 to 1."""
+    passed: float
+    """ns of training and validation from the first epoch to the end of this one."""
+
+
+@dataclass(frozen=True)
+class Training:
+    """A whole training. Times are ns."""
+
+    epochs: tuple[Epoch, ...]
+    test: float | None
+    accuracy: float | None
+    """Of the test, 0 to 1."""
+    loss: float | None
+    loading: float | None
+    initialisation: float | None
+    devices: int
+    """That trained together."""
+    energy: Spent | None
+    """From the first epoch to the end, where it was read."""
+
+    @property
+    def train(self) -> float:
+        return sum(epoch.train for epoch in self.epochs)
+
+    @property
+    def validate(self) -> float:
+        return sum(epoch.validate or 0.0 for epoch in self.epochs)
+
+    @property
+    def whole(self) -> float:
+        """Training, validation and test."""
+        return self.train + self.validate + (self.test or 0.0)
+
+    def reached(self, accuracy: float) -> Epoch | None:
+        """The first epoch whose validation told as many right; None where none did."""
+        return next((one for one in self.epochs if one.accuracy is not None and one.accuracy >= accuracy), None)
+
+
+def summarise_training(run: Run) -> Training | None:
+    """What a run says of its epochs; None where it has none."""
+    spans = run.spans
+    rank = spans.number("rank")
+    first = rank == (rank.min() if len(rank) else 0)
+    rows = np.flatnonzero(first & spans.where(kind="epoch"))
+    if not len(rows):
+        return None
+    names, call = spans.words("name").decoded(), spans.number("call")
+    by_part = {
+        part: {int(call[row]): int(row) for row in rows if names[row] == part} for part in (TRAIN, VALIDATE, TEST)
+    }
+    if not by_part[TRAIN]:
+        return None
+    duration = spans.number("duration").astype(np.float64)
+    loss, accuracy = spans.metric("loss", "measured"), spans.metric("accuracy", "measured")
+    epochs: list[Epoch] = []
+    passed = 0.0
+    for number, row in sorted(by_part[TRAIN].items()):
+        after = by_part[VALIDATE].get(number)
+        passed += duration[row] + (duration[after] if after is not None else 0.0)
+        epochs.append(
+            Epoch(
+                number + 1,
+                float(duration[row]),
+                None if after is None else float(duration[after]),
+                _known(loss, row),
+                _known(loss, after),
+                _known(accuracy, after),
+                float(passed),
+            )
+        )
+    test = next(iter(by_part[TEST].values()), None)
+    root = int(np.flatnonzero(spans.where(kind="run"))[0]) if spans.where(kind="run").any() else None
+    return Training(
+        tuple(epochs),
+        None if test is None else float(duration[test]),
+        _known(accuracy, test),
+        _known(loss, test),
+        _known(spans.metric("loading", "measured"), root),
+        _known(spans.metric("initialisation", "measured"), root),
+        _devices(run),
+        spent_by_nodes(run, _moments),
+    )
+
+
+def _moments(run: Run) -> Moments:
+    """When the first epoch begins, every epoch ends with its validation, and the test ends, by the first rank."""
+    spans = run.spans
+    rank = spans.number("rank")
+    rows = np.flatnonzero(spans.where(kind="epoch") & (rank == rank.min()))
+    start = spans.number("start").astype(np.float64)
+    end = start + spans.number("duration")
+    names, call = spans.words("name").decoded(), spans.number("call")
+    ends: dict[int, float] = {}
+    for part in (TRAIN, VALIDATE):
+        ends |= {int(call[row]): float(end[row]) for row in rows if names[row] == part}
+    return float(start[rows].min()), [ends[number] for number in sorted(ends)], float(end[rows].max())
+
+
+def _devices(run: Run) -> int:
+    """Devices that trained: ranks that were not left out, one where there is no word of ranks."""
+    ranks = [one for one in run.info.target.get("ranks", ()) if not one.get("left_out")]
+    return max(1, len(ranks))
+
+
+def _known(column: np.ndarray, row: int | None) -> float | None:
+    if row is None or np.isnan(column[row]):
+        return None
+    return float(column[row])

@@ -1,0 +1,412 @@
+"""Makes TensorFlow announce its phases, and changes nothing that it computes.
+
+Phases: data (a batch that the program itself fetches from tf.data), forward (what a gradient tape records), backward
+(a tape's gradient), fused (a call of a `tf.function` that learns: forward, backward and optimizer in one graph,
+input too where the graph fetches it), forward again (a call of one that does not learn). Tracing is a `compile` span
+inside such a call, and the step around it is of the pass `warmup`.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import weakref
+from contextlib import contextmanager
+from time import perf_counter_ns as now
+from typing import Any
+
+from .traces import Function, Traces, code_place
+from .watch import Observed, Watch, watch_process
+
+MANUAL = -1
+"""The optimizer of a program that updates its weights itself, as far as is known: its steps end with a backward."""
+
+
+class _Mine(threading.local):
+    """Of the calling thread."""
+
+    depth = 0
+    """Functions whose call is running; what they call in turn is a part of it."""
+    tracing: Any = None
+    """The trace that is being made, or None."""
+    tapes: int = 0
+    """Tapes that record."""
+
+
+class _Trace:
+    """What is found out while a function is traced."""
+
+    def __init__(self) -> None:
+        self.learns = False
+        self.variables = False
+        self.lasted = 0
+        self.signature: dict = {}
+        self.compiled: tuple = ()
+        """Begin and end of every graph that was made, as events."""
+
+
+class TensorflowObserver:
+    """Patches TensorFlow on `install`; `remove` puts everything back."""
+
+    def __init__(self, watch: Watch, tf: Any) -> None:
+        self.watch = watch
+        self.tf = tf
+        self.recorder = watch.recorder
+        self.traces = Traces()
+        self.mine = _Mine()
+        self.steps = 0
+        self.optimizers = 0
+        """Steps of optimizers that were seen outside graphs."""
+        self.loops = watch.loops
+        self.on = False
+        self._undo: list = []
+        self._known: dict = {}
+        """By the number of a function: (learns, has weights)."""
+        self._numbers: Any = weakref.WeakKeyDictionary()
+        """Of functions, iterators and data sets: addresses are given again to others."""
+        self._last = 0
+        self._places: dict = {}
+        """By the number of a function and the loop that runs it: what is kept of it."""
+        self._model_seen = False
+        define = self.recorder.define
+        self.codes = {**watch.phases.codes, "data": define(kind="phase", name="data")}
+        names = ("optimizer", "loader", "iterator", "exhausted", "training")
+        self.values = {name: define(kind="value", quantity=name, source="counted") for name in names}
+        self._warmup = define(kind="pass", name="warmup")
+
+    # ---- installing -------------------------------------------------------------------------------------------
+
+    def install(self) -> None:
+        from tensorflow.python.data.ops import iterator_ops
+        from tensorflow.python.eager import backprop, context
+        from tensorflow.python.eager.polymorphic_function import polymorphic_function, tracing_compilation
+
+        self.eagerly = context.executing_eagerly
+        self.replace(polymorphic_function.Function, "__call__", self._function)
+        self.replace(tracing_compilation, "_create_concrete_function", self._tracing)
+        self.replace(backprop.GradientTape, "__enter__", self._enter_tape)
+        self.replace(backprop.GradientTape, "__exit__", self._exit_tape)
+        self.replace(backprop.GradientTape, "gradient", self._gradient)
+        self.replace(iterator_ops.OwnedIterator, "_next_internal", self._next)
+        self.on = True
+
+    def remove(self) -> None:
+        self.on = False
+        for undo in reversed(self._undo):
+            undo()
+        self._undo.clear()
+
+    def replace(self, owner: Any, name: str, make: Any) -> None:
+        inherited = name not in vars(owner)
+        original = getattr(owner, name)
+        wrapper = make(original)
+        for attribute in ("__name__", "__qualname__", "__doc__", "__module__"):
+            setattr(wrapper, attribute, getattr(original, attribute, None))
+        wrapper.__wrapped__ = original
+        wrapper.autograph_info__ = {}  # AutoGraph leaves such a function as it is
+        setattr(owner, name, wrapper)
+        self._undo.append(lambda: delattr(owner, name) if inherited else setattr(owner, name, original))
+
+    # ---- phases -----------------------------------------------------------------------------------------------
+
+    @property
+    def off(self) -> bool:
+        return not self.on or self.recorder.off or self.watch.schedule.over
+
+    @contextmanager
+    def phase(self, name: str, *values: int) -> Any:
+        """A phase of this thread, with values (code, number, ...) that say what it is."""
+        stream = self.recorder.stream()
+        stream.begin(self.codes[name], None)
+        try:
+            yield
+        finally:
+            stream.push((*values, *self.loops.said()))
+            stream.end()
+
+    def stepped(self) -> None:
+        """A step is over."""
+        self.steps += 1
+        self.watch.stepped(now())
+
+    def number(self, one: Any) -> int:
+        """A number that no other object has."""
+        try:
+            found = self._numbers.get(one)
+            if found is None:
+                self._last += 1
+                found = self._numbers[one] = self._last
+        except TypeError:
+            return id(one)
+        return int(found)
+
+    # ---- functions --------------------------------------------------------------------------------------------
+
+    def _function(self, original: Any) -> Any:
+        mine = self.mine
+
+        def call(function: Any, *args: Any, **kwargs: Any) -> Any:
+            if mine.depth or self.off or not self.eagerly() or function._run_functions_eagerly:
+                return original(function, *args, **kwargs)
+            return self._call(original, function, args, kwargs)
+
+        return call
+
+    def _call(self, original: Any, function: Any, args: tuple, kwargs: dict) -> Any:
+        """An outermost call: a phase, where it is one of a step."""
+        mine, stream = self.mine, self.recorder.stream()
+        identity = self.number(function)
+        known = self._known.get(identity)
+        # What a function is, is known once it was traced: only then its first call can be written.
+        first = known is None
+        name = self._phase_of(known)
+        about = self._about(function, identity)
+        mine.depth, mine.tracing = 1, None
+        inside = bool(stream.phases)  # of a tape, or of a layer: a part of that phase
+        if name and not inside:
+            stream.begin(self.codes[name], None)
+        done = False
+        begin = now()
+        try:
+            result = original(function, *args, **kwargs)
+            done = True
+            return result
+        finally:
+            end = now()
+            mine.depth = 0
+            about.calls += 1
+            about.call_ns += end - begin
+            trace, mine.tracing = mine.tracing, None
+            if trace is not None or first:
+                known = self._learn(function, identity, about, trace, end - begin)
+            if first and not inside:
+                name = self._phase_of(known)
+                stream.push((self.codes[name], begin) if name else ())
+            if trace is not None:
+                stream.push((self._warmup, begin, *trace.compiled, self._warmup + 1, end))
+            if name and not inside:
+                self._close_call(stream, identity, known, done, end if first else 0)
+
+    def _close_call(self, stream: Any, identity: int, known: Any, done: bool, end: int) -> None:
+        """End the phase of a call, of a first one at `end`. One that failed, for want of data for example, is no step."""
+        if not done:
+            stream.push((self.values["exhausted"], 1))
+        elif known[0]:
+            stream.push((self.values["optimizer"], identity))
+        stream.push(self.loops.said())
+        if end:
+            stream.push((self.codes[self._phase_of(known)] + 1, end))
+            self.recorder.breathe(stream, end)
+        else:
+            stream.end()
+        if done:
+            self.stepped()
+
+    def _phase_of(self, known: tuple | None) -> str:
+        """The phase that a call is; '' for none. A function without weights is a helper where others have some."""
+        if known is None:
+            return ""
+        learns, weights = known
+        if learns:
+            return "fused"
+        return "forward" if weights or not self._model_seen else ""
+
+    def _learn(self, function: Any, identity: int, about: Function, trace: _Trace | None, lasted: int) -> tuple:
+        """What a call has told of its function: whether it learns, and whether it has weights."""
+        if trace is None:  # its graphs were made before it was called
+            made = [(one.graph, one.trainable_variables) for one in function._list_all_concrete_functions()]
+            learns = any("gradient_tape" in one.name for graph, _ in made for one in graph.get_operations())
+            found = (learns, any(bool(variables) for _, variables in made))
+        else:
+            self.traces.traced(about, identity, trace.signature, trace.lasted, lasted - trace.lasted)
+            before = self._known.get(identity, (False, False))
+            found = (before[0] or trace.learns, before[1] or trace.variables)
+        self._known[identity] = found
+        self._model_seen = self._model_seen or any(found)
+        return found
+
+    def _about(self, function: Any, identity: int) -> Function:
+        """What is kept of a `tf.function`; of those that Keras makes, by the loop that runs them."""
+        loop = self.loops.running[-1].name if self.loops.running else ""
+        found = self._places.get((identity, loop))
+        if found is None:
+            place = code_place(getattr(function, "_python_function", None))
+            name = str(getattr(function, "_name", "")) or "function"
+            if loop and place.startswith("trainer.py:"):
+                name, place = f"the {loop} function of Keras", ""
+            found = self._places[identity, loop] = self.traces.function(name, place)
+        return found
+
+    def _tracing(self, original: Any) -> Any:
+        """A graph is made of a function: once or twice in the first call, and again for other arguments."""
+        mine = self.mine
+
+        def traced(function_type: Any, type_context: Any, func_graph: Any, tracing_options: Any) -> Any:
+            words = (function_type, type_context, func_graph, tracing_options)
+            depth = mine.depth
+            if depth > 1 or self.off or not self.eagerly():
+                return original(*words)
+            trace = mine.tracing or _Trace()
+            if depth:
+                mine.tracing = trace
+            code = self.recorder.define(kind="compile", name=str(tracing_options.name))
+            mine.depth = 2
+            begin = now()
+            try:
+                made = original(*words)
+                trace.variables = trace.variables or bool(made.trainable_variables)
+                return made
+            finally:
+                end = now()
+                mine.depth = depth
+                trace.lasted += end - begin
+                trace.signature = signature_of(function_type)
+                trace.compiled += (code, begin, code + 1, end)
+                if not depth:  # it is made without being called
+                    self.recorder.stream().push(trace.compiled)
+
+        return traced
+
+    # ---- tapes ------------------------------------------------------------------------------------------------
+
+    def learning(self) -> None:
+        """Gradients are taken in the graph that is being made."""
+        if self.mine.tracing is not None:
+            self.mine.tracing.learns = True
+
+    def _enter_tape(self, original: Any) -> Any:
+        mine = self.mine
+
+        def enter(tape: Any) -> Any:
+            result = original(tape)
+            # In a loop of Keras' own the layers say where the forward is.
+            if mine.depth or self.off or self.loops.running or not self.eagerly():
+                return result
+            if not mine.tapes:
+                self.recorder.stream().begin(self.codes["forward"], None)
+            mine.tapes += 1
+            return result
+
+        return enter
+
+    def _exit_tape(self, original: Any) -> Any:
+        mine = self.mine
+
+        def leave(tape: Any, kind: Any, value: Any, traceback: Any) -> Any:
+            try:
+                return original(tape, kind, value, traceback)
+            finally:
+                if mine.tapes and not mine.depth:
+                    mine.tapes -= 1
+                    if not mine.tapes:
+                        self.close("forward", (self.values["training"], 1, *self.loops.said()))
+
+        return leave
+
+    def close(self, name: str, values: tuple = ()) -> None:
+        """Close the phase of this name, and what an exception left open inside it."""
+        stream = self.recorder.stream()
+        code = self.codes[name]
+        if not any(phase[0] == code for phase in stream.phases):
+            return
+        while stream.phases:
+            opened = stream.phases[-1][0]
+            if opened == code:
+                stream.push(values)
+            stream.end()
+            if opened == code:
+                return
+
+    def _gradient(self, original: Any) -> Any:
+        mine = self.mine
+
+        def gradient(*args: Any, **kwargs: Any) -> Any:
+            if mine.depth:
+                self.learning()
+            if mine.depth or self.off or not self.eagerly():
+                return original(*args, **kwargs)
+            ending = () if self.optimizers or mine.tapes else (self.values["optimizer"], MANUAL)
+            with self.phase("backward", *ending):
+                result = original(*args, **kwargs)
+            if ending:
+                self.stepped()
+            return result
+
+        return gradient
+
+    # ---- data -------------------------------------------------------------------------------------------------
+
+    def _next(self, original: Any) -> Any:
+        mine = self.mine
+
+        def fetch(iterator: Any) -> Any:
+            if mine.depth or self.off or self.recorder.stream().phases or not self.eagerly():
+                return original(iterator)
+            values = self.values
+            stream = self.recorder.stream()
+            stream.begin(self.codes["data"], None)
+            done = False
+            try:
+                result = original(iterator)
+                done = True
+                return result
+            finally:
+                data = self.number(getattr(iterator, "_dataset", iterator))
+                own = (values["loader"], data, values["iterator"], self.number(iterator))
+                stream.push(self.loops.said() or own)
+                if not done:
+                    stream.push((values["exhausted"], 1))
+                stream.end()
+
+        return fetch
+
+
+def signature_of(function_type: Any) -> dict:
+    """What a trace is for, from the types of its arguments."""
+    found: dict = {}
+    for name, parameter in function_type.parameters.items():
+        _describe(str(name), parameter.type_constraint, found)
+    return found
+
+
+def _describe(name: str, kind: Any, found: dict) -> None:
+    """Nested arguments one by one: `x[0]`, `batch['image']`."""
+    parts = getattr(kind, "components", None) or getattr(kind, "mapping", None)
+    if isinstance(parts, dict):
+        for key, part in parts.items():
+            _describe(f"{name}[{key!r}]", part, found)
+    elif isinstance(parts, (tuple, list)):
+        for number, part in enumerate(parts):
+            _describe(f"{name}[{number}]", part, found)
+    elif hasattr(kind, "value"):
+        found[name] = ("python", repr(kind.value))
+    elif hasattr(kind, "shape") and hasattr(kind, "dtype"):
+        known = kind.shape.rank is not None
+        shape = ", ".join("?" if size is None else str(size) for size in kind.shape) if known else "..."
+        found[name] = ("tensor", f"{kind.dtype.name}[{shape}]")
+    else:
+        found[name] = ("object", str(kind))
+
+
+def thread_count(tf: Any) -> int:
+    """Threads that one operation may use; TensorFlow takes all processors where it was not told."""
+    return int(tf.config.threading.get_intra_op_parallelism_threads()) or len(os.sched_getaffinity(0))
+
+
+def observe_tensorflow(tf: Any, settings: dict, counting: Any = None) -> None:
+    """Observe TensorFlow in this process until it ends, with counters that are open already."""
+    from .keras_cost import costs
+
+    watch = watch_process(settings, counting)
+    observer = TensorflowObserver(watch, tf)
+    observer.install()
+
+    def facts() -> dict:
+        traced = observer.traces.facts()
+        return {"traced": traced} if traced else {}
+
+    observed = Observed(
+        "tensorflow", observer.remove, lambda: observer.steps, lambda: thread_count(tf), costs, facts
+    )  # fmt: skip
+    watch.tensorflow = observer
+    watch.add(observed, tensorflow=str(tf.__version__))

@@ -1,0 +1,203 @@
+"""The watch over one process: what the observers of its frameworks share, and how observing ends.
+
+A program may import several frameworks (Keras runs on PyTorch too, a loader of PyTorch feeds TensorFlow). Each has an
+observer of its own; all write through one recorder, so that the one that steps is seen, once. An observer begins with
+`watch_process(settings, counting)`, replaces what it must, and says `watch.add(Observed(...))`. What a loop of Keras
+says of a step (`loops.said()`) goes into every phase.
+"""
+
+from __future__ import annotations
+
+import atexit
+import functools
+import os
+import sys
+from collections.abc import Callable
+from time import perf_counter_ns as now
+from typing import Any
+
+from .benchcast import join_from_environment
+from .counting import Counting
+from .failure import report_failure
+from .loops import Loops
+from .modelled import begin_modelling
+from .participation import join_windows
+from .phases import Phases
+from .recorder import Recorder
+from .schedule import Schedule
+
+_watches: list = []
+"""The one of this process, once a framework was imported."""
+
+
+class Observed:
+    """One framework of the process, as its observer answers for it at the end."""
+
+    def __init__(
+        self,
+        framework: str,
+        remove: Callable[[], None],
+        steps: Callable[[], int],
+        threads: Callable[[], int],
+        costs: Callable[[], dict],
+        facts: Callable[[], dict] = dict,
+    ) -> None:
+        self.framework = framework
+        """torch, tensorflow, jax or pytensor: what computes."""
+        self.remove = remove
+        """Puts back everything that was replaced."""
+        self.steps = steps
+        """Steps that this observer has announced; 0 where the framework was imported and not used."""
+        self.threads = threads
+        """Threads that one operation may use."""
+        self.costs = costs
+        """What a layer and a phase cost to record, ns: `span_ns`, `phase_ns`. Asked once, of the one that stepped."""
+        self.facts = facts
+        """What else only the end knows, to be stated."""
+
+
+class Watch:
+    """Recorder, counters, schedule and phases of this process, from the first framework's import until its end."""
+
+    def __init__(self, settings: dict, counting: Any = None) -> None:
+        directory = settings["directory"]
+        self.recorder = Recorder(directory)
+        self.counting = counting or Counting(directory)
+        self.schedule = Schedule(
+            count=settings.get("count", True),
+            first=settings.get("first", 0),
+            last=settings.get("last", 0),
+            deadline=now() + int(settings["max_time"] * 1e9) if settings.get("max_time") else 0,
+            size_cap=settings.get("size_cap", 0),
+            profile=settings.get("kernels", True),
+            replay=settings.get("replay", False),
+        )
+        self.phases = Phases(self.recorder)
+        self.counting.define(self.recorder)
+        self.phases.open(self.counting)
+        self.recorder.set_detail(self.schedule.detail)
+        self.observed: list = []
+        self.loops = Loops(self.recorder)
+        self.tensorflow: Any = None
+        """The observer of TensorFlow, for that of Keras."""
+        self._versions = {"python": sys.version.split()[0]}
+        atexit.register(self.finish)
+        _finish_before_hard_exit(self)
+        _write_before_exec(self)
+
+    def add(self, observed: Observed, **versions: str) -> None:
+        """A framework is observed from now on; `versions` of its packages."""
+        self.observed.append(observed)
+        self._versions.update(versions)
+        self.recorder.state(process=os.getpid(), rank=rank(), threads=observed.threads(), versions=dict(self._versions))
+        if len(self.observed) == 1:
+            begin_modelling(self, announced=False)
+            join_from_environment(self)
+            join_windows(self)
+
+    def stepped(self, time: int) -> None:
+        """A step ended at `time`: the schedule decides about the next one. For observers that announce steps."""
+        self.schedule.finished(time, self.recorder.written)
+        if self.schedule.detail != self.recorder.detail:
+            self.recorder.set_detail(self.schedule.detail)
+        self.counting.steps_done(self.schedule.steps)
+
+    @property
+    def chief(self) -> Any:
+        """Who announced the most steps; None where nothing was observed."""
+        return max(self.observed, key=lambda one: one.steps(), default=None)
+
+    def finish(self) -> None:
+        """State what only the end knows, and observe no more."""
+        try:
+            self.state_end(self.costs())
+            for one in self.observed:
+                one.remove()
+            self.phases.close()
+            self.counting.close()
+        except Exception:
+            report_failure(self.recorder.directory)
+
+    def costs(self) -> dict:
+        """What a layer and a phase cost, ns; nothing of a process that ran none."""
+        chief = self.chief
+        return dict(chief.costs()) if chief is not None and self._recorded() else {}
+
+    def state_end(self, costs: dict) -> None:
+        """State what was used, what observing cost, what was left out, and that this is all."""
+        chief = self.chief
+        if chief is not None and self._recorded():
+            facts: dict = {"framework": chief.framework, "threads": chief.threads(), **costs}
+            state_end(self.recorder, self.schedule, self.counting, facts)
+            for one in self.observed:
+                more = one.facts()
+                if more:
+                    self.recorder.state(**more)
+        self.recorder.state(finished=True)
+
+    def _recorded(self) -> bool:
+        return bool(self.recorder.written or self.recorder.streams)
+
+
+def watch_process(settings: dict, counting: Any = None) -> Watch:
+    """The watch over this process, begun by the first framework that asks; `counting` are counters open already."""
+    if not _watches:
+        _watches.append(Watch(settings, counting))
+    return _watches[0]
+
+
+def state_end(recorder: Recorder, schedule: Schedule, counting: Any, facts: dict) -> None:
+    """State what only the end knows: notes, counts, and these facts."""
+    recorder.state(rank=rank(), notes=schedule.notes, **facts, **counting.facts())
+
+
+def rank() -> int:
+    """Which of the processes that train together this is; a program may say so after its framework is imported."""
+    text = os.environ.get("RANK", "")
+    return int(text) if text.isdigit() else 0
+
+
+def _finish_before_hard_exit(watch: Watch) -> None:
+    """`os._exit` runs nothing that was registered for the end; in a forked child there is nothing to write."""
+    leave = os._exit
+
+    def _exit(status: Any) -> None:
+        if not watch.recorder.off:
+            watch.finish()
+            watch.recorder.flush()
+        leave(status)
+
+    os._exit = _exit  # type: ignore[assignment]
+
+
+def _write_before_exec(watch: Watch) -> None:
+    """A program that replaces itself ends here for the collector; where it cannot be replaced, it goes on.
+
+    All of `os.exec*` call these two.
+    """
+    os.execv = _written_first(os.execv, watch)
+    os.execve = _written_first(os.execve, watch)
+
+
+def _written_first(replace: Any, watch: Watch) -> Any:
+    recorder = watch.recorder
+    costs: dict = {}
+
+    @functools.wraps(replace)
+    def written_first(*words: Any, **named: Any) -> Any:
+        if recorder.off:  # a forked child, which has nothing to write
+            return replace(*words, **named)
+        try:
+            costs.update(costs or watch.costs())  # once: `execvp` tries one directory after the other
+            watch.state_end(costs)
+            recorder.flush()
+        except Exception:
+            report_failure(recorder.directory)
+        try:
+            return replace(*words, **named)
+        finally:
+            recorder.state(finished=False)
+
+    if replace in os.supports_fd:
+        os.supports_fd.add(written_first)
+    return written_first

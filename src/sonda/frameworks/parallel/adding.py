@@ -1,0 +1,179 @@
+"""Adding gradients up in shared memory: each is written once, summed once, and read by all where it lies.
+
+Every gradient goes to its rank's region as soon as backward has it, and the memory it was computed in is free again.
+A piece is summed by one rank, into its own region; ranks divide the pieces by their shares of the batch, which say how
+fast each is. All optimizers then read the same sums, so nothing is copied back and all ranks have the same bits.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+from sonda.frameworks.parallel.group import Group, Waiting, unseen
+from sonda.frameworks.parallel.shared_memory import GRADIENTS, ROOM, SUMMED, TAKEN, SharedMemory
+from sonda.record.errors import SondaError
+
+LINE = 64
+"""Bytes of a line of cache; every piece begins at one."""
+
+
+class Piece:
+    """One gradient: its bytes, and its place in the region of every rank, as a tensor like the parameter."""
+
+    def __init__(self, parameter: Any, at: int, memory: SharedMemory) -> None:
+        self.parameter = parameter
+        self.bytes = (parameter.numel() * parameter.element_size() + LINE - 1) & -LINE
+        strides = parameter.stride() if _dense(parameter) else _contiguous(parameter.shape)
+        self.places = [
+            memory.view(rank, at, parameter).as_strided(parameter.shape, strides) for rank in range(memory.size)
+        ]
+        self.owner = 0
+        """The rank that sums it, in this step."""
+        self.version = 0
+        """Of the sum, when it was handed to this rank's optimizer."""
+
+
+class Pieces:
+    """The gradients of one step after another. Every rank writes the same ones in the same order."""
+
+    def __init__(self, parameters: Iterable[Any], memory: SharedMemory) -> None:
+        self.memory = memory
+        self._of: dict[int, Piece] = {}
+        at = ROOM
+        for parameter in parameters:
+            piece = self._of[id(parameter)] = Piece(parameter, at, memory)
+            at += piece.bytes
+        self._written: list[Piece] = []
+        self._mine: deque[tuple[Piece, int]] = deque()
+        """Pieces to be summed here, and what the counter of those written says when they are there."""
+        self._load = [0.0] * memory.size
+        self._held: list[Piece] = []
+        """Sums that this rank's optimizer may still read."""
+
+    @property
+    def empty(self) -> bool:
+        """Whether nothing was written in this step yet."""
+        return not self._written
+
+    def write(self, parameter: Any, gradient: Any, shares: Sequence[float]) -> Any:
+        """Write a gradient; returns where it lies now. Sums what all have written and is to be summed here."""
+        memory = self.memory
+        if not self._written:
+            self.release()
+            memory.wait(TAKEN, memory.own(TAKEN))
+        piece = self._of[id(parameter)]
+        place = piece.places[memory.me]
+        place.copy_(gradient)
+        number = memory.announce(GRADIENTS)
+        loads = [(load + piece.bytes) / share for load, share in zip(self._load, shares, strict=True)]
+        piece.owner = loads.index(min(loads))
+        self._load[piece.owner] += piece.bytes
+        self._written.append(piece)
+        if piece.owner == memory.me:
+            self._mine.append((piece, number))
+        while self._mine and memory.reached(GRADIENTS, self._mine[0][1]):
+            self._sum(self._mine.popleft()[0])
+        return place
+
+    def finish(self) -> list[tuple[Any, Any]]:
+        """Every parameter that was written with the sum of its gradient, once all ranks have summed theirs."""
+        memory = self.memory
+        while self._mine:
+            piece, number = self._mine.popleft()
+            memory.wait(GRADIENTS, number)
+            self._sum(piece)
+        memory.wait(SUMMED, memory.announce(SUMMED))
+        self._held, self._written, self._load = self._written, [], [0.0] * memory.size
+        for piece in self._held:
+            piece.version = piece.places[piece.owner]._version
+        return [(piece.parameter, piece.places[piece.owner]) for piece in self._held]
+
+    def release(self) -> None:
+        """The sums of the last step are needed no more. Raises SondaError where somebody has changed them."""
+        if not self._held:
+            return
+        changed = any(piece.places[piece.owner]._version != piece.version for piece in self._held)
+        self._held = []
+        self.memory.announce(TAKEN)
+        if changed:
+            raise SondaError(
+                "the optimizer changes gradients in place, which ranks that share their memory have in common",
+                "use @backend=gloo",
+            )
+
+    def lies_here(self, parameter: Any) -> bool:
+        """Whether the parameter's gradient is still one of the places: the next one would be added to what others
+        read."""
+        address = parameter.grad.data_ptr()
+        return any(place.data_ptr() == address for place in self._of[id(parameter)].places)
+
+    def _sum(self, piece: Piece) -> None:
+        """In the order of ranks, so that it does not matter who sums."""
+        import torch
+
+        first, second, *others = piece.places
+        own = piece.places[self.memory.me]
+        total = torch.add(first, second, out=own) if not others else torch.add(first, second)
+        for other in others:
+            total.add_(other)
+        if others:
+            own.copy_(total)
+
+
+class Adding:
+    """Sums the gradients of a model while backward goes on. The time that others take is metered."""
+
+    def __init__(
+        self,
+        model: Any,
+        group: Group,
+        memory: SharedMemory,
+        waiting: Waiting,
+        shares: Callable[[], Sequence[float]] | None = None,
+    ) -> None:
+        """`shares()` are those of the batch in force, the same on all ranks; without it all are alike."""
+        from torch.optim.optimizer import register_optimizer_step_post_hook
+
+        self.group, self.waiting = group, waiting
+        self.shares = shares or (lambda: (1.0,) * memory.size)
+        wanted = [parameter for parameter in model.parameters() if parameter.requires_grad]
+        self.pieces = Pieces(wanted, memory)
+        for parameter in wanted:
+            parameter.register_post_accumulate_grad_hook(self._ready)
+        register_optimizer_step_post_hook(lambda *_: self.pieces.release())
+
+    def _ready(self, parameter: Any) -> None:
+        import torch
+
+        pieces = self.pieces
+        if pieces.empty:
+            torch.autograd.Variable._execution_engine.queue_callback(self._finish)
+        if pieces.lies_here(parameter):
+            raise SondaError("gradients are not set to None between steps", "use zero_grad(), or @backend=gloo")
+        with unseen(), torch.no_grad():
+            parameter.grad = pieces.write(parameter, parameter.grad, self.shares())
+
+    def _finish(self) -> None:
+        with self.waiting(), unseen():
+            for parameter, total in self.pieces.finish():
+                parameter.grad = total
+        self.group.meter.add(self.pieces.memory.take_waited())
+
+
+def _dense(tensor: Any) -> bool:
+    """Whether its elements fill its memory, in whatever order of dimensions."""
+    expected = 1
+    for stride, length in sorted(zip(tensor.stride(), tensor.shape, strict=True)):
+        if length != 1 and stride != expected:
+            return False
+        expected *= length
+    return True
+
+
+def _contiguous(shape: Sequence[int]) -> tuple[int, ...]:
+    strides = [1] * len(shape)
+    for at in range(len(shape) - 2, -1, -1):
+        strides[at] = strides[at + 1] * max(1, shape[at + 1])
+    return tuple(strides)

@@ -1,0 +1,81 @@
+"""What ranks that share memory compute of each other's statistics, compiled: some hundred numbers a time, many times a
+step, where every call of a framework costs more than the arithmetic.
+
+`slots` are the small exchanges of all ranks, in their order. Everybody computes the same from the same numbers in the
+same order, so that all have the same bits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+from typing import Any
+
+import numpy as np
+
+
+def pack(one: np.ndarray, other: np.ndarray, last: float, slot: np.ndarray) -> None:
+    """Write two arrays of equal length, and a number, one after the other."""
+    length = len(one)
+    for at in range(length):
+        slot[at] = one[at]
+        slot[length + at] = other[at]
+    slot[2 * length] = last
+
+
+def combine(slots: tuple[np.ndarray, ...], eps: float, found: np.ndarray) -> float:
+    """Mean, biased variance and 1 / sqrt(variance + eps) of all ranks' values together, rows of `found`.
+
+    Every slot holds a rank's means, variances and number of values. Chan's formula, which does not cancel. Returns the
+    number of all values.
+    """
+    channels = found.shape[1]
+    count = 0.0
+    for slot in slots:
+        count += slot[2 * channels]
+    for at in range(channels):
+        mean = 0.0
+        for slot in slots:
+            mean += slot[2 * channels] / count * slot[at]
+        variance = 0.0
+        for slot in slots:
+            apart = slot[at] - mean
+            variance += slot[2 * channels] / count * (slot[channels + at] + apart * apart)
+        found[0, at] = mean
+        found[1, at] = variance
+        found[2, at] = 1.0 / np.sqrt(variance + eps)
+    return count
+
+
+def gradient_terms(
+    slots: tuple[np.ndarray, ...], count: float, inverse: np.ndarray, weight: np.ndarray, found: np.ndarray
+) -> None:
+    """Slope, shift and factor of every channel, rows of `found`: dx = factor·dy + slope·normalised + shift.
+
+    Every slot holds a rank's sums of gradient x normalised value, and of gradient. `weight` may be empty: all 1.
+    """
+    channels = found.shape[1]
+    for at in range(channels):
+        scaled = 0.0
+        added = 0.0
+        for slot in slots:
+            scaled += slot[at]
+            added += slot[channels + at]
+        factor = inverse[at] * (weight[at] if len(weight) else 1.0)
+        found[0, at] = -factor * scaled / count
+        found[1, at] = -factor * added / count
+        found[2, at] = factor
+
+
+@cache
+def compiled() -> tuple[Callable[..., Any], Callable[..., Any], Callable[..., Any]]:
+    """The three as machine code, kept beside this file or in the user's cache where either can be written."""
+    import numba
+
+    how: dict[str, Any] = {"nogil": True, "error_model": "numpy"}
+    try:
+        fast = numba.njit(cache=True, **how)
+        return fast(pack), fast(combine), fast(gradient_terms)
+    except RuntimeError:  # no place to keep them: compiled anew in every process
+        fast = numba.njit(**how)
+        return fast(pack), fast(combine), fast(gradient_terms)

@@ -1,0 +1,195 @@
+"""Drives a workload in TensorFlow: trace, warm up, timed steps, steps in pieces, a step that is counted.
+
+A timed step is a call of one `tf.function`, as programs in TensorFlow have it: training is one phase, `fused`. Phases
+and layers are those of steps of their own (the pass `pieces`), which run layer by layer without a graph.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from time import perf_counter, perf_counter_ns
+from typing import Any, Protocol
+
+from sonda.frameworks.announced import AnnouncedObserver
+from sonda.frameworks.collector.modelled import VARIABLE
+from sonda.frameworks.collector.recorder import Recorder
+from sonda.frameworks.counted_step import StepCost, count_step
+from sonda.frameworks.torch_driver import Driving, enough
+
+PIECES_STEPS = 5
+
+
+class Cost(Protocol):
+    """What an operation costs by formula."""
+
+    @property
+    def flops(self) -> int: ...
+
+    @property
+    def bytes(self) -> int: ...
+
+
+class OperationsTask(Protocol):
+    """Operations that are ready to run, by name."""
+
+    @property
+    def names(self) -> Sequence[str]: ...
+
+    @property
+    def functions(self) -> Mapping[str, Any]:
+        """Not traced yet."""
+
+    @property
+    def operands(self) -> Mapping[str, tuple[Any, ...]]: ...
+
+    @property
+    def costs(self) -> Mapping[str, Cost]: ...
+
+    @property
+    def dtype(self) -> str: ...
+
+
+class NetworkTask(Protocol):
+    """A network with its weights."""
+
+    @property
+    def train(self) -> bool: ...
+
+    @property
+    def dtype(self) -> str: ...
+
+    @property
+    def weights(self) -> Mapping[str, Any]: ...
+
+    @property
+    def costs(self) -> Sequence[StepCost]: ...
+
+    @property
+    def first(self) -> Any: ...
+
+    def function(self) -> Any:
+        """A step as a graph that was not traced yet."""
+
+
+class InPieces(Protocol):
+    """Runs a step layer by layer, and announces them."""
+
+    def infer(self, inputs: Any) -> Any: ...
+
+    def learn(self, inputs: Any, targets: Any) -> Any: ...
+
+
+Batches = Callable[[], Iterator[tuple[Any, Any]]]
+
+
+def drive_operations(task: OperationsTask, observer: AnnouncedObserver, how: Driving) -> int:
+    """Run every operation once in a step; returns the number of timed steps."""
+    begin = perf_counter_ns()
+    for name in task.names:
+        with observer.span("compile", name):
+            wait(task.functions[name](*task.operands[name]))
+    _note_tracing(observer, begin, len(task.names))
+
+    def step(counted: bool = False) -> None:
+        with observer.span("step", "test"), observer.phase("forward"), observer.layer(""):
+            for name in task.names:
+                with observer.layer(name, name.capitalize()):
+                    if not counted:
+                        wait(task.functions[name](*task.operands[name]))
+                        continue
+                    cost = task.costs[name]
+                    with observer.operation(f"tensorflow.{name}", cost.flops, cost.bytes, task.dtype):
+                        wait(task.functions[name](*task.operands[name]))
+
+    done = _timed(observer, how, step)
+    with observer.span("pass", "count"):
+        step(counted=True)
+    return done
+
+
+def drive_network(
+    task: NetworkTask,
+    pieces: Callable[[AnnouncedObserver], InPieces],
+    batches: Batches,
+    observer: AnnouncedObserver,
+    how: Driving,
+) -> int:
+    """Run inference or training; `batches` begins an endless row anew, `pieces` tells whom of its layers.
+
+    Returns the number of timed steps.
+    """
+    part = "train" if task.train else "test"
+    first = next(batches()) if task.train else (task.first,)
+    whole = task.function()
+    begin = perf_counter_ns()
+    with observer.span("compile", "training" if task.train else "inference"):
+        # A graph is optimised, and compiled by XLA, when it first runs: training then begins anew.
+        kept = {name: weight.value() for name, weight in task.weights.items()}
+        wait(whole(*first))
+        for name, weight in task.weights.items():
+            weight.assign(kept[name])
+    _note_tracing(observer, begin, 1)
+    row = batches() if task.train else iter(())
+    announced = pieces(observer)
+
+    def in_pieces(run: InPieces) -> None:
+        wait(run.learn(*next(row)) if task.train else run.infer(*first))
+
+    def step() -> None:
+        with observer.span("step", part):
+            if VARIABLE in os.environ:
+                # Of a step that is modelled, nothing but its pieces tells phases and layers apart.
+                in_pieces(announced)
+                return
+            if not task.train:
+                with observer.phase("forward"), observer.layer(""):
+                    wait(whole(*first))
+                return
+            with observer.phase("data"):
+                batch = next(row)
+            with observer.phase("fused"):
+                wait(whole(*batch))
+
+    done = _timed(observer, how, step)
+    # The first of all finds its kernels for the first time, and nobody hears of it.
+    in_pieces(pieces(unheard(observer.root)))
+    with observer.span("pass", "pieces"):
+        for _ in range(PIECES_STEPS):
+            with observer.span("step", part):
+                in_pieces(announced)
+    count_step(observer, part, task.costs, "tensorflow", task.dtype)
+    return done
+
+
+def unheard(root: str) -> AnnouncedObserver:
+    """An observer that writes nothing."""
+    return AnnouncedObserver(Recorder(""), None, root)
+
+
+def wait(result: Any) -> Any:
+    """Until a device has computed this: `numpy()` of a result of one number, nothing on a processor for others."""
+    if result is not None and "GPU" in getattr(result, "device", ""):
+        result.numpy()
+    return result
+
+
+def _note_tracing(observer: AnnouncedObserver, begin: int, functions: int) -> None:
+    lasted = (perf_counter_ns() - begin) / 1e9
+    plural = "s" if functions > 1 else ""
+    observer.notes.append(
+        f"tracing {functions} function{plural} and running each once took {lasted:.2g} s before the steps, not in them"
+    )
+
+
+def _timed(observer: AnnouncedObserver, how: Driving, step: Callable[[], None]) -> int:
+    """Warm-up and timed steps; the number of the latter."""
+    if how.warmup:
+        with observer.span("pass", "warmup"):
+            for _ in range(how.warmup):
+                step()
+    done, begin = 0, perf_counter()
+    while not enough(done, perf_counter() - begin, how):
+        step()
+        done += 1
+    return done

@@ -1,0 +1,64 @@
+"""Drives a model in TensorFlow whose inside is somebody else's: trace, warm up, timed steps.
+
+A step is one `tf.function`. Its layers have no times, and nothing in it is counted.
+"""
+
+from __future__ import annotations
+
+from time import perf_counter, perf_counter_ns
+from typing import Any, Protocol
+
+from sonda.frameworks.announced import AnnouncedObserver
+from sonda.frameworks.tensorflow_driver import wait
+from sonda.frameworks.torch_driver import Driving, enough
+
+
+class WholeTask(Protocol):
+    """A model with what its steps are given."""
+
+    @property
+    def train(self) -> bool: ...
+
+    @property
+    def parameters(self) -> int: ...
+
+    def function(self) -> Any: ...
+
+    def arguments(self) -> tuple[Any, ...]: ...
+
+
+def drive_whole(task: WholeTask, observer: AnnouncedObserver, how: Driving) -> int:
+    """Run inference or training as asked; returns the number of timed steps."""
+    part, phase = ("train", "fused") if task.train else ("test", "forward")
+    step_function, arguments = task.function(), task.arguments()
+    begin = perf_counter_ns()
+    with observer.span("compile", "training" if task.train else "inference"):
+        _wait(step_function(*arguments))
+    lasted = (perf_counter_ns() - begin) / 1e9
+    observer.notes += [
+        f"{task.parameters:,} parameters; tracing and the first run took {lasted:.2g} s before the steps, not in them",
+        "layers are not recorded: a step is one compiled function",
+    ]
+
+    def step() -> None:
+        with observer.span("step", part), observer.phase(phase):
+            _wait(step_function(*arguments))
+
+    if how.warmup:
+        with observer.span("pass", "warmup"):
+            for _ in range(how.warmup):
+                step()
+    done, started = 0, perf_counter()
+    while not enough(done, perf_counter() - started, how):
+        step()
+        done += 1
+    return done
+
+
+def _wait(result: Any) -> None:
+    """Until all parts of a result are there."""
+    parts = list(result.values()) if isinstance(result, dict) else [result]
+    while parts:
+        one = parts.pop()
+        parts += one.values() if isinstance(one, dict) else one if isinstance(one, (list, tuple)) else ()
+        wait(one)

@@ -1,0 +1,110 @@
+"""The ranks of a job that was imported: a table, a heat map of ranks and steps, and JSON."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from sonda.analysis.ranks import Job, RankTime
+from sonda.analysis.step_breakdown import PARTS
+from sonda.analysis.summary import Value
+from sonda.report.figures import Figure
+from sonda.report.labels import markup, plain
+from sonda.report.table import Cell, Column, Table, build, numbers, shares, words
+
+MOST_STEPS = 400
+"""Columns of the heat map; of more steps it shows the middle of neighbours."""
+HEIGHT, ROW = 140, 22
+"""Pixels: of a heat map without rows, and of a row."""
+MOST_HEIGHT = 900
+
+
+def job_table(job: Job, rows: int) -> Table:
+    """A row for each rank, those that keep others waiting longest first; at most `rows`."""
+    shown = sorted(job.ranks, key=lambda one: (-one.held, -one.last, one.rank))[:rows]
+    columns: list[tuple[Column, Sequence[Cell]]] = [
+        (Column("rank"), [Cell(str(one.rank), float(one.rank)) for one in shown]),
+    ]
+    if len({one.host for one in job.ranks}) > 1:
+        columns.append((Column("machine", right=False, keep=3), words([plain(one.host) for one in shown])))
+    for name, hint, values, keep in (
+        ("step", "mean over the steps that all ranks have", [one.step for one in shown], 9),
+        ("compute", "a step: the device computes, or without one operations of the host do",
+         [one.compute for one in shown], 8),
+        ("input", "a step: waiting for the next batch", [one.parts["input"] for one in shown], 4),
+        ("waits for others", "a step: in collectives, until the last has come", [one.wait for one in shown], 8),
+        ("transfers", "a step: in collectives, after the last has come", [one.transfer for one in shown], 6),
+        ("idle", "a step: nothing was recorded", [one.parts["idle"] for one in shown], 5),
+        ("keeps others waiting", "a step: from the last arrival but one to its own", [one.held for one in shown], 9),
+    ):  # fmt: skip
+        if name == "input" and not any(one.parts["input"] for one in job.ranks):
+            continue
+        if name in ("waits for others", "transfers", "keeps others waiting") and not job.collectives:
+            continue
+        columns.append((Column(name, hint=hint, keep=keep), numbers(_times(values), suffix=True)[1]))
+    if job.collectives:
+        share = [one.last / job.collectives for one in shown]
+        columns.append((Column("last %", hint="of all collectives", keep=7), shares(share, "collectives")))
+    return build(columns, "ranks")
+
+
+def job_figure(job: Job) -> Figure:
+    """Ranks upwards, steps to the right; the colour is what a step takes a rank without waiting for others."""
+    own, names = job.own / 1e6, [f"{name} {number}".strip() for name, number in job.steps]
+    together = max(1, math.ceil(len(names) / MOST_STEPS))
+    columns = list(range(0, len(names), together))
+    text = []
+    for row in range(len(job.ranks)):
+        text.append([
+            markup(f"rank {job.ranks[row].rank}, {names[at]}: {job.durations[row, at] / 1e6:,.3f} ms, of it waiting "
+                   f"{job.wait[row, at] / 1e6:,.3f} ms, computing {job.compute[row, at] / 1e6:,.3f} ms")
+            for at in columns
+        ])  # fmt: skip
+    data = {
+        "type": "heatmap", "x": [names[at] for at in columns], "y": [f"rank {one.rank}" for one in job.ranks],
+        "z": [[float(own[row, at : at + together].mean()) for at in columns] for row in range(len(job.ranks))],
+        "colorscale": "Viridis", "colorbar": {"title": {"text": "ms"}}, "text": text,
+        "hovertemplate": "%{text}<extra></extra>",
+    }  # fmt: skip
+    layout = {
+        "height": min(MOST_HEIGHT, HEIGHT + ROW * len(job.ranks)),
+        "xaxis": {"title": {"text": "step"}, "type": "category", "showgrid": False},
+        "yaxis": {"type": "category", "autorange": "reversed", "automargin": True},
+    }
+    return {"data": [data], "layout": layout}
+
+
+def job_lines(job: Job) -> list[str]:
+    """What stands below the table."""
+    load = "" if math.isnan(job.imbalance) else f"; the busiest rank computes {job.imbalance:.2f} times the mean"
+    said = [f"{len(job.steps):,} steps that all ranks have, {job.collectives:,} collectives{load}"]
+    return said + list(job.notes)
+
+
+def job_document(job: Job) -> dict[str, Any]:
+    """Everything as plain JSON values, times in ns."""
+    return {
+        "steps": [f"{name} {number}".strip() for name, number in job.steps],
+        "collectives": job.collectives,
+        "together": job.together,
+        "imbalance": None if math.isnan(job.imbalance) else job.imbalance,
+        "clocks": {"count": job.clocks, "doubt_ns": job.doubt},
+        "ranks": [_rank_document(one) for one in job.ranks],
+        "durations_ns": job.durations.tolist(),
+        "compute_ns": job.compute.tolist(),
+        "wait_ns": job.wait.tolist(),
+        "notes": list(job.notes),
+    }
+
+
+def _rank_document(one: RankTime) -> dict[str, Any]:
+    return {
+        "rank": one.rank, "host": one.host, "step_ns": one.step, "wait_ns": one.wait, "transfer_ns": one.transfer,
+        "last": one.last, "held_ns": one.held, "clock_offset_ns": one.offset,
+        "parts_ns": {name: one.parts[name] for name in PARTS},
+    }  # fmt: skip
+
+
+def _times(values: Sequence[float]) -> list[Value]:
+    return [Value(float(value), "ns", "derived") for value in values]

@@ -1,0 +1,76 @@
+"""Ranks that trained together: what each did and how long it waited; terminal, page, JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from sonda.analysis.summary import Value
+from sonda.report.labels import plain
+from sonda.report.screen import Screen
+from sonda.report.table import Cell, Column, Table, build, numbers, words
+
+LEFT_OUT = "left out, because it would not pay"
+UNTIMED = "a GPU's steps are not waited for one by one"
+
+
+def ranks_of(target: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """The ranks of a run's target; none where one process trained."""
+    found = target.get("ranks")
+    return list(found) if isinstance(found, Sequence) and len(found) > 1 else []
+
+
+def show_ranks(screen: Screen, target: Mapping[str, Any]) -> None:
+    """A table of the ranks, where there are several."""
+    ranks = ranks_of(target)
+    if ranks:
+        screen.line()
+        screen.table(ranks_table(ranks))
+
+
+def ranks_table(ranks: Sequence[Mapping[str, Any]]) -> Table:
+    """A row for each rank: samples of its last step, medians of work and wait over its steps."""
+    columns: list[tuple[Column, Sequence[Cell]]] = [
+        (Column("rank"), [Cell(str(one.get("rank", "")), float(one.get("rank", 0))) for one in ranks]),
+        (Column("device", right=False), words([plain(str(one.get("device", ""))) for one in ranks])),
+    ]
+    if any("node" in one for one in ranks):
+        columns.insert(0, (Column("node", right=False), words([plain(str(one.get("node", ""))) for one in ranks])))
+    if any("modules" in one for one in ranks):
+        first = [(one.get("modules") or [""])[0] for one in ranks]
+        columns.append((Column("from module", right=False, path=True), words([plain(str(name)) for name in first])))
+    if any("samples" in one for one in ranks):
+        columns.append((Column("samples"), numbers([_value(one, "samples", "1", "counted") for one in ranks])[1]))
+    if any("worked_ns" in one for one in ranks):
+        for name, key in (("work", "worked_ns"), ("wait", "waited_ns")):
+            unit, cells = numbers([_value(one, key, "ns", "measured") for one in ranks])
+            columns.append((Column(f"{name} {unit}", hint="median over its steps"), cells))
+    return build(columns, "ranks")
+
+
+def _value(rank: Mapping[str, Any], key: str, unit: str, source: str) -> Value:
+    value = rank.get(key)
+    if isinstance(value, int | float):
+        return Value(float(value), unit, source)
+    return Value(None, unit, source, reason=LEFT_OUT if rank.get("left_out") else UNTIMED)
+
+
+def ranks_document(target: Mapping[str, Any]) -> dict[str, Any]:
+    """For `--json`."""
+    ranks = ranks_of(target)
+    if not ranks:
+        return {}
+    names = {"samples": ("1", "counted"), "worked_ns": ("ns", "measured"), "waited_ns": ("ns", "measured")}
+    return {
+        "ranks": [
+            {
+                **{key: value for key, value in one.items() if key not in names},
+                **{
+                    key.removesuffix("_ns"): {"value": one[key], "unit": unit, "source": source}
+                    for key, (unit, source) in names.items()
+                    if key in one
+                },
+            }
+            for one in ranks
+        ]
+    }

@@ -1,0 +1,138 @@
+"""Figures of a study: speed-up by number of devices, accuracy by epoch with its spread, energy and EDP as bars."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from sonda.report.figures import Figure
+from sonda.report.labels import markup
+from sonda.report.study_tables import Document, row_names
+
+HEIGHT = 380
+COLORS = ("#3f7fbf", "#c98a2b", "#6b9e4f", "#c2554d", "#8a5fb0", "#5aa39a", "#9b7e5a", "#a0557a")
+MOST_CURVES = 24
+FEW_EPOCHS = 20
+"""Each has its tick."""
+
+
+def scaling_figure(study: Document) -> Figure | None:
+    """Speed-ups against the base, the ideal line, and Amdahl's bound; None where no numbers of devices differ."""
+    curve = study.get("scaling")
+    if not curve:
+        return None
+    counts = [count for count, _ in curve["bound"]]
+    data: list[Figure] = [
+        _line("as many times as devices", counts, [count / curve["devices"] for count in counts], "#8d949c", "dot"),
+        _line(
+            f"Amdahl's bound, {100 * curve['serial']:.3g} % serial", counts, [bound for _, bound in curve["bound"]],
+            "#8d949c", "dash",
+        ),
+    ]  # fmt: skip
+    for name, key, color in (("whole", "whole", COLORS[0]), ("training part", "training", COLORS[1])):
+        points = [one for one in curve["points"] if one[key]["value"] is not None]
+        values = [one[key] for one in points]
+        data.append({
+            "type": "scatter", "mode": "markers", "name": name, "marker": {"color": color, "size": 9},
+            "x": [one["devices"] for one in points], "y": [value["value"] for value in values],
+            "error_y": _bars(values),
+            "text": [markup(one["name"]) for one in points],
+            "hovertemplate": f"%{{text}}<br>{name} %{{y:.3~g}}x (derived)<extra></extra>",
+        })  # fmt: skip
+    layout = {
+        "height": HEIGHT,
+        "xaxis": {"title": {"text": "devices"}, "dtick": 1},
+        "yaxis": {"title": {"text": f"times {markup(curve['base'])}"}, "rangemode": "tozero"},
+        "legend": {"orientation": "h", "y": 1.02, "yanchor": "bottom"},
+    }
+    return {"data": data, "layout": layout}
+
+
+def accuracy_figure(study: Document) -> Figure | None:
+    """Mean validation accuracy by epoch, least to most shaded; None where nothing was validated."""
+    named = zip(row_names(study), study["rows"], strict=True)
+    rows = [(name, row) for name, row in named if row.get("curve")][:MOST_CURVES]
+    if not rows:
+        return None
+    data: list[Figure] = []
+    for number, (plain, row) in enumerate(rows):
+        color, name = COLORS[number % len(COLORS)], markup(plain)
+        epochs = [point["epoch"] for point in row["curve"]]
+        spread = [point["accuracy"] for point in row["curve"]]
+        if any(point["n"] > 1 for point in row["curve"]):
+            data.append({
+                "type": "scatter", "mode": "lines", "x": epochs + epochs[::-1], "line": {"width": 0},
+                "y": [100 * one["maximum"] for one in spread] + [100 * one["minimum"] for one in spread[::-1]],
+                "fill": "toself", "fillcolor": color, "opacity": 0.18, "hoverinfo": "skip", "showlegend": False,
+                "legendgroup": name,
+            })  # fmt: skip
+        data.append({
+            "type": "scatter", "mode": "lines+markers", "name": name, "x": epochs, "legendgroup": name,
+            "y": [100 * one["mean"] for one in spread], "line": {"color": color}, "marker": {"size": 5},
+            "text": [f"{point['passed']:.3g} s, {point['n']} runs, {100 * one['minimum']:.3g} to "
+                     f"{100 * one['maximum']:.3g} %" for point, one in zip(row["curve"], spread, strict=True)],
+            "hovertemplate": f"{name}, epoch %{{x}}: %{{y:.3~g}} %<br>%{{text}}<extra></extra>",
+        })  # fmt: skip
+    few = max(len(row["curve"]) for _, row in rows) <= FEW_EPOCHS
+    layout = {
+        "height": HEIGHT + 12 * len(rows),
+        "xaxis": {"title": {"text": "epoch"}, "tickformat": "d", **({"dtick": 1} if few else {})},
+        "yaxis": {"title": {"text": "validation accuracy, %"}, "rangemode": "tozero"},
+        "legend": {"orientation": "h", "y": 1.02, "yanchor": "bottom"},
+    }
+    return {"data": data, "layout": layout}
+
+
+def energy_figure(study: Document, figures: Sequence[str], title: str) -> Figure | None:
+    """One figure or two of energy as bars, a group for each row; what is estimated is hatched. None without any."""
+    named = zip(row_names(study), study["rows"], strict=True)
+    known = [(name, row) for name, row in named if any(_value(row, figure) is not None for figure in figures)]
+    if not known:
+        return None
+    names, rows = [markup(name) for name, _ in known], [row for _, row in known]
+    places = list(range(len(rows)))
+    data = []
+    for number, figure in enumerate(figures):
+        cells = [row["figures"].get(figure, {"value": None}) for row in rows]
+        if all(cell["value"] is None for cell in cells):
+            continue
+        name = "with idle devices" if "_with_idle" in figure else "devices that trained"
+        hatched = ["/" if cell.get("source") == "estimated" else "" for cell in cells]
+        data.append({
+            "type": "bar", "name": name, "x": places, "y": [cell["value"] for cell in cells],
+            "error_y": _bars(cells),
+            "marker": {"color": COLORS[number], "pattern": {"shape": hatched}},
+            "hovertext": [f"{one}, {name}: {cell['value']:,.4g} {cell['unit']}, {cell['source']}"
+                          if cell["value"] is not None else "" for one, cell in zip(names, cells, strict=True)],
+            "hoverinfo": "text",
+        })  # fmt: skip
+    layout = {
+        "height": HEIGHT, "barmode": "group",
+        "xaxis": {"tickvals": places, "ticktext": names, "automargin": True},
+        "yaxis": {"title": {"text": title}, "rangemode": "tozero"},
+        "legend": {"orientation": "h", "y": 1.02, "yanchor": "bottom"}, "showlegend": True,
+    }  # fmt: skip
+    return {"data": data, "layout": layout}
+
+
+def _value(row: Document, figure: str) -> float | None:
+    cell = row["figures"].get(figure)
+    return None if cell is None else cell["value"]
+
+
+def _bars(cells: Sequence[Document]) -> Figure:
+    """Error bars from the intervals; none where there is no interval."""
+
+    def reach(cell: Document, end: str) -> float:
+        return 0.0 if cell["value"] is None or cell.get(end) is None else abs(cell[end] - cell["value"])
+
+    return {
+        "type": "data", "symmetric": False, "array": [reach(one, "high") for one in cells],
+        "arrayminus": [reach(one, "low") for one in cells],
+    }  # fmt: skip
+
+
+def _line(name: str, x: Sequence[float], y: Sequence[float], color: str, dash: str) -> Figure:
+    return {
+        "type": "scatter", "mode": "lines", "name": name, "x": list(x), "y": list(y),
+        "line": {"color": color, "dash": dash}, "hoverinfo": "skip",
+    }  # fmt: skip

@@ -1,0 +1,354 @@
+"""Tables of a study: our figures with their intervals, published ones beside them, variants side by side."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from sonda.report import quantities
+from sonda.report.optimisations import options_table, options_title
+from sonda.report.screen import GAP
+from sonda.report.table import LAST, Cell, Column, Table, build, words
+
+Document = Mapping[str, Any]
+INDENT = 2
+"""Cells that a table stands in on a screen."""
+
+
+@dataclass(frozen=True)
+class Titled:
+    """A table of a study with its title; `reasons`: whether those of missing numbers are said below it."""
+
+    title: str
+    table: Table
+    reasons: bool = True
+
+
+def study_tables(study: Document, width: int) -> Iterator[Titled]:
+    """All tables of a study, in their order.
+
+    Without a base the first variant is shown whole and all of them by the figures that the study compares; with a base
+    variants are rows like any other.
+    """
+    variants = variants_of(study) if not study.get("base") else []
+    whole = of_variant(study, variants[0]) if variants else study
+    for number, (title, columns) in enumerate(families(known(whole))):
+        said = [word for word in (variants[0] if variants and not number else "", title) if word]
+        table = ours_table(whole, columns, title)
+        # Every figure of trainings counts: what does not fit goes into a table below instead of being left out.
+        pieces = _narrow(table, width) if any(column.get("topic") for column in columns) else [table]
+        for piece, one in enumerate(pieces):
+            yield Titled(": ".join([*said, "continued"] if piece else said), one, reasons=not piece)
+    for variant in variants[1:]:
+        for title, columns in families({**study, "columns": only_here(study, variants[0], variant)}):
+            table = ours_table(of_variant(study, variant), columns, title)
+            yield Titled(f"{variant}: {title}" if title else variant, table)
+    for column in study["columns"]:
+        if study.get("statistics") and any("spread" in row["figures"][column["figure"]] for row in study["rows"]):
+            table = statistics_table(study, column, study["statistics"])
+            yield Titled(f"{figure_name(column)}, {', '.join(study['statistics'])}", table)
+    for column in study["columns"]:
+        if column["figure"] == SLOWDOWN and {"workload", WITH} <= set(study["axes"]):
+            yield Titled("Slowdown: a row suffers from a column", matrix(whole, column), reasons=False)
+        beside = beside_table(study, column)
+        if beside is not None:
+            yield Titled(f"{figure_name(column)}, ours beside what was published", beside, reasons=False)
+    for column in study["columns"] if variants else ():
+        if column["figure"] in study.get("compare", ()):
+            for number, table in enumerate(side_by_side(study, column, variants, width)):
+                title = "(continued)" if number else f"{figure_name(column)}, variants side by side"
+                yield Titled(title, table, reasons=False)
+
+
+def option_tables(study: Document) -> Iterator[Titled]:
+    """What options bring against the base, place by place."""
+    for place in study.get("optimisations", ()):
+        yield Titled(options_title(place), options_table(place), reasons=False)
+
+
+def _narrow(table: Table, width: int) -> list[Table]:
+    """The table in pieces that fit, each with the columns that name the rows."""
+    heads = [column.name for column in table.columns if not column.right]
+    wide = {
+        column.name: max(len(column.name), *(len(row[at].text) for row in table.rows)) + GAP
+        for at, column in enumerate(table.columns)
+    }
+    room = width - INDENT - sum(wide[name] for name in heads) + GAP
+    pieces: list[list[str]] = [[]]
+    for column in table.columns:
+        if column.name in heads:
+            continue
+        if pieces[-1] and sum(wide[name] for name in pieces[-1]) + wide[column.name] > room:
+            pieces.append([])
+        pieces[-1].append(column.name)
+    return [table.without({column.name for column in table.columns} - {*heads, *piece}) for piece in pieces]
+
+
+def statistics_table(study: Document, column: Document, statistics: Sequence[str]) -> Table:
+    """One figure with what was asked for of its repetitions."""
+    cells = [row["figures"][column["figure"]] for row in study["rows"]]
+    columns = [*_places(study, study["rows"]), (Column("median"), [_cell(one) for one in cells])]
+    for word in statistics:
+        shown = []
+        for one in cells:
+            spread = one.get("spread")
+            if spread is None:
+                shown.append(Cell(quantities.MISSING))
+            elif word == "mean":
+                shown.append(_cell({**one, **{key: spread[key] for key in ("low", "high")}, "value": spread["mean"]}))
+            else:
+                shown.append(Cell(quantities.number(spread[word]), spread[word]))
+        columns.append((Column(word), shown))
+    columns.append((Column("runs"), [Cell(str(one["n"]), one["n"]) for one in cells]))
+    return build(columns)
+
+
+Columns = list[tuple[Column, Sequence[Cell]]]
+Rows = Sequence[Document]
+VARIANT = "variant"
+WITH, SLOWDOWN = "with", "slowdown"
+RELATIVE = "geometric mean"
+"""Names the row of ratios to the first variant."""
+NUMBER = 11
+"""Cells of a large number."""
+
+
+def variants_of(study: Document) -> list[str]:
+    """Names of the variants in their order; none where the study has none."""
+    return list(dict.fromkeys(str(row["configuration"][VARIANT]) for row in study["rows"] if VARIANT in study["axes"]))
+
+
+def of_variant(study: Document, variant: str) -> Document:
+    """The same study with one variant only, which its title names."""
+    rows = [row for row in study["rows"] if row["configuration"][VARIANT] == variant]
+    return {**study, "rows": rows, "axes": [axis for axis in study["axes"] if axis != VARIANT]}
+
+
+def only_here(study: Document, first: str, variant: str) -> list[Document]:
+    """Columns that this variant has and the first has not, and that are not shown side by side."""
+
+    def has(name: str, column: Document) -> bool:
+        rows = of_variant(study, name)["rows"]
+        return any(row["figures"][column["figure"]]["value"] is not None for row in rows)
+
+    return [column for column in study["columns"] if column["figure"] not in study.get("compare", ())
+            and has(variant, column) and not has(first, column)]  # fmt: skip
+
+
+def unmeasured(study: Document) -> dict[str, list[str]]:
+    """Figures that no row has, neither measured nor published, by reason."""
+    found: dict[str, list[Document]] = {}
+    for column in study["columns"]:
+        cells = [row["figures"][column["figure"]] for row in study["rows"]]
+        if cells and all(cell["value"] is None and not cell.get("published") for cell in cells):
+            variants: dict[str, dict[str, None]] = {}
+            for cell, row in zip(cells, study["rows"], strict=True):
+                variants.setdefault(_bare_reason(cell), {})[str(row["configuration"].get(VARIANT, ""))] = None
+            # A reason that all variants share is said once; others name theirs.
+            one = len(variants) == 1 or VARIANT not in study["axes"]
+            said = [reason if one else f"{reason} ({', '.join(of)})" for reason, of in variants.items()]
+            found.setdefault("; ".join(said), []).append(column)
+    return {reason: _joined(columns) for reason, columns in found.items()}
+
+
+def _joined(columns: Sequence[Document]) -> list[str]:
+    """Names of figures, one that is missing at several places once: `ipc (whole, forward, backward)`."""
+    stems: dict[str, list[Document]] = {}
+    for column in columns:
+        stems.setdefault(figure_name({**column, "of": ""}), []).append(column)
+    return [figure_name(of[0]) if len(of) == 1 else f"{name} ({', '.join(str(one['of']) or 'whole' for one in of)})"
+            for name, of in stems.items()]  # fmt: skip
+
+
+def known(study: Document) -> Document:
+    """The same study with the figures that some row has."""
+    columns = [column for column in study["columns"]
+               if any(row["figures"][column["figure"]]["value"] is not None for row in study["rows"])]  # fmt: skip
+    return {**study, "columns": columns or study["columns"][:1]}
+
+
+def _bare_reason(cell: Document) -> str:
+    return str(cell["reason"]).removeprefix("not measured: ")
+
+
+def matrix(study: Document, column: Document) -> Table:
+    """A figure with a row for each workload and a column for each neighbour, where nothing else varies."""
+    found: dict[str, dict[str, Document]] = {}
+    for row in study["rows"]:
+        others = [str(value) for key, value in row["configuration"].items() if key not in ("workload", WITH, VARIANT)]
+        name = " ".join([str(row["configuration"]["workload"]), *others])
+        found.setdefault(name, {})[str(row["configuration"][WITH])] = row["figures"][column["figure"]]
+    neighbours = dict.fromkeys(name for by in found.values() for name in by)
+    columns: Columns = [(Column("slowed", right=False), words(list(found)))]
+    for name in neighbours:
+        cells = [_cell(by[name]) if name in by else Cell(quantities.MISSING) for by in found.values()]
+        columns.append((Column(f"by {name}"), cells))
+    return build(columns)
+
+
+def families(study: Document) -> list[tuple[str, list[Document]]]:
+    """Columns by table: figures of trainings by topic, the same figure of several modules, all others together."""
+    stems: dict[str, list[Document]] = {}
+    topics: dict[str, list[Document]] = {}
+    for column in study["columns"]:
+        if column.get("topic"):
+            topics.setdefault(str(column["topic"]), []).append(column)
+            continue
+        stems.setdefault(str(column["figure"]).partition("@")[0], []).append(column)
+    families: dict[str, list[Document]] = {}
+    for columns in stems.values():
+        title = figure_name({**columns[0], "of": ""}) if len(columns) > 1 else ""
+        families.setdefault(title, []).extend(columns)
+    against = f"Against {study.get('base')}" if study.get("base") else "Against the base"
+    return [*families.items(), *((against if name == "Against the base" else name, of) for name, of in topics.items())]
+
+
+def _places(study: Document, rows: Rows) -> Columns:
+    """Where each row stands. Where variants are rows, an axis that one of them alone walks along is in its name."""
+    if not study.get("base"):
+        return _axes(study["axes"], rows)
+    values: dict[str, dict[str, set[str]]] = {}
+    for row in study["rows"]:
+        for axis in study["axes"]:
+            found = values.setdefault(axis, {}).setdefault(str(row["configuration"].get(VARIANT)), set())
+            found.add(str(row["configuration"].get(axis, "")))
+    columns = [VARIANT, *(axis for axis in study["axes"] if axis != VARIANT
+                          and sum(len(one) > 1 for one in values[axis].values()) > 1)]  # fmt: skip
+    names = []
+    for row in rows:
+        own = str(row["configuration"].get(VARIANT))
+        along = [axis for axis in study["axes"] if axis not in columns and len(values[axis][own]) > 1]
+        names.append(", ".join([own, *(str(row["configuration"].get(axis, "")) for axis in along)]))
+    return [(Column(VARIANT, right=False), words(names)), *_axes(columns[1:], rows)]
+
+
+def row_names(study: Document) -> list[str]:
+    """A name for each row, for figures: what its first columns say."""
+    columns = _places(study, study["rows"])
+    shown = [cells for _, cells in columns if len({cell.text for cell in cells}) > 1] or [cells for _, cells in columns]
+    return [", ".join(cell.text for cell in cells) for cells in zip(*shown, strict=True)]
+
+
+def _axes(axes: Sequence[str], rows: Rows) -> Columns:
+    return [
+        (Column(axis, right=False), words([str(row["configuration"].get(axis, "")) for row in rows])) for axis in axes
+    ]
+
+
+def ours_table(study: Document, of: Sequence[Document], title: str) -> Table:
+    """Every figure that was measured; in a table of modules they are named by module."""
+    columns = _places(study, study["rows"])
+    for index, column in enumerate(of):
+        figures = [row["figures"][column["figure"]] for row in study["rows"]]
+        if any(figure["value"] is not None for figure in figures):
+            name = (str(column["of"]) or "whole") if title and not column.get("topic") else figure_name(column)
+            columns.append((Column(name, keep=max(1, LAST - index)), [_cell(one) for one in figures]))
+    return build(columns)
+
+
+def beside_table(study: Document, column: Document) -> Table | None:
+    """One figure of ours with the published ones, a column for each machine; None where nothing was published."""
+    rows = [row for row in study["rows"] if row["figures"][column["figure"]].get("published")]
+    if not rows:
+        return None
+    figures = [row["figures"][column["figure"]] for row in rows]
+    machines = dict.fromkeys(one["hardware"] for figure in figures for one in figure.get("published", ()))
+    alike = len({row["configuration"].get(VARIANT) for row in rows}) == 1
+    axes = [axis for axis in study["axes"] if axis != VARIANT or not alike]
+    places = _places(study, rows) if study.get("base") else _axes(axes, rows)
+    columns = [*places, (Column("ours"), [_cell(one) for one in figures])]
+    columns += [(Column(machine or "published"), [_printed(one, machine) for one in figures]) for machine in machines]
+    return build(columns)
+
+
+def side_by_side(study: Document, column: Document, variants: Sequence[str], width: int) -> Iterator[Table]:
+    """One figure, a column for each variant that has it; the last row says how they compare with the first variant.
+
+    Where not all fit beside each other, there are several tables, each with the first variant.
+    """
+    axes = [axis for axis in study["axes"] if axis != VARIANT]
+    found: dict[str, dict[str, Document]] = {}
+    rows: dict[str, Document] = {}
+    for row in study["rows"]:
+        place = repr([row["configuration"].get(axis) for axis in axes])
+        rows.setdefault(place, row)
+        found.setdefault(place, {})[row["configuration"][VARIANT]] = row["figures"][column["figure"]]
+    having = [one for one in variants if any(_has(found[place], one) for place in rows)]
+    ratios = {one["variant"]: one["ratio"] for one in study["compared"] if one["figure"] == column["figure"]}
+    columns = _axes(axes, list(rows.values()))
+    if ratios:
+        ratios[variants[0]] = 1.0
+        columns = [
+            (head, [*cells, Cell("" if at else RELATIVE, tone="quiet")]) for at, (head, cells) in enumerate(columns)
+        ]
+    for shown in _fitting(having, width - sum(max(len(cell.text) for cell in cells) for _, cells in columns)):
+        beside = []
+        for variant in shown:
+            cells = [_bare(found[place].get(variant)) for place in rows]
+            if ratios:
+                said = f"{quantities.number(ratios[variant])}×" if variant in ratios else quantities.MISSING
+                cells.append(Cell(said, tone="quiet"))
+            beside.append((Column(variant), cells))
+        yield build([*columns, *beside])
+
+
+def _has(figures: Mapping[str, Document], variant: str) -> bool:
+    return variant in figures and figures[variant]["value"] is not None
+
+
+def _fitting(variants: Sequence[str], room: int) -> list[list[str]]:
+    """The variants by table, the first in every one of them."""
+    tables: list[list[str]] = []
+    left = 0
+    for variant in variants[1:] or variants:
+        need = max(len(variant), NUMBER) + GAP
+        if not tables or need > left:
+            tables.append([variants[0]] if len(variants) > 1 else [])
+            left = room - GAP - max(len(variants[0]), NUMBER) - GAP
+        tables[-1].append(variant)
+        left -= need
+    return tables
+
+
+def figure_name(column: Document) -> str:
+    """`step ms`, `MFLOP/s`, `accuracy`, `embeddings share %`."""
+    if column.get("label"):
+        return str(column["label"])
+    key, unit, of = str(column["figure"]).partition("@")[0], str(column["unit"]), str(column.get("of", ""))
+    stem, _, word = key.rpartition("_")
+    if not unit and column.get("topic"):
+        return key.replace("_", " ")
+    name = key if not unit else f"{stem.replace('_', ' ')} {unit}" if stem and not word.startswith("second") else unit
+    return f"{of} {name}".lstrip()
+
+
+def _bare(figure: Document | None) -> Cell:
+    """A figure without its interval."""
+    return Cell(quantities.MISSING) if figure is None else _cell({**figure, "low": None, "high": None})
+
+
+def _cell(figure: Document) -> Cell:
+    value = figure["value"]
+    if value is None:
+        return Cell(quantities.MISSING, missing=str(figure["reason"]))
+    low, high = figure["low"], figure["high"]
+    if low is None or high is None or not value:
+        spread = ""
+    elif figure["source"] == "simulated":
+        # Bounds of a table of energies, which are factors: they do not lie evenly around the value.
+        spread = f" ({quantities.number(low)}–{quantities.number(high)})"
+    else:
+        spread = f" ±{50 * (high - low) / value:.0f} %"
+    return Cell(quantities.number(value) + spread, value)
+
+
+def _printed(figure: Document, hardware: str) -> Cell:
+    """A published figure with the digits that were printed."""
+    for one in figure.get("published", ()):
+        if one["hardware"] == hardware:
+            value, low, high = (one["value"].get(key) for key in ("value", "low", "high"))
+            if value is not None:
+                return Cell(f"{value:,.10g}", value, tone="quiet")
+            return Cell(f"{low:,.10g}–{high:,.10g}" if low else f"up to {high:,.10g}", high, tone="quiet")
+    return Cell(quantities.MISSING)

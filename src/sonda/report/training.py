@@ -1,0 +1,224 @@
+"""A whole training: what every epoch took and reached; terminal, page, JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from sonda.analysis.summary import Summary, Value
+from sonda.analysis.training import Epoch, Training
+from sonda.record.nodes import nodes_of
+from sonda.report import quantities
+from sonda.report.figures import PHASE_COLORS, Figure
+from sonda.report.labels import markup, plain
+from sonda.report.markup import panel, table_html
+from sonda.report.nodes import nodes_table
+from sonda.report.ranks import ranks_of, ranks_table
+from sonda.report.screen import Screen
+from sonda.report.sections import Section
+from sonda.report.table import Cell, Column, Table, build, numbers
+
+FEW = 12
+"""Epochs that a screen lists: all of so many, else the first, the best and the last."""
+ENDS = 5
+HEIGHT = 340
+ACCURACY, TRAINING, VALIDATION = "#3d7a5f", PHASE_COLORS["forward"], PHASE_COLORS["backward"]
+NOT_VALIDATED = "nothing was validated"
+
+
+def show_training(screen: Screen, found: Training) -> None:
+    """The sentence, and the table of epochs."""
+    screen.line()
+    screen.line(sentence(found), "bold", 2, 2)
+    screen.line()
+    shown = chosen(found)
+    screen.table(epochs_table(shown))
+    if len(shown) < len(found.epochs):
+        screen.line(f"{len(shown)} of {len(found.epochs):,} epochs; the others: --json, or the page", "dim", 2)
+    before = before_words(found)
+    if before:
+        screen.line(before, "dim", 2, 2)
+
+
+def sentence(found: Training) -> str:
+    """`10 epochs: training 34.1 s, validation 1.22 s, test 0.9 s; 81.2 % of the test right`."""
+    count = len(found.epochs)
+    times = [f"training {quantities.amount(found.train, 'ns')}"]
+    if found.validate:
+        times.append(f"validation {quantities.amount(found.validate, 'ns')}")
+    if found.test is not None:
+        times.append(f"test {quantities.amount(found.test, 'ns')}")
+    words = f"{count:,} epoch{'' if count == 1 else 's'}: {', '.join(times)}"
+    return words if found.accuracy is None else f"{words}; {quantities.percent(found.accuracy, 1)} % of the test right"
+
+
+def before_words(found: Training) -> str:
+    """What went before and is in none of the times; '' where that is not known."""
+    pieces = [
+        f"{name} {quantities.amount(value, 'ns')}"
+        for name, value in (("loading", found.loading), ("initialisation", found.initialisation))
+        if value is not None
+    ]
+    return f"before that, in none of these times: {', '.join(pieces)}" if pieces else ""
+
+
+def chosen(found: Training) -> list[Epoch]:
+    """The epochs that a screen lists."""
+    epochs = found.epochs
+    if len(epochs) <= FEW:
+        return list(epochs)
+    best = max(epochs, key=lambda one: (one.accuracy or 0.0, -one.number))
+    return sorted({*epochs[:ENDS], best, *epochs[-ENDS:]}, key=lambda one: one.number)
+
+
+def epochs_table(epochs: Sequence[Epoch]) -> Table:
+    """A row for each epoch."""
+    columns: list[tuple[Column, Sequence[Cell]]] = [
+        (Column("epoch"), [Cell(f"{one.number:,}", one.number) for one in epochs])
+    ]
+    train = numbers([Value(one.train, "ns", "measured") for one in epochs])
+    columns.append((Column(f"training {train[0]}"), train[1]))
+    if any(one.validate is not None for one in epochs):
+        validate = numbers([_value(one.validate, "ns") for one in epochs])
+        columns.append((Column(f"validation {validate[0]}"), validate[1]))
+    passed = numbers([Value(one.passed, "ns", "derived") for one in epochs])
+    columns.append((Column(f"so far {passed[0]}", keep=6), passed[1]))
+    columns.append((Column("training loss", keep=8), [_loss(one.train_loss) for one in epochs]))
+    if any(one.validate is not None for one in epochs):
+        columns.append((Column("validation loss", keep=7), [_loss(one.validate_loss) for one in epochs]))
+        columns.append((Column("right %"), [_right(one.accuracy) for one in epochs]))
+    return build(columns, "epochs")
+
+
+def trainings_table(summaries: Sequence[Summary], names: Sequence[str]) -> Table | None:
+    """Trainings side by side, a column each; None where there is none."""
+    trainings = [summary.training for summary in summaries]
+    if not any(trainings):
+        return None
+    rows: list[tuple[str, str, list[float | None]]] = [
+        ("training", "ns", [one.train if one else None for one in trainings]),
+        ("validation", "ns", [one.validate if one else None for one in trainings]),
+        ("test", "ns", [one.test if one else None for one in trainings]),
+        ("training, validation and test", "ns", [one.whole if one else None for one in trainings]),
+        ("right in the last validation", "%", [one.epochs[-1].accuracy if one else None for one in trainings]),
+        ("right in the test", "%", [one.accuracy if one else None for one in trainings]),
+    ]
+    heads = [Column("whole training", right=False), *(Column(plain(name)) for name in names)]
+    return Table(
+        tuple(heads),
+        tuple(
+            (Cell(name, name, tone="name"), *(_written(value, unit) for value in values)) for name, unit, values in rows
+        ),
+        "trainings",
+    )
+
+
+def with_training(section: Section, found: Training | None) -> Section:
+    """The section of a run with its epochs below, where it has some."""
+    if found is None:
+        return section
+    place = f"{section.place}epochs"
+    pieces = [
+        f'<p class="first">{markup(sentence(found))}</p><p class="soft">{markup(before_words(found))}</p>'
+        f'<div class="figure" id="{place}" style="min-height:{HEIGHT}px"></div>',
+        table_html(epochs_table(found.epochs), "sortable"),
+    ]
+    panels = "\n".join(map(panel, ("Loss and accuracy", "Epoch by epoch"), pieces))
+    html = f"{section.html}\n<h3>Epochs</h3>\n{panels}"
+    return replace(section, html=html, figures=(*section.figures, {"place": place, **curve(found)}))
+
+
+def with_ranks(section: Section, target: Mapping[str, Any]) -> Section:
+    """The section of a run with a table of its ranks, and of its nodes, where there are several."""
+    nodes, ranks = nodes_of(target), ranks_of(target)
+    tables = [("Nodes", nodes_table(nodes))] if nodes else []
+    tables += [("Ranks", ranks_table(ranks))] if ranks else []
+    panels = [panel(name, table_html(table, "sortable")) for name, table in tables]
+    return replace(section, html="\n".join([section.html, *panels]))
+
+
+def curve(found: Training) -> Figure:
+    """Losses, and right answers of the validation, over epochs."""
+    numbers_of = [one.number for one in found.epochs]
+
+    def line(name: str, values: Sequence[float | None], color: str, second: bool = False) -> Figure:
+        trace: Figure = {
+            "type": "scatter", "mode": "lines+markers" if len(numbers_of) < 60 else "lines", "name": name,
+            "x": numbers_of, "y": list(values), "line": {"color": color},
+        }  # fmt: skip
+        return {**trace, "yaxis": "y2"} if second else trace
+
+    data = [line("training loss", [one.train_loss for one in found.epochs], TRAINING)]
+    if any(one.accuracy is not None for one in found.epochs):
+        data.append(line("validation loss", [one.validate_loss for one in found.epochs], VALIDATION))
+        shares = [None if one.accuracy is None else 100 * one.accuracy for one in found.epochs]
+        data.append(line("right in validation", shares, ACCURACY, second=True))
+    layout = {
+        "height": HEIGHT,
+        "xaxis": {"title": {"text": "epoch"}, "rangemode": "tozero"},
+        "yaxis": {"title": {"text": "loss"}, "rangemode": "tozero"},
+        "yaxis2": {"title": {"text": "right, %"}, "overlaying": "y", "side": "right", "range": [0, 100],
+                   "showgrid": False},
+        "legend": {"orientation": "h", "y": 1.12},
+    }  # fmt: skip
+    return {"data": data, "layout": layout}
+
+
+def training_document(found: Training | None) -> dict[str, Any]:
+    """For `--json`: every number with unit and source."""
+    if found is None:
+        return {}
+    return {
+        "training": {
+            "train": _number(found.train, "ns", "derived"),
+            "validate": _number(found.validate, "ns", "derived"),
+            "test": _number(found.test, "ns", "measured"),
+            "whole": _number(found.whole, "ns", "derived"),
+            "test_accuracy": _number(found.accuracy, "1", "measured"),
+            "test_loss": _number(found.loss, "1", "measured"),
+            "loading": _number(found.loading, "ns", "measured"),
+            "initialisation": _number(found.initialisation, "ns", "measured"),
+            "devices": found.devices,
+            "epochs": [
+                {
+                    "epoch": one.number,
+                    "train": _number(one.train, "ns", "measured"),
+                    "validate": _number(one.validate, "ns", "measured"),
+                    "passed": _number(one.passed, "ns", "derived"),
+                    "train_loss": _number(one.train_loss, "1", "measured"),
+                    "validate_loss": _number(one.validate_loss, "1", "measured"),
+                    "accuracy": _number(one.accuracy, "1", "measured"),
+                }
+                for one in found.epochs
+            ],
+        }
+    }
+
+
+def _number(value: float | None, unit: str, source: str) -> dict[str, Any]:
+    document: dict[str, Any] = {"value": value, "unit": unit, "source": source}
+    return document if value is not None else {**document, "reason": "not done, or not kept"}
+
+
+def _value(value: float | None, unit: str) -> Value:
+    return Value(value, unit, "measured", reason="" if value is not None else NOT_VALIDATED)
+
+
+def _loss(value: float | None) -> Cell:
+    if value is None:
+        return Cell(quantities.MISSING, None, missing=NOT_VALIDATED, tone="quiet")
+    return Cell(quantities.number(value), value, "mean over the samples, measured")
+
+
+def _right(share: float | None) -> Cell:
+    if share is None:
+        return Cell(quantities.MISSING, None, missing=NOT_VALIDATED, tone="quiet")
+    return Cell(quantities.percent(share, 1), share, "of the validation's samples, measured")
+
+
+def _written(value: float | None, unit: str) -> Cell:
+    if value is None:
+        return Cell(quantities.MISSING, None, tone="quiet")
+    text = f"{quantities.percent(value, 1)} %" if unit == "%" else quantities.amount(value, unit)
+    return Cell(text, value)

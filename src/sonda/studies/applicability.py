@@ -1,0 +1,30 @@
+"""Points of a study that would be the same as others: what sets them apart means nothing where they run.
+
+Only what a variant or an axis sets counts. What all points share and one of them has no use for is left out there, and
+its run says so.
+"""
+
+from __future__ import annotations
+
+from sonda.record.errors import SondaError
+from sonda.studies.company import accompanied, alone
+from sonda.studies.plan import options, simulated
+from sonda.studies.study import VARIANT, Configuration, Study
+from sonda.targets.applicable import inapplicable, sentences
+from sonda.targets.job import job_of
+
+NOT_APPLICABLE = "not applicable: "
+"""Begins what stands in place of a figure."""
+
+
+def why_not(study: Study, configuration: Configuration) -> str:
+    """Why a point of the study need not be measured, in the words of the settings; '' for one that must."""
+    if simulated(configuration) or accompanied(configuration):
+        return ""
+    own = {*study.axes, *study.variants.get(str(configuration.get(VARIANT, "")), {})}
+    try:
+        without = inapplicable(job_of(alone(options(configuration))))
+    except SondaError:
+        return ""  # what is wrong with it is said when its turn comes
+    chosen = {name: reason for name, reason in without.items() if {name, name.replace("_", "-")} & own}
+    return f"{NOT_APPLICABLE}{'; '.join(sentences(chosen))}" if chosen else ""

@@ -1,0 +1,71 @@
+"""What the variants of a study bring against its base, place by place of its axes."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from sonda.analysis.optimisations import Options, weigh
+from sonda.analysis.summary import Summary
+from sonda.record.errors import SondaError
+from sonda.record.run import Run
+from sonda.studies.engine import StudyResult
+from sonda.studies.plan import ENERGY, configurations, options, simulated
+from sonda.studies.study import VARIANT, Configuration, Study
+
+
+def optimisations(result: StudyResult, summarise: Callable[[Run], Summary]) -> list[Options]:
+    """One for every place where the base and another variant stand; none of a study without a base, or of cycles.
+
+    Energy runs are left out: they are not timed. A run that cannot be read counts as one that is not there.
+    """
+    study = result.study
+    if not study.base:
+        return []
+    runs: dict[str, list[Summary]] = {}
+    missing = {_key(point.configuration): why for point, why in (*result.failures, *result.inapplicable)}
+    for point, run in sorted(result.runs, key=lambda pair: pair[0].repetition):
+        if point.measures == ENERGY:
+            continue
+        try:
+            runs.setdefault(_key(point.configuration), []).append(summarise(run))
+        except SondaError as error:
+            missing[_key(point.configuration)] = str(error)
+    places: dict[str, dict[str, Configuration]] = {}
+    for configuration in configurations(study):
+        if not simulated(configuration):
+            places.setdefault(_place(study, configuration), {})[str(configuration[VARIANT])] = configuration
+    found = []
+    for place, by_name in places.items():
+        if study.base not in by_name or len(by_name) < 2:
+            continue
+        changes = {name: _changes(by_name[study.base], one) for name, one in by_name.items()}
+        keys = {name: _key(one) for name, one in by_name.items()}
+        own = {name: runs.get(key, []) for name, key in keys.items()}
+        why = {name: missing[key] for name, key in keys.items() if key in missing}
+        found.append(weigh(place, study.base, own, changes, why))
+    return found
+
+
+def document(found: list[Options]) -> list[dict[str, Any]]:
+    """As plain values."""
+    return [dataclasses.asdict(one) for one in found]
+
+
+def _place(study: Study, configuration: Configuration) -> str:
+    """The values of the axes on which configurations differ."""
+    return ", ".join(
+        f"{configuration[axis]}" if isinstance(configuration[axis], str) else f"{axis} {configuration[axis]}"
+        for axis, values in study.axes.items()
+        if len(values) > 1
+    )
+
+
+def _changes(base: Configuration, other: Configuration) -> dict[str, object]:
+    own, against = options(other), options(base)
+    return {key: own.get(key) for key in {**against, **own} if own.get(key) != against.get(key)}
+
+
+def _key(configuration: Mapping[str, object]) -> str:
+    return repr(sorted(configuration.items()))

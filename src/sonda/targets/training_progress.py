@@ -1,0 +1,93 @@
+"""How far a training is: a small file that the training process rewrites, and whoever started it reads aloud."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from time import monotonic
+
+import msgspec
+
+FILE = "progress.json"
+EVERY_S = 0.5
+
+
+class Progress(msgspec.Struct, kw_only=True):
+    """Where a training stands."""
+
+    part: str
+    epoch: int
+    """From 0."""
+    epochs: int
+    step: int
+    steps: int
+    accuracy: float | None = None
+    """Of the last validation."""
+    left_s: float | None = None
+
+    def sentence(self) -> str:
+        """For the screen."""
+        doing = {"train": "training", "validate": "validating", "test": "testing"}.get(self.part, self.part)
+        where = "" if self.part == "test" else f"epoch {self.epoch + 1} of {self.epochs}, "
+        words = f"{where}{doing} {100 * self.step // max(1, self.steps)} %"
+        if self.accuracy is not None:
+            words += f", accuracy {100 * self.accuracy:.3g} %"
+        return words if self.left_s is None else f"{words}, {_time(self.left_s)} left"
+
+
+def _time(seconds: float) -> str:
+    """1:02:03, or 2:03, or 3 s."""
+    whole = round(seconds)
+    minutes, rest = divmod(whole, 60)
+    hours, minutes = divmod(minutes, 60)
+    if hours:
+        return f"{hours}:{minutes:02d}:{rest:02d}"
+    return f"{minutes}:{rest:02d}" if minutes else f"{rest} s"
+
+
+class ProgressFile:
+    """The file as the training process writes it; `due` says whether it is time again."""
+
+    def __init__(self, directory: Path) -> None:
+        self.path = directory / FILE
+        self._next = 0.0
+
+    def due(self) -> bool:
+        return monotonic() >= self._next
+
+    def write(self, progress: Progress) -> None:
+        self._next = monotonic() + EVERY_S
+        aside = self.path.with_suffix(".part")
+        try:
+            aside.write_bytes(msgspec.json.encode(progress))
+            os.replace(aside, self.path)
+        except OSError:
+            pass  # nobody trains worse for it
+
+
+@contextmanager
+def read_aloud(directory: Path, say: Callable[[str], None]) -> Iterator[None]:
+    """Say where the training in this directory stands, now and then, until the block ends."""
+    ended = threading.Event()
+
+    def listen() -> None:
+        said = b""
+        while not ended.wait(EVERY_S):
+            try:
+                text = (directory / FILE).read_bytes()
+            except OSError:
+                continue
+            if text != said:
+                said = text
+                say(msgspec.json.decode(text, type=Progress).sentence())
+
+    listener = threading.Thread(target=listen, daemon=True)
+    listener.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        listener.join()

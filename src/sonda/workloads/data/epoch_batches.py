@@ -1,0 +1,54 @@
+"""Batches of whole epochs as NumPy arrays: the same images in the same order in every framework."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from sonda.frameworks.learner import learnt, pieces
+from sonda.workloads.data.batching import epoch_order
+from sonda.workloads.data.training_set import TrainingSet
+from sonda.workloads.fitting import Trainable
+from sonda.workloads.perceptron import Perceptron
+
+
+class EpochBatches:
+    """Batches of a training set as a network takes them.
+
+    Inputs: samples x values for a perceptron, samples x channels x height x width otherwise. Targets: classes as int64,
+    or under the mean squared error rows of 0 and 1.
+    """
+
+    def __init__(self, data: TrainingSet, workload: Trainable, seed: int, dtype: str = "float32") -> None:
+        self.data, self.seed, self.batch = data, seed, workload.batch
+        self.dtype = np.dtype(dtype)
+        self.flat = isinstance(workload, Perceptron)
+        self.classes = workload.layers[-1] if isinstance(workload, Perceptron) else workload.classes
+        self.as_shares = isinstance(workload, Perceptron) and workload.loss == "mse"
+
+    def chosen(self, part: str, epoch: int) -> list[list[int]]:
+        """Numbers of the images of every batch of a walk."""
+        if part == "train":
+            return learnt(epoch_order(self.data.shares["train"], self.seed, epoch), self.batch)
+        return pieces(self.data.shares[part], self.batch)
+
+    def steps(self, part: str) -> int:
+        return len(self.chosen(part, 0))
+
+    def sizes(self) -> dict[str, list[int]]:
+        """The different numbers of samples that batches of each part have, most first."""
+        return {part: sorted({len(one) for one in self.chosen(part, 0)}, reverse=True) for part in self.data.shares}
+
+    def batches(self, part: str, epoch: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        """Inputs and targets of a walk, one batch after the other."""
+        for numbers in self.chosen(part, epoch):
+            yield self.made(numbers)
+
+    def made(self, numbers: list[int]) -> tuple[np.ndarray, np.ndarray]:
+        """Inputs and targets of some images."""
+        prepared = self.data.prepared
+        images = prepared.images[numbers].astype(self.dtype)
+        labels = prepared.labels[numbers]
+        targets = np.eye(self.classes, dtype=self.dtype)[labels] if self.as_shares else labels
+        return images.reshape(len(images), -1) if self.flat else images, targets

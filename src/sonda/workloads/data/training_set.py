@@ -1,0 +1,155 @@
+"""The data of a whole training: a prepared set, made ready where it is not, and its shares for training, validation
+and test."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+import numpy as np
+
+from sonda.record.errors import SondaError
+from sonda.workloads.data.cifar_like import CIFAR_LIKE, cifar_like
+from sonda.workloads.data.fish_source import fish_source
+from sonda.workloads.data.layouts import open_source
+from sonda.workloads.data.manifest import MANIFEST
+from sonda.workloads.data.preparation import prepare_source
+from sonda.workloads.data.prepared import Prepared, load
+from sonda.workloads.data.source import Source
+
+DRAWN = "drawn"
+"""The word for the generator's fish; so is no word at all."""
+FISH = 1000
+"""Drawn fish of each kind, as the photographed data set has."""
+SPLIT = "0.85/0.02/0.13"
+PARTS = ("train", "validate", "test")
+
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True, eq=False)
+class TrainingSet:
+    """A prepared data set and the numbers of the images of each share, by part: train, validate, test."""
+
+    prepared: Prepared
+    shares: dict[str, np.ndarray]
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 over the checksums of images and classes."""
+        entries = sorted((name, entry.sha256) for name, entry in self.prepared.manifest.files.items())
+        return hashlib.sha256(msgspec.json.encode(entries)).hexdigest()
+
+    @property
+    def words(self) -> str:
+        """The set in a few words."""
+        made = self.prepared.manifest.made
+        _, channels, height, width = self.prepared.manifest.shape
+        drawn = ", drawn" if "drawn by" in made.origin else ""
+        return f"{made.source} ({made.layout}{drawn}), {width}x{height}, {'grey' if channels == 1 else 'rgb'}"
+
+
+def fractions_of(split: str) -> tuple[float, float, float]:
+    """`0.85/0.02/0.13` as numbers: training, validation, test. Raises SondaError."""
+    try:
+        train, validate, test = (float(one) for one in split.split("/"))
+    except ValueError:
+        raise SondaError(
+            f"--split {split!r} is not three fractions", f"write training/validation/test, such as {SPLIT}"
+        ) from None
+    return train, validate, test
+
+
+def divide(prepared: Prepared, split: str = SPLIT, images: int = 0, seed: int = 0) -> TrainingSet:
+    """The shares, every class in proportion. `images` takes so many of each class at most (0: all).
+
+    A set that came with a test part keeps it: the rest is divided into training and validation in proportion.
+    """
+    train, validate, test = fractions_of(split)
+    parts = [part.name for part in prepared.manifest.parts]
+    numbers = np.arange(len(prepared))
+    if "test" in parts and "train" in parts:
+        rest, tested = (_first(prepared, prepared.part(name), images) for name in ("train", "test"))
+        whole = train + validate
+        if not whole > 0:
+            raise SondaError(f"--split {split} leaves nothing to train on", f"write it like {SPLIT}")
+        shares = _split(prepared, rest, (train / whole, 1 - train / whole), seed)
+        return TrainingSet(prepared, dict(zip(PARTS, (*shares, tested), strict=True)))
+    shares = _split(prepared, _first(prepared, numbers, images), (train, validate, test), seed)
+    return TrainingSet(prepared, dict(zip(PARTS, shares, strict=True)))
+
+
+def _split(prepared: Prepared, numbers: np.ndarray, fractions: tuple[float, ...], seed: int) -> list[np.ndarray]:
+    from sonda.workloads.data.splits import split
+
+    shares = [numbers[share] for share in split(prepared.labels[numbers], fractions, seed)]
+    if not len(shares[0]):
+        raise SondaError("the training share is empty", "give it a fraction above 0")
+    return shares
+
+
+def _first(prepared: Prepared, numbers: np.ndarray, images: int) -> np.ndarray:
+    """The first so many of each class; the order of a prepared set is random already."""
+    if not images:
+        return numbers
+    labels = prepared.labels[numbers]
+    kept = [np.flatnonzero(labels == kind)[:images] for kind in range(len(prepared.classes))]
+    return numbers[np.sort(np.concatenate(kept))]
+
+
+def make_ready(
+    data: str,
+    root: Path,
+    image: tuple[int, int] | None = None,
+    channels: int | None = None,
+    images: int = 0,
+    say: Say | None = None,
+) -> Path:
+    """The directory of the prepared set that `data` names; raises SondaError where there is none.
+
+    A prepared set is taken as it is. A folder of images, MNIST's or CIFAR-10's files, or `drawn` (nine kinds of fish)
+    is prepared once under `root`, of `image` (width, height) and grey (1) or colour (3 `channels`) where these are
+    given; the next time it is found there.
+    """
+    if data and data != DRAWN and (Path(data) / MANIFEST).is_file():
+        return Path(data).resolve()
+    source: Source
+    if not data or data == DRAWN:
+        source, origin = fish_source(images or FISH), f"{images or FISH} fish"
+    elif data == CIFAR_LIKE:
+        source, origin = cifar_like(), CIFAR_LIKE
+    else:
+        source, origin = open_source(Path(data)), _listing(Path(data))
+    if channels not in (None, 1, 3):
+        raise SondaError(f"images of {channels} channels cannot be prepared", "use 1 (grey) or 3 (rgb)")
+    colour = "rgb" if channels == 3 or (channels is None and source.layout == "cifar10") else "grey"
+    key = hashlib.sha256(repr((source.layout, source.origin, origin, image, colour)).encode()).hexdigest()[:16]
+    place = root / "data" / f"{source.name}-{key}"
+    if not (place / MANIFEST).is_file():
+        if say:
+            say(f"preparing {source.name} in {place}")
+        try:
+            prepare_source(source, place, image, colour, 0, replace=place.exists(), say=say)
+        except SondaError:
+            if not (place / MANIFEST).is_file():  # else another process was faster
+                raise
+    load(place)
+    return place.resolve()
+
+
+def _listing(folder: Path) -> str:
+    """Names, sizes and dates of all files: what is changed is prepared anew."""
+    checksum = hashlib.sha256(str(folder.resolve()).encode(errors="surrogateescape"))
+    for directory, inner, files in os.walk(folder):
+        inner.sort()
+        for name in sorted(files):
+            try:
+                about = os.stat(os.path.join(directory, name))
+            except OSError:
+                continue
+            checksum.update(f"{os.path.join(directory, name)!r} {about.st_size} {about.st_mtime_ns}".encode())
+    return checksum.hexdigest()

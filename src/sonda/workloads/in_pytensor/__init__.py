@@ -1,0 +1,1 @@
+"""Built-in workloads in PyTensor; imported only in the process that runs one."""

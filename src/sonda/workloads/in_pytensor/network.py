@@ -1,0 +1,195 @@
+"""Networks of dense layers in PyTensor: the weights, data and mathematics that every framework has.
+
+A whole step is one function, as anybody would write it: for training the gradient is PyTensor's own, and SGD is its
+updates. What is inside a compiled function cannot be timed, so the same step is also there in pieces, a function for
+every layer and direction.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytensor
+import pytensor.tensor as pt
+from pytensor.tensor.special import log_softmax, softmax
+
+from sonda.record.errors import SondaError
+from sonda.workloads.examples import batch_numbers, examples
+from sonda.workloads.network_cost import network_costs
+from sonda.workloads.structure import Flatten, Linear, Node, ReLU, Sequential, Sigmoid, Softmax, Tanh, structure_of
+from sonda.workloads.weights import initial_weights
+
+if TYPE_CHECKING:
+    from sonda.workloads.perceptron import Perceptron
+
+Batch = tuple[np.ndarray, np.ndarray]
+
+
+@dataclass(frozen=True)
+class Layer:
+    """One layer with its functions: `forward(x)` gives y, `backward(x, dy)` the gradients of x and of its weights.
+
+    The first layer's backward gives none for x, which nobody needs.
+    """
+
+    path: str
+    class_name: str
+    forward: Any
+    backward: Any
+    weights: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Pieces:
+    """A step in pieces. `loss(output, targets)`, `loss_gradient` of the same, `update(*gradients)` of all weights."""
+
+    layers: tuple[Layer, ...]
+    loss: Any = None
+    loss_gradient: Any = None
+    update: Any = None
+
+
+class NetworkInPyTensor:
+    """A network with its examples in memory. Functions are compiled by whoever asks for them."""
+
+    tokens = 0
+
+    def __init__(self, description: Perceptron, train: bool, seed: int, precision: str) -> None:
+        self.phase_tokens: dict[str, int] = {}
+        self.description = description
+        self.structure = structure_of(description)
+        self.root = self.structure.class_name
+        self.samples = description.batch
+        self.train = train
+        self.dtype = precision
+        self.costs = network_costs(description, train, np.dtype(precision).itemsize)
+        self.weights = {
+            name: pytensor.shared(values.astype(precision), name)
+            for name, values in initial_weights(description, seed).items()
+        }
+        (inputs,), targets = examples(description, seed)
+        self.inputs = inputs.astype(precision, copy=False)
+        self.targets = targets if targets.dtype.kind == "i" else targets.astype(precision, copy=False)
+        self._seed = seed
+
+    def first(self) -> np.ndarray:
+        """What an inference step is given."""
+        return self.inputs[: self.samples]
+
+    def batches(self) -> Iterator[Batch]:
+        """Endless training batches from the first on, in the order that every framework has."""
+        for numbers in batch_numbers(len(self.targets), self.samples, self._seed):
+            yield self.inputs[numbers], self.targets[numbers]
+
+    # ---- the step as one function -----------------------------------------------------------------------------
+
+    def inference(self) -> Any:
+        """A function of a batch that gives the outputs."""
+        x = pt.matrix("x", dtype=self.dtype)
+        return pytensor.function([x], self._output(x), name="inference")
+
+    def training(self) -> Any:
+        """A function of a batch and its targets that gives the loss and moves the weights."""
+        x, target = pt.matrix("x", dtype=self.dtype), self._target()
+        loss = self._loss(self._output(x), target)
+        gradients = pytensor.grad(loss, list(self.weights.values()))
+        return pytensor.function([x, target], loss, updates=self._moved(gradients), name="training")
+
+    def evaluation(self) -> Any:
+        """A function of a batch and its targets that gives the loss and the number of right answers."""
+        x, target = pt.matrix("x", dtype=self.dtype), self._target()
+        output = self._output(x)
+        classes = target if target.ndim == 1 else pt.argmax(target, axis=1)
+        right = pt.sum(pt.eq(pt.argmax(output, axis=1), classes))
+        return pytensor.function([x, target], [self._loss(output, target), right], name="evaluation")
+
+    def _output(self, x: Any) -> Any:
+        for path, node in _leaves(self.structure):
+            x = self._applied(node, path, x)
+        return x
+
+    # ---- the step in pieces -----------------------------------------------------------------------------------
+
+    def pieces(self) -> Pieces:
+        """The same step as many functions; those of the backward only where it trains."""
+        leaves = enumerate(_leaves(self.structure))
+        layers = tuple(self._layer(path, node, first=not number) for number, (path, node) in leaves)
+        if not self.train:
+            return Pieces(layers)
+        output, target = pt.matrix("output", dtype=self.dtype), self._target()
+        loss = self._loss(output, target)
+        gradients = [weight.type(f"d_{name}") for name, weight in self.weights.items()]
+        return Pieces(
+            layers,
+            pytensor.function([output, target], loss, name="loss"),
+            pytensor.function([output, target], pytensor.grad(loss, output), name="loss backward"),
+            pytensor.function(gradients, None, updates=self._moved(gradients), name="optimizer"),
+        )
+
+    def _layer(self, path: str, node: Node, first: bool) -> Layer:
+        x = pt.matrix("x", dtype=self.dtype)
+        y = self._applied(node, path, x)
+        names = tuple(f"{path}.{name}" for name in node.parameters())
+        forward = pytensor.function([x], y, name=f"{path} forward")
+        wanted = [*([] if first else [x]), *(self.weights[name] for name in names)]
+        backward = None
+        if self.train and wanted:
+            dy = pt.matrix("dy", dtype=self.dtype)
+            gradients = pytensor.grad(None, wanted, known_grads={y: dy})
+            backward = pytensor.function([x, dy], gradients, name=f"{path} backward", on_unused_input="ignore")
+        return Layer(path, node.class_name, forward, backward, names)
+
+    # ---- mathematics ------------------------------------------------------------------------------------------
+
+    def _applied(self, node: Node, path: str, x: Any) -> Any:
+        if isinstance(node, Linear):
+            y = pt.dot(x, self.weights[f"{path}.weight"].T)
+            return y + self.weights[f"{path}.bias"] if node.bias else y
+        if isinstance(node, Sigmoid):
+            return pt.sigmoid(x)
+        if isinstance(node, Tanh):
+            return pt.tanh(x)
+        if isinstance(node, ReLU):
+            return pt.maximum(x, np.zeros((), dtype=self.dtype))
+        if isinstance(node, Softmax):
+            return softmax(x, axis=1)
+        if isinstance(node, Flatten):
+            return x
+        raise SondaError(f"{node.class_name} is not there in PyTensor", "use mlp, or --framework torch")
+
+    def _target(self) -> Any:
+        return pt.lvector("target") if self.targets.ndim == 1 else pt.matrix("target", dtype=self.dtype)
+
+    def _loss(self, output: Any, target: Any) -> Any:
+        if self.targets.ndim > 1:
+            return pt.mean(pt.sqr(output - target))
+        # Not by indexing: Numba takes a minute to compile that with its gradient.
+        chosen = pt.eq(target[:, None], pt.arange(self.description.layers[-1]))
+        return -pt.sum(log_softmax(output, axis=1) * pt.cast(chosen, self.dtype)) / pt.cast(target.shape[0], self.dtype)
+
+    def _moved(self, gradients: Any) -> list[tuple[Any, Any]]:
+        """Every weight with what it becomes."""
+        rate = np.asarray(self.description.learning_rate, dtype=self.dtype)
+        return [
+            (weight, weight - rate * gradient)
+            for weight, gradient in zip(self.weights.values(), gradients, strict=True)
+        ]
+
+
+def _leaves(node: Node, path: str = "") -> Iterator[tuple[str, Node]]:
+    """Layers in the order in which they run. Raises SondaError for a network that is not one after the other."""
+    if not isinstance(node, Sequential):
+        if node.children():
+            raise SondaError(f"{node.class_name} is not there in PyTensor", "use mlp, or --framework torch")
+        yield path, node
+        return
+    for name, child in node.children():
+        yield from _leaves(child, f"{path}.{name}" if path else name)
+
+
+def build(description: Perceptron, train: bool, seed: int, precision: str) -> NetworkInPyTensor:
+    """Make it ready, in float32 or float64. Raises SondaError for a layer that is not there."""
+    return NetworkInPyTensor(description, train, seed, precision)

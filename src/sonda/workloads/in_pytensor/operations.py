@@ -1,0 +1,69 @@
+"""The six operations in PyTensor, each a function of its own, on the shapes and values that PyTorch has.
+
+Operands are shared variables, where Theano's programs keep what is used again: a call checks and copies nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytensor
+import pytensor.tensor as pt
+
+from sonda.record.errors import SondaError
+from sonda.workloads.operands import generator, values
+from sonda.workloads.operation_cost import OperationCost, operation_cost
+from sonda.workloads.operations import SCALAR, STUDIED
+
+if TYPE_CHECKING:
+    from sonda.workloads.operations import Operations
+
+EXPRESSIONS: dict[str, Callable[..., Any]] = {
+    "add": lambda a, b: a + b,
+    "dot": lambda a, b: pt.dot(a, b),
+    "mul": lambda a, b: a * b,
+    # Of the operand's type: a plain 0.5 would be a float64 where PyTensor's floatX is one.
+    "scalar": lambda a: np.asarray(SCALAR, dtype=a.dtype) * a,
+    "sigmoid": lambda a: pt.sigmoid(a),
+    "tanh": lambda a: pt.tanh(a),
+}
+
+
+class OperationsInPyTensor:
+    """Operations by name, with their operands and their formulas."""
+
+    samples = 1
+    tokens = 0
+
+    def __init__(self, description: Operations, seed: int, precision: str) -> None:
+        lacking = [op for op in description.op if op not in STUDIED]
+        if lacking:
+            raise SondaError(
+                f"ops: {lacking[0]} is not there in PyTensor", f"use --op with some of {', '.join(STUDIED)}"
+            )
+        self.phase_tokens: dict[str, int] = {}
+        self.names = description.op
+        self.dtype = precision
+        drawn = generator(seed)
+        self.operands = {
+            op: tuple(
+                pytensor.shared(values(shape, drawn).astype(precision, copy=False), borrow=True)
+                for shape in description.operands(op)
+            )
+            for op in self.names
+        }
+        width = np.dtype(precision).itemsize
+        self.costs: dict[str, OperationCost] = {
+            op: operation_cost(op, description.operands(op), width) for op in self.names
+        }
+
+    def function(self, op: str) -> Any:
+        """The operation as PyTensor makes it ready; its linker may compile the rest at the first call."""
+        return pytensor.function([], EXPRESSIONS[op](*self.operands[op]), name=op)
+
+
+def build(description: Operations, seed: int, precision: str) -> OperationsInPyTensor:
+    """Make it ready, in float32 or float64. Raises SondaError for an operation that is not there."""
+    return OperationsInPyTensor(description, seed, precision)

@@ -1,0 +1,117 @@
+"""A built-in network made ready in TensorFlow: the functions that anybody would write, and their arguments."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from sonda.workloads.description import Description
+from sonda.workloads.examples import examples
+from sonda.workloads.in_tensorflow.layers import (
+    Layers,
+    cross_entropy,
+    in_tensorflow_layout,
+    in_torch_layout,
+    mean_squared_error,
+)
+from sonda.workloads.network_cost import LayerCost, network_costs
+from sonda.workloads.resnet import ResNet
+from sonda.workloads.structure import structure_of, walk
+from sonda.workloads.weights import initial_weights
+
+LOSS_SCALE = 1024.0
+"""Under mixed float16 the loss is multiplied by this, so that small gradients are no zeros."""
+WHOLE = ("float64", "bfloat16", "float16")
+"""Precisions in which weights and data are too."""
+
+
+class NetworkInTensorflow:
+    """Weights are variables. `infer` and `learn` run operation by operation; `function` makes a graph of them."""
+
+    tokens = 0
+
+    def __init__(self, description: Description, train: bool, seed: int, precision: str, compiled: bool) -> None:
+        """`compiled`: graphs are compiled by XLA. Made inside the device that it is to run on."""
+        if train and isinstance(description, ResNet):
+            description.check_training()
+        about: Any = description
+        self.description = description
+        self.train = train
+        self.compiled = compiled
+        self.samples = about.batch
+        self.rate = about.learning_rate
+        self.phase_tokens: dict[str, int] = {}
+        self.dtype = precision if precision in WHOLE else "float32"
+        self.kind = getattr(tf, self.dtype)
+        self.narrow = getattr(tf, precision.removeprefix("mixed_")) if precision.startswith("mixed_") else None
+        self.scale = LOSS_SCALE if precision == "mixed_float16" else 1.0
+        self.structure = structure_of(description)
+        self.root = self.structure.class_name
+        changing = {f"{path}.{name}" for path, node in walk(self.structure) for name in node.buffers()}
+        self.weights = {
+            name: tf.Variable(tf.cast(in_tensorflow_layout(values), self.kind), trainable=name not in changing)
+            for name, values in initial_weights(description, seed).items()
+        }
+        self.trained = {name: weight for name, weight in self.weights.items() if weight.trainable}
+        self.layers = Layers(self.weights, train, self.narrow, compiled)
+        (inputs,), targets = examples(description, seed)
+        self.inputs, self.targets = arranged(inputs), targets
+        self.squared = getattr(description, "loss", "") == "mse"
+
+    @property
+    def costs(self) -> tuple[LayerCost, ...]:
+        """Every operation of a step by formula."""
+        return network_costs(self.description, self.train, self.kind.size)
+
+    @property
+    def first(self) -> Any:
+        """What an inference step is given."""
+        return tf.cast(tf.constant(self.inputs[: self.samples]), self.kind)
+
+    def infer(self, inputs: Any) -> Any:
+        """The network's output."""
+        return self.layers.network(self.structure, "", inputs)
+
+    def loss(self, scores: Any, targets: Any) -> Any:
+        return (mean_squared_error if self.squared else cross_entropy)(scores, targets)
+
+    def learn(self, inputs: Any, targets: Any) -> Any:
+        """One step of training; the loss."""
+        weights = list(self.trained.values())
+        with tf.GradientTape() as tape:
+            with tf.name_scope("forward"):
+                scores = self.infer(inputs)
+            with tf.name_scope("loss"):
+                loss = self.loss(scores, targets)
+                scaled = loss * self.scale
+        gradients = tape.gradient(scaled, weights)
+        with tf.name_scope("optimizer"):
+            self.update(weights, gradients)
+        return loss
+
+    def update(self, weights: list[Any], gradients: list[Any]) -> None:
+        """SGD: weight - rate x gradient."""
+        for weight, slope in zip(weights, gradients, strict=True):
+            weight.assign_sub(tf.constant(self.rate / self.scale, slope.dtype) * slope)
+
+    def function(self) -> Any:
+        """A step as a graph that was not traced yet: `learn` in training, else `infer`."""
+        return tf.function(self.learn if self.train else self.infer, jit_compile=self.compiled)
+
+    def arrays(self) -> dict[str, np.ndarray]:
+        """The weights by PyTorch's names and in its layout, copied."""
+        return {name: in_torch_layout(weight.numpy()) for name, weight in self.weights.items()}
+
+
+def arranged(inputs: np.ndarray) -> np.ndarray:
+    """Images with their channels last."""
+    return np.ascontiguousarray(inputs.transpose(0, 2, 3, 1)) if inputs.ndim == 4 else inputs
+
+
+def build(
+    description: Description, train: bool, seed: int, precision: str = "float32", compiled: bool = False
+) -> NetworkInTensorflow:
+    """Raises SondaError where the network is not there, or cannot be trained on so few values."""
+    return NetworkInTensorflow(description, train, seed, precision, compiled)

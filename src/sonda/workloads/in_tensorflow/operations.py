@@ -1,0 +1,79 @@
+"""The six operations in TensorFlow, each a `tf.function` by itself, on the shapes and values that PyTorch has."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import tensorflow as tf
+
+from sonda.record.errors import SondaError
+from sonda.workloads.operands import generator, values
+from sonda.workloads.operation_cost import OperationCost, operation_cost
+from sonda.workloads.operations import SCALAR, STUDIED
+
+if TYPE_CHECKING:
+    from sonda.workloads.operations import Operations
+
+WHOLE = ("float64", "bfloat16", "float16")
+"""Precisions in which operands are too."""
+
+
+class OperationsInTensorflow:
+    """Operations by name, with their operands on the device and their formulas."""
+
+    samples = 1
+    tokens = 0
+
+    def __init__(self, description: Operations, seed: int, precision: str, compiled: bool) -> None:
+        """`compiled`: by XLA. Made inside the device that it is to run on."""
+        lacking = [op for op in description.op if op not in STUDIED]
+        if lacking:
+            raise SondaError(
+                f"ops: {lacking[0]} is not there in TensorFlow", f"use --op with some of {', '.join(STUDIED)}"
+            )
+        self.phase_tokens: dict[str, int] = {}
+        self.names = description.op
+        self.dtype = precision if precision in WHOLE else "float32"
+        kind = getattr(tf, self.dtype)
+        drawn = generator(seed)
+        self.operands = {
+            op: tuple(tf.cast(tf.constant(values(shape, drawn)), kind) for shape in description.operands(op))
+            for op in self.names
+        }
+        self.functions = {op: tf.function(_function(op, precision), jit_compile=compiled) for op in self.names}
+        self.costs: dict[str, OperationCost] = {
+            op: operation_cost(op, description.operands(op), kind.size) for op in self.names
+        }
+
+
+def _function(op: str, precision: str) -> Callable[..., Any]:
+    narrow = getattr(tf, precision.removeprefix("mixed_")) if precision.startswith("mixed_") else None
+
+    def dot(a: Any, b: Any) -> Any:
+        if narrow is not None:
+            return tf.matmul(tf.cast(a, narrow), tf.cast(b, narrow))
+        return tf.matmul(a, b)
+
+    def add(a: Any, b: Any) -> Any:
+        return a + b
+
+    def mul(a: Any, b: Any) -> Any:
+        return a * b
+
+    def scalar(a: Any) -> Any:
+        return SCALAR * a
+
+    def sigmoid(a: Any) -> Any:
+        return tf.sigmoid(a)
+
+    def tanh(a: Any) -> Any:
+        return tf.tanh(a)
+
+    known: tuple[Callable[..., Any], ...] = (add, dot, mul, scalar, sigmoid, tanh)
+    return {function.__name__: function for function in known}[op]
+
+
+def build(description: Operations, seed: int, precision: str, compiled: bool) -> OperationsInTensorflow:
+    """Raises SondaError for an operation that is not there."""
+    return OperationsInTensorflow(description, seed, precision, compiled)

@@ -1,0 +1,218 @@
+"""Unmodified TensorFlow and Keras programs: what is seen of them, and that nothing about them changes."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from time import perf_counter_ns
+
+import numpy as np
+import pytest
+
+from sonda.frameworks.assembly import Assembly, assemble
+from sonda.record.span import Spans
+
+pytest.importorskip("tensorflow")
+PROGRAMS = Path(__file__).parent / "programs"
+sys.path.insert(0, str(Path(__file__).parent.parent))
+from observed import check_structure, seen  # noqa: E402
+
+
+@dataclass
+class Ran:
+    code: int
+    output: str
+    assembly: Assembly | None = None
+
+    @property
+    def spans(self) -> Spans:
+        assert self.assembly is not None
+        return self.assembly.spans
+
+    @property
+    def traced(self) -> dict[str, dict]:
+        assert self.assembly is not None
+        return {one["function"]: one for one in self.assembly.traced}
+
+
+class Nursery:
+    """One process with TensorFlow in memory that forks a child per program."""
+
+    def __init__(self, place: Path) -> None:
+        self.place = place
+        self.ran: dict[tuple[str, ...], Ran] = {}
+        self._process = subprocess.Popen(
+            [sys.executable, str(PROGRAMS / "tensorflow_nursery.py")],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+            env={**os.environ, "CUDA_VISIBLE_DEVICES": "", "TF_CPP_MIN_LOG_LEVEL": "3"},
+        )
+
+    def run(self, program: str, *arguments: str, observe: bool = True) -> Ran:
+        """Each once, whoever asks."""
+        key = (program, *arguments, str(observe))
+        if key not in self.ran:
+            self.ran[key] = self._run(program, *arguments, observe=observe)
+        return self.ran[key]
+
+    def _run(self, program: str, *arguments: str, observe: bool) -> Ran:
+        directory = self.place / str(len(self.ran))
+        directory.mkdir()
+        order = {
+            "program": str(PROGRAMS / f"{program}.py"),
+            "arguments": list(arguments),
+            "output": str(directory / "output.txt"),
+            "settings": {"directory": str(directory)} if observe else None,
+        }
+        assert self._process.stdin and self._process.stdout
+        begin = perf_counter_ns()
+        self._process.stdin.write(json.dumps(order) + "\n")
+        self._process.stdin.flush()
+        code = os.waitstatus_to_exitcode(int(self._process.stdout.readline()))
+        ran = Ran(code, (directory / "output.txt").read_text())
+        assert [path.read_text() for path in directory.glob("*.failure")] == []
+        if observe:
+            ran.assembly = assemble(directory, begin, perf_counter_ns())
+        return ran
+
+    def close(self) -> None:
+        assert self._process.stdin and self._process.stdout
+        self._process.stdin.close()
+        self._process.stdout.close()
+        self._process.wait()
+
+
+@pytest.fixture(scope="module")
+def nursery(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Nursery]:
+    made = Nursery(tmp_path_factory.mktemp("programs"))
+    yield made
+    made.close()
+
+
+def words(spans: Spans, column: str, **wanted: str) -> list[str]:
+    return list(spans.words(column).decoded()[spans.where(**wanted)])
+
+
+@pytest.mark.parametrize(
+    ("program", "mode", "code"),
+    [
+        ("keras_fit", "graph", 0),
+        ("keras_fit", "eager", 0),
+        ("custom_loop", "graph", 5),
+        ("custom_loop", "eager", 5),
+        ("custom_loop", "manual", 5),
+    ],
+)
+def test_weights_output_and_exit_code_are_those_of_the_bare_program(
+    nursery: Nursery, program: str, mode: str, code: int
+) -> None:
+    bare, observed = nursery.run(program, mode, observe=False), nursery.run(program, mode)
+    assert bare.code == observed.code == code
+    assert bare.output == observed.output and len(bare.output) > 64
+    check_structure(observed.spans)
+
+
+@pytest.mark.parametrize("mode", ["graph", "eager"])
+def test_the_loops_of_keras_say_parts_and_epochs(nursery: Nursery, mode: str) -> None:
+    """48 samples by 8, three times, each followed by 16 by 8; then 64 by 16, and 64 by 32."""
+    found = seen(nursery.run("keras_fit", mode).spans)
+    assert found.parts == [("train", 6), ("validate", 2)] * 3 + [("test", 4 + 2)]
+    assert found.epochs == 3 + 3 + 2
+
+
+def test_a_step_that_is_one_graph_is_one_phase(nursery: Nursery) -> None:
+    spans = nursery.run("keras_fit", "graph").spans
+    steps = np.flatnonzero(spans.where(kind="step", pass_="timed"))
+    name, parent = spans.words("name").decoded(), spans.number("parent")
+    training = {step for step in steps if name[parent[parent[step]]] == "train"}
+    phases = np.flatnonzero(spans.where(kind="phase", pass_="timed"))
+    assert [name[row] for row in phases if parent[row] in training] == ["fused"] * 17
+    assert {name[row] for row in phases if parent[row] not in training} == {"forward", "data"}
+    assert seen(spans).phases == {"fused": 18, "forward": 6 + 4 + 2, "data": 2}
+    assert not words(spans, "path", kind="layer"), "layers cannot be seen inside a graph"
+
+
+def test_tracing_is_apart_from_running(nursery: Nursery) -> None:
+    """`fit`, its validation, `evaluate` by another size and `predict` trace once each."""
+    run = nursery.run("keras_fit", "graph")
+    spans = run.spans
+    assert int(spans.where(kind="step", pass_="warmup").sum()) == 4
+    inside = spans.where(kind="compile", pass_="warmup")
+    assert int(inside.sum()) == 4
+    around = spans.number("parent")[inside]
+    assert set(spans.words("kind").decoded()[around]) == {"phase"}
+    assert np.all(spans.number("duration")[inside] < spans.number("duration")[around])
+    assert {one: fact["traces"] for one, fact in run.traced.items()} == {
+        "the train function of Keras": 1, "the test function of Keras": 2, "the predict function of Keras": 1,
+    }  # fmt: skip
+    fit = run.traced["the train function of Keras"]
+    assert fit["calls"] == 18 and 0 < fit["trace_s"] < fit["call_s"]
+
+
+def test_without_a_graph_layers_and_phases_are_seen(nursery: Nursery) -> None:
+    run = nursery.run("keras_fit", "eager")
+    found = seen(run.spans)
+    calls = 18 + 6 + 4 + 2
+    assert found.forward == {"": calls, "hidden": calls, "dropout": calls, "output": calls}
+    assert found.phases["forward"] == found.phases["data"] == calls
+    assert found.phases["backward"] == found.phases["optimizer"] == 18
+    assert run.traced == {}
+    assert set(words(run.spans, "name", kind="layer")) == {"Sequential", "Dense", "Dropout"}
+
+
+@pytest.mark.parametrize("mode", ["graph", "eager", "manual"])
+def test_a_loop_of_ones_own_has_steps_and_epochs(nursery: Nursery, mode: str) -> None:
+    """60 samples by 10, three times, then two batches without learning."""
+    run = nursery.run("custom_loop", mode)
+    found = seen(run.spans)
+    assert found.parts == [("train", 18), ("test", 2)]
+    assert found.epochs == 3 + 1
+    assert found.phases["data"] == 20
+    if mode == "graph":
+        assert found.phases["fused"] == 18 and found.phases["forward"] == 2
+    else:
+        assert found.phases["backward"] == 18
+        assert found.phases.get("optimizer", 0) == (18 if mode == "eager" else 0)
+
+
+def test_layers_of_one_name_are_told_apart(nursery: Nursery) -> None:
+    assert seen(nursery.run("custom_loop", "eager").spans).forward == {"": 20, "same": 20, "same#2": 20}
+
+
+def test_tracing_again_is_found_with_its_cause(nursery: Nursery) -> None:
+    traced = nursery.run("retracing").traced
+    assert {name: (one["traces"], one["calls"]) for name, one in traced.items()} == {
+        "by_shape": (6, 6), "by_value": (6, 6), "steady": (1, 6), "anew": (6, 6),
+    }  # fmt: skip
+    assert [(traced[name]["cause"], traced[name]["argument"]) for name in ("by_shape", "by_value", "anew")] == [
+        ("shape", "x"), ("python", "power"), ("new", ""),
+    ]  # fmt: skip
+    assert traced["by_shape"]["examples"] == [f"float32[{rows}, 4]" for rows in (1, 2, 3, 4)]
+    assert traced["by_value"]["examples"] == ["0", "1", "2", "3"]
+    assert traced["steady"]["cause"] == ""
+    assert traced["anew"]["where"].startswith("retracing.py:")
+
+
+def test_a_graph_that_was_made_before_it_is_called_is_known_to_learn(nursery: Nursery) -> None:
+    """After the functions without gradients, `made_before` is called three times."""
+    run = nursery.run("retracing")
+    assert seen(run.spans).parts == [("validate", 24), ("train", 3)]
+    assert "made_before" in words(run.spans, "name", kind="compile")
+    assert "made_before" not in run.traced, "it was not traced in a call"
+
+
+def test_the_framework_and_its_threads_are_stated(nursery: Nursery) -> None:
+    assembly = nursery.run("keras_fit", "graph").assembly
+    assert assembly is not None
+    assert assembly.framework == "tensorflow"
+    assert assembly.threads == 1
+    assert {"python", "tensorflow", "keras"} <= set(assembly.versions)
+    assert assembly.span_ns and assembly.phase_ns
+    assert not assembly.truncated
