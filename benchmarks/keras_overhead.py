@@ -22,8 +22,8 @@ import numpy as np
 from benchmarks.bar import Bar, at_most, paired_interval
 
 LIMIT_PERCENT = 3.0
-ROUNDS = 24
-CASES = {"CNN, batch 32": (20, False), "perceptron, batch 32": (120, False), "perceptron, eagerly": (30, True)}
+ROUNDS = 40
+CASES = {"CNN, batch 32": (20, False), "perceptron, batch 32": (60, False), "perceptron, eagerly": (20, True)}
 """Steps of an epoch, and whether it runs eagerly."""
 HELD = ("CNN, batch 32", "perceptron, batch 32")
 

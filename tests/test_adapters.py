@@ -12,6 +12,7 @@ import pytest
 from sonda.record.errors import SondaError
 from sonda.targets import adapters
 from sonda.targets.adapters import ADAPTERS, check_framework, imported, require, run_in
+from sonda.targets.applicable import applied
 from sonda.targets.job import Job, check_job
 from sonda.workloads.catalogue import BUILT_IN
 
@@ -52,6 +53,21 @@ def test_the_oldest_versions_are_those_that_are_installed_with_sonda() -> None:
     for adapter in ADAPTERS.values():
         wanted = [word for word in extras[adapter.extra] if word.partition(">=")[0] in adapter.distributions]
         assert [word.partition(">=")[2] for word in wanted] == [".".join(map(str, adapter.least))], adapter.words
+
+
+@pytest.mark.parametrize("framework", ["tensorflow", "jax", "pytensor"])
+def test_operations_are_trained_in_pytorch_only(framework: str) -> None:
+    check_framework(Job(workload="ops", train=True))
+    with pytest.raises(SondaError, match="ops cannot be trained in"):
+        check_framework(Job(workload="ops", train=True, framework=framework))
+
+
+@pytest.mark.parametrize("framework", ["tensorflow", "jax", "pytensor"])
+def test_operations_are_those_that_a_framework_has_unless_they_are_named(framework: str) -> None:
+    job, notes = applied(Job(workload="ops", framework=framework))
+    assert job.options == {"op": "add,dot,mul,scalar,sigmoid,tanh"} and notes[0].startswith("--op: add, dot")
+    named = Job(workload="ops", framework=framework, options={"op": "softmax"})
+    assert applied(named) == (named, []) and applied(Job(workload="ops")) == (Job(workload="ops"), [])
 
 
 def test_every_worker_that_is_named_is_there() -> None:

@@ -7,9 +7,11 @@ from typing import Any
 
 import pytest
 
-from sonda.analysis.exploration import explored
+from sonda.analysis.exploration import amount, explored
+from sonda.analysis.summary import Value
 from sonda.record.run import Run
 from sonda.record.store import Store
+from sonda.report.exploration import exploration_section, render_exploration
 from sonda.studies.explore import BY_CYCLES, BY_TIME, explore
 from sonda.studies.space import parse_space
 from sonda.targets.job import Job
@@ -79,3 +81,31 @@ def test_times_that_only_some_points_have_are_not_compared(tmp_path: Path) -> No
     assert BY_CYCLES in run.info.notes
     first, second = run.points.to_pylist()
     assert first["cycles:simulated"] == second["cycles:simulated"]
+
+
+def test_screen_and_page_show_the_time_where_clocks_differ(tmp_path: Path) -> None:
+    run = explored_dlrm(
+        tmp_path, "clock_GHz=1,2,4", "perceptrons.read_ports=16,64", changes=f"{DRAM} energy_table=stonne"
+    )
+    points, found = run.points.to_pylist(), explored(run)
+    assert "area" in found.objectives
+    fastest = min(map(nanoseconds, points))
+    assert found.sentence.startswith(f"Fastest ({amount(Value(fastest, 'ns', 'simulated'))})")
+    shown = [point.values["time"].value for point in found.front]
+    assert shown == sorted(shown) and shown[0] == pytest.approx(fastest)
+    lines = [line.split() for line in render_exploration(found, 200, color=False).splitlines()]
+    assert any(line[:3] == ["clock_GHz", "perceptrons.read_ports", "time"] for line in lines)
+    section = exploration_section(found, run.points, 0, True)
+    figure = section.figures[0]
+    assert "<h3>Time and " in section.html
+    assert figure["layout"]["xaxis"]["title"]["text"] == "time, ns (simulated)"
+    drawn = [*figure["data"][0]["x"], *figure["data"][1]["x"]]
+    # Equal points of the front are drawn once.
+    assert {round(one, 6) for one in drawn} == {round(nanoseconds(point), 6) for point in points}
+
+
+def test_a_page_of_one_clock_stays_in_cycles(tmp_path: Path) -> None:
+    run = explored_dlrm(tmp_path, "perceptrons.read_ports=16,64", changes="clock_GHz=2 energy_table=stonne")
+    section = exploration_section(explored(run), run.points, 0, True)
+    assert section.figures[0]["layout"]["xaxis"]["title"]["text"] == "cycles (simulated)"
+    assert "<h3>Cycles and " in section.html

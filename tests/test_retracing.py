@@ -118,6 +118,23 @@ def test_few_traces_and_cheap_ones_are_no_verdict() -> None:
     assert judged(function(3, 100)) is not None, "20 ms of 0.13 s"
 
 
+def test_a_function_that_is_seldom_called_is_no_verdict() -> None:
+    """20 of its 33 ms, beside 1 s of another's."""
+    steady = function(1, 991, function="train")
+    assert judged(function(3, 3)) is not None and judged(function(3, 3), steady) is None
+    # 190 of 220 ms are its own share, and of all functions' time, 320 ms, it is 59 %.
+    said = judged(function(20, 20), function(1, 90, function="train"))
+    assert said.share == pytest.approx(0.19 / 0.32) and "86 % of their time" in said.sentence
+
+
+def test_where_most_time_is_lost_nothing_else_is_looked_for() -> None:
+    made = example()
+    plain = replace(made.parts[0], noise=0.01, phases=made.parts[0].phases[:1], layers=())
+    for functions, kinds in (([function(20, 20)], "retracing"), ([], "none")):
+        summary = replace(made, parts=(plain,), workload={**made.workload, "traced": functions})
+        assert verdicts(summary)[0][0].kind == kinds
+
+
 def test_the_function_that_lost_most_is_named() -> None:
     assert "worse" in judged(function(3, 3), function(30, 30, function="worse")).sentence
 

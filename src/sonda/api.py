@@ -25,6 +25,9 @@ if TYPE_CHECKING:
     from sonda.record.run import Run, RunInfo
     from sonda.record.span import Spans
 
+Where = Store | Path | str | None
+"""A store, or its directory; None: `$SONDA_HOME`, or its default."""
+
 
 class Profile:
     """A run that shows itself: as text when printed, as tables in a notebook."""
@@ -133,8 +136,12 @@ class Explored(Profile):
         return exploration_fragment(self.exploration)
 
 
+def _opened(store: Where) -> Store:
+    return store if isinstance(store, Store) else Store(store)
+
+
 @contextmanager
-def profile(name: str = "", count: bool = True, store: Store | None = None) -> Iterator[Profile]:
+def profile(name: str = "", count: bool = True, store: Where = None) -> Iterator[Profile]:
     """Observe the PyTorch work of a block, without changing what it computes.
 
     The profile is filled when the block ends, also by an exception, which is passed on; the run is then incomplete.
@@ -143,35 +150,35 @@ def profile(name: str = "", count: bool = True, store: Store | None = None) -> I
     from sonda.targets.block import observe_block
 
     result = Profile()
-    with observe_block(store or Store(), name, count) as observed:
+    with observe_block(_opened(store), name, count) as observed:
         try:
             yield result
         finally:
             result._run = observed.finish()
 
 
-def load(reference: str = "last", store: Store | None = None) -> Profile:
+def load(reference: str = "last", store: Where = None) -> Profile:
     """The run that a reference names: a path, a tag, the beginning of an id, or `last`; Explored for an exploration."""
     from sonda.analysis.exploration import is_exploration
 
-    found = (store or Store()).one(reference)
+    found = _opened(store).one(reference)
     return Explored(found) if is_exploration(found) else Profile(found)
 
 
-def import_trace(*paths: str | Path, store: Store | None = None, workers: int = 0, on_cluster: str = "") -> Profile:
+def import_trace(*paths: str | Path, store: Where = None, workers: int = 0, on_cluster: str = "") -> Profile:
     """Read another tool's file as a run, as `sonda import` does; several traces are ranks, which workers share."""
     from sonda.imports.importing import import_files
     from sonda.studies.executors.spreading import spread_for
 
     with spread_for(workers, on_cluster) as spread:
-        return Profile(import_files([Path(path) for path in paths], (store or Store()).root, spread=spread))
+        return Profile(import_files([Path(path) for path in paths], _opened(store).root, spread=spread))
 
 
-def compare(a: str | Profile, b: str | Profile, store: Store | None = None) -> Comparison:
+def compare(a: str | Profile, b: str | Profile, store: Where = None) -> Comparison:
     """B against A. A reference that names several runs (a tag) stands for all of them."""
     from sonda.analysis.compare import compare as compare_runs
 
-    where = store or Store()
+    where = _opened(store)
 
     def runs(side: str | Profile) -> Sequence[Run]:
         return [side.run] if isinstance(side, Profile) else where.find(side)
@@ -179,7 +186,7 @@ def compare(a: str | Profile, b: str | Profile, store: Store | None = None) -> C
     return compare_runs(list(runs(a)), list(runs(b)))
 
 
-def run(workload: str, *, on: str = "cpu", store: Store | None = None, **settings: Any) -> Profile:
+def run(workload: str, *, on: str = "cpu", store: Where = None, **settings: Any) -> Profile:
     """Run a workload in a process of its own, as `sonda run` does.
 
     Keywords that `sonda run` knows (`train`, `steps`, `threads`, `precision`, …) are settings, the others the
@@ -188,7 +195,7 @@ def run(workload: str, *, on: str = "cpu", store: Store | None = None, **setting
     from sonda.targets.job import job_of
     from sonda.targets.measure import measure
 
-    return Profile(measure(job_of({"workload": workload, "on": on, **settings}), store or Store()))
+    return Profile(measure(job_of({"workload": workload, "on": on, **settings}), _opened(store)))
 
 
 def explore(
@@ -198,7 +205,7 @@ def explore(
     on: str = "",
     mapping: str = "",
     set: str = "",
-    store: Store | None = None,
+    store: Where = None,
     workers: int = 0,
     on_cluster: str = "",
     **options: Any,
@@ -217,7 +224,7 @@ def explore(
 
     job = job_of({"workload": workload, "on": on, "mapping": mapping, "set": set, **options})
     with executor_for(workers, on_cluster) as executor:
-        return Explored(explore_space(job, read_space(vary), store or Store(), executor=executor))
+        return Explored(explore_space(job, read_space(vary), _opened(store), executor=executor))
 
 
 def corun(
@@ -232,7 +239,7 @@ def corun(
     bandwidth: str = "",
     sweep_ways: bool = False,
     probe: str = "",
-    store: Store | None = None,
+    store: Where = None,
 ) -> Interference:
     """Run programs alone, in twos and all together, as `sonda corun` does; returns how they slow each other.
 
@@ -243,7 +250,7 @@ def corun(
     from sonda.targets.corun_plan import Setting
 
     setting = Setting(seconds, repeat, timeout, ways, partition, bandwidth, sweep_ways, probe)
-    return interference(carry_out(participants, store or Store(), cores, setting))
+    return interference(carry_out(participants, _opened(store), cores, setting))
 
 
 def join_barrier(name: str = "", timeout: float | None = None) -> Barrier:

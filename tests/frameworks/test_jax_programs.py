@@ -99,13 +99,16 @@ def test_versions_and_what_was_waited_for_are_said(programs: dict[str, Ran]) -> 
 def test_functions_that_are_compiled_again_are_told_with_the_cause(programs: dict[str, Ran]) -> None:
     traced = programs["retracing"].traced
     assert {name: (fact["calls"], fact["traces"]) for name, fact in traced.items()} == {
-        "by_shape": (6, 6), "by_value": (6, 6), "steady": (6, 1), "<lambda>": (6, 6),
+        "by_shape": (6, 6), "by_value": (6, 6), "steady": (6, 1), "<lambda>": (6, 6), "scores": (7, 7),
+        "scaled": (1, 1),
     }  # fmt: skip
     by_shape = traced["by_shape"]
     assert (by_shape["cause"], by_shape["argument"], by_shape["times"]) == ("shape", "x", 5)
     assert by_shape["examples"][:2] == ["float32[1, 4]", "float32[2, 4]"]
     by_value = traced["by_value"]
     assert (by_value["cause"], by_value["argument"], by_value["examples"][:2]) == ("python", "power", ["0", "1"])
+    # Of a method, whose object is no argument of the jitted function.
+    assert (traced["scores"]["cause"], traced["scores"]["argument"]) == ("python", "scale")
     assert traced["<lambda>"]["cause"] == "new"
     assert traced["steady"]["cause"] == ""
     for fact in traced.values():

@@ -18,6 +18,7 @@ from typing import Any
 from sonda.accelerators.fused_products import FUSED
 from sonda.accelerators.operation import Call, Operation, Program
 from sonda.accelerators.products import PRODUCTS, Found
+from sonda.accelerators.unusual_products import UnusualProducts
 from sonda.record.errors import SondaError
 
 Mark = Callable[[str], Any]
@@ -121,6 +122,7 @@ class _Recorder:
         self.others: dict[tuple[int, str], int] = {}
         self.empty: list[str] = []
         """Operations that an engine would take if they had elements."""
+        self.unusual = UnusualProducts()
         self.numbers: dict[str, int] = {}
         self.stack: list[int] = []
         self.current = "forward"
@@ -178,12 +180,14 @@ class _Recorder:
             if not function.is_view and name not in UNWORKED:
                 key = (caller, name)
                 self.others[key] = self.others.get(key, 0) + 1
+                self.unusual.left(function._schema.name)
             return
         for one in found:
             self._add(name, caller, one)
 
     def _add(self, name: str, caller: int, found: Found) -> None:
         kind = found.kind or self._kind(found, caller)
+        self.unusual.taken(found.tensors)
         inputs = weights = None
         if kind in self.patterns and found.operands is not None:
             where = f"{self._where(caller)}: {name}"
@@ -208,7 +212,9 @@ class _Recorder:
         return "attention" if "attention" in module.lower() else "gemm"
 
     def program(self) -> Program:
-        return Program(tuple(self.calls), tuple(self.operations), tuple(self.phases), dict(self.others))
+        return Program(
+            tuple(self.calls), tuple(self.operations), tuple(self.phases), dict(self.others), self.unusual.notes()
+        )
 
 
 def _refuse_nan(model: Any) -> None:

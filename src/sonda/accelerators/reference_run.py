@@ -40,6 +40,14 @@ WRAP = 1 << 32
 """The reference counts in 32 bits, each instance for itself, and begins again at 0."""
 TREE_WIRES = "counters.ReduceNetwork.RN_WIRE.WRITE"
 MEMORY = ("weight_reads", "input_reads", "psum_reads", "psum_writes")
+ABOUT = frozenset((
+    "id", "tag", "mode", "group", "source", "config", "dims", "tile", "generated_tile", "sparsity", "options", "data",
+    "argv", "status", "assertion", "stdout_tail", "timing_model_agrees", "wall_seconds", "user_seconds", "max_rss_kb",
+    "user_s", "cyc_per_user_s",
+))  # fmt: skip
+"""What an entry says of the run and of the computer that did it, rather than of the machine that was simulated."""
+RESULTS = frozenset(("cycles", "globalbuffer_reads", "globalbuffer_writes", "counters"))
+TOTAL = "Total_cycles"
 MOST_DRAWN = 1 << 28
 """Elements of an operand that is drawn."""
 
@@ -64,6 +72,7 @@ class ReferenceRun:
             "cycles": result.cycles,
             "reads": result.reads,
             "writes": result.writes,
+            "memory.total_cycles": result.cycles,
             "memory.weight_reads": result.weight_reads,
             "memory.input_reads": result.input_reads,
             "memory.psum_reads": result.psum_reads,
@@ -107,6 +116,15 @@ def reference_run(entry: Entry, place: int) -> ReferenceRun:
 def run_name(entry: Any, place: int) -> str:
     """How a run is called where it is listed."""
     return f"{entry.get('tag', 'run')} {entry.get('id', place)}" if isinstance(entry, dict) else f"run {place}"
+
+
+def uncompared(entry: Entry) -> list[str]:
+    """Results that an entry has and Sonda has no number for, so that nobody takes them for checked."""
+    compared = {TOTAL, *(f"N_SRAM_{name}" for name in MEMORY)}
+    memory = entry.get("sdmemory")
+    inner = [f"sdmemory.{name}" for name in memory if name not in compared] if isinstance(memory, dict) else []
+    others = [name for name, value in entry.items() if name not in ABOUT | RESULTS | {"sdmemory"} and value is not None]
+    return [*others, *inner]
 
 
 def run_status(entry: Entry) -> str:
@@ -300,6 +318,7 @@ def _expected(entry: Entry) -> dict[str, int]:
         "cycles": entry.get("cycles"),
         "reads": entry.get("globalbuffer_reads"),
         "writes": entry.get("globalbuffer_writes"),
+        "memory.total_cycles": memory.get(TOTAL),
         **{f"memory.{name}": memory.get(f"N_SRAM_{name}") for name in MEMORY},
     }
     present = {name: int(value) for name, value in named.items() if value is not None}

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from sonda.accelerators.reference_run import ReferenceRun, reference_run, run_name
+from sonda.accelerators.reference_run import ReferenceRun, reference_run, run_name, uncompared
 from sonda.accelerators.result import Result
 from sonda.record.errors import SondaError
 
@@ -64,6 +64,8 @@ class VerifyReport:
     differences: list[Difference] = field(default_factory=list)
     known: list[Known] = field(default_factory=list)
     failures: list[Failure] = field(default_factory=list)
+    not_compared: dict[str, int] = field(default_factory=dict)
+    """Results of the reference that Sonda has no number for, with how many runs that ended well have them."""
     preparing: float = 0.0
     """CPU seconds of reading operands and of compiling, or loading compiled code, apart from simulating."""
 
@@ -97,11 +99,14 @@ class VerifyReport:
             "differences": [vars(one) for one in self.differences],
             "known": [vars(one) for one in self.known],
             "failures": [vars(one) for one in self.failures],
+            "not_compared": self.not_compared,
         }
 
 
 def verify_stonne(path: Path | str) -> VerifyReport:
     """Simulate every run of a reference file and compare cycles, accesses and every counter that the file has.
+
+    What else the file has of results is named in `not_compared`.
 
     Each run is simulated twice: a first time to compare, in which code is compiled or loaded, a second time to be
     timed. A run that ended well and cannot be read is a difference. Raises SondaError where the file cannot be read
@@ -119,6 +124,8 @@ def verify_stonne(path: Path | str) -> VerifyReport:
             _note_unreadable(report, entries[place], place, run)
         else:
             _note(report, run, _attempt(run))
+            for name in uncompared(entries[place]) if run.status == "ok" else ():
+                report.not_compared[name] = report.not_compared.get(name, 0) + 1
     report.preparing = time.process_time() - began
     for run in runs:
         if run.status == "ok":

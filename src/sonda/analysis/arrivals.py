@@ -72,6 +72,31 @@ def arrivals(matched: Matched, hosts: Sequence[str] = ()) -> Arrivals:
     )  # fmt: skip
 
 
+@dataclass(frozen=True)
+class Late:
+    """Ranks that the others wait for."""
+
+    rows: tuple[int, ...]
+    """Which; at most half of all."""
+    last: int
+    """How many collectives one of them came to as the last."""
+    held: int
+    """ns in all, from the arrival of the last of the others to the last of all."""
+
+
+def late_ones(came: Arrivals) -> Late:
+    """Those who wait least, up to the largest gap among the mean waits of ranks: a slow machine has several."""
+    ranks = len(came.wait)
+    if ranks < 2 or not came.wait.shape[1]:
+        return Late((), 0, 0)
+    mean = came.wait.mean(axis=1)
+    order = np.argsort(mean, kind="stable")
+    size = int(np.argmax(np.diff(mean[order])[: ranks // 2])) + 1
+    held = came.wait[order[size:]].min(axis=0)
+    held = np.where(held > came.doubt, held, 0)
+    return Late(tuple(sorted(order[:size].tolist())), int(np.isin(came.last, order[:size]).sum()), int(held.sum()))
+
+
 def _offsets(end: np.ndarray, groups: Sequence[str]) -> tuple[np.ndarray, int]:
     """What to take off every end, a row for each rank, and the largest median deviation from it among the clocks."""
     of = {group: [rank for rank, one in enumerate(groups) if one == group] for group in groups}
@@ -94,6 +119,15 @@ def _smooth(values: np.ndarray) -> np.ndarray:
     count = len(values)
     if count <= 2 * AROUND + 1:
         return np.full(count, np.median(values))
-    knots = np.arange(AROUND, count - AROUND, KNOTS)
-    medians = [np.median(values[at - AROUND : at + AROUND + 1]) for at in knots.tolist()]
+    knots = np.union1d(np.arange(AROUND, count - AROUND, KNOTS), [count - AROUND - 1])
+    medians = np.array([np.median(values[at - AROUND : at + AROUND + 1]) for at in knots.tolist()])
+    apart = 2 * AROUND // KNOTS
+    if len(knots) > apart:
+        # Before the first median and behind the last a clock goes on as it went between two that share hardly a value.
+        before, behind = ((medians[at] - medians[other]) / (knots[at] - knots[other]) for at, other in (
+            (0, apart), (-1, -1 - apart)))  # fmt: skip
+        medians = np.concatenate(
+            ([medians[0] - before * knots[0]], medians, [medians[-1] + behind * (count - 1 - knots[-1])])
+        )
+        knots = np.concatenate(([0], knots, [count - 1]))
     return np.interp(np.arange(count), knots, medians)

@@ -42,10 +42,12 @@ class RankCollectives:
     end: int = 0
     """Of all its events."""
     _blocks: list[tuple[list[str], np.ndarray, np.ndarray, np.ndarray]] = field(default_factory=list)
+    _by_device: bool = False
+    """Whether a device executes them: then what the host says of collectives is their launching."""
     _events: int = 0
 
     def feed(self, spans: Spans) -> None:
-        """A block. What the host says of collectives counts only as long as no device has any."""
+        """A block."""
         start, length = spans.number("start"), spans.number("duration")
         if not self._events:
             self.begin = int(start[0])
@@ -53,12 +55,11 @@ class RankCollectives:
         self.end = max(self.end, int((start + length).max()))
         kind, name = spans.words("kind"), spans.words("name")
         device = np.isin(kind.codes, [at for at, word in enumerate(kind.words) if word in ON_DEVICE])
-        if device.any() and not self.on_device:
-            self.on_device = True
-            self._blocks = []
-        if self.on_device:
-            rows = np.flatnonzero(kind.equal("collective"))
-        else:
+        self.on_device |= bool(device.any())
+        rows = np.flatnonzero(kind.equal("collective"))
+        if len(rows) and not self._by_device:
+            self._by_device, self._blocks = True, []
+        if not self._by_device:
             said = np.array([communicates(word) for word in name.words])
             rows = np.flatnonzero(said[name.codes] & kind.equal("op"))
         latency = spans.metric("launch_latency", "measured")[rows]

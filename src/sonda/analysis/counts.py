@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from sonda.analysis.layers import layer_spans
-from sonda.analysis.parts import Part
+from sonda.analysis.parts import Part, shapes_of
 from sonda.analysis.roofline import Ceilings
 from sonda.analysis.tree import subtotals
 
@@ -76,7 +76,7 @@ def counted_step(part: Part) -> tuple[int | None, str]:
     if len(part.counted) == 0:
         return None, "no step was counted"
     shape = part.shape
-    known = part.index.spans.metric("shape", "counted")[part.counted]
+    known = shapes_of(part.index.spans, part.counted)
     if shape is None or np.isnan(known).all():
         return int(part.counted[0]), ""
     same = part.counted[known == shape]

@@ -13,6 +13,9 @@ from sonda.analysis.tree import nearest
 from sonda.record.run import Run
 from sonda.record.span import PHASES, Spans
 
+RANKS_APART = 1 << 20
+"""More than the input shapes that one process numbers."""
+
 
 @dataclass(frozen=True)
 class Index:
@@ -42,7 +45,7 @@ class Part:
     counted: np.ndarray
     """Rows of the counted steps."""
     shapes: np.ndarray
-    """Input shape of each step in `rows`, NaN where it is not known."""
+    """Input shape of each step in `rows`, NaN where it is not known; of several ranks, each has its own."""
     phases: dict[str, np.ndarray]
     """ns of every phase in every step of `rows`; `other` is the time that no phase covers."""
     layers: LayerTimes
@@ -144,10 +147,19 @@ def _part(name: str, index: Index, steps: np.ndarray) -> Part:
         layers = device_layer_times(spans, own)
     return Part(
         name=name, index=index, rows=rows, durations=durations, measured=measured, warmup=int((~measured).sum()),
-        only_warmup=only_warmup, counted=steps[counted], shapes=spans.metric("shape", "counted")[rows],
+        only_warmup=only_warmup, counted=steps[counted], shapes=shapes_of(spans, rows),
         phases=phases, layers=layers, activities=activities, host=host[rows], host_phases=host_phases,
         host_layers=host_layers, pieces=times[steps[apart]], piece_phases=piece_phases,
     )  # fmt: skip
+
+
+def shapes_of(spans: Spans, steps: np.ndarray) -> np.ndarray:
+    """Input shapes of some steps, NaN where they are not known.
+
+    Every process numbers its own: with the same number two ranks may have shares of different size, or different
+    stages of a pipeline, so those of different ranks never count as the same.
+    """
+    return spans.metric("shape", "counted")[steps] + RANKS_APART * spans.number("rank")[steps]
 
 
 def _phases(index: Index, number: np.ndarray, times: np.ndarray, durations: np.ndarray) -> dict[str, np.ndarray]:

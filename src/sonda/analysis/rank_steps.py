@@ -1,7 +1,8 @@
 """The steps of every rank of an imported run: what they are spent on, and which operations take that time.
 
-A rank with a device computes when the device does. Without one, its operations compute; what only stands around other
-operations while a collective is under way is waiting, not computing.
+A rank with a device computes when the device does. Without one, its operations compute; in a profile only those of the
+model, which it tells from the framework's own work. What only stands around others while a collective is under way is
+waiting, not computing.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import numpy as np
 
 from sonda.analysis.collectives import RankCollectives, communicates
 from sonda.analysis.operation_table import OperationTable
-from sonda.analysis.profile_summary import COLUMNS
+from sonda.analysis.profile_summary import COLUMNS, is_profile
 from sonda.analysis.step_breakdown import COMMUNICATION, COMPUTE, HOST, INPUT, NOTHING, OPERATIONS, Breakdown, classes
 from sonda.record.run import Run
 from sonda.record.span import Spans
@@ -63,7 +64,7 @@ def _read(
         if not len(spans):
             continue
         rank = int(spans.number("rank")[0])  # a block holds one rank
-        found = _classes(spans, collectives[rank])
+        found = _classes(spans, collectives[rank], (OPERATIONS,) if is_profile(run) else (OPERATIONS, HOST))
         ranks[rank].feed(spans, found)
         # Operations are told from what stands around them by the table itself.
         listed = np.where((found == COMPUTE) & spans.words("clock").equal("host"), OPERATIONS, found)
@@ -96,16 +97,16 @@ def step_keys(names: tuple[str, ...]) -> tuple[tuple[Key, ...], bool]:
     return tuple(counted), False
 
 
-def _classes(spans: Spans, collectives: RankCollectives) -> np.ndarray:
-    """The class of every span, as `step_breakdown.classes`, for ranks of any kind."""
+def _classes(spans: Spans, collectives: RankCollectives, computing: tuple[int, ...]) -> np.ndarray:
+    """The class of every span, as `step_breakdown.classes`; without a device those of `computing` compute."""
     found = classes(spans)
     kind, name = spans.words("kind"), spans.words("name")
     op = kind.equal("op")
+    said = op & np.array([communicates(word) for word in name.words])[name.codes]
     if not collectives.on_device:
-        found[op & np.isin(found, (HOST, OPERATIONS))] = COMPUTE
-        said = np.array([communicates(word) for word in name.words])[name.codes]
-        found[op & said] = COMMUNICATION
-        found[op & ~said & _around(spans, collectives)] = HOST
+        found[op & np.isin(found, computing)] = COMPUTE
+        found[op & _around(spans, collectives)] = HOST
+    found[said] = COMMUNICATION
     loading = op & np.array([word.startswith(LOADING) for word in name.words])[name.codes]
     if loading.any():
         found[(found != NOTHING) & _inside(spans, np.flatnonzero(loading))] = INPUT

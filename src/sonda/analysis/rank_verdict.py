@@ -1,9 +1,10 @@
-"""What the ranks of a job say, in one sentence: the slow one and what it spends its time on, or that none is slow."""
+"""What the ranks of a job say: the slow ones and what they spend their time on, or that none is slow."""
 
 from __future__ import annotations
 
 import math
 import statistics
+from collections.abc import Sequence
 
 from sonda.analysis import wording
 from sonda.analysis.collectives import communicates, symmetric
@@ -14,11 +15,14 @@ from sonda.analysis.summary import Remedy, Value, Verdict
 WORTH = 0.05
 """Share of a step from which waiting for one rank is worth a word."""
 MOSTLY = 0.5
+MOST_NAMED = 5
 SPENDS = {
-    "compute": "computes {}", "transfer": "copies data for {}", "compile": "compiles for {}",
-    "operations": "executes operations on the host for {}", "input": "waits {} for input",
-    "launch": "launches work for {}", "host": "spends {} in the framework itself",
-    "idle": "does nothing that is recorded for {}",
+    "compute": ("computes {}", "compute {}"), "transfer": ("copies data for {}", "copy data for {}"),
+    "compile": ("compiles for {}", "compile for {}"),
+    "operations": ("executes operations on the host for {}", "execute operations on the host for {}"),
+    "input": ("waits {} for input", "wait {} for input"), "launch": ("launches work for {}", "launch work for {}"),
+    "host": ("spends {} in the framework itself", "spend {} in the framework itself"),
+    "idle": ("does nothing that is recorded for {}", "do nothing that is recorded for {}"),
 }  # fmt: skip
 """What a rank does that takes more of its step than of the others'. Communication is not among them: who waits is not
 slow."""
@@ -36,47 +40,67 @@ def rank_verdict(job: Job) -> Verdict:
     load = _load(job)
     if not job.collectives:
         sentence = f"No collective is in the traces of all ranks: who waits for whom cannot be said.{load}"
-        return Verdict("none", sentence, _evidence(job, None))
-    slow = max(job.ranks, key=lambda one: (one.held, one.last))
-    share = slow.held / job.step if job.step else 0.0
+        return Verdict("none", sentence, _evidence(job))
+    share = job.late_held / job.step if job.step else 0.0
     of_all = f"of {wording.plural(job.collectives, 'collective')}"
-    if share < WORTH or slow.last < MOSTLY * job.collectives:
+    if share < WORTH or job.late_last < MOSTLY * job.collectives:
         waiting = statistics.fmean(one.wait for one in job.ranks) / job.step if job.step else 0.0
         often = max(job.ranks, key=lambda one: one.last)
         who = f"rank {often.rank} comes last most often, to {often.last:,} {of_all}"
         who = who if often.last else "none comes last as far as clocks can tell"
-        sentence = f"No rank is slow: they wait {wording.percent(waiting)} of a step for each other, and {who}.{load}"
-        return Verdict("none", sentence, _evidence(job, None), share=waiting)
-    part, mine, others = _difference(job, slow)
-    what = SPENDS[part].format(wording.duration(mine))
-    name = _operation(job, slow) if part in ("compute", "operations", "transfer") else ""
+        none = "No rank is slow" if waiting < WORTH else "No rank is slow all the time"
+        sentence = f"{none}: they wait {wording.percent(waiting)} of a step for each other, and {who}.{load}"
+        return Verdict("none", sentence, _evidence(job), share=waiting)
+    others = [one for one in job.ranks if one not in job.late]
+    part, mine, theirs = _difference(job.late, others)
+    name = _operation(job.late, others) if part in ("compute", "operations", "transfer") else ""
     most = f", most of the difference in {name}" if name else ""
-    sentence = (
-        f"Rank {slow.rank} is slow: it comes last to {slow.last:,} {of_all} and keeps all others waiting "
-        f"{wording.duration(slow.held)} a step, {wording.percent(share)} of it. It {what} a step where the others take "
-        f"{wording.duration(others)}{most}."
-    )
-    remedies = (Remedy(TRIES[part]),) if part in TRIES else ()
-    return Verdict("communicate", sentence, _evidence(job, slow), remedies, share)
+    held = f"{wording.duration(job.late_held)} a step, {wording.percent(share)} of it"
+    what, rest = SPENDS[part], f"a step where the others take {wording.duration(theirs)}{most}."
+    if len(job.late) == 1:
+        sentence = (
+            f"Rank {job.late[0].rank} is slow: it comes last to {job.late_last:,} {of_all} and keeps all others "
+            f"waiting {held}. It {what[0].format(wording.duration(mine))} {rest}"
+        )
+    else:
+        sentence = (
+            f"{_named(job)} are slow: one of them comes last to {job.late_last:,} {of_all}, and they keep all others "
+            f"waiting {held}. They {what[1].format(wording.duration(mine))} {rest}"
+        )
+    return Verdict("communicate", sentence, _evidence(job), (Remedy(TRIES[part]),) if part in TRIES else (), share)
 
 
-def _difference(job: Job, slow: RankTime) -> tuple[str, float, float]:
-    """What takes the slow rank longest beyond the others: the part, its ns a step, and the others' median."""
-    others = [one for one in job.ranks if one is not slow]
-    found = {part: statistics.median(one.parts[part] for one in others) for part in PARTS if part in SPENDS}
-    part = max(found, key=lambda one: slow.parts[one] - found[one])
-    return part, slow.parts[part], found[part]
+def _named(job: Job) -> str:
+    """The slow ones: by their machine where they are all of its ranks, else by their numbers."""
+    hosts = {one.host for one in job.late}
+    if len(hosts) == 1 and "" not in hosts and len(job.late) == sum(one.host in hosts for one in job.ranks):
+        return f"The {len(job.late):,} ranks of {hosts.pop()}"
+    numbers = [str(one.rank) for one in job.late[:MOST_NAMED]]
+    if len(job.late) > MOST_NAMED:
+        return f"{len(job.late):,} ranks ({', '.join(numbers)}, …)"
+    return f"Ranks {wording.join(numbers)}"
 
 
-def _operation(job: Job, slow: RankTime) -> str:
-    """The operation whose own time exceeds the others' by most; '' where none does."""
-    others = [one for one in job.ranks if one is not slow]
+def _difference(late: Sequence[RankTime], others: Sequence[RankTime]) -> tuple[str, float, float]:
+    """What takes slow ranks longest beyond the others: the part, and the medians of both, ns a step."""
+    found: dict[str, tuple[float, float]] = {}
+    for part in PARTS:
+        if part in SPENDS:
+            mine, theirs = (statistics.median(one.parts[part] for one in group) for group in (late, others))
+            found[part] = mine, theirs
+    part = max(found, key=lambda one: found[one][0] - found[one][1])
+    return part, *found[part]
+
+
+def _operation(late: Sequence[RankTime], others: Sequence[RankTime]) -> str:
+    """The operation whose own time exceeds the others' by most, in the middle; '' where none does."""
     more = {
-        name: time - statistics.median(one.operations.get(name, 0.0) for one in others)
-        for name, time in slow.operations.items()
+        name: statistics.median(one.operations.get(name, 0.0) for one in late)
+        - statistics.median(one.operations.get(name, 0.0) for one in others)
+        for name in {name for one in late for name in one.operations}
         if not communicates(name) and not symmetric(name)
     }
-    found = max(more, key=lambda name: more[name], default="")
+    found = max(sorted(more), key=lambda name: more[name], default="")
     return found if found and more[found] > 0 else ""
 
 
@@ -86,14 +110,14 @@ def _load(job: Job) -> str:
     return f" The busiest rank of a step computes {job.imbalance:.2f} times the mean."
 
 
-def _evidence(job: Job, slow: RankTime | None) -> dict[str, Value]:
+def _evidence(job: Job) -> dict[str, Value]:
     imbalance = None if math.isnan(job.imbalance) else job.imbalance
-    found = {
+    return {
         "imbalance": Value(imbalance, "1", "derived", reason="" if imbalance is not None else "nothing computes"),
         "collectives": Value(job.collectives, "1", "counted"),
         "wait": Value(statistics.fmean(one.wait for one in job.ranks), "ns", "derived"),
         "step": Value(job.step, "ns", "derived"),
+        "late ranks": Value(len(job.late), "1", "counted"),
+        "last": Value(job.late_last, "1", "counted"),
+        "held": Value(job.late_held, "ns", "derived"),
     }
-    if slow is not None:
-        found |= {"last": Value(slow.last, "1", "counted"), "held": Value(slow.held, "ns", "derived")}
-    return found

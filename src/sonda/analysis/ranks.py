@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from sonda.analysis.arrivals import Arrivals, arrivals
+from sonda.analysis.arrivals import Arrivals, arrivals, late_ones
 from sonda.analysis.collectives import collectives_of, match
 from sonda.analysis.rank_steps import Key, RankSteps, steps_of
 from sonda.analysis.step_breakdown import COMPUTE, PARTS
@@ -65,6 +65,12 @@ class Job:
     marked: bool
     """Whether steps are marked; else the whole trace counts as one."""
     notes: tuple[str, ...]
+    late: tuple[RankTime, ...] = ()
+    """Those that the others wait for, slow or not."""
+    late_last: int = 0
+    """How many collectives one of them came to as the last."""
+    late_held: float = 0.0
+    """ns a step that they together kept the others waiting."""
 
     @property
     def imbalance(self) -> float:
@@ -114,9 +120,11 @@ def job_of(run: Run) -> Job | None:
         np.add.at(wait[row], came.steps, came.wait[row])
     ranks = tuple(_rank_time(row, one, hosts, parts[row], came, len(common)) for row, one in enumerate(steps.values()))
     notes = _notes(run, steps, len(common), matched.unmatched, came)
+    late = late_ones(came)
     return Job(
         ranks, tuple(common), durations, parts[:, :, COMPUTE], wait, len(came.last), int((came.last < 0).sum()),
         came.clocks, came.doubt, all(one.marked for one in steps.values()), tuple(notes),
+        tuple(ranks[row] for row in late.rows), late.last, late.held / len(common),
     )  # fmt: skip
 
 

@@ -57,7 +57,8 @@ def rows_of(
 ) -> Iterator[RunRow]:
     """Rows of the newest runs, newest first; what cannot be read goes to `store.damaged`.
 
-    `names` are those of all runs, where the caller has them already. `read` is told of every run that has to be read because the index does not know it.
+    `names` are those of all runs, where the caller has them already. `read` is told of every run that has to be read
+    because the index does not know it.
     """
     store.damaged.clear()
     names = store.names() if names is None else names

@@ -142,6 +142,8 @@ def summarise_trace(run: Run, paths: bool = True) -> TraceSummary:
         )
     profile = summarise_profile(run) if is_profile(run) else None
     job = job_of(run) if paths and is_job(run) else None
+    if job is None and paths and is_job(run):
+        notes.append("no step is in the traces of all ranks: they are not compared with each other")
     ranks = info.workload.get("ranks") or 1
     sections = [str(info.machine["processor"])] if info.machine.get("processor") else []
     sections += [wording.plural(ranks, "rank")] if ranks > 1 else []

@@ -6,7 +6,9 @@ two walks (a checkpoint) are not in them. Of several ranks the first speaks: all
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -107,7 +109,7 @@ def summarise_training(run: Run) -> Training | None:
         _known(loss, test),
         _known(spans.metric("loading", "measured"), root),
         _known(spans.metric("initialisation", "measured"), root),
-        _devices(run),
+        devices_of(run.info.target),
         spent_by_nodes(run, _moments),
     )
 
@@ -126,10 +128,13 @@ def _moments(run: Run) -> Moments:
     return float(start[rows].min()), [ends[number] for number in sorted(ends)], float(end[rows].max())
 
 
-def _devices(run: Run) -> int:
-    """Devices that trained: ranks that were not left out, one where there is no word of ranks."""
-    ranks = [one for one in run.info.target.get("ranks", ()) if not one.get("left_out")]
-    return max(1, len(ranks))
+def devices_of(target: Mapping[str, Any]) -> int:
+    """Devices that worked together: of ranks that were not left out, one where there is no word of ranks.
+
+    A rank has one device; PyTorch's DataParallel has several in one process.
+    """
+    ranks = [one for one in target.get("ranks", ()) if not one.get("left_out")]
+    return max(1, sum(len(one.get("devices", ())) or 1 for one in ranks))
 
 
 def _known(column: np.ndarray, row: int | None) -> float | None:

@@ -69,6 +69,9 @@ def run(
     interval: Annotated[
         str, typer.Option(help="Count a command from outside this often, e.g. 100ms; with --probe pmu, hardware too.")
     ] = "",
+    on_cluster: Annotated[
+        str, typer.Option(help="A training over nodes as a job of Slurm: slurm:partition=NAME; local to try it.")
+    ] = "",
     attempt: Annotated[
         bool, typer.Option("--try", help="Try the remedies that are a flag away and say what they brought.")
     ] = False,
@@ -141,7 +144,7 @@ def run(
         probe=",".join(probe or ()),
         redact=redact,
     )
-    _run_workload(job, on or ["cpu"], repeat, tag or [], attempt, rows, json)
+    _run_workload(job, on or ["cpu"], repeat, tag or [], attempt, rows, json, on_cluster)
 
 
 COMMAND_OPTIONS = (
@@ -159,14 +162,15 @@ MATRIX_OPTIONS = (
 
 WORKLOAD_OPTIONS = (
     "workload", "on", "train", "input", "framework", "steps", "warmup", "seconds", "repeat", "threads", "precision",
-    "compile", *MATRIX_OPTIONS, "seed", "mapping", "set", "probe", "attempt", "tag", "rows", "redact", "json",
+    "compile", *MATRIX_OPTIONS, "seed", "mapping", "set", "probe", "on_cluster", "attempt", "tag", "rows", "redact",
+    "json",
 )  # fmt: skip
 """Options of `run` that a workload knows."""
 
 
 SIMULATED_OPTIONS = tuple(
     name for name in WORKLOAD_OPTIONS
-    if name not in ("steps", "warmup", "seconds", "repeat", *MATRIX_OPTIONS, "probe", "attempt")
+    if name not in ("steps", "warmup", "seconds", "repeat", *MATRIX_OPTIONS, "probe", "on_cluster", "attempt")
 )  # fmt: skip
 """Options of `run` that a workload knows where it is simulated only."""
 
@@ -183,7 +187,9 @@ def _refuse(context: typer.Context, known: tuple[str, ...], why: str) -> None:
         raise SondaError(f"{context.args[0]} is not an option of sonda run", "put the program's own words after --")
 
 
-def _run_workload(job: Any, on: list[str], repeat: int, tags: list[str], attempt: bool, rows: int, json: bool) -> None:
+def _run_workload(
+    job: Any, on: list[str], repeat: int, tags: list[str], attempt: bool, rows: int, json: bool, on_cluster: str
+) -> None:
     from sonda.studies.repetition import measure_all, show_of
     from sonda.studies.trial import try_remedies
 
@@ -194,7 +200,12 @@ def _run_workload(job: Any, on: list[str], repeat: int, tags: list[str], attempt
     store = open_store()
     for tag in tags:
         store.check_tag(tag)
-    groups = measure_all(job, on, repeat, store, say)
+    if on_cluster:
+        from sonda.studies.executors.training_jobs import submitted
+
+        groups = measure_all(job, on, repeat, store, say, submitted(on_cluster))
+    else:
+        groups = measure_all(job, on, repeat, store, say)
     hush()
     for measured in (run for group in groups for run in group):
         for tag in tags:

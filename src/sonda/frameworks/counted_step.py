@@ -12,7 +12,17 @@ from typing import Protocol
 from sonda.frameworks.announced import AnnouncedObserver
 
 
-class StepCost(Protocol):
+class Cost(Protocol):
+    """What an operation costs by formula."""
+
+    @property
+    def flops(self) -> int: ...
+
+    @property
+    def bytes(self) -> int: ...
+
+
+class StepCost(Cost, Protocol):
     """One operation of a step: its phase, its layer ('' for the network itself), FLOPs and bytes."""
 
     @property
@@ -26,12 +36,6 @@ class StepCost(Protocol):
 
     @property
     def operation(self) -> str: ...
-
-    @property
-    def flops(self) -> int: ...
-
-    @property
-    def bytes(self) -> int: ...
 
 
 def count_step(observer: AnnouncedObserver, part: str, costs: Iterable[StepCost], framework: str, dtype: str) -> None:

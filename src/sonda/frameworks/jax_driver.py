@@ -8,24 +8,16 @@ one wait included; what each operation took on the device is known from its kern
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from time import perf_counter, perf_counter_ns
+from time import perf_counter_ns
 from typing import Any, Protocol
 
 from sonda.frameworks.announced import AnnouncedObserver
+from sonda.frameworks.announced_steps import time_steps, warm_up
+from sonda.frameworks.counted_step import Cost
 from sonda.frameworks.jax_kernels import recorded, replayed
-from sonda.frameworks.torch_driver import KERNEL_STEPS, Driving, enough
+from sonda.frameworks.torch_driver import KERNEL_STEPS, Driving
 
 PART = "test"
-
-
-class Cost(Protocol):
-    """What an operation costs by formula."""
-
-    @property
-    def flops(self) -> int: ...
-
-    @property
-    def bytes(self) -> int: ...
 
 
 class JaxTask(Protocol):
@@ -59,18 +51,12 @@ def drive(task: JaxTask, observer: AnnouncedObserver, jax: Any, how: Driving) ->
                 results = [_run(task, observer, compiled, name, wait, counted) for name in task.names]
                 jax.block_until_ready(results)
 
-    if how.warmup:
-        with observer.span("pass", "warmup"):
-            for _ in range(how.warmup):
-                step()
+    warm_up(observer, how, step)
     if how.replay:
         with observer.span("pass", "kernels"), replayed():
             step(wait=True)
         return 1
-    done, begin = 0, perf_counter()
-    while not enough(done, perf_counter() - begin, how):
-        step()
-        done += 1
+    done = time_steps(how, step)
     if how.on_gpu:
         with recorded(observer.recorder, jax):
             with observer.span("pass", "kernels"):

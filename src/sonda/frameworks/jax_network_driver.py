@@ -12,15 +12,16 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from time import perf_counter, perf_counter_ns
+from time import perf_counter_ns
 from typing import Any, Protocol
 
 from sonda.frameworks.announced import AnnouncedObserver
+from sonda.frameworks.announced_steps import time_steps, warm_up
 from sonda.frameworks.call_pieces import Piece, write_call
 from sonda.frameworks.counted_step import StepCost, count_step
 from sonda.frameworks.jax_kernels import replayed
 from sonda.frameworks.jax_profile import LOSS, Operation, Place, exclusive, places, profiled, runs
-from sonda.frameworks.torch_driver import Driving, enough
+from sonda.frameworks.torch_driver import Driving
 
 PIECES = 5
 """Steps under JAX's profiler."""
@@ -61,18 +62,12 @@ def drive_network(
         with observer.span("step", part):
             task.step(runner)
 
-    if how.warmup:
-        with observer.span("pass", "warmup"):
-            for _ in range(how.warmup):
-                step()
+    warm_up(observer, how, step)
     if how.replay:
         with observer.span("pass", "kernels"), replayed():
             step()
         return 1
-    done, begin = 0, perf_counter()
-    while not enough(done, perf_counter() - begin, how):
-        step()
-        done += 1
+    done = time_steps(how, step)
     seen = _in_pieces(observer, jax, runner, step, classes, task.costs, read)
     count_step(observer, part, [_where_it_ran(cost, seen, classes) for cost in task.costs], "jax", task.dtype)
     return done

@@ -9,27 +9,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
-from time import perf_counter, perf_counter_ns
+from time import perf_counter_ns
 from typing import Any, Protocol
 
 from sonda.frameworks.announced import AnnouncedObserver
+from sonda.frameworks.announced_steps import time_steps, warm_up
 from sonda.frameworks.collector.numba_compilations import NumbaCompilations
 from sonda.frameworks.collector.pytensor_linker import linker_of
 from sonda.frameworks.collector.recorder import Recorder
-from sonda.frameworks.counted_step import StepCost, count_step
-from sonda.frameworks.torch_driver import Driving, enough
+from sonda.frameworks.counted_step import Cost, StepCost, count_step
+from sonda.frameworks.torch_driver import Driving
 
 PIECES_STEPS = 5
-
-
-class Cost(Protocol):
-    """What an operation costs by formula."""
-
-    @property
-    def flops(self) -> int: ...
-
-    @property
-    def bytes(self) -> int: ...
 
 
 class OperationsTask(Protocol):
@@ -124,7 +115,8 @@ def drive_operations(task: OperationsTask, observer: AnnouncedObserver, how: Dri
                     with observer.operation(f"pytensor.{name}", cost.flops, cost.bytes, task.dtype):
                         functions[name]()
 
-    done = _timed(observer, how, step)
+    warm_up(observer, how, step)
+    done = time_steps(how, step)
     with observer.span("pass", "count"):
         step(counted=True)
     return done, compiling.linker
@@ -157,7 +149,8 @@ def drive_network(task: NetworkTask, observer: AnnouncedObserver, how: Driving) 
             with observer.phase("fused"):
                 whole(*batch)
 
-    done = _timed(observer, how, step)
+    warm_up(observer, how, step)
+    done = time_steps(how, step)
     with observer.span("pass", "pieces"):
         for _ in range(PIECES_STEPS):
             with observer.span("step", part):
@@ -187,16 +180,3 @@ def run_pieces(pieces: Any, observer: AnnouncedObserver, batch: Sequence[Any], w
             gradients.update(zip(layer.weights, own, strict=True))
     with observer.phase("optimizer"):
         pieces.update(*(gradients[name] for name in weights))
-
-
-def _timed(observer: AnnouncedObserver, how: Driving, step: Callable[[], None]) -> int:
-    """Warm-up and timed steps; the number of the latter."""
-    if how.warmup:
-        with observer.span("pass", "warmup"):
-            for _ in range(how.warmup):
-                step()
-    done, begin = 0, perf_counter()
-    while not enough(done, perf_counter() - begin, how):
-        step()
-        done += 1
-    return done

@@ -8,26 +8,17 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from time import perf_counter, perf_counter_ns
+from time import perf_counter_ns
 from typing import Any, Protocol
 
 from sonda.frameworks.announced import AnnouncedObserver
+from sonda.frameworks.announced_steps import time_steps, warm_up
 from sonda.frameworks.collector.modelled import VARIABLE
 from sonda.frameworks.collector.recorder import Recorder
-from sonda.frameworks.counted_step import StepCost, count_step
-from sonda.frameworks.torch_driver import Driving, enough
+from sonda.frameworks.counted_step import Cost, StepCost, count_step
+from sonda.frameworks.torch_driver import Driving
 
 PIECES_STEPS = 5
-
-
-class Cost(Protocol):
-    """What an operation costs by formula."""
-
-    @property
-    def flops(self) -> int: ...
-
-    @property
-    def bytes(self) -> int: ...
 
 
 class OperationsTask(Protocol):
@@ -102,7 +93,8 @@ def drive_operations(task: OperationsTask, observer: AnnouncedObserver, how: Dri
                     with observer.operation(f"tensorflow.{name}", cost.flops, cost.bytes, task.dtype):
                         wait(task.functions[name](*task.operands[name]))
 
-    done = _timed(observer, how, step)
+    warm_up(observer, how, step)
+    done = time_steps(how, step)
     with observer.span("pass", "count"):
         step(counted=True)
     return done
@@ -151,7 +143,8 @@ def drive_network(
             with observer.phase("fused"):
                 wait(whole(*batch))
 
-    done = _timed(observer, how, step)
+    warm_up(observer, how, step)
+    done = time_steps(how, step)
     # The first of all finds its kernels for the first time, and nobody hears of it.
     in_pieces(pieces(unheard(observer.root)))
     with observer.span("pass", "pieces"):
@@ -180,16 +173,3 @@ def _note_tracing(observer: AnnouncedObserver, begin: int, functions: int) -> No
     observer.notes.append(
         f"tracing {functions} function{plural} and running each once took {lasted:.2g} s before the steps, not in them"
     )
-
-
-def _timed(observer: AnnouncedObserver, how: Driving, step: Callable[[], None]) -> int:
-    """Warm-up and timed steps; the number of the latter."""
-    if how.warmup:
-        with observer.span("pass", "warmup"):
-            for _ in range(how.warmup):
-                step()
-    done, begin = 0, perf_counter()
-    while not enough(done, perf_counter() - begin, how):
-        step()
-        done += 1
-    return done

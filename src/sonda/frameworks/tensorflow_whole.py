@@ -5,12 +5,13 @@ A step is one `tf.function`. Its layers have no times, and nothing in it is coun
 
 from __future__ import annotations
 
-from time import perf_counter, perf_counter_ns
+from time import perf_counter_ns
 from typing import Any, Protocol
 
 from sonda.frameworks.announced import AnnouncedObserver
+from sonda.frameworks.announced_steps import time_steps, warm_up
 from sonda.frameworks.tensorflow_driver import wait
-from sonda.frameworks.torch_driver import Driving, enough
+from sonda.frameworks.torch_driver import Driving
 
 
 class WholeTask(Protocol):
@@ -44,15 +45,8 @@ def drive_whole(task: WholeTask, observer: AnnouncedObserver, how: Driving) -> i
         with observer.span("step", part), observer.phase(phase):
             _wait(step_function(*arguments))
 
-    if how.warmup:
-        with observer.span("pass", "warmup"):
-            for _ in range(how.warmup):
-                step()
-    done, started = 0, perf_counter()
-    while not enough(done, perf_counter() - started, how):
-        step()
-        done += 1
-    return done
+    warm_up(observer, how, step)
+    return time_steps(how, step)
 
 
 def _wait(result: Any) -> None:

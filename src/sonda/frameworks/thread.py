@@ -21,7 +21,8 @@ DEVICE_START = "device_start:derived"
 ADDITIVE = ("page_faults:counted", "context_switches:counted", DEVICE_TIME)
 """Values of a phase that hold those of the phases inside it; so do those whose definition says that it `adds`."""
 FACTS = (
-    "shape", "training", "optimizer", "made", "loader", "iterator", "exhausted", "of_part", "device_begin", "device_end",
+    "shape", "training", "optimizer", "made", "loader", "iterator", "exhausted", "of_part", "device_begin",
+    "device_end",
 )  # fmt: skip
 """Values that say what a phase is, and are no metrics; `of_part` counts the parts of a run from 1."""
 Facts = dict[int, int]

@@ -44,6 +44,10 @@ class DeviceLines:
                 stream[place] = int(line[1]) if line else HOST
         return cls(source, device, stream)
 
+    def kept(self, rows: np.ndarray) -> int:
+        """How many of these events `placed` will not leave out."""
+        return int((self.device[rows["thread"]] != REPEATED).sum())
+
     def placed(self, rows: np.ndarray) -> np.ndarray:
         """The same events, those of devices as activities; what is only said again is left out and counted."""
         where = self.device[rows["thread"]]

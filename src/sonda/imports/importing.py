@@ -11,13 +11,14 @@ from typing import Any
 
 from sonda.imports import ncu, nsys, perf_stat
 from sonda.imports.event_text import open_text
-from sonda.imports.kineto import read_kineto
+from sonda.imports.job import job_facts
 from sonda.imports.ncu_table import HEADING
 from sonda.imports.profile_directory import ENDINGS as PROFILES
 from sonda.imports.profile_directory import find_profiles
 from sonda.imports.rank_events import RankEvents, write_ranks
+from sonda.imports.readers import TRACES, read_trace
+from sonda.imports.spread_ranks import ReadRank, Spread, spread_ranks
 from sonda.imports.xplane import is_profile
-from sonda.imports.xplane_events import read_xplane
 from sonda.record.errors import SondaError
 from sonda.record.run import Run, RunInfo, keep_run, new_id, now, write_samples
 from sonda.record.sample import Sample
@@ -25,12 +26,13 @@ from sonda.record.span_file import SpanWriter
 from sonda.version import VERSION
 
 HEAD = 1 << 16
+VERSIONS = ("cuda_runtime_version", "cuda_driver_version", "cupti_version", "jax_version", "jaxlib_version")
+HEAD_MEMBERS = ("deviceProperties", "distributedInfo", "host_name", "profile", *VERSIONS)
+"""What a trace says about itself and a run keeps."""
 TRACE = re.compile(r'\ufeff?\s*(?:\[\s*(?:[{\]]|$)|\{\s*(?:["}]|$))')
 """How JSON begins that may be a trace: a list of objects, or an object."""
 UTF_16 = (b"\xff\xfe", b"\xfe\xff")
 """Byte order marks."""
-VERSIONS = ("cuda_runtime_version", "cuda_driver_version", "cupti_version", "jax_version", "jaxlib_version")
-TRACES = {"kineto": read_kineto, "nsys": nsys.read_nsys, "xplane": read_xplane}
 NAMES = {
     "kineto": "trace of torch.profiler or Chrome's", "nsys": "timeline of Nsight Systems",
     "xplane": "profile of TensorFlow or JAX", "ncu": "table of Nsight Compute",
@@ -40,12 +42,15 @@ ENDINGS = (".json", ".json.gz", ".csv", ".ncu-rep", ".sqlite", ".txt", ".trace")
 """Of files in a directory that are looked at."""
 
 
-def import_files(paths: Sequence[Path], root: Path, tell: Callable[[str], None] = lambda _: None, run: str = "") -> Run:
+def import_files(
+    paths: Sequence[Path], root: Path, tell: Callable[[str], None] = lambda _: None, run: str = "",
+    spread: Spread | None = None,
+) -> Run:  # fmt: skip
     """Read files of one kind into a run under `root`: several traces, or a directory of them, are ranks.
 
-    Of a TensorBoard log directory the profiles of the newest `run` are read, or of the one named. A trace that ends in
-    the middle becomes an incomplete run. Raises SondaError, naming the file, when nothing can be read, and where files
-    of different kinds are given.
+    Of a TensorBoard log directory the profiles of the newest `run` are read, or of the one named. With `spread` ranks
+    are read by its workers, and the run is the same. A trace that ends in the middle becomes an incomplete run. Raises
+    SondaError, naming the file, when nothing can be read, and where files of different kinds are given.
     """
     kinds, passed_over, remarks = _recognised(paths, run)
     files = list(kinds)
@@ -62,7 +67,7 @@ def import_files(paths: Sequence[Path], root: Path, tell: Callable[[str], None] 
 
     def fill(directory: Path) -> RunInfo:
         made: dict[str, Any] = (
-            _traces(kind, files, directory, tell) if kind in TRACES else _one(kind, files[0], directory)
+            _traces(kind, files, directory, tell, spread) if kind in TRACES else _one(kind, files[0], directory)
         )
         about = {**workload, **made.pop("workload", {})}
         if passed_over:
@@ -147,19 +152,20 @@ def _recognised(paths: Sequence[Path], run: str) -> tuple[dict[Path, str], list[
     return found, passed_over, remarks
 
 
-def _traces(kind: str, files: list[Path], directory: Path, tell: Callable[[str], None]) -> dict[str, Any]:
-    ranks: list[RankEvents] = []
-    for number, path in enumerate(files):
-        one = TRACES[kind](path, directory, number, tell)
-        base = one.head.get("baseTimeNanoseconds")
-        one.base = base if isinstance(base, int) and 0 <= base < 1 << 62 else 0
-        ranks.append(one)
-    ranks.sort(key=lambda one: -1 if one.rank is None else one.rank)
+def _traces(
+    kind: str, files: list[Path], directory: Path, tell: Callable[[str], None], spread: Spread | None
+) -> dict[str, Any]:
+    ranks: Sequence[RankEvents | ReadRank]
+    if spread is not None and len(files) > 1:
+        ranks, written = spread_ranks(kind, files, directory, HEAD_MEMBERS, tell, spread)
+    else:
+        ranks = read = [read_trace(kind, path, directory, number, tell) for number, path in enumerate(files)]
+        read.sort(key=lambda one: -1 if one.rank is None else one.rank)
+        written = write_ranks(read, directory, tell)
     truncated = any(one.truncated for one in ranks)
-    written = write_ranks(ranks, directory, tell)
     if not written.rows:
         cut = ", and the file ends in the middle" if truncated else ""
-        left = [f"{count:,} {reason}" for one in ranks for reason, count in one.source.left_out.items()]
+        left = [f"{count:,} {reason}" for one in ranks for reason, count in one.left_out.items()]
         why = f" ({'; '.join(left)})" if left else ""
         raise SondaError(f"{files[0].name} holds no event with a duration{cut}{why}", "record while something runs")
     if kind == "xplane" and len(ranks) > 1:
@@ -172,7 +178,7 @@ def _traces(kind: str, files: list[Path], directory: Path, tell: Callable[[str],
     profile = ranks[0].head.get("profile")
     return {
         "status": "incomplete" if truncated else "complete",
-        "workload": {"ranks": len(ranks), **({"profile": profile} if profile else {})},
+        "workload": {"ranks": len(ranks), **job_facts(ranks), **({"profile": profile} if profile else {})},
         "target": {"spec": "imported", "device": "trace"},
         "machine": {"processor": ", ".join(devices)} if devices else {},
         "versions": {"sonda": VERSION, **versions},

@@ -73,10 +73,13 @@ def _reading(stream: IO[bytes], path: Path) -> _Reading:
     return _Reading(text, Spill(path), Spill(path.with_name(f"{path.name}-marks")))
 
 
-def read_kineto(path: Path, directory: Path, number: int, tell: Callable[[str], None]) -> RankEvents:
+def read_kineto(
+    path: Path, directory: Path, number: int, tell: Callable[[str], None], alone: bool = False
+) -> RankEvents:
     """Spill the events of one trace into `directory`; `number` makes names of files that no other trace has.
 
-    A file that ends in the middle gives what it has. Raises SondaError when it is no trace or cannot be read.
+    A large plain file is read with the help of a second process, unless `alone`. A file that ends in the middle gives
+    what it has. Raises SondaError when it is no trace or cannot be read.
     """
     tell(f"reading {path.name}")
     size = path.stat().st_size
@@ -85,8 +88,8 @@ def read_kineto(path: Path, directory: Path, number: int, tell: Callable[[str], 
         spills, marks = [reading.spans], [reading.marks]
         try:
             reading.text.read_head()
-            plain = not hasattr(stream, "_gzip")
-            helper = _Helper.start(path, size, directory / f"events-{number}-b") if plain else None
+            helped = not alone and not hasattr(stream, "_gzip")
+            helper = _Helper.start(path, size, directory / f"events-{number}-b") if helped else None
             with reading:
                 theirs = None if helper is None else _together(reading, helper)
                 if theirs is None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -41,6 +41,8 @@ class RankEvents:
     """What the reader of the file still makes of linked spans."""
     notes: list[str] = field(default_factory=list)
     """What the reader has to say about the file."""
+    shift: int = 0
+    """ns from the file's clock to the run's."""
 
     @property
     def files(self) -> list[Spill]:
@@ -48,8 +50,44 @@ class RankEvents:
 
     @property
     def first_start(self) -> int | None:
-        """Of spans and readings."""
+        """Of spans and readings, on the file's clock."""
         return min((first for spill in self.files if (first := spill.first_start) is not None), default=None)
+
+    @property
+    def left_out(self) -> dict[str, int]:
+        """Events by the reason why they are not kept."""
+        return self.source.left_out
+
+    @property
+    def rows(self) -> int:
+        """How many spans it becomes."""
+        lines = DeviceLines.of(self.source)
+        if lines is None:
+            return sum(run.rows for spill in self.spills for run in spill.runs)
+        return sum(lines.kept(block) for block in in_order(self.spills))
+
+    def pair(self, path: Path) -> None:
+        """Make spans of beginnings and ends, spilled at `path`."""
+        if all(marks.first_start is None for marks in self.marks):
+            return
+        pairing = Pairing(self.source)
+        with Spill(path) as paired:
+            for block in in_order(self.marks):
+                paired.add(pairing.spans(block))
+        pairing.finish()
+        self.spills.append(paired)
+
+
+class Ranked(Protocol):
+    """What has to be known of a file to give it its place among others."""
+
+    file: str
+    rank: int | None
+    base: int
+    shift: int
+
+    @property
+    def first_start(self) -> int | None: ...
 
 
 @dataclass
@@ -66,23 +104,40 @@ def write_ranks(ranks: Sequence[RankEvents], directory: Path, tell: Callable[[st
 
     The spilled files are removed. Raises OSError when the disk is full.
     """
-    notes = number_ranks(ranks)
-    notes += _align(ranks)
-    origin = min((first for one in ranks if (first := one.first_start) is not None), default=0)
+    notes, origin = place_ranks(ranks)
     on_device = 0
     with SpanWriter(directory) as writer, ReadingWriter(directory, origin) as samples:
         for one in ranks:
             tell(f"linking {one.file}")
-            _pair(one, directory, samples)
-            lines = DeviceLines.of(one.source)
-            linker = Linker(one.rank or 0, writer.rows, origin, list(one.source.names), _threads(one.source))
-            for block in in_order(one.spills):
-                writer.append(one.finish(linker.spans(block if lines is None else lines.placed(block))))
-            on_device += linker.on_device
-            notes += _remarks(one, linker, len(ranks) > 1)
+            written = write_rank(one, writer, samples, writer.rows, origin, len(ranks) > 1)
+            on_device += written.on_device
+            notes += written.notes
             for spill in one.files:
                 spill.path.unlink()
     return Written(writer.rows, on_device, notes)
+
+
+def place_ranks(ranks: Sequence[Ranked]) -> tuple[list[str], int]:
+    """Number the ranks and bring them onto one clock; what is to be said, and the moment in ns that becomes 0."""
+    notes = number_ranks(ranks) + _align(ranks)
+    return notes, min((first + one.shift for one in ranks if (first := one.first_start) is not None), default=0)
+
+
+def write_rank(
+    one: RankEvents, writer: SpanWriter, samples: ReadingWriter, first_row: int, origin: int, several: bool
+) -> Written:
+    """Link and write one rank, its first span as row `first_row` of the run. Raises OSError when the disk is full."""
+    for spill in one.files:
+        spill.shift = one.shift
+    before = writer.rows
+    names = list(one.source.names)
+    for block in in_order(one.marks):
+        samples.append(readings(block), names)
+    lines = DeviceLines.of(one.source)
+    linker = Linker(one.rank or 0, first_row, origin, names, _threads(one.source))
+    for block in in_order(one.spills):
+        writer.append(one.finish(linker.spans(block if lines is None else lines.placed(block))))
+    return Written(writer.rows - before, linker.on_device, _remarks(one, linker, several))
 
 
 def spans_of(events: RankEvents) -> Spans:
@@ -107,21 +162,7 @@ def _threads(source: Source) -> list[int]:
     return list(found)
 
 
-def _pair(one: RankEvents, directory: Path, samples: ReadingWriter) -> None:
-    """Make spans of the beginnings and ends of a rank, and samples of its readings."""
-    if all(marks.first_start is None for marks in one.marks):
-        return
-    pairing = Pairing(one.source)
-    names = list(one.source.names)
-    with Spill(directory / f"events-paired-{one.rank}") as paired:
-        for block in in_order(one.marks):
-            paired.add(pairing.spans(block))
-            samples.append(readings(block), names)
-    pairing.finish()
-    one.spills.append(paired)
-
-
-def number_ranks(ranks: Sequence[RankEvents]) -> list[str]:
+def number_ranks(ranks: Sequence[Ranked]) -> list[str]:
     """Give every file a rank of its own: what it says, or where two say the same, its place."""
     said = [one.rank for one in ranks]
     twice = {rank for rank in said if rank is not None and said.count(rank) > 1}
@@ -135,7 +176,7 @@ def number_ranks(ranks: Sequence[RankEvents]) -> list[str]:
     return [f"{why}: ranks are numbered in the order of the files"]
 
 
-def _align(ranks: Sequence[RankEvents]) -> list[str]:
+def _align(ranks: Sequence[Ranked]) -> list[str]:
     """Bring files whose clocks begin at different moments onto the first one's."""
     notes = []
     for one in ranks:
@@ -145,8 +186,7 @@ def _align(ranks: Sequence[RankEvents]) -> list[str]:
             if not EARLIEST < first + shift < LATEST // 2:
                 notes.append(f"{one.file} says a beginning of its clock that cannot be: it is left out of account")
                 continue
-            for spill in one.files:
-                spill.shift = shift
+            one.shift = shift
     return notes
 
 

@@ -29,8 +29,11 @@ def default_root() -> Path:
 class Store:
     """Runs under one directory. Reads never change it; a damaged run is skipped and named in `damaged`."""
 
-    def __init__(self, root: Path | None = None) -> None:
-        self.root = root or default_root()
+    def __init__(self, root: Path | str | None = None) -> None:
+        """`root` is the directory, as a path or as text; `$SONDA_HOME` or its default where none is given."""
+        if root is not None and not isinstance(root, Path | str):
+            raise SondaError(f"a store is a directory, not {type(root).__name__}", "give its path")
+        self.root = Path(root).expanduser() if root else default_root()
         self.damaged: list[SondaError] = []
 
     def names(self) -> list[str]:

@@ -58,12 +58,17 @@ def render_exploration(
 
 
 def front_table(found: Exploration, points: Sequence[Point]) -> Table:
-    """Points of the front, a row each: what varies, cycles, how many of them wait for memory, energy, area."""
+    """Points of the front, a row each: what varies, cycles, how many of them wait for memory, energy, area.
+
+    Where clocks differ, the time of each stands before its cycles.
+    """
     same = _same(found, points)
     settings = [key for key in found.axes if key not in same and any(key in point.settings for point in points)]
     columns: list[tuple[Column, Sequence[Cell]]] = [
         (Column(plain(key), right=_is_number(points, key), keep=LAST), _settings(points, key)) for key in settings
     ]
+    if found.by_time:
+        columns.append(_figures("time", [point.values["time"] for point in points]))
     columns.append(_figures("cycles", [point.values["cycles"] for point in points]))
     if any(point.values["memory_cycles"].value for point in points):
         columns.append(_figures("of them waiting", [point.values["memory_cycles"] for point in points]))
@@ -126,6 +131,7 @@ def exploration_document(found: Exploration, points: Any = None) -> dict[str, An
         "impossible": list(found.impossible),
         "unpriced": list(found.unpriced),
         "objectives": list(found.objectives),
+        "by_time": found.by_time,
         "best": {name: _point_document(point) for name, point in found.best.items()},
         "front": [_point_document(point) for point in found.front],
         "seconds": found.seconds,
@@ -155,7 +161,7 @@ def exploration_section(found: Exploration, points: Any, index: int, alone: bool
         shown = f", shade: {shade}" if shade else ""
         room = f'style="min-height:{figure["layout"]["height"]}px"'
         drawing = f'<div class="figure" id="{place}f{number}" {room}></div>'
-        pieces.append(f'<div class="panel"><h3>Cycles and {name}{shown}</h3>{drawing}</div>')
+        pieces.append(f'<div class="panel"><h3>{found.speed.capitalize()} and {name}{shown}</h3>{drawing}</div>')
     table = table_html(front_table(found, found.front[:MOST_ROWS]), "sortable") if found.front else ""
     more = len(found.front) - MOST_ROWS
     left = f'<p class="soft small">{more:,} more are in sonda show {markup(found.run)} --json</p>' if more > 0 else ""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from sonda.analysis.exploration import Exploration, amount
+from sonda.analysis.exploration import Exploration, Point, amount, times
 from sonda.analysis.summary import Value
 from sonda.report.figures import Figure
 from sonda.report.labels import markup
@@ -15,9 +15,11 @@ FRONT_COLOR, CLOUD_COLOR = "#c2554d", "#8d949c"
 
 
 def trade_figure(found: Exploration, points: Any, name: str, shade: str = "") -> Figure:
-    """Cycles to the right, energy or area upwards, both logarithmic; the shade of the front is a third objective."""
+    """Cycles to the right, or time where clocks differ, energy or area upwards, both logarithmic; the shade of the
+    front is a third objective."""
     unit = found.front[0].values[name].unit if found.front else ""
-    cloud = _cloud(points, name)
+    cloud = _cloud(points, name, found.by_time)
+    speed = "time, ns" if found.by_time else "cycles"
     data = [
         {
             "type": "scatter", "mode": "markers", "name": "other points", "x": cloud[0], "y": cloud[1],
@@ -25,15 +27,15 @@ def trade_figure(found: Exploration, points: Any, name: str, shade: str = "") ->
         },
         {
             "type": "scatter", "mode": "markers", "name": "front",
-            "x": [point.values["cycles"].value for point in found.front],
+            "x": [found.value(point, "cycles").value for point in found.front],
             "y": [point.values[name].value for point in found.front],
             "marker": {"size": 10, "line": {"width": 1, "color": "rgba(255,255,255,.6)"}, **_shading(found, shade)},
-            "text": [_hover(point.words, point.values, found.objectives) for point in found.front],
+            "text": [_hover(found, point) for point in found.front],
             "hovertemplate": "%{text}<extra></extra>",
         },
     ]  # fmt: skip
     layout = {
-        "xaxis": {"type": "log", "title": {"text": "cycles (simulated)"}},
+        "xaxis": {"type": "log", "title": {"text": f"{speed} (simulated)"}},
         "yaxis": {"type": "log", "title": {"text": markup(f"{name}, {unit} (simulated)")}},
         "legend": {"orientation": "h", "y": 1.02, "yanchor": "bottom"},
         "height": 440,
@@ -41,8 +43,8 @@ def trade_figure(found: Exploration, points: Any, name: str, shade: str = "") ->
     return {"data": data, "layout": layout}
 
 
-def _cloud(points: Any, name: str) -> tuple[list[float], list[float]]:
-    """Cycles and figures of the points that are not on the front and have both."""
+def _cloud(points: Any, name: str, by_time: bool) -> tuple[list[float], list[float]]:
+    """Cycles, or times, and figures of the points that are not on the front and have both."""
     import numpy as np
 
     front = points["front"].to_numpy()
@@ -50,7 +52,8 @@ def _cloud(points: Any, name: str) -> tuple[list[float], list[float]]:
     rows = np.flatnonzero(~front & ~np.isnan(figures))
     rows = rows[:: max(1, -(-len(rows) // MOST_DOTS))]
     cycles = points["cycles:simulated"].to_numpy(zero_copy_only=False).astype(np.float64)
-    return cycles[rows].tolist(), figures[rows].tolist()
+    speed = times(points) if by_time else cycles
+    return speed[rows].tolist(), figures[rows].tolist()
 
 
 def _shading(found: Exploration, shade: str) -> dict[str, Any]:
@@ -61,10 +64,10 @@ def _shading(found: Exploration, shade: str) -> dict[str, Any]:
     return {"color": values, "colorscale": "Viridis", "colorbar": {"title": {"text": markup(f"{shade}, {unit}")}}}
 
 
-def _hover(settings: str, values: dict[str, Value], objectives: tuple[str, ...]) -> str:
-    lines = [f"<b>{markup(settings)}</b>"]
-    for name in objectives:
-        value = values[name]
+def _hover(found: Exploration, point: Point) -> str:
+    lines = [f"<b>{markup(point.words)}</b>"]
+    for name in ("time", *found.objectives) if found.by_time else found.objectives:
+        value = point.values[name]
         bounds = ""
         if value.low is not None and value.high is not None:
             low, high = (amount(Value(one, value.unit, value.source)) for one in (value.low, value.high))

@@ -14,15 +14,17 @@ from sonda.report.labels import markup, plain
 from sonda.report.table import Cell, Column, Table, build, numbers, shares, words
 
 MOST_STEPS = 400
-"""Columns of the heat map; of more steps it shows the middle of neighbours."""
+"""Columns of the heat map; of more steps it shows the mean of neighbours."""
+MOST_HINTS = 10_000
+"""Fields of the heat map with a sentence of their own."""
 HEIGHT, ROW = 140, 22
 """Pixels: of a heat map without rows, and of a row."""
 MOST_HEIGHT = 900
 
 
 def job_table(job: Job, rows: int) -> Table:
-    """A row for each rank, those that keep others waiting longest first; at most `rows`."""
-    shown = sorted(job.ranks, key=lambda one: (-one.held, -one.last, one.rank))[:rows]
+    """A row for each rank, those that the others wait for first; at most `rows`."""
+    shown = sorted(job.ranks, key=lambda one: (one.wait, -one.compute, one.rank))[:rows]
     columns: list[tuple[Column, Sequence[Cell]]] = [
         (Column("rank"), [Cell(str(one.rank), float(one.rank)) for one in shown]),
     ]
@@ -54,25 +56,27 @@ def job_figure(job: Job) -> Figure:
     own, names = job.own / 1e6, [f"{name} {number}".strip() for name, number in job.steps]
     together = max(1, math.ceil(len(names) / MOST_STEPS))
     columns = list(range(0, len(names), together))
-    text = []
-    for row in range(len(job.ranks)):
-        text.append([
-            markup(f"rank {job.ranks[row].rank}, {names[at]}: {job.durations[row, at] / 1e6:,.3f} ms, of it waiting "
-                   f"{job.wait[row, at] / 1e6:,.3f} ms, computing {job.compute[row, at] / 1e6:,.3f} ms")
-            for at in columns
-        ])  # fmt: skip
     data = {
         "type": "heatmap", "x": [names[at] for at in columns], "y": [f"rank {one.rank}" for one in job.ranks],
         "z": [[float(own[row, at : at + together].mean()) for at in columns] for row in range(len(job.ranks))],
-        "colorscale": "Viridis", "colorbar": {"title": {"text": "ms"}}, "text": text,
-        "hovertemplate": "%{text}<extra></extra>",
+        "colorscale": "Viridis", "colorbar": {"title": {"text": "ms"}},
+        "hovertemplate": "%{y}, %{x}: %{z:.4~g} ms<extra></extra>",
     }  # fmt: skip
+    if together == 1 and own.size <= MOST_HINTS:
+        data["text"] = [[_hint(job, row, at, names[at]) for at in columns] for row in range(len(job.ranks))]
+        data["hovertemplate"] = "%{text}<extra></extra>"
     layout = {
         "height": min(MOST_HEIGHT, HEIGHT + ROW * len(job.ranks)),
         "xaxis": {"title": {"text": "step"}, "type": "category", "showgrid": False},
         "yaxis": {"type": "category", "autorange": "reversed", "automargin": True},
     }
     return {"data": [data], "layout": layout}
+
+
+def _hint(job: Job, row: int, at: int, name: str) -> str:
+    whole, wait, compute = (times[row, at] / 1e6 for times in (job.durations, job.wait, job.compute))
+    parts = f"{whole:,.3f} ms, of it waiting {wait:,.3f} ms, computing {compute:,.3f} ms"
+    return markup(f"rank {job.ranks[row].rank}, {name}: {parts}")
 
 
 def job_lines(job: Job) -> list[str]:
@@ -90,6 +94,7 @@ def job_document(job: Job) -> dict[str, Any]:
         "together": job.together,
         "imbalance": None if math.isnan(job.imbalance) else job.imbalance,
         "clocks": {"count": job.clocks, "doubt_ns": job.doubt},
+        "late": {"ranks": [one.rank for one in job.late], "last": job.late_last, "held_ns": job.late_held},
         "ranks": [_rank_document(one) for one in job.ranks],
         "durations_ns": job.durations.tolist(),
         "compute_ns": job.compute.tolist(),

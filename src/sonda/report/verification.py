@@ -50,6 +50,9 @@ def render_verification(report: Mapping[str, Any], width: int | None = None, *, 
         first = f"{alike[0]['mode']} {alike[0]['run']}: {alike[0]['what']} is {alike[0]['found']:,}"
         text = f"known: {len(alike)} number{_s(len(alike))} of {runs} run{_s(runs)} ({why}), as {first}, "
         screen.line(plain(f"{text}the reference has {alike[0]['expected']:,}"), "dim", 2, 2)
+    if report["not_compared"]:
+        names = ", ".join(f"{name} ({count:,} run{_s(count)})" for name, count in report["not_compared"].items())
+        screen.line(plain(f"not compared: {names}"), "dim", 2, 2)
     if report["failures"]:
         screen.line()
         screen.line("Where the reference itself failed", "bold", 2)

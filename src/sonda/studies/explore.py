@@ -172,6 +172,7 @@ def keep(
                 "unpriced": _together(total.counts("unpriced")) + _incomplete(total.counts("lacking"), names),
                 "front": int(front.sum()),
                 "objectives": list(names),
+                "by_time": _clock_note(total) == BY_TIME,
                 "best": {name: _row(rows, least(among, place)) for place, name in enumerate(names)},
                 "knee": _row(rows, knee(among)),
                 "on_host": sorted(total.counts("on_host")),

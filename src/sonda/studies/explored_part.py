@@ -106,7 +106,7 @@ def explore_part(order: Order) -> Part:
         notes=explorer.notes,
         seconds=seconds,
         simulations=simulations,
-        table=_parquet(point_table(points, order.on, order.targets, order.whole)),
+        table=_parquet(point_table(points, order.on, order.targets, order.whole, clocks)),
     )
 
 

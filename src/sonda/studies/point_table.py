@@ -23,8 +23,12 @@ NUMBER = re.compile(r"[+-]?\d{1,18}")
 DECIMAL = re.compile(r"[+-]?\d{1,18}(\.\d{1,18})?")
 
 
-def point_table(points: Points, on: str, targets: Sequence[str], axes: Mapping[str, Sequence[str]]) -> Any:
+def point_table(
+    points: Points, on: str, targets: Sequence[str], axes: Mapping[str, Sequence[str]], clocks: NDArray[np.float64]
+) -> Any:
     """The Arrow table of points of one target, which are some of those of `axes`; without their place on the front.
+
+    `clocks` are in Hz, NaN for a point without one.
 
     Tables of other targets and other points of the same axes have the same columns. Metrics carry their unit as
     metadata, as those of spans do.
@@ -38,6 +42,7 @@ def point_table(points: Points, on: str, targets: Sequence[str], axes: Mapping[s
         columns[field] = (_values(_codes(field, points, values), values), "")
     for name, unit in COUNTS.items():
         columns[f"{name}:simulated"] = (pa.array(getattr(points, name), mask=cannot), unit)
+    columns["clock:nominal"] = (pa.array(clocks, mask=np.isnan(clocks)), "Hz")
     for name, unit in zip(("energy", "area"), points.units, strict=True):
         for figures, suffix in zip(getattr(points, name).T, SUFFIXES, strict=True):
             columns[f"{name}{suffix}:simulated"] = (pa.array(figures.copy(), mask=np.isnan(figures)), unit)

@@ -12,6 +12,7 @@ from statistics import median
 from sonda.analysis.scaling import amdahl, efficiency, karp_flatt, serial_share
 from sonda.analysis.spread import quotient
 from sonda.analysis.summary import Summary, Value
+from sonda.analysis.training import devices_of
 from sonda.studies.trained_figure import NO_EPOCHS, NOT_READ, energy_value
 
 NO_BASE = "the study names no base"
@@ -29,10 +30,9 @@ def relative_value(metric: str, base: Sequence[Summary], own: Sequence[Summary])
 Read = Callable[[Sequence[Summary], Sequence[Summary]], Value | str]
 
 
-def devices(summary: Summary) -> int:
-    """Devices that worked together."""
-    ranks = [one for one in summary.target.get("ranks", ()) if not one.get("left_out")]
-    return max(1, len(ranks))
+def _more(base: Sequence[Summary], own: Sequence[Summary]) -> float:
+    """How many times as many devices worked together."""
+    return devices_of(own[0].target) / devices_of(base[0].target)
 
 
 def _times(summaries: Sequence[Summary], whole: bool) -> list[float]:
@@ -56,7 +56,7 @@ def _speedup(whole: bool) -> Read:
 def _scaling(whole: bool) -> Read:
     def value(base: Sequence[Summary], own: Sequence[Summary]) -> Value | str:
         speedup = _speedup(whole)(base, own)
-        return speedup if isinstance(speedup, str) else efficiency(speedup, devices(own[0]) / devices(base[0]))
+        return speedup if isinstance(speedup, str) else efficiency(speedup, _more(base, own))
 
     return value
 
@@ -66,14 +66,14 @@ def _amdahl(base: Sequence[Summary], own: Sequence[Summary]) -> Value | str:
     shares = [serial_share(one.training) for one in base if one.training is not None]
     if not shares:
         return NO_EPOCHS
-    return Value(amdahl(median(shares), devices(own[0]) / devices(base[0])), "1", "derived")
+    return Value(amdahl(median(shares), _more(base, own)), "1", "derived")
 
 
 def _serial(base: Sequence[Summary], own: Sequence[Summary]) -> Value | str:
     speedup = _speedup(True)(base, own)
     if isinstance(speedup, str) or speedup.value is None:
         return speedup
-    found = karp_flatt(speedup.value, devices(own[0]) / devices(base[0]))
+    found = karp_flatt(speedup.value, _more(base, own))
     return "there are no more devices than in the base" if found is None else Value(found, "1", "derived")
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
 
 import msgspec
 
@@ -18,12 +19,16 @@ from sonda.targets.measure import SIMULATED_ONLY, measure, unmeasured
 from sonda.targets.parallel_start import KeptElsewhereError
 from sonda.targets.spec import parse_target, runnable
 
+Measure = Callable[[Job, Store, Place | None, Say], Run]
 
-def measure_all(job: Job, on: list[str], repeat: int, store: Store, say: Say) -> list[list[Run]]:
+
+def measure_all(
+    job: Job, on: list[str], repeat: int, store: Store, say: Say, measured: Measure | None = None
+) -> list[list[Run]]:
     """Runs by target, `repeat` of each. Targets take turns, so that a machine that drifts does not favour one.
 
     Beside targets that are measured, a simulated one, which is exact, runs once. Runs of several nodes that another
-    node keeps are not among them; raises KeptElsewhereError where that leaves none.
+    node keeps are not among them; raises KeptElsewhereError where that leaves none. `measured` measures one job.
     """
     if repeat < 1:
         raise SondaError(f"--repeat {repeat} is too small", "give 1 or more")
@@ -44,7 +49,7 @@ def measure_all(job: Job, on: list[str], repeat: int, store: Store, say: Say) ->
             place = Place(group=groups[index])
             wanted = exact if kinds[index] == "sim" else plain
             try:
-                runs[index].append(measure(msgspec.structs.replace(wanted, on=target), store, place, say))
+                runs[index].append((measured or measure)(msgspec.structs.replace(wanted, on=target), store, place, say))
             except KeptElsewhereError as error:
                 elsewhere = error
                 say(str(error))

@@ -109,7 +109,7 @@ class Study:
 
     def with_data(self, folder: str) -> Study:
         """This study on other images; raises SondaError where it trains on none."""
-        if not self.workload.get("epochs"):
+        if not self.workload.get("epochs") and not self.workload.get("trained"):
             raise SondaError(f"study {self.name} does not train through epochs", "leave out --data")
         return self._with({"data": folder})
 

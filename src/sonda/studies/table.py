@@ -13,6 +13,7 @@ from sonda.analysis.scaling import ScalingCurve, ScalingPoint, scaling_curve
 from sonda.analysis.spread import Spread, spread
 from sonda.analysis.statistics import median
 from sonda.analysis.summary import Summary, Value
+from sonda.analysis.training import devices_of
 from sonda.record.errors import SondaError
 from sonda.record.run import Run
 from sonda.studies.applicability import NOT_APPLICABLE
@@ -20,7 +21,7 @@ from sonda.studies.company import accompanied
 from sonda.studies.engine import StudyResult
 from sonda.studies.figure import USUAL, Figure, parse_figure
 from sonda.studies.plan import ENERGY, TIME, Point, configurations, simulated
-from sonda.studies.relative_figure import NO_BASE, devices, relative_value
+from sonda.studies.relative_figure import NO_BASE, relative_value
 from sonda.studies.study import SETTINGS, VARIANT, Configuration, Published, Study, matches
 from sonda.studies.table_notes import has_place, table_notes
 
@@ -204,7 +205,7 @@ def _scaling(study: Study, wanted: list[Configuration], seen: Mapping[str, list[
             name = str(configuration[VARIANT])
             axes = [str(configuration[axis]) for axis in study.axes if len(study.axes[axis]) > 1]
             values = [relative_value(metric, base, own) for metric in ("speedup", "training_speedup")]
-            points.append(ScalingPoint(", ".join([name, *axes]), devices(own[0]), values[0], values[1]))
+            points.append(ScalingPoint(", ".join([name, *axes]), devices_of(own[0].target), values[0], values[1]))
     return scaling_curve(study.base, [one.training for one in base if one.training is not None], points)
 
 
@@ -311,6 +312,8 @@ def _relative(
     if figure.of_energy and not own and seen.get(_key(configuration)):
         return Value(None, figure.unit, "derived", reason="not measured: it has no energy runs")
     found = figure.shown(relative_value(figure.metric, base, own))
+    if key == _key(configuration):  # the base against itself is that by definition, whatever its repetitions
+        found = dataclasses.replace(found, low=None, high=None)
     return found if found.value is not None else dataclasses.replace(found, reason=f"not measured: {found.reason}")
 
 

@@ -89,6 +89,8 @@ def check_framework(job: Job) -> None:
             f"{job.workload} is not there in {words}",
             f"in {words} there is {', '.join(adapter.workloads)}; or use --framework torch",
         )
+    if job.train and job.workload == "ops" and job.framework != "torch":
+        raise SondaError(f"ops cannot be trained in {words}", "leave out --train, or use --framework torch")
     if not job.on:
         return  # an exploration chooses where
     spec = parse_target(job.on)

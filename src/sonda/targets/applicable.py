@@ -10,6 +10,7 @@ import msgspec
 
 from sonda.targets.job import DEFAULTS, Job
 from sonda.targets.spec import parse_target
+from sonda.workloads.operations import STUDIED
 
 ONE_DEVICE = ("inter_op_threads", "bind", "prefetch", "cache", "pin")
 """Settings of a workload on one device."""
@@ -59,7 +60,11 @@ def applied(job: Job) -> tuple[Job, list[str]]:
     """The job without what means nothing to it, and a note for each such setting."""
     without = inapplicable(job)
     plain = msgspec.structs.replace(job, **{name: DEFAULTS[name] for name in without})
-    return plain, sentences(without)
+    if job.workload != "ops" or job.framework == "torch" or "op" in job.options:
+        return plain, sentences(without)
+    # `ops` by itself is all operations, and only PyTorch has more than those of the study.
+    plain = msgspec.structs.replace(plain, options={**job.options, "op": ",".join(STUDIED)})
+    return plain, [*sentences(without), f"--op: {', '.join(STUDIED)} are all that every framework has"]
 
 
 def sentences(without: dict[str, str]) -> list[str]:

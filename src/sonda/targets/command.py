@@ -284,8 +284,8 @@ def _seen(assembly: Assembly, ending: int, failure: str) -> list[str]:
         notes.append(f"{'not all of the program was observed' if stepped else 'the program ran unobserved'}: {failure}")
     elif not assembly.processes:
         notes.append(
-            "nothing was observed inside: no process of the program imported PyTorch, TensorFlow, Keras, JAX or PyTensor "
-            "and lived to write anything, or its environment hid PYTHONPATH"
+            "nothing was observed inside: no process of the program imported PyTorch, TensorFlow, Keras, JAX or "
+            "PyTensor and lived to write anything, or its environment hid PYTHONPATH"
         )
     if ending != 0:
         how = f"was ended by {_signal_name(-ending)}" if ending < 0 else f"ended with code {ending}"

@@ -36,6 +36,7 @@ def run_in_jax(job: Job, directory: Path, replay: bool) -> dict[str, Any]:
 
     # Before numpy and JAX start threads, which then inherit the counters.
     counting = Counting(str(directory))
+    from sonda.targets.training_worker import described
     from sonda.workloads.catalogue import describe
     from sonda.workloads.operations import Operations
 
@@ -62,13 +63,7 @@ def run_in_jax(job: Job, directory: Path, replay: bool) -> dict[str, Any]:
             observer.finish(threads)
     finally:
         recorder.close()
-    return {
-        **workload.parameters(),
-        "name": workload.name,
-        "samples": task.samples,
-        "tokens": task.tokens,
-        "phase_tokens": task.phase_tokens,
-    }
+    return described(workload, task)
 
 
 def network_of(job: Job, workload: Any, device: Any) -> tuple[Any, list[str]]:

@@ -169,6 +169,10 @@ def check_job(job: Job) -> Job:
         from sonda.targets.training import check_training
 
         check_training(job)
+    else:
+        idle = [name for name in OF_EPOCHS if getattr(job, name) != DEFAULTS[name]]
+        if idle:
+            raise SondaError(f"--{idle[0]} is for a whole training", "add --epochs N, or leave it out")
     return msgspec.structs.replace(job, precision=precision)
 
 
@@ -181,3 +185,5 @@ GIVEN = (
     "cache", "pin",
 )  # fmt: skip
 """Settings that a run keeps only where they were given."""
+OF_EPOCHS = ("split", "images", "transfer", "checkpoint")
+"""Settings that mean nothing without epochs."""

@@ -122,6 +122,7 @@ class Rank:
 
     def _data_parallel(self) -> None:
         """PyTorch's older way: one process, a copy of the model on every GPU for each forward."""
+        self.outcome.about = {"devices": list(self.plan.devices)}
         indices = [int(device.partition(":")[2]) for device in self.plan.devices]
         plain = self.task.model
         self.task.model = self.torch.nn.DataParallel(plain.to(self.device), device_ids=indices)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import sys
-from typing import Any
 
 from sonda.accelerators.operation import Bags, Program
 from sonda.record.errors import MissingExtraError, SondaError
@@ -50,8 +49,7 @@ def captured_program(job: Job, workload: Workload, patterns: frozenset[str]) -> 
     if whole is None or not isinstance(workload, Recommender) or job.framework != "torch":
         task = workload.build(job.framework, False, job.seed)
         task.model.eval()
-        program = capture(task.model, task.infer, patterns).program
-        return task, dataclasses.replace(program, notes=_precision_notes(task.model))
+        return task, capture(task.model, task.infer, patterns).program
     task = workload.first_step()
     program = capture(task.model, task.infer, patterns).program
     # The tables of this model hold only what is looked up; which rows these are, the description knows.
@@ -60,10 +58,3 @@ def captured_program(job: Job, workload: Workload, patterns: frozenset[str]) -> 
         for one, other in zip(program.operations, whole.operations, strict=True)
     ]
     return task, dataclasses.replace(program, operations=tuple(operations))
-
-
-def _precision_notes(model: Any) -> tuple[str, ...]:
-    """What is said of weights that are not float32: engines count elements, whatever these are."""
-    found = {str(one.dtype).removeprefix("torch.") for one in model.parameters() if one.is_floating_point()}
-    others = sorted(found - {"float32"})
-    return (f"weights are {', '.join(others)}, simulated as float32",) if others else ()

@@ -34,6 +34,7 @@ def run_in_pytensor(job: Job, directory: Path, replay: bool) -> dict[str, Any]:
     from sonda.frameworks.collector.recorder import Recorder
     from sonda.frameworks.pytensor_driver import drive_network, drive_operations
     from sonda.frameworks.torch_driver import Driving
+    from sonda.targets.training_worker import described
     from sonda.workloads.catalogue import describe
     from sonda.workloads.operations import Operations
 
@@ -59,14 +60,7 @@ def run_in_pytensor(job: Job, directory: Path, replay: bool) -> dict[str, Any]:
     finally:
         observer.finish(threads)
         recorder.close()
-    return {
-        **workload.parameters(),
-        "name": workload.name,
-        "linker": linker,
-        "samples": task.samples,
-        "tokens": task.tokens,
-        "phase_tokens": task.phase_tokens,
-    }
+    return {**described(workload, task), "linker": linker}
 
 
 def _train(job: Job, directory: Path, counting: Any, threads: int) -> dict[str, Any]:

@@ -40,6 +40,7 @@ def _steps(job: Job, directory: Path, counting: Any, tf: Any) -> dict[str, Any]:
     """Timed steps."""
     from sonda.frameworks.tensorflow_driver import drive_network, drive_operations
     from sonda.frameworks.torch_driver import Driving
+    from sonda.targets.training_worker import described
     from sonda.workloads.catalogue import describe
     from sonda.workloads.model_garden import ModelGarden
     from sonda.workloads.operations import Operations
@@ -54,16 +55,14 @@ def _steps(job: Job, directory: Path, counting: Any, tf: Any) -> dict[str, Any]:
         task: Any = build_garden(workload, job.train, job.seed, job.compile)
         with _Observing(job, directory, counting, task.root, notes) as observer:
             drive_whole(task, observer, how)
-        return _described(workload, task)
+        return described(workload, task)
     if isinstance(workload, Operations):
-        if job.train:
-            raise SondaError("ops cannot be trained in TensorFlow", "leave out --train, or use --framework torch")
         from sonda.workloads.in_tensorflow.operations import build as build_operations
 
         task = build_operations(workload, job.seed, job.precision, job.compile)
         with _Observing(job, directory, counting, OPERATIONS, notes) as observer:
             drive_operations(task, observer, how)
-        return _described(workload, task)
+        return described(workload, task)
     from sonda.workloads.in_tensorflow.network import build as build_network
     from sonda.workloads.in_tensorflow.pieces import Pieces
     from sonda.workloads.in_tensorflow.pipeline import batches
@@ -80,7 +79,7 @@ def _steps(job: Job, directory: Path, counting: Any, tf: Any) -> dict[str, Any]:
             task, lambda told: Pieces(task, told), lambda: batches(task, job.seed, job.workers, job.prefetch, stream),
             observer, how,
         )  # fmt: skip
-    return _described(workload, task)
+    return described(workload, task)
 
 
 class _Observing:
@@ -115,16 +114,6 @@ def _train(job: Job, directory: Path, counting: Any) -> dict[str, Any]:
     with _Observing(job, directory, counting, learner.network.root, []) as observer:
         train_announced(job, directory, opened, learner, observer, learner.network.dtype)
     return described(opened.workload, learner.network)
-
-
-def _described(workload: Any, task: Any) -> dict[str, Any]:
-    return {
-        **workload.parameters(),
-        "name": workload.name,
-        "samples": task.samples,
-        "tokens": task.tokens,
-        "phase_tokens": task.phase_tokens,
-    }
 
 
 def import_tensorflow(job: Job) -> Any:

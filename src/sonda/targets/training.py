@@ -50,6 +50,8 @@ class Training:
     restarts: int = 0
     trained: Trained | None = None
     """What came of it, once `added` was called."""
+    skipped: str = ""
+    """Which images could not be used; '' where all could."""
 
     @classmethod
     def of(cls, job: Job, store: Store, say: Say) -> Training:
@@ -73,7 +75,7 @@ class Training:
         found = Checkpoints(where, settings).newest() if where.is_dir() else None
         if found is not None:
             say(f"going on after epoch {found[0].epochs} of {job.epochs}, from {where}")
-        return cls(msgspec.structs.replace(job, checkpoint=str(where.resolve())))
+        return cls(msgspec.structs.replace(job, checkpoint=str(where.resolve())), skipped=opened.data.skipped)
 
     @property
     def place(self) -> Path:
@@ -152,7 +154,7 @@ class Training:
         """What a reader of the numbers must know."""
         if self.trained is None:
             return []
-        found = list(self.trained.notes)
+        found = [*([self.skipped] if self.skipped else []), *self.trained.notes]
         if self.trained.resumed:
             found.append(
                 f"epochs 1 to {self.trained.resumed} were trained by a process that was interrupted; their times are "

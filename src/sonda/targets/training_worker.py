@@ -227,7 +227,7 @@ def train_in_torch(job: Job, directory: Path) -> dict[str, Any]:
     return described(opened.workload, task)
 
 
-def described(workload: Trainable, task: Any) -> dict[str, Any]:
+def described(workload: Any, task: Any) -> dict[str, Any]:
     """What a run says of its workload."""
     return {
         **workload.parameters(),

@@ -35,14 +35,15 @@ def step(images, labels):
     with tf.GradientTape() as tape:
         loss = loss_of(labels, model(images, training=True))
     gradients = tape.gradient(loss, model.trainable_variables)
-    optimizer.apply_gradients(zip(gradients, model.trainable_variables))
+    optimizer.apply_gradients(zip(gradients, model.trainable_variables, strict=True))
     return loss
 
 
 def manual(images, labels):
     with tf.GradientTape() as tape:
         loss = loss_of(labels, model(images, training=True))
-    for weight, gradient in zip(model.trainable_variables, tape.gradient(loss, model.trainable_variables)):
+    weights = model.trainable_variables
+    for weight, gradient in zip(weights, tape.gradient(loss, weights), strict=True):
         weight.assign_sub(0.1 * gradient)
     return loss
 

@@ -10,6 +10,7 @@ from dataclasses import replace
 from importlib.metadata import entry_points
 
 from sonda.analysis.rules import (
+    communication,
     compute,
     counted_flops,
     host,
@@ -27,8 +28,8 @@ from sonda.analysis.summary import Remedy, Summary, Verdict
 
 GROUP = "sonda.rules"
 BUILT_IN: tuple[Callable[[Summary], Verdict | None], ...] = (
-    input.rule, transfer.rule, host.rule, compute.rule, memory.rule, overhead.rule, topdown.rule, stalls.rule,
-    counted_flops.rule, retracing.rule, none.rule,
+    input.rule, communication.rule, transfer.rule, host.rule, compute.rule, memory.rule, overhead.rule, topdown.rule,
+    stalls.rule, counted_flops.rule, retracing.rule, none.rule,
 )  # fmt: skip
 
 

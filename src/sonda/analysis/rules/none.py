@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from sonda.analysis import wording
-from sonda.analysis.rules import remedies
+from sonda.analysis.rules import remedies, retracing
 from sonda.analysis.rules.work import Work, explained, families, first_part, share, works
 from sonda.analysis.summary import PartSummary, Summary, Value, Verdict
 
@@ -12,13 +12,17 @@ EXPLAINED = 0.5
 
 
 def rule(summary: Summary) -> Verdict | None:
-    """Fires when all limits together explain less than half of the step, or when there is nothing to explain."""
+    """Fires when all limits together explain less than half of the step, or when there is nothing to explain.
+
+    Where a function is traced again and again most of the time, that is the limit, whatever the other steps do.
+    """
     part = first_part(summary)
     if part is None:
         why = summary.parts[0].step.reason if summary.parts else "no step was seen"
         return Verdict("none", f"Nothing to judge: {why}.", {})
     known = sum(explained(part).values())
-    if known >= EXPLAINED:
+    traced = retracing.rule(summary)
+    if known >= EXPLAINED or (traced is not None and traced.share >= EXPLAINED):
         return None
     rest = max(1 - known, 0.0)
     evidence = {"unexplained": Value(rest, "1", "derived")}

@@ -74,8 +74,8 @@ def bfloat16(summary: Summary) -> Remedy | None:
 def compiled(summary: Summary) -> Remedy | None:
     """Fused operations, which move less memory and cost less overhead."""
     how = COMPILED.get(_framework(summary))
-    if summary.workload.get("compile") or how is None:
-        return None
+    if summary.workload.get("compile") or how is None or summary.target.get("mode", "ddp") != "ddp":
+        return None  # devices that train together compile under ddp only
     return Remedy(f"fuse operations: {how}", ("--compile",))
 
 

@@ -8,24 +8,27 @@ from sonda.analysis import wording
 from sonda.analysis.summary import Remedy, Summary, Value, Verdict
 
 WORTH = 0.10
-"""Share of a function's time from which tracing it again is worth a sentence; removing less brings 1.1x at most."""
+"""Share of the time of all functions from which tracing one again is worth a sentence; removing less brings 1.1x at
+most."""
 FEWEST = 3
 """Traces. Two shapes, full batches and the last one, are two traces, and no habit."""
 
 
 def rule(summary: Summary) -> Verdict | None:
-    """Fires for the function that lost most time to being traced again, where that is a tenth of its time or more."""
+    """Fires for the function that lost most time to being traced again, where that is a tenth or more of the time of
+    all compiled functions: one that is seldom called may be traced each time, and nobody waits for it."""
     traced: list[dict[str, Any]] = list(summary.workload.get("traced") or ())
-    guilty = [one for one in traced if one["traces"] >= FEWEST and lost(one) >= WORTH * one["call_s"]]
+    total = sum(one["call_s"] for one in traced)
+    guilty = [one for one in traced if one["traces"] >= FEWEST and lost(one) >= WORTH * total]
     if not guilty:
         return None
     worst = max(guilty, key=lost)
-    share = lost(worst) / worst["call_s"]
+    share = lost(worst) / total
     where = f" ({worst['where']})" if worst["where"] else ""
     return Verdict(
         kind="retracing",
         sentence=f"Re-traced: {worst['function']}{where} was traced {worst['traces']} times in {worst['calls']} calls, "
-        f"{wording.percent(share)} of their time: {_cause(worst)}.",
+        f"{wording.percent(lost(worst) / worst['call_s'])} of their time: {_cause(worst)}.",
         evidence={
             "share": Value(share, "1", "derived"),
             "traces": Value(float(worst["traces"]), "1", "counted"),

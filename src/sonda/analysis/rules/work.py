@@ -40,12 +40,13 @@ def first_part(summary: Summary) -> PartSummary | None:
 
 
 def works(part: PartSummary) -> list[Work]:
-    """Everything that takes time in a step, once: layers, and the phases that have none; not the input, not `other`."""
+    """Everything that takes time in a step, once: layers, and the phases that have none; not the input, what is
+    exchanged with other ranks, or `other`."""
     layers = [Work(row.name, True, row.own_cost or row.cost) for row in part.layers if row.own_cost or row.leaf]
     covered = LAYERED if layers else frozenset()
     if any(row.name.endswith("Loss") for row in part.layers):
         covered |= {"loss"}
-    apart = {"data", "other"} | ({"transfer"} if part.device is not None else set())
+    apart = {"data", "communicate", "other"} | ({"transfer"} if part.device is not None else set())
     phases = [Work(row.name, False, row.cost) for row in part.phases if row.name not in covered | apart]
     return [work for work in layers + phases if work.cost.time.value]
 
@@ -96,6 +97,11 @@ def data_share(part: PartSummary) -> float:
     return sum(row.cost.share for row in part.phases if row.name == "data" and row.cost.time.value)
 
 
+def communication_share(part: PartSummary) -> float:
+    """Part of the step in which a rank does nothing but exchange with others, 0 to 1."""
+    return sum(row.cost.share for row in part.phases if row.name == "communicate" and row.cost.time.value)
+
+
 def transfer_share(part: PartSummary) -> float:
     """Part of the step in which a GPU does nothing but take its input, 0 to 1; copies that are hidden do not count."""
     if part.device is None:
@@ -111,6 +117,11 @@ def host_share(part: PartSummary) -> float:
 
 
 def explained(part: PartSummary) -> dict[str, float]:
-    """Part of the step that each limit explains: compute, memory, overhead, input, transfer, host."""
+    """Part of the step that each limit explains: compute, memory, overhead, input, communication, transfer, host."""
     shares = {bound: share(bound_by(part, bound)) for bound in ("compute", "memory", "overhead")}
-    return shares | {"input": data_share(part), "transfer": transfer_share(part), "host": host_share(part)}
+    return shares | {
+        "input": data_share(part),
+        "communication": communication_share(part),
+        "transfer": transfer_share(part),
+        "host": host_share(part),
+    }

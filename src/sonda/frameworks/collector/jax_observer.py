@@ -157,7 +157,8 @@ class JaxObserver:
         self._made += 1
         about = self.traces.function(str(getattr(fun, "__name__", "function")), code_place(fun))
         names = _arguments(fun)
-        static = {names[number] for number in _several(kwargs.get("static_argnums"), int) if number < len(names)}
+        places = _several(kwargs.get("static_argnums"), int)
+        static = {names[place] for place in places if -len(names) <= place < len(names)}
         return _Known(self._made, about, names, static.union(_several(kwargs.get("static_argnames"), str)))
 
     @property
@@ -232,7 +233,11 @@ class JaxObserver:
 
     def _traced(self, known: _Known, given: tuple, result: Any, lasted: int, run: int) -> None:
         """A call in which JAX traced and compiled for `lasted` ns: why, and what kind of function it is."""
-        self.traces.traced(known.about, known.number, self._signature(known, *given), lasted, run)
+        try:
+            signature = self._signature(known, *given)
+        except Exception:  # of an argument that cannot be written, or is no tree
+            signature = {}
+        self.traces.traced(known.about, known.number, signature, lasted, run)
         shapes = self._shapes(result)
         if self.mine.learns:
             known.learns = True
@@ -313,9 +318,10 @@ def _several(value: Any, one: type) -> tuple:
 
 
 def _arguments(fun: Any) -> tuple:
-    """Names of a function's arguments that have a place; () where it does not tell."""
+    """Names of a function's arguments that have a place; () where it does not tell. A method has its object already."""
     code = getattr(getattr(fun, "__wrapped__", fun), "__code__", None)
-    return tuple(code.co_varnames[: code.co_argcount]) if code is not None else ()
+    given = int(hasattr(fun, "__self__"))
+    return tuple(code.co_varnames[given : code.co_argcount]) if code is not None else ()
 
 
 def _named(original: Any, wrapper: Any) -> Any:

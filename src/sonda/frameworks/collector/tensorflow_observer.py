@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from time import perf_counter_ns as now
 from typing import Any
 
+from .tensorflow_signature import signature_of
 from .traces import Function, Traces, code_place
 from .watch import Observed, Watch, watch_process
 
@@ -188,7 +189,7 @@ class TensorflowObserver:
                 self._close_call(stream, identity, known, done, end if first else 0)
 
     def _close_call(self, stream: Any, identity: int, known: Any, done: bool, end: int) -> None:
-        """End the phase of a call, of a first one at `end`. One that failed, for want of data for example, is no step."""
+        """End the phase of a call, of a first one at `end`. One that failed, for want of data perhaps, is no step."""
         if not done:
             stream.push((self.values["exhausted"], 1))
         elif known[0]:
@@ -359,33 +360,6 @@ class TensorflowObserver:
                 stream.end()
 
         return fetch
-
-
-def signature_of(function_type: Any) -> dict:
-    """What a trace is for, from the types of its arguments."""
-    found: dict = {}
-    for name, parameter in function_type.parameters.items():
-        _describe(str(name), parameter.type_constraint, found)
-    return found
-
-
-def _describe(name: str, kind: Any, found: dict) -> None:
-    """Nested arguments one by one: `x[0]`, `batch['image']`."""
-    parts = getattr(kind, "components", None) or getattr(kind, "mapping", None)
-    if isinstance(parts, dict):
-        for key, part in parts.items():
-            _describe(f"{name}[{key!r}]", part, found)
-    elif isinstance(parts, (tuple, list)):
-        for number, part in enumerate(parts):
-            _describe(f"{name}[{number}]", part, found)
-    elif hasattr(kind, "value"):
-        found[name] = ("python", repr(kind.value))
-    elif hasattr(kind, "shape") and hasattr(kind, "dtype"):
-        known = kind.shape.rank is not None
-        shape = ", ".join("?" if size is None else str(size) for size in kind.shape) if known else "..."
-        found[name] = ("tensor", f"{kind.dtype.name}[{shape}]")
-    else:
-        found[name] = ("object", str(kind))
 
 
 def thread_count(tf: Any) -> int:

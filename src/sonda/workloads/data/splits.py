@@ -32,11 +32,7 @@ def split(labels: np.ndarray, fractions: Sequence[float], seed: int = 0) -> list
 
 def share_sizes(count: int, fractions: Sequence[float]) -> list[int]:
     """How many of `count` images each fraction is; they add up to `count`. Raises SondaError."""
-    text = ", ".join(f"{one:g}" for one in fractions)
-    if not fractions or not all(math.isfinite(one) and 0 <= one <= 1 for one in fractions):
-        raise SondaError(f"fractions {text} are not all between 0 and 1", "give some such as 0.85, 0.02, 0.13")
-    if abs(math.fsum(fractions) - 1) > 1e-9:
-        raise SondaError(f"fractions {text} add up to {math.fsum(fractions):g}", "let them add up to 1")
+    check_fractions(fractions)
     # What was written, not its binary neighbour: 0.15 of 100 is 15, and 0.07 of 100 is 7.
     written = [Fraction(repr(float(one))) for one in fractions]
     exact = [one * count / sum(written) for one in written]
@@ -48,6 +44,15 @@ def share_sizes(count: int, fractions: Sequence[float]) -> list[int]:
         if one > 0 and not size:
             raise SondaError(f"a share of {one:g} of {count:,} images holds none", "give more images or a larger share")
     return sizes
+
+
+def check_fractions(fractions: Sequence[float]) -> None:
+    """Raise SondaError for fractions that are no shares of a whole."""
+    text = ", ".join(f"{one:g}" for one in fractions)
+    if not fractions or not all(math.isfinite(one) and 0 <= one <= 1 for one in fractions):
+        raise SondaError(f"fractions {text} are not all between 0 and 1", "give some such as 0.85, 0.02, 0.13")
+    if abs(math.fsum(fractions) - 1) > 1e-9:
+        raise SondaError(f"fractions {text} add up to {math.fsum(fractions):g}", "let them add up to 1")
 
 
 def _class_sizes(counts: np.ndarray, sizes: Sequence[int]) -> np.ndarray:

@@ -20,12 +20,16 @@ from sonda.workloads.data.manifest import MANIFEST
 from sonda.workloads.data.preparation import prepare_source
 from sonda.workloads.data.prepared import Prepared, load
 from sonda.workloads.data.source import Source
+from sonda.workloads.data.splits import check_fractions
+from sonda.workloads.data.splits import split as split_by_class
 
 DRAWN = "drawn"
 """The word for the generator's fish; so is no word at all."""
 FISH = 1000
 """Drawn fish of each kind, as the photographed data set has."""
 SPLIT = "0.85/0.02/0.13"
+NAMED = 3
+"""Files that were left out which a sentence names."""
 PARTS = ("train", "validate", "test")
 
 Say = Callable[[str], None]
@@ -52,15 +56,26 @@ class TrainingSet:
         drawn = ", drawn" if "drawn by" in made.origin else ""
         return f"{made.source} ({made.layout}{drawn}), {width}x{height}, {'grey' if channels == 1 else 'rgb'}"
 
+    @property
+    def skipped(self) -> str:
+        """Which files could not be used when the set was prepared, and why; '' where all could."""
+        found = self.prepared.manifest.skipped
+        if not found:
+            return ""
+        named = ", ".join(f"{one.name} ({one.reason})" for one in found[:NAMED])
+        more = f" and {len(found) - NAMED:,} more" if len(found) > NAMED else ""
+        return f"{self.prepared.manifest.made.source}: {len(found):,} {'file' if len(found) == 1 else 'files'} left out: {named}{more}"
+
 
 def fractions_of(split: str) -> tuple[float, float, float]:
-    """`0.85/0.02/0.13` as numbers: training, validation, test. Raises SondaError."""
+    """`0.85/0.02/0.13` as numbers that add up to 1: training, validation, test. Raises SondaError."""
     try:
         train, validate, test = (float(one) for one in split.split("/"))
     except ValueError:
         raise SondaError(
             f"--split {split!r} is not three fractions", f"write training/validation/test, such as {SPLIT}"
         ) from None
+    check_fractions((train, validate, test))
     return train, validate, test
 
 
@@ -84,9 +99,7 @@ def divide(prepared: Prepared, split: str = SPLIT, images: int = 0, seed: int = 
 
 
 def _split(prepared: Prepared, numbers: np.ndarray, fractions: tuple[float, ...], seed: int) -> list[np.ndarray]:
-    from sonda.workloads.data.splits import split
-
-    shares = [numbers[share] for share in split(prepared.labels[numbers], fractions, seed)]
+    shares = [numbers[share] for share in split_by_class(prepared.labels[numbers], fractions, seed)]
     if not len(shares[0]):
         raise SondaError("the training share is empty", "give it a fraction above 0")
     return shares

@@ -1,0 +1,125 @@
+"""Traces of eight ranks on two workers, against two plain processes that read four each; memory of a worker.
+
+The plain processes are given their files at once and put nothing together: nobody schedules them. All crews are warm,
+and take turns in one run; where others use the cores too, processor seconds of all processes together say more than the
+clock. $SONDA_RANK_MB makes the traces smaller or larger.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+from benchmarks.bar import Bar, Interval, at_most, paired_interval
+from benchmarks.rank_work import import_share, peak_memory
+from benchmarks.trace_maker import TraceMaker
+from sonda.imports.importing import import_files
+from sonda.record.run import SPANS
+from sonda.studies.executors.cluster import LOCAL, Cluster
+from sonda.studies.executors.executor import Executor, Task
+from sonda.studies.executors.processes import Processes
+from sonda.studies.executors.spreading import spread_over
+
+MEGABYTES = "SONDA_RANK_MB"
+RANKS, WORKERS, ROUNDS, LARGER = 8, 2, 7, 4
+
+
+def run() -> list[Bar]:
+    size = int(os.environ.get(MEGABYTES) or 16) * 10**6
+    with tempfile.TemporaryDirectory(prefix="sonda-ranks-") as name:
+        place = Path(name)
+        files = _written(place / "ranks", RANKS, size)
+        plain, processes = Processes(WORKERS), Processes(WORKERS)
+        dask = Cluster(LOCAL, workers=WORKERS)
+        crews: dict[str, Executor] = {"two processes": processes, "two Dask workers": dask}
+        ratios: dict[str, list[float]] = {name: [] for name in crews}
+        costs: dict[str, list[float]] = {name: [] for name in crews}
+        try:
+            spans = _plain(plain, files)
+            for name, crew in crews.items():
+                if (found := _spread(crew, files, place)) != spans:
+                    raise SystemExit(f"{name} made {found:,} spans, plain processes {spans:,}")
+            for number in range(ROUNDS):
+                times, used = {}, {}
+                for name in ("plain", *crews) if number % 2 else (*crews, "plain"):
+                    began, before = perf_counter(), _processor()
+                    _plain(plain, files) if name == "plain" else _spread(crews[name], files, place)
+                    times[name], used[name] = perf_counter() - began, _processor() - before
+                for name in crews:
+                    ratios[name].append(times[name] / times["plain"])
+                    costs[name].append(used[name] / used["plain"])
+                said = ", ".join(f"{who} {times[who]:.2f} s ({used[who]:.2f} s of processors)" for who in times)
+                print(f"{RANKS} ranks, {spans:,} spans: {said}")
+            small = max(_peaks(processes))
+        finally:
+            for crew in (plain, processes, dask):
+                crew.close()
+        shutil.rmtree(place / "ranks")
+        larger = _written(place / "larger", WORKERS, LARGER * size)
+        crew = Processes(WORKERS)
+        try:
+            _spread(crew, larger, place)
+            large = max(_peaks(crew))
+        finally:
+            crew.close()
+    print(f"most memory of a worker: {small / 1e6:.0f} MB, with traces {LARGER} times as large {large / 1e6:.0f} MB")
+    bars = []
+    for name in crews:
+        what = f"{RANKS} ranks on {name} / two plain processes"
+        bars.append(at_most(what, paired_interval(ratios[name]), 1.15, "x"))
+        bars.append(at_most(f"{what}, processor time", paired_interval(costs[name]), 1.15, "x"))
+    growth = large / small
+    return [
+        *bars,
+        at_most(f"memory of a worker, traces {LARGER} times as large", Interval(growth, growth, growth), 1.1),
+    ]
+
+
+def _written(place: Path, count: int, size: int) -> list[Path]:
+    place.mkdir()
+    maker = TraceMaker()
+    files = [place / f"rank{rank}.json" for rank in range(count)]
+    for path in files:
+        maker.write(path, size)
+    return files
+
+
+def _plain(executor: Executor, files: list[Path]) -> int:
+    shares = [Task(number, files[number::WORKERS]) for number in range(WORKERS)]
+    return sum(_values(executor, import_share, shares))
+
+
+def _spread(executor: Executor, files: list[Path], place: Path) -> int:
+    import pyarrow.parquet as pq
+
+    found = import_files(files, place / "runs", spread=spread_over(executor))
+    count = int(pq.read_metadata(found.directory / SPANS).num_rows)
+    shutil.rmtree(place / "runs")
+    return count
+
+
+def _peaks(executor: Executor) -> list[int]:
+    asked = [Task(number, number) for number in range(2 * WORKERS)]
+    return [bytes_ for _, bytes_ in _values(executor, peak_memory, asked)]
+
+
+def _values(executor: Executor, work: object, tasks: list[Task]) -> list[Any]:
+    found = []
+    for done in executor.run(work, tasks):  # type: ignore[arg-type]
+        if done.failure:
+            raise SystemExit(done.failure)
+        found.append(done.value)
+    return found
+
+
+def _processor() -> float:
+    """Processor seconds of this process and all that it started."""
+    import psutil
+
+    own = psutil.Process()
+    times = [one.cpu_times() for one in (own, *own.children(recursive=True))]
+    return sum(one.user + one.system for one in times)

@@ -1,0 +1,37 @@
+"""What traces say about the job that their ranks belong to."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+
+class Headed(Protocol):
+    """A rank and what its file says about itself."""
+
+    rank: int | None
+    head: dict[str, Any]
+
+
+def job_facts(ranks: Sequence[Headed]) -> dict[str, Any]:
+    """Of several ranks: `hosts`, the name of each one's machine in order; `world`, how many ranks the job had;
+    `smallest_group`, how many take part in the smallest group that communicates. What no file says is left out.
+    """
+    if len(ranks) < 2:
+        return {}
+    hosts = [one.head.get("host_name") for one in ranks]
+    found: dict[str, Any] = {}
+    if all(isinstance(host, str) and host for host in hosts):
+        found["hosts"] = hosts
+    about = [one.head.get("distributedInfo") for one in ranks]
+    said = [one for one in about if isinstance(one, dict)]
+    worlds = [size for one in said if isinstance(size := one.get("world_size"), int) and 0 < size < 1 << 31]
+    if worlds:
+        found["world"] = max(worlds)
+    groups = [
+        size for one in said if isinstance(config := one.get("pg_config"), list) for group in config
+        if isinstance(group, dict) and isinstance(size := group.get("pg_size"), int) and 1 < size < 1 << 31
+    ]  # fmt: skip
+    if groups:
+        found["smallest_group"] = min(groups)
+    return found

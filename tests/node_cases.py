@@ -1,0 +1,48 @@
+"""What processes do that play nodes in tests."""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from sonda.record.errors import SondaError
+from sonda.record.store import Store
+from sonda.studies.executors import training_jobs
+from sonda.targets import keeping, parallel, parallel_nodes
+from sonda.targets.job import Job
+from sonda.targets.node import NODE
+from sonda.targets.parallel_agent import PLAN, run_on_nodes
+from sonda.targets.parallel_plan import Plan
+
+
+def measured(name: str, job: Job, place: Path, results: Any) -> None:
+    """Measure a job as one node of several; tells the run's id, or what was said instead."""
+    os.environ.update({NODE: name, "OMP_NUM_THREADS": "1"})
+    for module in (parallel, keeping):  # ceilings are measured elsewhere, and take seconds
+        module.load_or_measure = lambda *given, **settings: {}  # type: ignore[attr-defined]
+    try:
+        results.put((name, parallel.measure(job, Store(place)).id))
+    except SondaError as error:
+        results.put((name, str(error)))
+
+
+def agent(name: str, directory: Path, results: Any) -> None:
+    """The agent of a node, whose ranks are processes of their own."""
+    os.environ.update({NODE: name, "OMP_NUM_THREADS": "1"})
+    parallel_nodes.GONE_S = 5
+    plan = msgspec.json.decode((directory / PLAN).read_bytes(), type=Plan)
+    results.put((name, run_on_nodes(plan, directory)))
+
+
+def answer(place: str, doomed: str) -> dict[str, str]:
+    """The work of a node that only says who it is and where all meet; the `doomed` one is killed."""
+    import submitit
+
+    number = submitit.JobEnvironment().global_rank
+    if doomed == str(number):
+        os.kill(os.getpid(), signal.SIGKILL)
+    return {"number": str(number), "port": str(training_jobs._port(Path(place), number == 0))}

@@ -1,0 +1,257 @@
+"""Nodes meet, agree, hear of each other's end and bring one run together; two agents on the loopback play two nodes."""
+
+from __future__ import annotations
+
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+import pytest
+
+pytest.importorskip("torch")
+sys.path.insert(0, str(Path(__file__).parent))
+
+import node_cases
+import training_cases
+from parallel_ranks import CONTEXT, free_port
+from sonda.analysis.training import summarise_training
+from sonda.record.errors import SondaError
+from sonda.record.run import Run
+from sonda.record.store import Store
+from sonda.targets import parallel_nodes
+from sonda.targets.job import Job
+from sonda.targets.parallel_agent import JOB, PLAN
+from sonda.targets.parallel_nodes import KEPT, PART, PARTS, Kept, Nodes, met
+from sonda.targets.parallel_plan import plan_of
+from sonda.targets.parallel_report import BEGUN, Report
+from sonda.targets.spec import parse_target
+from sonda.version import VERSION
+
+NAMES = ("left", "right")
+SIZE = 3 * parallel_nodes.CHUNK + 17
+
+
+def job_at(port: int, timeout: int = 60, **settings: Any) -> Job:
+    on = f"ddp=cpu/1@nodes=2,at=localhost:{port},timeout={timeout}"
+    return Job(**{"workload": "mlp", "train": True, "on": on, "warmup": 1, **settings})
+
+
+@pytest.fixture
+def named(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A thread plays a node of the thread's name."""
+    monkeypatch.setattr(parallel_nodes, "node_name", lambda: threading.current_thread().name)
+
+
+def both(work: Callable[[Nodes], Any], jobs: list[Job]) -> dict[str, Any]:
+    """What `work` gave on two nodes that have met, or the error of each, by name."""
+    found: dict[str, Any] = {}
+
+    def play(job: Job) -> None:
+        try:
+            with met(plan_of(job, parse_target(job.on)), job) as nodes:
+                found[threading.current_thread().name] = work(nodes)
+        except SondaError as error:
+            found[threading.current_thread().name] = error
+
+    threads = [threading.Thread(target=play, args=(job,), name=name) for name, job in zip(NAMES, jobs, strict=True)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert set(found) == set(NAMES)
+    return found
+
+
+def test_nodes_of_two_versions_are_refused_and_both_are_named(named: None) -> None:
+    """The other node says what another Sonda would say."""
+    job = job_at(free_port())
+    said: list[str] = []
+
+    def play() -> None:
+        with pytest.raises(SondaError) as caught, met(plan_of(job, parse_target(job.on)), job):
+            pass
+        said.append(str(caught.value))
+
+    node = threading.Thread(target=play, name="left")
+    node.start()
+    store, number = parallel_nodes._join(plan_of(job, parse_target(job.on)), time.monotonic() + 30)
+    facts = parallel_nodes.Facts(node="right", version="0.0", job={})
+    store.set(f"facts/{number}", msgspec.json.encode(facts))
+    store.add("left", 1)
+    node.join(60)
+    ours, theirs = (f"node left has Sonda {VERSION}", "node right has Sonda 0.0")
+    assert said and said[0] in (
+        f"{ours}, and node right has 0.0; install the same version on every node",
+        f"{theirs}, and node left has {VERSION}; install the same version on every node",
+    )
+
+
+def test_different_commands_are_refused(named: None) -> None:
+    port = free_port()
+    found = both(lambda nodes: None, [job_at(port, options={"batch": "8"}), job_at(port, options={"batch": "16"})])
+    for error in found.values():
+        assert "was started with batch" in str(error) and "start the same command on every node" in str(error)
+
+
+def test_the_cause_is_heard_from_the_node_that_knows_it(named: None) -> None:
+    def end(nodes: Nodes) -> Report:
+        if nodes.names[nodes.number] == "left":
+            return nodes.ended(Report(cause="cpu/1 (rank 0) was ended by SIGKILL", remedy="see above", lost=True))
+        return nodes.ended(Report(cause="the connection was reset", lost=True, heard=True))
+
+    job = job_at(free_port())
+    found = both(end, [job, job])
+    assert found["left"].cause == "cpu/1 (rank 0) was ended by SIGKILL"
+    assert found["right"].cause == "node left: cpu/1 (rank 0) was ended by SIGKILL"
+    assert found["right"].lost, "a whole training goes on from its checkpoint, on all nodes"
+
+
+def test_a_node_that_says_nothing_is_gone(named: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(parallel_nodes, "GONE_S", 0.3)
+
+    def end(nodes: Nodes) -> Report | None:
+        if nodes.names[nodes.number] == "left":
+            return None
+        return nodes.ended(Report(cause="the connection was reset", lost=True, heard=True))
+
+    job = job_at(free_port())
+    found = both(end, [job, job])
+    assert found["right"].cause == "node left went away; the ranks of right were stopped"
+    assert not found["right"].lost, "nobody would come to a second meeting"
+
+
+def test_parts_of_any_size_come_to_the_first_node_and_the_others_hear_where_the_run_is(
+    named: None, tmp_path: Path
+) -> None:
+    content = np.random.default_rng(0).bytes(SIZE)
+
+    def hand_over(nodes: Nodes) -> int:
+        place = tmp_path / str(nodes.number)
+        place.mkdir()
+        if nodes.number:
+            (place / PART).write_bytes(content)
+        else:
+            (place / KEPT).write_bytes(msgspec.json.encode(Kept(run="ab12", node="first")))
+        nodes.bring_together(place)
+        return nodes.number
+
+    job = job_at(free_port())
+    assert sorted(both(hand_over, [job, job]).values()) == [0, 1]
+    assert (tmp_path / "0" / f"{PART}-1").read_bytes() == content
+    assert msgspec.json.decode((tmp_path / "0" / PARTS).read_bytes()) == []
+    assert msgspec.json.decode((tmp_path / "1" / KEPT).read_bytes(), type=Kept).run == "ab12"
+
+
+def test_a_part_that_never_comes_is_not_waited_for(
+    named: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(parallel_nodes, "GONE_S", 0.3)
+    lost: list[str] = []
+
+    def hand_over(nodes: Nodes) -> None:
+        if nodes.number == 0:
+            lost.append(nodes.names[1])
+            (tmp_path / KEPT).write_bytes(msgspec.json.encode(Kept(run="ab12", node="first")))
+            nodes.bring_together(tmp_path)
+
+    job = job_at(free_port())
+    both(hand_over, [job, job])
+    assert msgspec.json.decode((tmp_path / PARTS).read_bytes()) == lost
+
+
+def test_a_third_node_finds_the_meeting_closed(named: None) -> None:
+    job = job_at(free_port())
+    hurried = job_at(int(job.on.rpartition(":")[2].partition(",")[0]), timeout=1)
+    said: list[str] = []
+
+    def stay(nodes: Nodes) -> None:
+        if nodes.number == 0:
+            with pytest.raises(SondaError) as caught, met(plan_of(hurried, parse_target(hurried.on)), hurried):
+                pass
+            said.append(str(caught.value))
+
+    both(stay, [job, job])
+    assert said[0].startswith("2 nodes did not meet at localhost:") and "2 nodes have met there already" in said[0]
+
+
+# ---- real agents and ranks --------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return str(training_cases.small_set(tmp_path_factory.mktemp("data") / "thirds"))
+
+
+@pytest.fixture
+def playing() -> Iterator[Callable[..., Any]]:
+    """Start a process that plays a node."""
+    started: list[Any] = []
+    CONTEXT.set_forkserver_preload(["torch", "torch._dynamo", "torch.nn.parallel.distributed"])
+
+    def play(work: Callable[..., Any], *arguments: Any) -> Any:
+        started.append(CONTEXT.Process(target=work, args=arguments))
+        started[-1].start()
+        return started[-1]
+
+    yield play
+    for process in started:
+        process.kill()
+        process.join()
+
+
+def test_two_nodes_train_and_the_first_keeps_one_run(tmp_path: Path, data: str, playing: Callable[..., Any]) -> None:
+    job = job_at(
+        free_port(), workload="cnn", options=training_cases.OPTIONS, data=data, split=training_cases.SPLIT, epochs=2,
+        checkpoint=str(tmp_path / "checkpoints"), probe="energy-model:cpu=20..95,energy:100ms+idle=0s",
+    )  # fmt: skip
+    results = CONTEXT.Queue()
+    for name in NAMES:
+        playing(node_cases.measured, name, job, tmp_path / name, results)
+    said = dict(results.get(timeout=120) for _ in NAMES)
+    stores = {name: [Run.load(path) for path in Store(tmp_path / name).directories()] for name in NAMES}
+    first = next((name for name in NAMES if stores[name]), "")
+    other = NAMES[1 - NAMES.index(first)] if first else ""
+    assert first and not stores[other], said
+    (run,) = stores[first]
+    assert said == {first: run.id, other: f"run {run.id} of all nodes is kept on node {first}"}
+    spans = run.spans
+    for rank, name in enumerate((first, other)):
+        mine = spans.words("node").equal(name) & ~spans.where(kind="run")
+        assert set(spans.number("rank")[mine].tolist()) == {rank}
+        epochs = np.flatnonzero(mine & spans.where(kind="epoch", name="train"))
+        steps = mine & spans.where(kind="step", pass_="timed") & np.isin(spans.number("parent"), epochs)
+        assert steps.sum() == 12, "2 epochs of 42 images in batches of 8"
+        assert (mine & spans.where(kind="epoch")).sum() == 5, "two of training, two of validation, the test"
+    assert [node["node"] for node in run.info.target["nodes"]] == [first, other]
+    assert {sample.node for sample in run.samples} == set(NAMES)
+    training = summarise_training(run)
+    assert training is not None and len(training.epochs) == 2 and training.devices == 2
+    assert (run.directory / "weights.npz").is_file()
+    assert not list((tmp_path / "checkpoints").glob("epoch-*")), "the run is kept: nothing is left to go on from"
+
+
+def test_a_node_that_is_killed_ends_the_others(tmp_path: Path, playing: Callable[..., Any]) -> None:
+    job = job_at(free_port(), steps=100_000)
+    results = CONTEXT.Queue()
+    processes = {}
+    for name in NAMES:
+        (tmp_path / name).mkdir()
+        (tmp_path / name / JOB).write_bytes(msgspec.json.encode(job))
+        (tmp_path / name / PLAN).write_bytes(msgspec.json.encode(plan_of(job, parse_target(job.on))))
+        processes[name] = playing(node_cases.agent, name, tmp_path / name, results)
+    limit = time.monotonic() + 120
+    while not all(list((tmp_path / name).glob("*.events")) for name in NAMES):
+        assert time.monotonic() < limit and all(process.is_alive() for process in processes.values())
+        time.sleep(0.05)
+    assert (tmp_path / "left" / BEGUN).exists()
+    processes["right"].kill()
+    name, report = results.get(timeout=60)
+    assert (name, report.cause) == ("left", "node right went away; the ranks of left were stopped")
+    processes["right"].join()
+    assert processes["right"].exitcode == -signal.SIGKILL

@@ -1,0 +1,112 @@
+"""What a summary says of ranks that train together, and settings that only whole trainings have."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+import pytest
+
+from builders import RunBuilder
+from sonda.analysis.rules import communication, none, remedies
+from sonda.analysis.rules.work import explained
+from sonda.analysis.summarise import summarise
+from sonda.analysis.summary import Summary
+from sonda.analysis.training import devices_of
+from sonda.record.errors import SondaError
+from sonda.studies.file import load_study
+from sonda.targets.job import job_of
+from sonda.workloads.data.prepared import load
+from sonda.workloads.data.training_set import divide, fractions_of, make_ready
+
+
+def unequal_ranks() -> Summary:
+    """The first rank computes 3e9 FLOP in 60 ms, the second 1e9 in 10 ms; both call their only input shape 1."""
+    builder = RunBuilder()
+    part = builder.part("train")
+    ranks = [0] * len(builder.rows)
+
+    def step(rank: int, forward: float, pass_: str = "timed") -> dict[str, int]:
+        rows = builder.step(
+            part, 100, {"forward": forward, "communicate": 20}, pass_=pass_, metrics={"shape:counted": 1}
+        )
+        ranks.extend([rank] * (len(builder.rows) - len(ranks)))
+        return rows
+
+    second = step(1, 10, "count")  # it came first, and must not speak for the other
+    builder.op(second["forward"], "mm", 1e9, 1e6)
+    first = step(0, 60, "count")
+    builder.op(first["forward"], "mm", 3e9, 1e6)
+    for _ in range(6):
+        step(0, 60)
+        step(1, 10)
+    run = builder.run()
+    run.spans.number("rank")[: len(ranks)] = ranks
+    run.info.target["mode"] = "hybrid"
+    return summarise(run)
+
+
+def test_work_and_time_of_a_rate_are_those_of_one_rank():
+    summary = unequal_ranks()
+    forward = next(row.cost for row in summary.parts[0].phases if row.name == "forward")
+    assert forward.flops.value == 3e9
+    assert forward.achieved.value == pytest.approx(3e9 / 0.060)
+    assert any("of one rank" in note and "(6 of 12 steps)" in note for note in summary.notes)
+
+
+def test_time_in_which_ranks_only_exchange_is_named():
+    summary = unequal_ranks()
+    verdict = communication.rule(summary)
+    assert verdict is not None
+    assert verdict.sentence.startswith("Communication-bound:") and "20 % of the step (20.0 ms)" in verdict.sentence
+    assert [remedy.text for remedy in verdict.remedies][-1].endswith("@auto")
+    running = dataclasses.replace(summary, target={**summary.target, "spec": "hybrid=cpu/1+cpu/1@auto,h=2"})
+    assert not any("@auto" in remedy.text for remedy in communication.rule(running).remedies)
+    assert explained(summary.parts[0])["communication"] == pytest.approx(0.2)
+    other = none.rule(summary)
+    assert other is None or "communicate" not in other.sentence
+
+
+def test_what_a_target_refuses_is_not_advised():
+    summary = unequal_ranks()
+    assert remedies.compiled(summary) is None
+    assert remedies.compiled(dataclasses.replace(summary, target={**summary.target, "mode": "ddp"})) is not None
+
+
+def test_files_that_were_left_out_are_named_and_counted(tmp_path: Path):
+    for kind, shade in (("dark", b"\x10"), ("light", b"\xf0")):
+        (tmp_path / "raw" / kind).mkdir(parents=True)
+        for number in range(4):
+            (tmp_path / "raw" / kind / f"{number}.pgm").write_bytes(b"P5 4 3 255\n" + shade * 12)
+    (tmp_path / "raw" / "dark" / "cut.pgm").write_bytes(b"P5 4 3 255\n" + b"\x10" * 5)
+    place = make_ready(str(tmp_path / "raw"), tmp_path / "store")
+    said = divide(load(place), "0.5/0.25/0.25").skipped
+    assert said.startswith("raw: 1 file left out: dark/cut.pgm (")
+
+
+def test_devices_are_ranks_that_trained_and_all_of_one_process():
+    assert devices_of({}) == 1
+    assert devices_of({"ranks": [{"rank": 0}, {"rank": 1}, {"rank": 2, "left_out": True}]}) == 2
+    assert devices_of({"mode": "dp", "ranks": [{"rank": 0, "devices": ["cuda:0", "cuda:1"]}]}) == 2
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [("split", "0.5/0.25/0.25"), ("images", 8), ("transfer", "up-front"), ("checkpoint", "there")]
+)
+def test_settings_of_whole_trainings_are_refused_without_epochs(name: str, value: object):
+    with pytest.raises(SondaError, match=f"--{name} is for a whole training"):
+        job_of({"workload": "cnn", "train": True, name: value})
+    job_of({"workload": "cnn", "train": True, "epochs": 1, name: value})
+
+
+@pytest.mark.parametrize("split", ["0.9/0.5/0.1", "1.2/-0.2/0", "nan/1/0", "3/1/0"])
+def test_fractions_that_are_no_shares_are_refused_whatever_the_set(split: str):
+    with pytest.raises(SondaError, match="fractions"):
+        fractions_of(split)
+
+
+def test_a_study_that_trains_before_it_serves_takes_other_images(tmp_path: Path):
+    changed = load_study("serving").with_data(str(tmp_path))
+    assert changed.workload["data"] == str(tmp_path)
+    with pytest.raises(SondaError, match="does not train"):
+        load_study("six-operations").with_data(str(tmp_path))

@@ -1,0 +1,165 @@
+"""Trainings over nodes as jobs of a queue: submitted through submitit, which here starts processes of this machine."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import msgspec
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+import node_cases
+from record_examples import an_info, two_spans
+from sonda.record.errors import SondaError
+from sonda.record.run import Run, write_run
+from sonda.record.store import Store
+from sonda.studies.executors import training_jobs
+from sonda.studies.executors.training_jobs import Order, minutes_of, on_nodes, submitted, train_here
+from sonda.targets.job import Job
+from sonda.targets.keeping import Place
+from sonda.targets.parallel_start import KeptElsewhereError
+from sonda.version import VERSION
+
+JOB = Job(workload="mlp", train=True, on="ddp=cpu/1@nodes=2")
+
+
+def silent(text: str) -> None:
+    """Say nothing."""
+
+
+def refused(cluster: str, job: Job, root: Path) -> str:
+    with pytest.raises(SondaError) as caught:
+        submitted(cluster)(job, Store(root), None, silent)
+    return str(caught.value)
+
+
+def test_what_cannot_be_submitted_is_said_in_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(SondaError, match="--on-cluster 'tcp://here:1' starts no nodes for a training"):
+        submitted("tcp://here:1")
+    alone = msgspec.structs.replace(JOB, on="cpu")
+    assert refused("local", alone, tmp_path).startswith("--on-cluster is for a training over nodes, not for cpu; write")
+    met = msgspec.structs.replace(JOB, on="ddp=cpu/1@nodes=2,at=here:1")
+    assert "the queue decides where nodes meet; leave out at=" in refused("local", met, tmp_path)
+    monkeypatch.setitem(sys.modules, "submitit", None)
+    assert refused("local", JOB, tmp_path) == "submitit is not installed; install it with: pip install 'sonda[cluster]'"
+
+
+@pytest.mark.parametrize(
+    ("text", "minutes"),
+    [("", 60), ("90", 90), ("90:00", 90), ("90:01", 91), ("01:30:00", 90), ("1-12", 2160), ("2-00:30", 2910),
+     ("00:00:10", 1)],
+)  # fmt: skip
+def test_times_are_read_as_slurm_writes_them(text: str, minutes: int) -> None:
+    assert minutes_of(text) == minutes
+
+
+def test_a_time_that_is_none_is_refused() -> None:
+    with pytest.raises(SondaError, match="time=soon is no time"):
+        minutes_of("soon")
+
+
+def test_slurm_is_asked_for_whole_nodes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    submitit = pytest.importorskip("submitit")
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert refused("slurm:partition=short", JOB, tmp_path / "store").startswith(
+        "there is no Slurm here: no command sba"
+    )
+    for name in ("sbatch", "srun"):
+        (tmp_path / name).write_text("#!/bin/sh\n")
+        (tmp_path / name).chmod(0o755)
+    cluster = "slurm:partition=short,time=01:30:00,account=me,cores=8,memory=16GB,setup=source here"
+    text = training_jobs._executor(submitit, 2, cluster, tmp_path / "job", 2)._make_submission_file_text("work", "1")
+    wanted = {
+        "--nodes=2", "--ntasks-per-node=1", "--exclusive", "--partition=short", "--time=90", "--account=me",
+        "--cpus-per-task=8", "--mem=16GB", "--gpus-per-node=2",
+    }  # fmt: skip
+    assert wanted <= {line.removeprefix("#SBATCH ") for line in text.splitlines()}
+    assert "source here" in text
+    assert "host is for studies" in refused("slurm:host=here", JOB, tmp_path / "store")
+
+
+def test_every_node_answers_and_they_meet_at_the_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("submitit")
+    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parent))
+    answers = on_nodes(node_cases.answer, (str(tmp_path), ""), 2, "local", tmp_path, silent)
+    assert [answer["number"] for answer in answers] == ["0", "1"]
+    assert answers[0]["port"] == answers[1]["port"]
+
+
+def test_a_node_that_is_killed_is_named_and_its_output_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("submitit")
+    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parent))
+    answers = on_nodes(node_cases.answer, (str(tmp_path), "1"), 2, "local", tmp_path, silent)
+    assert answers[0]["number"] == "0"
+    assert answers[1]["cause"].startswith("task 1 of job ") and "ended without a result" in answers[1]["cause"]
+    assert answers[1]["remedy"] == f"see its output in {tmp_path}"
+
+
+# ---- on a node --------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    """The first of two nodes; what `measured` gives or raises is its measurement, `asked` the jobs it was given."""
+    state: dict[str, Any] = {"asked": []}
+    environment = SimpleNamespace(global_rank=0, num_nodes=2, hostname="one", hostnames=["one", "two"])
+    monkeypatch.setitem(sys.modules, "submitit", SimpleNamespace(JobEnvironment=lambda: environment))
+    monkeypatch.setattr(training_jobs.tempfile, "gettempdir", lambda: str(tmp_path / "disk"))
+
+    def measured(job: Job, store: Store, place: Place, say: Any) -> Run:
+        state["asked"].append((job, place))
+        if isinstance(state.get("raises"), SondaError):
+            raise state["raises"]
+        return write_run(store.root, an_info(), two_spans())
+
+    monkeypatch.setattr(training_jobs, "measure", measured)
+    return state
+
+
+def order(**more: Any) -> bytes:
+    return msgspec.json.encode(Order(JOB, {"group": "ab12"}, **more))
+
+
+def test_the_first_node_leaves_the_run_where_it_is_fetched(tmp_path: Path, node: dict[str, Any]) -> None:
+    found = train_here(str(tmp_path), order())
+    ((job, place),) = node["asked"]
+    assert job.on == f"ddp=cpu/1@nodes=2,at=one:{(tmp_path / 'port').read_text()}"
+    assert place == Place(group="ab12")
+    home = Store(tmp_path / "home")
+    run = home.adopt(found["run"], {path.name: path.read_bytes() for path in (tmp_path / "run").iterdir()})
+    assert len(run.spans) == 2
+    assert not list((tmp_path / "disk").glob("*/2*")), "nothing stays on the node"
+
+
+def test_other_nodes_and_failures_are_answers_too(tmp_path: Path, node: dict[str, Any]) -> None:
+    node["raises"] = KeptElsewhereError("ab12", "one")
+    assert train_here(str(tmp_path), order()) == {"elsewhere": "run ab12 of all nodes is kept on node one"}
+    node["raises"] = SondaError("there is no cuda:0", "use cpu")
+    assert train_here(str(tmp_path), order()) == {"cause": "there is no cuda:0", "remedy": "use cpu"}
+    said = train_here(str(tmp_path), order(version="0.0"))
+    assert said["cause"] == f"one has Sonda {VERSION}, and the job was submitted by 0.0"
+
+
+def test_the_run_comes_home(tmp_path: Path, node: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    """The queue stands aside: every node does its work here, one after the other."""
+
+    def here(
+        work: Any, arguments: Any, nodes: int, cluster: str, folder: Path, say: Any, gpus: int
+    ) -> list[dict[str, str]]:
+        folder.mkdir(parents=True)
+        first = work(*arguments)
+        node["raises"] = KeptElsewhereError("ab12", "one")
+        return [work(*arguments), first]
+
+    monkeypatch.setattr(training_jobs, "on_nodes", here)
+    store = Store(tmp_path / "home")
+    job = msgspec.structs.replace(JOB, epochs=2)
+    run = submitted("local")(job, store, None, silent)
+    assert [path.name for path in store.directories()] == [run.directory.name]
+    assert not (store.root / "jobs").exists()
+    kept = {Path(job.checkpoint).parent for job, _ in node["asked"]}
+    assert kept == {(store.root / "checkpoints").resolve()}, "where all nodes, and the next attempt, find them"
