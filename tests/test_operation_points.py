@@ -217,10 +217,14 @@ def test_runs_of_other_workloads_have_no_points() -> None:
 @pytest.mark.parametrize(
     ("changes", "line"),
     [
-        ({"framework": "caffe"}, "framework 'caffe' is not there; use one of torch, jax"),
-        ({"workload": "mlp"}, "mlp is not there in JAX; in JAX there is ops; or use --framework torch"),
+        ({"framework": "caffe"}, "framework 'caffe' is not there; use one of torch, tensorflow, jax, pytensor"),
+        (
+            {"workload": "lstm"},
+            "lstm is not there in JAX; in JAX there is ops, mlp, cnn, resnet18, resnet34, resnet50, "
+            "transformer; or use --framework torch",
+        ),
         ({"on": "sim:maeri-256"}, "JAX runs on cpu and cuda:N, not on sim:maeri-256; use --framework torch"),
-        ({"train": True}, "--train is not there in JAX; leave it out, or use --framework torch"),
+        ({"train": True}, "ops cannot be trained in JAX; leave out --train, or use --framework torch"),
         ({"probe": "callgrind"}, "--probe callgrind is not there in JAX; leave it out, or use --framework torch"),
     ],
 )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from builders import MS, RunBuilder
+from sonda.analysis import wording
 from sonda.analysis.summarise import summarise
 from sonda.analysis.summary import PartSummary, Summary
 
@@ -57,7 +58,8 @@ def test_layers_are_those_of_the_steps_in_pieces_and_shares_are_of_such_a_step()
     assert layers["0"].cost.share == pytest.approx(12 / 20)
     assert layers["0"].cost.flops.value == pytest.approx(2.5e9)
     note = next(note for note in summary.notes if "steps of their own" in note)
-    assert "3 steps" in note and "2 times as long" in note
+    assert "3 steps" in note and "2.0 times as long" in note
+    assert wording.times(188.4) == "188 times"
 
 
 def test_without_pieces_there_are_no_layers_and_no_note() -> None:

@@ -14,8 +14,10 @@ from sonda.analysis.summarise import summarise
 from sonda.analysis.summary import Summary
 from sonda.analysis.training import devices_of
 from sonda.record.errors import SondaError
+from sonda.record.training import FINAL, WEIGHTS, Trained
 from sonda.studies.file import load_study
-from sonda.targets.job import job_of
+from sonda.targets.job import Job, job_of
+from sonda.targets.training import Training
 from sonda.workloads.data.prepared import load
 from sonda.workloads.data.training_set import divide, fractions_of, make_ready
 
@@ -110,3 +112,13 @@ def test_a_study_that_trains_before_it_serves_takes_other_images(tmp_path: Path)
     assert changed.workload["data"] == str(tmp_path)
     with pytest.raises(SondaError, match="does not train"):
         load_study("six-operations").with_data(str(tmp_path))
+
+
+def test_a_file_of_the_users_beside_the_checkpoints_stays(tmp_path: Path):
+    (tmp_path / WEIGHTS).write_text("mine")
+    (tmp_path / FINAL).write_text("final")
+    training = Training(Job(workload="cnn", epochs=1, checkpoint=str(tmp_path)), trained=Trained())
+    assert [(name, path.read_text()) for name, path in training.files().items()] == [(WEIGHTS, "final")]
+    training.done()
+    assert [path.name for path in tmp_path.iterdir()] == [WEIGHTS]
+    assert (tmp_path / WEIGHTS).read_text() == "mine"

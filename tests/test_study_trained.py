@@ -114,6 +114,7 @@ def test_speed_ups_are_against_the_base_or_the_variant_that_is_named(table: Stud
     assert speedup.published[0].ratio == pytest.approx(102 / 52 / 1.79)
     assert value(table, "one", "speedup@processor") == pytest.approx(1200 / 102)
     assert value(table, "one", "speedup") == pytest.approx(1)
+    assert cell(table, "one", "speedup").value.low is None, "nothing is uncertain about the base against itself"
     assert value(table, "two", "training_speedup") == pytest.approx(92 / 42)
 
 

@@ -86,7 +86,7 @@ class RankCollectives:
 
     def _column(self, at: int) -> np.ndarray:
         columns = [block[at] for block in self._blocks]
-        return np.concatenate(columns) if columns else np.zeros(0, np.int64)  # type: ignore[arg-type]
+        return np.concatenate(columns) if columns else np.zeros(0, np.int64)
 
 
 @dataclass(frozen=True)

@@ -83,7 +83,7 @@ def summarise_part(part: Part, roofs: Ceilings | None, no_roofs: str, rates: Rat
         longer = (scale.step.value or math.nan) / (step.value or math.nan)
         notes.append(
             f"{part.name}: times of layers are those of {len(part.pieces)} steps of their own, in which layers can "
-            f"be told apart; such a step took {longer:.2g} times as long, and shares are of it"
+            f"be told apart; such a step took {wording.times(longer)} as long, and shares are of it"
         )
         notes += _inside_fused(part)
     summary = PartSummary(

@@ -85,6 +85,11 @@ def plural(count: float, noun: str) -> str:
     return f"{count:,.0f} {noun}{'' if count == 1 else 's'}"
 
 
+def times(ratio: float) -> str:
+    """`4.4 times`, `190 times`."""
+    return f"{_digits(ratio)} times"
+
+
 def join(words: list[str]) -> str:
     """`a`, `a and b`, `a, b and c`."""
     return " and ".join([", ".join(words[:-1]), words[-1]] if len(words) > 1 else words)

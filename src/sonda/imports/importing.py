@@ -143,7 +143,8 @@ def _recognised(paths: Sequence[Path], run: str) -> tuple[dict[Path, str], list[
                     passed_over.append(one.name)
         if len(found) == before:
             raise SondaError(
-                f"{path} holds no file that sonda import knows", f"their names end in {', '.join(ENDINGS)}"
+                f"{path} holds no file that sonda import knows",
+                f"their names end in {', '.join((*PROFILES, *ENDINGS))}",
             )
     if not found:
         raise SondaError("nothing to import", "name a file: sonda import trace.json.gz")

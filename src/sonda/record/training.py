@@ -25,6 +25,8 @@ from typing import Any
 import msgspec
 
 TRAINING, WEIGHTS = "training.json", "weights.npz"
+FINAL = ".final-weights.npz"
+"""The final weights among the checkpoints, until the run holds them; no name that a file of the user's may have."""
 
 
 class Walk(msgspec.Struct, kw_only=True):

@@ -66,7 +66,7 @@ def breakdown_table(steps: StepTimes) -> Table:
     return build(
         [
             (Column(f"a step of {plain(steps.name)}", right=False), labels),
-            (Column("time"), numbers(means, suffix=True)[1]),
+            (Column("mean"), numbers(means, suffix=True)[1]),
             (Column("share %"), cells),
         ],
         "breakdown",

@@ -19,7 +19,7 @@ from sonda.frameworks.announced_epochs import EpochLearner, drive_epochs, make_r
 from sonda.frameworks.checkpoint import write_arrays
 from sonda.frameworks.counted_step import count_step
 from sonda.record.errors import SondaError
-from sonda.record.training import WEIGHTS
+from sonda.record.training import FINAL
 from sonda.targets.job import Job
 from sonda.targets.training_worker import Keeper, Opened
 from sonda.workloads.data.epoch_batches import EpochBatches
@@ -41,7 +41,7 @@ def train_announced(
     keeper.trained.notes.append("layers are not recorded: a step is one compiled function")
     course = replace(keeper.course(), done=0, keep=lambda *_: None, end=lambda _: None)
     walks = drive_epochs(trains, batches, observer, course)
-    _keep_weights(keeper.place / WEIGHTS, learner.arrays())
+    _keep_weights(keeper.place / FINAL, learner.arrays())
     costs = network_costs(opened.workload, True, np.dtype(dtype).itemsize)
     count_step(observer, "train", costs, job.framework, dtype)
     keeper.finish(walks)

@@ -19,7 +19,7 @@ import msgspec
 from sonda.record.errors import SondaError
 from sonda.record.span import Spans
 from sonda.record.store import Store
-from sonda.record.training import TRAINING, WEIGHTS, Trained, read_trained
+from sonda.record.training import FINAL, TRAINING, WEIGHTS, Trained, read_trained
 from sonda.targets.job import Job
 from sonda.targets.keeping import Say
 from sonda.targets.training_progress import FILE as PROGRESS
@@ -140,7 +140,7 @@ class Training:
 
     def files(self) -> Mapping[str, Path]:
         """Files that belong into the run."""
-        path = self.place / WEIGHTS
+        path = self.place / FINAL
         return {WEIGHTS: path} if self.trained is not None and path.is_file() else {}
 
     def about(self) -> dict[str, Any]:
@@ -171,7 +171,7 @@ class Training:
             return
         from sonda.frameworks.checkpoint import Checkpoints
 
-        (self.place / WEIGHTS).unlink(missing_ok=True)
+        (self.place / FINAL).unlink(missing_ok=True)
         Checkpoints(self.place, {}).clear()
 
 

@@ -18,7 +18,7 @@ import numpy as np
 
 from sonda.frameworks.checkpoint import Checkpoints, write_arrays
 from sonda.record.errors import MissingExtraError, SondaError
-from sonda.record.training import WEIGHTS, Trained, Walk, write_trained
+from sonda.record.training import FINAL, Trained, Walk, write_trained
 from sonda.targets.job import Job
 from sonda.targets.training_progress import Progress, ProgressFile
 from sonda.workloads.catalogue import describe
@@ -147,10 +147,10 @@ class Keeper:
         if self.first:
             from sonda.frameworks.torch_state import arrays_of
 
-            partial = self.place / f".{WEIGHTS}"
+            partial = self.place / f"{FINAL}.part"
             try:
                 write_arrays(partial, arrays_of(learner.plain))
-                os.replace(partial, self.place / WEIGHTS)
+                os.replace(partial, self.place / FINAL)
             except OSError as error:
                 partial.unlink(missing_ok=True)
                 raise SondaError(

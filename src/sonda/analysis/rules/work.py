@@ -30,7 +30,9 @@ class Work:
 
     @property
     def family(self) -> str:
-        return wording.family(self.name) if self.layer else f"the {self.name}"
+        if self.layer:
+            return wording.family(self.name)
+        return "the fused functions" if self.name == "fused" else f"the {self.name}"
 
 
 def first_part(summary: Summary) -> PartSummary | None:

@@ -68,7 +68,11 @@ class KerasObserver:
         if self.backend == "tensorflow":
             from tensorflow.python.eager.context import executing_eagerly
 
+            from keras.src.backend.tensorflow.trainer import TensorFlowTrainer
+
             self._eagerly = executing_eagerly
+            # Under a strategy a batch is fetched for it, which is none of a step either.
+            self._replace(TensorFlowTrainer, "_maybe_symbolic_build", self._building)
         elif self.backend == "jax":
             from jax._src.core import trace_state_clean  # type: ignore[import-not-found,unused-ignore]
 
@@ -201,7 +205,7 @@ class KerasObserver:
     def _apply(self, original: Any) -> Any:
         def apply(optimizer: Any, *args: Any, **kwargs: Any) -> Any:
             tensorflow = self.tensorflow
-            if tensorflow is not None and tensorflow.mine.depth:
+            if tensorflow is not None and (tensorflow.mine.depth or not self._eagerly()):
                 tensorflow.learning()
             if self._silent:
                 return original(optimizer, *args, **kwargs)

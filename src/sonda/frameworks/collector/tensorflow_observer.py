@@ -69,6 +69,8 @@ class TensorflowObserver:
         self._places: dict = {}
         """By the number of a function and the loop that runs it: what is kept of it."""
         self._model_seen = False
+        self._making: _Trace | None = None
+        """The trace that is being made in any thread: strategies make the graphs of their replicas in others."""
         define = self.recorder.define
         self.codes = {**watch.phases.codes, "data": define(kind="phase", name="data")}
         names = ("optimizer", "loader", "iterator", "exhausted", "training")
@@ -210,7 +212,7 @@ class TensorflowObserver:
         learns, weights = known
         if learns:
             return "fused"
-        return "forward" if weights or not self._model_seen else ""
+        return "forward" if weights or self.loops.running or not self._model_seen else ""
 
     def _learn(self, function: Any, identity: int, about: Function, trace: _Trace | None, lasted: int) -> tuple:
         """What a call has told of its function: whether it learns, and whether it has weights."""
@@ -251,7 +253,7 @@ class TensorflowObserver:
             if depth:
                 mine.tracing = trace
             code = self.recorder.define(kind="compile", name=str(tracing_options.name))
-            mine.depth = 2
+            mine.depth, self._making = 2, trace
             begin = now()
             try:
                 made = original(*words)
@@ -259,7 +261,7 @@ class TensorflowObserver:
                 return made
             finally:
                 end = now()
-                mine.depth = depth
+                mine.depth, self._making = depth, None
                 trace.lasted += end - begin
                 trace.signature = signature_of(function_type)
                 trace.compiled += (code, begin, code + 1, end)
@@ -272,8 +274,9 @@ class TensorflowObserver:
 
     def learning(self) -> None:
         """Gradients are taken in the graph that is being made."""
-        if self.mine.tracing is not None:
-            self.mine.tracing.learns = True
+        trace = self.mine.tracing or self._making
+        if trace is not None:
+            trace.learns = True
 
     def _enter_tape(self, original: Any) -> Any:
         mine = self.mine
@@ -322,7 +325,7 @@ class TensorflowObserver:
         mine = self.mine
 
         def gradient(*args: Any, **kwargs: Any) -> Any:
-            if mine.depth:
+            if mine.depth or not self.eagerly():
                 self.learning()
             if mine.depth or self.off or not self.eagerly():
                 return original(*args, **kwargs)

@@ -16,7 +16,7 @@ def step(weights, inputs, targets):
     def loss(weights):
         return jnp.mean((jnp.tanh(inputs @ weights[0]) @ weights[1] - targets) ** 2)
 
-    return [weight - 0.1 * slope for weight, slope in zip(weights, jax.grad(loss)(weights))]
+    return [weight - 0.1 * slope for weight, slope in zip(weights, jax.grad(loss)(weights), strict=False)]
 
 
 def record(name, work, **how):

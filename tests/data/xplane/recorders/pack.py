@@ -1,4 +1,4 @@
-"""Pack the profiles below `profiles`, without the plane that holds compiled programs: they name files of the machine."""
+"""Pack the profiles below `profiles`, without the plane of compiled programs: it names files of the machine."""
 
 import gzip
 from pathlib import Path

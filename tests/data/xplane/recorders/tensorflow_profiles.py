@@ -55,7 +55,8 @@ batches = tf.data.Dataset.from_tensor_slices((images, labels)).batch(32)
 def train(image, label):
     with tf.GradientTape() as tape:
         loss = loss_of(label, model(image, training=True))
-    optimizer.apply_gradients(zip(tape.gradient(loss, model.trainable_variables), model.trainable_variables))
+    gradients = tape.gradient(loss, model.trainable_variables)
+    optimizer.apply_gradients(zip(gradients, model.trainable_variables, strict=True))
 
 
 graph = tf.function(train)

@@ -15,7 +15,7 @@ def tables(file, tool):
 
 def rows(table):
     names = [column["id"] for column in table["cols"]]
-    return [dict(zip(names, (cell.get("v") for cell in row["c"]))) for row in table["rows"]]
+    return [dict(zip(names, (cell.get("v") for cell in row["c"]), strict=False)) for row in table["rows"]]
 
 
 answers = {}
