@@ -15,7 +15,7 @@ from sonda.frameworks.announced_epochs import drive_epochs, make_ready
 from sonda.frameworks.assembly import assemble
 from sonda.frameworks.collector.recorder import Recorder
 from sonda.frameworks.torch_epochs import Course
-from sonda.record.training import WEIGHTS, read_trained
+from sonda.record.training import FINAL, read_trained
 from sonda.targets.announced_training import train_announced
 from sonda.targets.job import Job
 from sonda.targets.training_worker import open_training
@@ -148,7 +148,7 @@ def test_a_training_leaves_its_walks_and_weights(data: TrainingSet, tmp_path: Pa
     trained = read_trained(tmp_path)
     assert trained is not None and len(trained.walks) == 5 and trained.initialisation_ns > 0
     assert trained.images == {"train": 126, "validate": 18, "test": 36} and trained.resumed == 0
-    with np.load(tmp_path / "kept" / WEIGHTS) as arrays:
+    with np.load(tmp_path / "kept" / FINAL) as arrays:
         assert (arrays["0.weight"] == 14).all()
     spans = assemble(tmp_path, 0, now()).spans
     # 2·20·(784·192 + 192·9) forward; see test_network_cost for the rest.

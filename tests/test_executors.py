@@ -270,7 +270,7 @@ SBATCH = """#!/bin/sh
 # Stands in for Slurm: runs the job at once on this machine.
 for last; do :; done
 cp "$last" {folder}/job.sh
-setsid sh "$last" >{folder}/job.log 2>&1 &
+setsid sh {folder}/job.sh >{folder}/job.log 2>&1 &
 echo "Submitted batch job $!"
 """
 

@@ -24,7 +24,7 @@ from sonda.frameworks.checkpoint import read_arrays
 from sonda.record.errors import SondaError
 from sonda.record.run import Run
 from sonda.record.store import Store
-from sonda.record.training import WEIGHTS, Trained, read_trained
+from sonda.record.training import FINAL, Trained, read_trained
 from sonda.targets import local
 from sonda.targets.job import Job
 from sonda.targets.parallel_agent import JOB, PLAN
@@ -126,7 +126,7 @@ def ready(wanted: Job, directory: Path, store: Path) -> str:
 def outcome(directory: Path, store: Path) -> tuple[Trained, dict[str, np.ndarray]]:
     trained = read_trained(directory)
     assert trained is not None
-    return trained, read_arrays(next(store.glob(f"checkpoints/*/{WEIGHTS}")))
+    return trained, read_arrays(next(store.glob(f"checkpoints/*/{FINAL}")))
 
 
 def test_a_killed_rank_changes_nothing_in_the_end(tmp_path: Path, data: str) -> None:

@@ -8,22 +8,22 @@ from sonda.analysis import wording
 from sonda.analysis.summary import Remedy, Summary, Value, Verdict
 
 WORTH = 0.10
-"""Share of the time of all functions from which tracing one again is worth a sentence; removing less brings 1.1x at
+"""Share of the time of all functions from which tracing again is worth a sentence; removing less brings 1.1x at
 most."""
 FEWEST = 3
 """Traces. Two shapes, full batches and the last one, are two traces, and no habit."""
 
 
 def rule(summary: Summary) -> Verdict | None:
-    """Fires for the function that lost most time to being traced again, where that is a tenth or more of the time of
-    all compiled functions: one that is seldom called may be traced each time, and nobody waits for it."""
+    """Fires where tracing again took a tenth or more of the time of all compiled functions, and names the worst: one
+    that is seldom called may be traced each time, and nobody waits for it."""
     traced: list[dict[str, Any]] = list(summary.workload.get("traced") or ())
     total = sum(one["call_s"] for one in traced)
-    guilty = [one for one in traced if one["traces"] >= FEWEST and lost(one) >= WORTH * total]
-    if not guilty:
+    guilty = [one for one in traced if one["traces"] >= FEWEST]
+    share = sum(map(lost, guilty)) / total if total else 0.0
+    if share < WORTH:
         return None
     worst = max(guilty, key=lost)
-    share = lost(worst) / total
     where = f" ({worst['where']})" if worst["where"] else ""
     return Verdict(
         kind="retracing",

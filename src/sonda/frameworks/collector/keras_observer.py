@@ -66,9 +66,8 @@ class KerasObserver:
 
         self.backend = str(self.keras.backend.backend())
         if self.backend == "tensorflow":
-            from tensorflow.python.eager.context import executing_eagerly
-
             from keras.src.backend.tensorflow.trainer import TensorFlowTrainer
+            from tensorflow.python.eager.context import executing_eagerly
 
             self._eagerly = executing_eagerly
             # Under a strategy a batch is fetched for it, which is none of a step either.

@@ -23,6 +23,8 @@ class Phases:
 
     def __init__(self, recorder: Recorder) -> None:
         self.recorder = recorder
+        self.worth = WORTH_COUNTING
+        """ns. Whoever knows that reading costs more here sets it before the first phase."""
         self._counting: Any = None
         self._short: set = set()
         """Codes of the phases that are too short for what the operating system counts."""
@@ -78,7 +80,7 @@ class Phases:
         return begin, self._ending(stream, counting)
 
     def _ending(self, stream: Stream, counting: Any) -> Any:
-        short, last, breathe = self._short, self._last, self.recorder.breathe
+        short, last, breathe, worth = self._short, self._last, self.recorder.breathe, self.worth
         opened = stream.phases
 
         def end() -> None:
@@ -92,7 +94,7 @@ class Phases:
                 flag = counting.reader_with_os.take(stream)
                 counting.os.end(stream, before, time)
                 stream.push((code + 1 + flag, time))
-            if time - began < WORTH_COUNTING:
+            if time - began < worth:
                 short.add(code)
             elif began:
                 short.discard(code)

@@ -64,7 +64,8 @@ class TrainingSet:
             return ""
         named = ", ".join(f"{one.name} ({one.reason})" for one in found[:NAMED])
         more = f" and {len(found) - NAMED:,} more" if len(found) > NAMED else ""
-        return f"{self.prepared.manifest.made.source}: {len(found):,} {'file' if len(found) == 1 else 'files'} left out: {named}{more}"
+        files = "file" if len(found) == 1 else "files"
+        return f"{self.prepared.manifest.made.source}: {len(found):,} {files} left out: {named}{more}"
 
 
 def fractions_of(split: str) -> tuple[float, float, float]:
