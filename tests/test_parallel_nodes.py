@@ -31,6 +31,7 @@ from sonda.targets.parallel_nodes import KEPT, PART, PARTS, Kept, Nodes, met
 from sonda.targets.parallel_plan import plan_of
 from sonda.targets.parallel_report import BEGUN, Report
 from sonda.targets.spec import parse_target
+from sonda.targets.training_worker import Keeper, open_training
 from sonda.version import VERSION
 
 NAMES = ("left", "right")
@@ -203,6 +204,14 @@ def playing() -> Iterator[Callable[..., Any]]:
     for process in started:
         process.kill()
         process.join()
+
+
+def test_other_data_than_the_first_nodes_are_refused(tmp_path: Path, data: str) -> None:
+    job = job_at(1, workload="cnn", options=training_cases.OPTIONS, data=data, split=training_cases.SPLIT, epochs=2,
+                 checkpoint=str(tmp_path))  # fmt: skip
+    Keeper(job, open_training(job), tmp_path, rank=1)
+    with pytest.raises(SondaError, match="are not those of the first node; give the same set to every node"):
+        Keeper(job, open_training(job), tmp_path, rank=1, agree=lambda own: own + 1)
 
 
 def test_two_nodes_train_and_the_first_keeps_one_run(tmp_path: Path, data: str, playing: Callable[..., Any]) -> None:

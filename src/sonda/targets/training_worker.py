@@ -99,7 +99,15 @@ class Keeper:
         self._find(agree)
 
     def _find(self, agree: Callable[[float], float]) -> None:
-        """Take the newest checkpoint; every rank the one that the first has found."""
+        """Take the newest checkpoint; every rank the one that the first has found.
+
+        Raises SondaError where this rank, on another node, has other data than the first.
+        """
+        data = float(int(self.trained.digest[:12], 16))  # 48 bits, which a double holds
+        if agree(data) != data:
+            raise SondaError(
+                f"the data in {self.job.data} are not those of the first node", "give the same set to every node"
+            )
         found = self.checkpoints.newest() if self.first else None
         self.trained.notes += self.checkpoints.notes
         self.trained.resumed = int(agree(float(found[0].epochs if found else 0)))
