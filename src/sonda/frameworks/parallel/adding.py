@@ -103,6 +103,10 @@ class Pieces:
                 "use @backend=gloo",
             )
 
+    def holds(self, parameter: Any) -> bool:
+        piece = self._of.get(id(parameter))
+        return piece is not None and piece.parameter is parameter
+
     def lies_here(self, parameter: Any) -> bool:
         """Whether the parameter's gradient is still one of the places: the next one would be added to what others
         read."""
@@ -142,7 +146,12 @@ class Adding:
         self.pieces = Pieces(wanted, memory)
         for parameter in wanted:
             parameter.register_post_accumulate_grad_hook(self._ready)
-        register_optimizer_step_post_hook(lambda *_: self.pieces.release())
+        register_optimizer_step_post_hook(self._stepped)
+
+    def _stepped(self, optimizer: Any, *_: Any) -> None:
+        """The hook is called for every optimizer of the process: only one over these parameters has used the sums."""
+        if any(self.pieces.holds(one) for group in optimizer.param_groups for one in group["params"]):
+            self.pieces.release()
 
     def _ready(self, parameter: Any) -> None:
         import torch
