@@ -41,7 +41,8 @@ CASES = {
     "one layer": Case("mlp", {"layers": "64-10", "loss": "cross_entropy"}, 1e-5, 1e-5),
     "perceptron": Case("mlp", {}, 1e-5, 1e-5),
     "cnn": Case("cnn", {"batch": "8"}, 1e-5, 1e-5),
-    "resnet18": Case("resnet18", {**SMALL, "image": "48x32", "learning_rate": "1e-3"}, 1e-4, 1e-4),
+    # Two values of a pooling window that differ by a rounding may change places, and the gradient goes elsewhere.
+    "resnet18": Case("resnet18", {**SMALL, "image": "48x32", "learning_rate": "1e-3"}, 1e-4, None),
     "resnet50": Case("resnet50", {**SMALL, "image": "64x64", "learning_rate": "1e-7"}, 1e-3, None),
     # AdamW divides a gradient by its own size: where it is 0 but for rounding, as that of keys' biases is, the step is
     # as large as any other. A weight moves by the rate in a step: 3 x 3e-4, against values of about 0.02.
