@@ -5,9 +5,9 @@ Times of the count pass are never shown, so that nothing need run in it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import groupby
-from typing import Protocol
+from typing import Any, Protocol
 
 from sonda.frameworks.announced import AnnouncedObserver
 
@@ -20,6 +20,26 @@ class Cost(Protocol):
 
     @property
     def bytes(self) -> int: ...
+
+
+class OperationsTask(Protocol):
+    """Operations that are ready to run, by name."""
+
+    @property
+    def names(self) -> Sequence[str]: ...
+
+    @property
+    def functions(self) -> Mapping[str, Any]:
+        """Not compiled yet."""
+
+    @property
+    def operands(self) -> Mapping[str, tuple[Any, ...]]: ...
+
+    @property
+    def costs(self) -> Mapping[str, Cost]: ...
+
+    @property
+    def dtype(self) -> str: ...
 
 
 class StepCost(Cost, Protocol):

@@ -7,40 +7,20 @@ one wait included; what each operation took on the device is known from its kern
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from time import perf_counter_ns
-from typing import Any, Protocol
+from typing import Any
 
 from sonda.frameworks.announced import AnnouncedObserver
 from sonda.frameworks.announced_steps import time_steps, warm_up
-from sonda.frameworks.counted_step import Cost
+from sonda.frameworks.counted_step import OperationsTask
 from sonda.frameworks.jax_kernels import recorded, replayed
 from sonda.frameworks.torch_driver import KERNEL_STEPS, Driving
 
 PART = "test"
 
 
-class JaxTask(Protocol):
-    """Operations that are ready to run, by name."""
-
-    @property
-    def names(self) -> Sequence[str]: ...
-
-    @property
-    def functions(self) -> Mapping[str, Any]:
-        """Jitted, not compiled yet."""
-
-    @property
-    def operands(self) -> Mapping[str, tuple[Any, ...]]: ...
-
-    @property
-    def costs(self) -> Mapping[str, Cost]: ...
-
-    @property
-    def dtype(self) -> str: ...
-
-
-def drive(task: JaxTask, observer: AnnouncedObserver, jax: Any, how: Driving) -> int:
+def drive(task: OperationsTask, observer: AnnouncedObserver, jax: Any, how: Driving) -> int:
     """Run the task as asked; returns the number of timed steps."""
     compiled = _compiled(task, observer)
 
@@ -68,7 +48,7 @@ def drive(task: JaxTask, observer: AnnouncedObserver, jax: Any, how: Driving) ->
     return done
 
 
-def _compiled(task: JaxTask, observer: AnnouncedObserver) -> dict[str, Callable[..., Any]]:
+def _compiled(task: OperationsTask, observer: AnnouncedObserver) -> dict[str, Callable[..., Any]]:
     """Every operation compiled by itself, before anything is timed."""
     begin = perf_counter_ns()
     found = {}
@@ -82,8 +62,8 @@ def _compiled(task: JaxTask, observer: AnnouncedObserver) -> dict[str, Callable[
 
 
 def _run(
-    task: JaxTask, observer: AnnouncedObserver, compiled: Mapping[str, Callable[..., Any]], name: str, wait: bool,
-    counted: bool,
+    task: OperationsTask, observer: AnnouncedObserver, compiled: Mapping[str, Callable[..., Any]], name: str,
+    wait: bool, counted: bool,
 ) -> Any:  # fmt: skip
     function, operands = compiled[name], task.operands[name]
     with observer.layer(name, name.capitalize()):

@@ -15,30 +15,10 @@ from sonda.frameworks.announced import AnnouncedObserver
 from sonda.frameworks.announced_steps import time_steps, warm_up
 from sonda.frameworks.collector.modelled import VARIABLE
 from sonda.frameworks.collector.recorder import Recorder
-from sonda.frameworks.counted_step import Cost, StepCost, count_step
+from sonda.frameworks.counted_step import OperationsTask, StepCost, count_step
 from sonda.frameworks.torch_driver import Driving
 
 PIECES_STEPS = 5
-
-
-class OperationsTask(Protocol):
-    """Operations that are ready to run, by name."""
-
-    @property
-    def names(self) -> Sequence[str]: ...
-
-    @property
-    def functions(self) -> Mapping[str, Any]:
-        """Not traced yet."""
-
-    @property
-    def operands(self) -> Mapping[str, tuple[Any, ...]]: ...
-
-    @property
-    def costs(self) -> Mapping[str, Cost]: ...
-
-    @property
-    def dtype(self) -> str: ...
 
 
 class NetworkTask(Protocol):

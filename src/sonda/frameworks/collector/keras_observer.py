@@ -12,6 +12,7 @@ from time import perf_counter_ns as now
 from typing import Any
 
 from .keras_cost import costs
+from .replacing import Replacing
 from .watch import Observed, Watch, watch_process
 
 SYMBOLIC = "KerasTensor"
@@ -25,7 +26,7 @@ class _Mine(threading.local):
     """Calls that put a model together and compute nothing."""
 
 
-class KerasObserver:
+class KerasObserver(Replacing):
     """Patches Keras on `install`; `remove` puts everything back."""
 
     def __init__(self, watch: Watch, keras: Any) -> None:
@@ -35,8 +36,7 @@ class KerasObserver:
         self.phases = watch.phases
         self.mine = _Mine()
         self.steps = 0
-        self.on = False
-        self._undo: list = []
+        super().__init__()
         self._codes: dict = {}
         """By the code of the layer around it and the layer's identity: the layer, weakly, and its code."""
         self._names: dict = {}
@@ -71,7 +71,7 @@ class KerasObserver:
 
             self._eagerly = executing_eagerly
             # Under a strategy a batch is fetched for it, which is none of a step either.
-            self._replace(TensorFlowTrainer, "_maybe_symbolic_build", self._building)
+            self.replace(TensorFlowTrainer, "_maybe_symbolic_build", self._building)
         elif self.backend == "jax":
             from jax._src.core import trace_state_clean  # type: ignore[import-not-found,unused-ignore]
 
@@ -80,37 +80,20 @@ class KerasObserver:
             self._eagerly = lambda: True
         if self.backend != "torch":
             # There layers are PyTorch's modules, and its observer sees their backward too.
-            self._replace(Layer, "__call__", self._layer)
-        self._replace(Loss, "__call__", self._in_phase("loss"))
-        self._replace(Trainer, "_compute_loss", self._in_phase("loss"))
-        self._replace(Trainer, "_symbolic_build", self._building)
-        self._replace(BaseOptimizer, "apply", self._apply)
-        self._replace(CallbackList, "on_epoch_begin", self._epoch_begins)
-        self._replace(CallbackList, "on_train_begin", self._loop_begins("train", "train"))
-        self._replace(CallbackList, "on_train_end", self._loop_ends)
-        self._replace(CallbackList, "on_test_begin", self._loop_begins("test", "test"))
-        self._replace(CallbackList, "on_test_end", self._loop_ends)
-        self._replace(CallbackList, "on_predict_begin", self._loop_begins("predict", "test"))
-        self._replace(CallbackList, "on_predict_end", self._loop_ends)
-        self._replace(EpochIterator, "__next__", self._fetch)
+            self.replace(Layer, "__call__", self._layer)
+        self.replace(Loss, "__call__", self._in_phase("loss"))
+        self.replace(Trainer, "_compute_loss", self._in_phase("loss"))
+        self.replace(Trainer, "_symbolic_build", self._building)
+        self.replace(BaseOptimizer, "apply", self._apply)
+        self.replace(CallbackList, "on_epoch_begin", self._epoch_begins)
+        self.replace(CallbackList, "on_train_begin", self._loop_begins("train", "train"))
+        self.replace(CallbackList, "on_train_end", self._loop_ends)
+        self.replace(CallbackList, "on_test_begin", self._loop_begins("test", "test"))
+        self.replace(CallbackList, "on_test_end", self._loop_ends)
+        self.replace(CallbackList, "on_predict_begin", self._loop_begins("predict", "test"))
+        self.replace(CallbackList, "on_predict_end", self._loop_ends)
+        self.replace(EpochIterator, "__next__", self._fetch)
         self.on = True
-
-    def remove(self) -> None:
-        self.on = False
-        for undo in reversed(self._undo):
-            undo()
-        self._undo.clear()
-
-    def _replace(self, owner: Any, name: str, make: Any) -> None:
-        inherited = name not in vars(owner)
-        original = getattr(owner, name)
-        wrapper = make(original)
-        for attribute in ("__name__", "__qualname__", "__doc__", "__module__"):
-            setattr(wrapper, attribute, getattr(original, attribute, None))
-        wrapper.__wrapped__ = original
-        wrapper.autograph_info__ = {}  # AutoGraph leaves such a function as it is
-        setattr(owner, name, wrapper)
-        self._undo.append(lambda: delattr(owner, name) if inherited else setattr(owner, name, original))
 
     @property
     def _silent(self) -> bool:

@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from time import perf_counter_ns as now
 from typing import Any
 
+from .replacing import Replacing
 from .tensorflow_signature import signature_of
 from .traces import Function, Traces, code_place
 from .watch import Observed, Watch, watch_process
@@ -51,7 +52,7 @@ class _Trace:
         """Begin and end of every graph that was made, as events."""
 
 
-class TensorflowObserver:
+class TensorflowObserver(Replacing):
     """Patches TensorFlow on `install`; `remove` puts everything back."""
 
     def __init__(self, watch: Watch, tf: Any) -> None:
@@ -65,8 +66,7 @@ class TensorflowObserver:
         self.optimizers = 0
         """Steps of optimizers that were seen outside graphs."""
         self.loops = watch.loops
-        self.on = False
-        self._undo: list = []
+        super().__init__()
         self._known: dict = {}
         """By the number of a function: (learns, has weights)."""
         self._numbers: Any = weakref.WeakKeyDictionary()
@@ -98,23 +98,6 @@ class TensorflowObserver:
         self.replace(backprop.GradientTape, "gradient", self._gradient)
         self.replace(iterator_ops.OwnedIterator, "_next_internal", self._next)
         self.on = True
-
-    def remove(self) -> None:
-        self.on = False
-        for undo in reversed(self._undo):
-            undo()
-        self._undo.clear()
-
-    def replace(self, owner: Any, name: str, make: Any) -> None:
-        inherited = name not in vars(owner)
-        original = getattr(owner, name)
-        wrapper = make(original)
-        for attribute in ("__name__", "__qualname__", "__doc__", "__module__"):
-            setattr(wrapper, attribute, getattr(original, attribute, None))
-        wrapper.__wrapped__ = original
-        wrapper.autograph_info__ = {}  # AutoGraph leaves such a function as it is
-        setattr(owner, name, wrapper)
-        self._undo.append(lambda: delattr(owner, name) if inherited else setattr(owner, name, original))
 
     # ---- phases -----------------------------------------------------------------------------------------------
 
