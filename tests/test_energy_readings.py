@@ -209,6 +209,12 @@ def test_close_to_a_reading_the_highest_power_bounds_it() -> None:
     assert high[0] == pytest.approx(0.48)
 
 
+def test_a_highest_power_that_the_readings_disprove_bounds_nothing() -> None:
+    series = CounterSeries(np.array([0, S, 2 * S]), np.array([0.0, 1000.0, 1000.0]), highest=480.0)
+    value, low, high = series.between(np.array([S // 2]), np.array([3 * S // 2]))
+    assert (low[0], high[0]) == (0.0, 1000.0) and low[0] <= value[0] <= high[0]
+
+
 @given(
     readings=st.lists(st.integers(1, 400), min_size=3, max_size=30, unique=True).map(sorted),
     window=st.tuples(st.integers(0, 400), st.integers(0, 400)).map(sorted),

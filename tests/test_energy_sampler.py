@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -249,7 +250,8 @@ def test_a_program_between_two_readings(tmp_path: Path) -> None:
     assert found.facts["idle"][1] - found.facts["idle"][0] >= 100 * MS
     (hot, forever) = found.regions
     assert (hot[0], forever[0], forever[2]) == ("hot", "forever", end - begin)
-    series = found.readings.readings[0].series
+    # No device spends 50 J at one blow, as this counter does.
+    series = replace(found.readings.readings[0].series, highest=np.inf)
     value, low, high = series.between(np.array([begin + hot[1]]), np.array([begin + hot[2]]))
     # A reading comes when the machine has time for it; what is spread between two of them is in the bounds.
     assert low[0] <= min(50.0, value[0]) and max(50.0, value[0]) <= high[0]

@@ -3,7 +3,8 @@
 A reading is late: the counter shows what it held at its last update, at most one update before. Readings of such a
 counter still bound it, because it never falls: at any moment it holds at least what the last reading before showed, and
 at most what the first reading that is one update or more later showed. Close to a reading the bounds are narrower
-still, because it does not grow faster than its device can spend.
+still, because it does not grow faster than its device can spend. Readings that did grow faster disprove that, and then
+it bounds nothing.
 """
 
 from __future__ import annotations
@@ -71,4 +72,7 @@ class CounterSeries:
 
     def _steep(self, ns: np.ndarray) -> np.ndarray:
         """The most that can be added in so many ns."""
-        return np.full(len(ns), np.inf) if np.isinf(self.highest) else np.maximum(ns, 0) * (self.highest / 1e9)
+        rate = self.highest / 1e9
+        if (np.diff(self.values) > (np.diff(self.times) + self.update) * rate).any():
+            rate = np.inf
+        return np.full(len(ns), np.inf) if np.isinf(rate) else np.maximum(ns, 0) * rate
