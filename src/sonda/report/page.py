@@ -23,9 +23,10 @@ from sonda.report.exploration import exploration_section
 from sonda.report.imported import trace_section
 from sonda.report.labels import markup, script_data
 from sonda.report.output import whole_file
-from sonda.report.sections import Section, comparison_section, run_section, side_by_side_section
+from sonda.report.sections import Section, run_section
 from sonda.report.serving import serving_section
 from sonda.report.summary_tables import column_names
+from sonda.report.together import comparison_section, side_by_side_section
 from sonda.report.training import with_ranks, with_training
 from sonda.version import VERSION
 
