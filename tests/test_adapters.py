@@ -80,7 +80,7 @@ def test_every_worker_that_is_named_is_there() -> None:
 @pytest.mark.parametrize(
     ("settings", "said"),
     [
-        ({"framework": "theano"}, "framework 'theano' is not there; use one of torch, tensorflow, jax, pytensor"),
+        ({"framework": "theano"}, "framework 'theano' is not there; known: jax, pytensor, tensorflow, torch"),
         ({"framework": "jax", "workload": "lstm"}, "lstm is not there in JAX; in JAX there is ops, mlp, cnn"),
         ({"framework": "pytensor", "on": "cuda:0"}, "PyTensor runs on cpu, not on cuda:0; use --framework torch"),
         ({"framework": "jax", "on": "ddp=cpu/1+cpu/1"}, "JAX does not run on ddp=cpu/1+cpu/1"),

@@ -135,7 +135,7 @@ def test_repetitions_are_runs_of_their_own(home):
 
 BAD = {
     "a workload that does not exist": (("run", "resnt34"), "did you mean"),
-    "an option that does not exist": (("run", "mlp", "--bach", "3"), "did you mean batch"),
+    "an option that does not exist": (("run", "mlp", "--bach", "3"), "did you mean 'batch'"),
     "a shape that does not parse": (("run", "{file}:build", "--input", "8xx3"), "8x3x224x224"),
     "a file that is not there": (("run", "nowhere.py:build", "--input", "8x3"), "nowhere.py"),
     "a file that does not import": (("run", "{broken}:build", "--input", "8x3"), "NameError"),

@@ -64,8 +64,9 @@ def test_a_run_keeps_of_seldom_settings_what_was_given() -> None:
         ({"prefetch": -1}, "--prefetch -1 is too small; give 0 or more"),
         ({"inter_op_threads": 0}, "--inter-op-threads 0 is too small; give 1 or more"),
         ({"bind": "close"}, "--bind 'close' says no cores; write none, compact, spread or a list such as 0,2,4-7"),
-        ({"precision": "mixed"}, "unknown precision 'mixed'; use one of float32, tf32, bfloat16, float16, "
-         "mixed_bfloat16, mixed_float16, float64"),
+        ({"precision": "flaot32"}, "unknown precision 'flaot32'; did you mean 'float32'?"),
+        ({"precision": "int8"}, "unknown precision 'int8'; known: bfloat16, float16, float32, float64, mixed_bfloat16, "
+         "mixed_float16, tf32"),
     ],
 )  # fmt: skip
 def test_a_value_that_cannot_be_is_one_line(settings: dict[str, Any], line: str) -> None:

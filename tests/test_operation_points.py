@@ -217,7 +217,7 @@ def test_runs_of_other_workloads_have_no_points() -> None:
 @pytest.mark.parametrize(
     ("changes", "line"),
     [
-        ({"framework": "caffe"}, "framework 'caffe' is not there; use one of torch, tensorflow, jax, pytensor"),
+        ({"framework": "caffe"}, "framework 'caffe' is not there; known: jax, pytensor, tensorflow, torch"),
         (
             {"workload": "lstm"},
             "lstm is not there in JAX; in JAX there is ops, mlp, cnn, resnet18, resnet34, resnet50, "

@@ -26,7 +26,7 @@ def test_built_in_workloads_are_known(name: str) -> None:
 
 def test_unknown_words_come_with_the_nearest_known() -> None:
     assert "resnet34" in WORDS.workload("resnet43")
-    assert "did you mean batch?" in WORDS.option("resnet34", "bach", 8)
+    assert "did you mean 'batch'?" in WORDS.option("resnet34", "bach", 8)
     assert WORDS.option("resnet34", "trian", True) == "resnet34 has no option 'trian'; did you mean 'train'?"
 
 

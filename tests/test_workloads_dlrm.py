@@ -225,13 +225,13 @@ def test_options_beside_a_preset_replace_its_values() -> None:
         ({"arch_mlp_top": "4-2"}, "end arch-mlp-top with -1"),
         ({"loss_threshold": "0.5"}, "use less than 0.5"),
         ({"loss_function": "wbce"}, "write one of mse, bce"),
-        ({"preset": "5-1M-20-10"}, "dlrm has no preset '5-1M-20-10'; did you mean 5-1M-20-100"),
+        ({"preset": "5-1M-20-10"}, "dlrm has no preset '5-1M-20-10'; did you mean '5-1M-20-100"),
         ({"optimizer": "adagrad"}, "does not follow optimizer: only SGD is offered"),
         ({"data_generation": "dataset"}, "does not follow data-generation"),
         ({"debug_mode": "true"}, "other weights"),
         ({"debug_mode": ""}, "other weights"),
         ({"batch": "3", "mini_batch_size": "3"}, "given twice"),
-        ({"arch_mlp_bottom": "4-2"}, "did you mean arch_mlp_bot"),
+        ({"arch_mlp_bottom": "4-2"}, "did you mean 'arch_mlp_bot'"),
     ],
 )
 def test_what_it_does_not_follow_is_refused_with_a_reason(options: dict[str, str], said: str) -> None:

@@ -269,7 +269,7 @@ class TestMistakes:
         assert said in error(tmp_path, text, input="2x4")
 
     def test_a_missing_factory(self, tmp_path: Path) -> None:
-        assert "model.py has no 'biuld'; did you mean build?" in error(tmp_path, LINEAR, "biuld", input="2x4")
+        assert "model.py has no 'biuld'; did you mean 'build'?" in error(tmp_path, LINEAR, "biuld", input="2x4")
 
     def test_a_factory_that_is_not_callable(self, tmp_path: Path) -> None:
         assert "model.py:build is of type int; name a function" in error(tmp_path, "build = 3\n", input="2x4")
@@ -299,7 +299,7 @@ class TestMistakes:
 
     def test_options_that_the_factory_does_not_take(self, tmp_path: Path) -> None:
         text = HEAD + "def build(width: int):\n    return nn.Linear(4, width)\n"
-        assert "takes no option 'wdth'; did you mean width?" in error(tmp_path, text, input="2x4", wdth="3")
+        assert "takes no option 'wdth'; did you mean 'width'?" in error(tmp_path, text, input="2x4", wdth="3")
         assert "model.py:build needs width; set width=..." in error(tmp_path, text, input="2x4")
         assert "width=three is not int" in error(tmp_path, text, input="2x4", width="three")
 

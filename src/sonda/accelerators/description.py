@@ -43,9 +43,10 @@ from sonda.accelerators.engine_description import KINDS, OPERATIONS, EngineDescr
 from sonda.accelerators.hardware import Hardware
 from sonda.accelerators.memory import Memory
 from sonda.accelerators.memory_description import read_memory
-from sonda.accelerators.mistake import DescriptionMistakes, Fields, nearest
+from sonda.accelerators.mistake import DescriptionMistakes, Fields
 from sonda.accelerators.stonne_files import read_configuration
 from sonda.record.errors import SondaError
+from sonda.record.nearest import nearest
 
 __all__ = ["OPERATIONS", "Accelerator", "EngineDescription", "built_in", "load_accelerator", "parse_accelerator"]
 

@@ -20,10 +20,10 @@ from sonda.accelerators.energy_table import (
     dram_presets,
     load_energy_table,
 )
-from sonda.accelerators.mistake import nearest
 from sonda.accelerators.prices import Prices
 from sonda.accelerators.result import INSTANCES, Counters
 from sonda.record.errors import SondaError
+from sonda.record.nearest import nearest
 
 KINDS = ("static", "dynamic", "area")
 

@@ -26,8 +26,9 @@ from functools import cache, cached_property
 from importlib import resources
 
 from sonda.accelerators.description_file import parse_toml, read_text
-from sonda.accelerators.mistake import DescriptionMistakes, Fields, nearest
+from sonda.accelerators.mistake import DescriptionMistakes, Fields
 from sonda.record.errors import SondaError
+from sonda.record.nearest import nearest
 
 STATUSES = ("checked", "derived", "recalled")
 STATIC, AREA = "STATIC", "AREA"

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable, Iterable
 from typing import Any
 
 from sonda.record.errors import SondaError
+from sonda.record.nearest import near, nearest
 
 MISSING = object()
 
@@ -51,7 +51,7 @@ class Fields:
         for key in self._table:
             if key not in words:
                 self.mistaken(key, f"unknown; {nearest(key, words)}")
-                self._meant.update(_near(key, words))
+                self._meant.add(near(key, words))
 
     def text(self, key: str, default: Any = MISSING) -> Any:
         return self._of(key, default, _is_text, "a text")
@@ -78,7 +78,7 @@ class Fields:
     def meant(self, key: str, words: Iterable[str]) -> str | None:
         """The word nearest to what a field has; nothing where none is near."""
         value = self._table.get(key)
-        return next(iter(_near(value, tuple(words))), None) if isinstance(value, str) else None
+        return near(value, words) or None if isinstance(value, str) else None
 
     def table(self, key: str) -> Fields | None:
         """The fields of a table inside; nothing where it is missing."""
@@ -113,21 +113,6 @@ class Fields:
             self.mistaken(key, f"{value!r:.60} is not {words}")
             return None
         return value
-
-
-def nearest(word: str, known: Iterable[str]) -> str:
-    """`did you mean 'multipliers'?`, or the known words where none is near."""
-    words = sorted(known)
-    near = _near(word, words)
-    if near:
-        return f"did you mean {near[0]!r}?"
-    return f"known: {', '.join(words)}" if words else "none is known"
-
-
-def _near(word: str, known: Iterable[str]) -> list[str]:
-    """The nearest known word; empty where none is near."""
-    small = {one.lower(): one for one in sorted(known, reverse=True)}
-    return [small[one] for one in difflib.get_close_matches(word.lower(), small, n=1, cutoff=0.6)]
 
 
 def _is_text(value: Any) -> bool:

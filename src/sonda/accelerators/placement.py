@@ -13,13 +13,13 @@ from sonda.accelerators.description import Accelerator
 from sonda.accelerators.engine_description import EngineDescription
 from sonda.accelerators.engines.compressed_row import RowTile, RowTimes
 from sonda.accelerators.memory import Traffic
-from sonda.accelerators.mistake import nearest
 from sonda.accelerators.operation import Operation, Program
 from sonda.accelerators.repeated import times, total
 from sonda.accelerators.result import Result
 from sonda.accelerators.search import Choice, Cost, Listed, search
 from sonda.accelerators.useful import useful_products
 from sonda.record.errors import SondaError
+from sonda.record.nearest import nearest
 
 __all__ = ["MAPPINGS", "OnHost", "Placed", "Placement", "times", "total"]
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from sonda.accelerators.mistake import nearest
 from sonda.record.errors import SondaError
+from sonda.record.nearest import nearest
 
 DATAFLOWS = {"os": "output stationary", "ws": "weight stationary", "is": "input stationary"}
 LARGEST = 1 << 40

@@ -20,8 +20,9 @@ from sonda.accelerators.hardware import Hardware
 from sonda.accelerators.memory import Memory
 from sonda.accelerators.memory_description import FIELDS as MEMORY
 from sonda.accelerators.memory_description import memory_table, read_memory
-from sonda.accelerators.mistake import DescriptionMistakes, Fields, nearest
+from sonda.accelerators.mistake import DescriptionMistakes, Fields
 from sonda.record.errors import SondaError
+from sonda.record.nearest import nearest
 
 ALIASES = {"dn_bw": "read_ports", "rn_bw": "write_ports", "ms_size": "multipliers", "ms_rows": "rows",
            "ms_cols": "columns", "engine": "kind"}  # fmt: skip

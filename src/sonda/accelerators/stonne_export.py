@@ -16,11 +16,11 @@ from typing import Any
 
 from sonda.accelerators.hardware import Hardware
 from sonda.accelerators.layer import Layer, Tile
-from sonda.accelerators.mistake import nearest
 from sonda.accelerators.operation import Convolution, MatrixProduct
 from sonda.accelerators.result import Result
 from sonda.accelerators.stonne_files import counters_size, write_stonne_files
 from sonda.record.errors import SondaError
+from sonda.record.nearest import nearest
 from sonda.record.run import Run
 
 Entry = Mapping[str, Any]

@@ -11,6 +11,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from sonda.record.errors import SondaError
+from sonda.record.nearest import near
 from sonda.record.partial import PARTIAL, abandoned, discard, partial_path
 from sonda.record.run import IDENTITY, Run
 
@@ -90,7 +91,9 @@ class Store:
                 names = [d.name for d in matching]
             raise SondaError(f"{reference!r} could be any of {', '.join(names[:4])}", "write more of the id or name")
         if not matching:
-            raise SondaError(f"no run, tag or path {reference[:200]!r} in {self.root}", "see: sonda ls")
+            meant = near(reference[:200], ["last", *self.tag_names()])
+            hint = f"did you mean {meant!r}? See: sonda ls" if meant else "see: sonda ls"
+            raise SondaError(f"no run, tag or path {reference[:200]!r} in {self.root}", hint)
         return matching
 
     def _last(self) -> Run:
@@ -196,6 +199,13 @@ class Store:
             return set(os.listdir(self.root / "tags" / tag))
         except OSError:
             return set()
+
+    def tag_names(self) -> list[str]:
+        """Every tag of the store, in the order of the alphabet."""
+        try:
+            return sorted(filter(TAG_NAME.fullmatch, os.listdir(self.root / "tags")))
+        except OSError:
+            return []
 
     def tags(self) -> dict[str, list[str]]:
         """Tags of every tagged run, by its id."""

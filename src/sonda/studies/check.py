@@ -9,11 +9,12 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from sonda.record.nearest import nearest
 from sonda.studies.check_protocol import SETTING_KEYS, check_no_energy_probe, check_protocol, check_settings
 from sonda.studies.check_published import AxisNames, check_published
 from sonda.studies.figure import parse_figure
 from sonda.studies.lines import Path
-from sonda.studies.mistake import Mistake, nearest
+from sonda.studies.mistake import Mistake
 from sonda.studies.plan import configurations, options
 from sonda.studies.study import COUNTS, ENERGY_INTERLEAVED, SETTINGS, VARIANT, Configuration, Scalar, Study
 from sonda.studies.walk import Walk, kind

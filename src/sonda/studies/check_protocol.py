@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from sonda.record.errors import SondaError
+from sonda.record.nearest import nearest
 from sonda.studies.lines import Path
-from sonda.studies.mistake import nearest
 from sonda.studies.study import COUNTS, ENERGY_INTERLEAVED, PROTOCOLS, SETTINGS
 from sonda.studies.walk import Walk
 

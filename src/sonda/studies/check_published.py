@@ -6,9 +6,9 @@ import math
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from sonda.record.nearest import nearest
 from sonda.studies.figure import parse_figure
 from sonda.studies.lines import Path
-from sonda.studies.mistake import nearest
 from sonda.studies.plan import configurations
 from sonda.studies.study import Printed, Published, Scalar, Study, matches, same
 from sonda.studies.walk import Walk, dotted, kind, shown

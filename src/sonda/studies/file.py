@@ -7,9 +7,10 @@ from importlib import resources
 from pathlib import Path
 
 from sonda.record.errors import SondaError
+from sonda.record.nearest import nearest
 from sonda.studies.check import Vocabulary, check
 from sonda.studies.lines import key_lines
-from sonda.studies.mistake import StudyMistakes, nearest
+from sonda.studies.mistake import StudyMistakes
 from sonda.studies.study import Study
 
 SUFFIX = ".toml"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable
 from dataclasses import dataclass
 
@@ -30,12 +29,3 @@ class StudyMistakes(SondaError):  # noqa: N818 (it is the mistakes that are rais
     def __str__(self) -> str:
         lines = [f"{self.file}:{mistake.line}: {mistake.key}: {mistake.text}" for mistake in self.mistakes]
         return "\n".join(" ".join(line.split()) for line in lines)
-
-
-def nearest(word: str, known: Iterable[str]) -> str:
-    """`did you mean 'batch'?`, or the known words where none is near."""
-    words = sorted(known)
-    near = difflib.get_close_matches(word, words, n=1, cutoff=0.6)
-    if near:
-        return f"did you mean {near[0]!r}?"
-    return f"known: {', '.join(words)}" if words else "none is known"

@@ -12,8 +12,8 @@ from typing import Any
 import msgspec
 
 from sonda.record.errors import SondaError
+from sonda.record.nearest import nearest
 from sonda.record.run import Run
-from sonda.studies.mistake import nearest
 
 FORMAT = 1
 LIBRARIES = ("sonda", "python", "torch", "jax", "jaxlib")

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from sonda.record.errors import SondaError
-from sonda.studies.mistake import nearest
+from sonda.record.nearest import nearest
 
 Scalar = str | int | float | bool
 Configuration = dict[str, Scalar]

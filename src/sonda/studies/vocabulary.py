@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable
 
 from sonda.record.errors import SondaError
+from sonda.record.nearest import near
 from sonda.studies.check import Vocabulary
 from sonda.studies.company import NOBODY, SETTINGS, WITH, accompanied, alone, check_company
 from sonda.studies.plan import options, simulated
@@ -36,9 +36,9 @@ def _option(workload: str, key: str, value: Scalar) -> str:
         return _problem(lambda: job_of({"workload": workload, key: value}))
     problem = _problem(lambda: describe(workload, {key: as_text(value)}))
     own = describe(workload, {}).parameters()
-    near = difflib.get_close_matches(key, [*RUN_OPTIONS, *own], n=1)
-    if problem and near and near[0] in RUN_OPTIONS and key.replace("-", "_") not in own:
-        return f"{workload} has no option {key!r}; did you mean {near[0]!r}?"
+    meant = near(key, [*RUN_OPTIONS, *own])
+    if problem and meant in RUN_OPTIONS and key.replace("-", "_") not in own:
+        return f"{workload} has no option {key!r}; did you mean {meant!r}?"
     return problem
 
 

@@ -6,8 +6,9 @@ import math
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
+from sonda.record.nearest import nearest
 from sonda.studies.lines import Path
-from sonda.studies.mistake import Mistake, nearest
+from sonda.studies.mistake import Mistake
 from sonda.studies.study import same
 
 

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sonda.record.errors import MissingExtraError, SondaError
+from sonda.record.nearest import nearest
 from sonda.targets.spec import parse_target
 from sonda.workloads.model_garden import ModelGarden, is_garden, require_garden
 
@@ -78,7 +79,7 @@ def check_framework(job: Job) -> None:
     """Raise SondaError for what the framework asked for does not run. Nothing is imported."""
     adapter = ADAPTERS.get(job.framework)
     if adapter is None:
-        raise SondaError(f"framework {job.framework!r} is not there", f"use one of {', '.join(FRAMEWORKS)}")
+        raise SondaError(f"framework {job.framework!r} is not there", nearest(job.framework, FRAMEWORKS))
     words = adapter.words
     if is_garden(job.workload):
         if job.framework != ModelGarden.only:

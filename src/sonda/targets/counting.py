@@ -14,6 +14,7 @@ from sonda.frameworks.collector.perf_event import Event
 from sonda.probes.pmu import Plan, plan
 from sonda.probes.pmu_events import quantity
 from sonda.record.errors import SondaError
+from sonda.record.nearest import nearest
 from sonda.record.run import ProbeState
 from sonda.record.span import Spans
 from sonda.record.store import Store
@@ -105,8 +106,7 @@ def ask(probes: Sequence[str] | str, directory: Path, command: Sequence[str] = (
         elif name == ALWAYS:
             target["shown"] = [ALWAYS]
         elif name and name not in OTHERS:
-            known = ", ".join((PMU, *OTHERS, *SECOND))
-            raise SondaError(f"there is no probe {name!r}", f"there are {known}; os, clock and memory are always on")
+            raise SondaError(f"there is no probe {name!r}", nearest(name, (PMU, ALWAYS, *OTHERS, *SECOND)))
     return Counters(target, notes, states, events, tuple(dict.fromkeys(second)))
 
 

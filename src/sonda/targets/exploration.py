@@ -13,12 +13,12 @@ from numpy.typing import NDArray
 
 from sonda.accelerators.description import Accelerator, load_accelerator
 from sonda.accelerators.engine_work import EngineWork
-from sonda.accelerators.mistake import nearest
 from sonda.accelerators.placement import MAPPINGS
 from sonda.accelerators.settings import NONE, own_values, parse_settings
 from sonda.probes.environment import versions
 from sonda.probes.machine import machine_record
 from sonda.record.errors import SondaError
+from sonda.record.nearest import nearest
 from sonda.targets.exploring import AND, MAPPING, Points, by_field, explore, patterns, why_not
 from sonda.targets.job import Job, check_job
 from sonda.targets.program import program_of

@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 
 from sonda.record.errors import SondaError
+from sonda.record.nearest import nearest
 from sonda.targets.adapters import check_framework
 
 PRECISIONS = ("float32", "tf32", "bfloat16", "float16", "mixed_bfloat16", "mixed_float16", "float64")
@@ -155,7 +156,7 @@ def check_job(job: Job) -> Job:
     """The job with its words made regular; raises SondaError for what cannot be."""
     precision = SHORT_PRECISIONS.get(job.precision, job.precision)
     if precision not in PRECISIONS:
-        raise SondaError(f"unknown precision {job.precision!r}", f"use one of {', '.join(PRECISIONS)}")
+        raise SondaError(f"unknown precision {job.precision!r}", nearest(job.precision, PRECISIONS))
     check_framework(job)
     for name, least in LEAST.items():
         value = getattr(job, name)

@@ -9,6 +9,7 @@ import msgspec
 
 from sonda.frameworks.parallel.shared_memory import reason_against
 from sonda.record.errors import SondaError
+from sonda.record.nearest import nearest
 from sonda.targets.job import Job
 from sonda.targets.spec import Device, TargetSpec, available_threads, has_gpu
 
@@ -199,7 +200,7 @@ def _replicas(spec: TargetSpec) -> int:
 def _one_of(spec: TargetSpec, name: str, known: tuple[str, ...]) -> str:
     value = spec.options.get(name, known[0])
     if value not in known:
-        raise SondaError(f"target {spec.text!r}: {name} cannot be {value!r}", f"use {' or '.join(known)}")
+        raise SondaError(f"target {spec.text!r}: {name} cannot be {value!r}", nearest(value, known))
     return value
 
 

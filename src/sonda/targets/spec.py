@@ -7,9 +7,11 @@ import re
 from dataclasses import dataclass, field
 
 from sonda.record.errors import SondaError
+from sonda.record.nearest import near, nearest
 
 MODES = ("ddp", "dp", "hybrid", "pipeline", "localsgd")
 DEVICE = re.compile(r"^(?:(?P<cpu>cpu)(?:/(?P<threads>\d+))?|(?P<cuda>cuda)(?::(?P<index>\d+))?|sim:(?P<sim>.*))$")
+KINDS = ("cpu", "cuda", "sim")
 DRIVERS = ("/dev/nvidiactl", "/dev/kfd", "/dev/dxg")
 """What NVIDIA's driver, AMD's, and Windows' for Linux inside it leave in /dev."""
 FORM = "write cpu, cpu/8 (8 threads), cuda:0 or sim:NAME, several joined by '+', with a mode as in ddp=cpu/1+cpu/1"
@@ -43,7 +45,7 @@ def parse_target(text: str) -> TargetSpec:
     if equals and not head.startswith("sim:"):
         mode, body = head, rest
         if mode not in MODES:
-            raise SondaError(f"target {text!r}: unknown mode {mode!r}", f"known modes: {', '.join(MODES)}")
+            raise SondaError(f"target {text!r}: unknown mode {mode!r}", nearest(mode, MODES))
     devices = tuple(_device(text, part) for part in body.split("+"))
     if len(devices) > 1 and not mode:
         raise SondaError(f"target {text!r} joins devices without a mode", f"write for example ddp={body}")
@@ -59,7 +61,9 @@ def parse_target(text: str) -> TargetSpec:
 def _device(text: str, part: str) -> Device:
     match = DEVICE.match(part)
     if not match:
-        raise SondaError(f"target {text!r}: {part!r} is not a device", FORM)
+        meant = near(part.partition("/")[0].partition(":")[0], KINDS)
+        hint = f"did you mean {meant!r}? " if meant else ""
+        raise SondaError(f"target {text!r}: {part!r} is not a device", f"{hint}{FORM}")
     if match["cpu"]:
         threads = int(match["threads"]) if match["threads"] else None
         if threads is not None and not 1 <= threads <= 4096:

@@ -11,6 +11,7 @@ import msgspec
 import numpy as np
 
 from sonda.record.errors import SondaError
+from sonda.record.nearest import nearest
 from sonda.record.percentile_rule import least_queries
 
 SCENARIOS = {
@@ -73,9 +74,9 @@ def check_traffic(traffic: Traffic) -> Traffic:
     """The traffic with the scenario's own values where none were given; raises SondaError for what cannot be."""
     name = traffic.scenario
     if name not in SCENARIOS:
-        raise SondaError(f"there is no scenario {name!r}", f"use one of {', '.join(SCENARIOS)}")
+        raise SondaError(f"there is no scenario {name!r}", nearest(name, SCENARIOS))
     if traffic.backend not in BACKENDS:
-        raise SondaError(f"there is no backend {traffic.backend!r}", f"use one of {', '.join(BACKENDS)}")
+        raise SondaError(f"there is no backend {traffic.backend!r}", nearest(traffic.backend, BACKENDS))
     percentile = traffic.percentile or PERCENTILES[name]
     if not 0.5 <= percentile <= 0.9999:
         raise SondaError(f"--percentile {100 * percentile:g} cannot be", "give 50 to 99.99")

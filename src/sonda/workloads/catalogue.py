@@ -7,9 +7,9 @@ from functools import partial
 from typing import Any, cast
 
 from sonda.record.errors import SondaError
+from sonda.record.nearest import nearest
 from sonda.record.protocols import Workload
 from sonda.workloads.convnet import ConvNet
-from sonda.workloads.description import nearest
 from sonda.workloads.model_garden import PREFIX, ModelGarden, is_garden
 from sonda.workloads.operations import Operations
 from sonda.workloads.own import is_own, own_model

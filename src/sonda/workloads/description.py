@@ -6,13 +6,13 @@ the same name, where `-` and `_` are equal.
 
 from __future__ import annotations
 
-import difflib
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any, Self
 
 from sonda.record.errors import MissingExtraError, SondaError
+from sonda.record.nearest import nearest
 from sonda.record.protocols import Task
 
 UNITS = {"": 1, "B": 1, "kB": 10**3, "KB": 10**3, "MB": 10**6, "GB": 10**9, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30}
@@ -179,15 +179,6 @@ def read(name: str, key: str, text: str, kind: Kind) -> Any:
         return kind.parse(text.strip())
     except (ValueError, OverflowError):
         raise SondaError(f"{name}: {key}={text} cannot be read", f"write {kind.words}") from None
-
-
-def nearest(word: str, known: Iterable[str]) -> str:
-    """A remedy for an unknown name: the known names that look like it, else all of them."""
-    names = sorted(known)
-    close = difflib.get_close_matches(word, names, n=3, cutoff=0.5)
-    if close:
-        return f"did you mean {' or '.join(close)}?"
-    return f"known are {', '.join(names)}" if names else "there are none"
 
 
 def require_torch(name: str, framework: str) -> None:

@@ -9,7 +9,8 @@ from importlib.resources import files
 from typing import TYPE_CHECKING, Any, Self
 
 from sonda.record.errors import SondaError
-from sonda.workloads.description import SWITCH, Description, choice, nearest, number, option, whole, widths
+from sonda.record.nearest import nearest
+from sonda.workloads.description import SWITCH, Description, choice, number, option, whole, widths
 
 if TYPE_CHECKING:
     from sonda.record.protocols import Task

@@ -9,7 +9,7 @@ import numpy as np
 import tensorflow as tf
 
 from sonda.record.errors import SondaError
-from sonda.workloads.description import nearest
+from sonda.record.nearest import nearest
 from sonda.workloads.model_garden import ModelGarden
 
 REGISTRIES = ("official.vision.registry_imports", "official.nlp.configs.experiment_configs")

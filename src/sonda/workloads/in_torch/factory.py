@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any
 from torch import nn
 
 from sonda.record.errors import SondaError
-from sonda.workloads.description import SWITCH, nearest
+from sonda.record.nearest import nearest
+from sonda.workloads.description import SWITCH
 
 if TYPE_CHECKING:
     from sonda.workloads.own import OwnModel
