@@ -232,3 +232,22 @@ def test_masks_that_the_processor_refuses_are_told_before_anything_starts(tmp_pa
     setting = Setting(partition="mlp=0x5,stress-compute=0xf0")
     with pytest.raises(SondaError, match="mlp: mask 5 has holes"):
         corun(SMALL, Store(tmp_path), setting=setting, files=FakeResctrl("intel-2-socket"))
+
+
+@pytest.mark.parametrize(
+    ("changes", "why"),
+    [
+        ({"ways": "4"}, "--ways 4 is not a whole number from 1 for each of 2 participants"),
+        ({"ways": "4,0"}, "--ways 4,0 is not a whole number from 1"),
+        ({"bandwidth": "50,half"}, "--bandwidth 50,half is not a whole number"),
+        ({"partition": "mlp=0xf,cnn=0xf0"}, "--partition: 'cnn' takes no part"),
+        ({"partition": "mlp=0xf,mlp=0xf0"}, "--partition names mlp twice"),
+        ({"partition": "mlp=-1"}, "--partition: mlp=-1 is not a mask of ways"),
+        ({"partition": "mlp=many"}, "--partition: mlp=many is not a mask of ways"),
+    ],
+)
+@pytest.mark.parametrize("tree", ["no-l3", "intel-2-socket"])
+def test_shares_that_no_processor_could_give_are_told_everywhere(tmp_path, monkeypatch, tree, changes, why):
+    monkeypatch.setattr("sonda.targets.corun.Crew", lambda *words: pytest.fail("nothing may start"))
+    with pytest.raises(SondaError, match=why):
+        corun(SMALL, Store(tmp_path), setting=Setting(**changes), files=FakeResctrl(tree))

@@ -12,7 +12,7 @@ from sonda.probes.resctrl import Capabilities, Resctrl, cache_domain
 from sonda.probes.resctrl_files import MOUNTED, RealFiles, ResctrlFiles
 from sonda.probes.resctrl_partition import Partition, Shares, partitioned
 from sonda.record.run import ProbeState
-from sonda.targets.corun_plan import Cast, Setting, partitions_of
+from sonda.targets.corun_plan import Cast, Setting, check_shares, partitions_of
 
 Facts = dict[str, Any]
 
@@ -43,7 +43,11 @@ class Division:
             self.notes.append(f"no partition was measured: {self.lacks}")
 
     def divide(self, cast: Cast) -> None:
-        """Find the partitions that were asked for. Raises SondaError for what the processor refuses."""
+        """Find the partitions that were asked for.
+
+        Raises SondaError for what the processor refuses, and for what none could do also where nothing can be divided.
+        """
+        check_shares(self.setting, cast.names)
         if self.setting.divides and not self.lacks and self.capabilities is not None:
             self.partitions = partitions_of(self.setting, cast.names, self.capabilities.cache)
             for _, shares in self.partitions:

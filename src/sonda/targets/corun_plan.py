@@ -243,6 +243,14 @@ def windows_of(count: int, partitions: Sequence[tuple[str, Shares]] = ()) -> lis
     return windows + [Window(everybody, shares, label) for label, shares in partitions]
 
 
+def check_shares(setting: Setting, names: Sequence[str]) -> None:
+    """Raise SondaError for shares that no processor could give these participants."""
+    for option, text in (("bandwidth", setting.bandwidth), ("ways", setting.ways)):
+        _in_order(option, text, names)
+    if setting.partition:
+        _masks(setting.partition, names)
+
+
 def partitions_of(setting: Setting, names: Sequence[str], cache: CacheControl | None) -> list[tuple[str, Shares]]:
     """Partitions that were asked for, with their labels. Raises SondaError for what cannot be shared out so."""
     bandwidths = _in_order("bandwidth", setting.bandwidth, names)
@@ -275,8 +283,8 @@ def _in_order(option: str, text: str, names: Sequence[str]) -> dict[str, int]:
     if not text:
         return {}
     pieces = [piece.strip() for piece in text.split(",")]
-    if len(pieces) != len(names) or not all(piece.isdigit() for piece in pieces):
-        raise SondaError(f"--{option} {text} is not a whole number for each of {len(names)} participants",
+    if len(pieces) != len(names) or not all(piece.isdecimal() and int(piece) for piece in pieces):
+        raise SondaError(f"--{option} {text} is not a whole number from 1 for each of {len(names)} participants",
                          f"write for example --{option} {','.join('4' for _ in names)}")  # fmt: skip
     return {name: int(piece) for name, piece in zip(names, pieces, strict=True)}
 
@@ -287,8 +295,12 @@ def _masks(text: str, names: Sequence[str]) -> dict[str, int]:
         name, _, mask = piece.strip().rpartition("=")
         if name not in names:
             raise SondaError(f"--partition: {name or piece!r} takes no part", f"participants: {', '.join(names)}")
+        if name in masks:
+            raise SondaError(f"--partition names {name} twice", "give each participant one mask")
         try:
             masks[name] = int(mask, 16)
         except ValueError:
-            raise SondaError(f"--partition: {name}={mask} is not a mask", "write it like 0xf0") from None
+            masks[name] = 0
+        if masks[name] < 1:
+            raise SondaError(f"--partition: {name}={mask} is not a mask of ways", "write it like 0xf0")
     return masks
