@@ -96,8 +96,10 @@ def boundary(threads: int, events: int) -> dict[str, list[float]]:
 
         def boundaries(which: int) -> None:
             for _ in range(CALLS):
-                stream.begin(which)
-                stream.end()
+                begin = stream.begin
+                begin(which)
+                end = stream.end
+                end()
 
         found: dict[str, list[float]] = {"bare": [], "boundary": [], "whole": []}
         work: dict[str, Callable[[], None]] = {"bare": bare, "boundary": lambda: boundaries(code)}

@@ -150,7 +150,8 @@ class TorchObserver:
             mode = self.counter.mode(stream)
             if mode is not None:
                 mode.__enter__()
-        stream.begin(code, mode)
+        begin = stream.begin  # by its own name: a call through a slot is the interpreter's slow way
+        begin(code, mode)
         if self.marks is not None:
             stream.push((self.marks.begin, self.marks.mark()))
 
@@ -163,7 +164,8 @@ class TorchObserver:
             self.counter.phase_ends(stream)
             if self.marks is not None:
                 stream.push((self.marks.end, self.marks.mark()))
-            stream.end()
+            end = stream.end
+            end()
             if opened == code:
                 return
 
