@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from builders import RunBuilder
+from builders import MS, RunBuilder
 from sonda.analysis.rules import communication, none, remedies
 from sonda.analysis.rules.work import explained
 from sonda.analysis.summarise import summarise
@@ -15,6 +15,8 @@ from sonda.analysis.summary import Summary
 from sonda.analysis.training import devices_of
 from sonda.record.errors import SondaError
 from sonda.record.training import FINAL, WEIGHTS, Trained
+from sonda.report.document import to_document
+from sonda.report.ranks import rank_phases_table
 from sonda.studies.file import load_study
 from sonda.targets.job import Job, job_of
 from sonda.targets.training import Training
@@ -23,15 +25,15 @@ from sonda.workloads.data.training_set import divide, fractions_of, make_ready
 
 
 def unequal_ranks() -> Summary:
-    """The first rank computes 3e9 FLOP in 60 ms, the second 1e9 in 10 ms; both call their only input shape 1."""
+    """The first rank computes 3e9 FLOP in 60 ms and exchanges 20 ms, the second 1e9 in 10 ms and waits 70 ms; both call
+    their only input shape 1."""
     builder = RunBuilder()
     part = builder.part("train")
     ranks = [0] * len(builder.rows)
 
     def step(rank: int, forward: float, pass_: str = "timed") -> dict[str, int]:
-        rows = builder.step(
-            part, 100, {"forward": forward, "communicate": 20}, pass_=pass_, metrics={"shape:counted": 1}
-        )
+        phases = {"forward": forward, "communicate": 80 - forward}
+        rows = builder.step(part, 100, phases, pass_=pass_, metrics={"shape:counted": 1})
         ranks.extend([rank] * (len(builder.rows) - len(ranks)))
         return rows
 
@@ -44,16 +46,62 @@ def unequal_ranks() -> Summary:
         step(1, 10)
     run = builder.run()
     run.spans.number("rank")[: len(ranks)] = ranks
-    run.info.target["mode"] = "hybrid"
+    run.info.target.update(mode="hybrid", ranks=[{"rank": 0, "device": "cpu/2"}, {"rank": 1, "device": "cpu/1"}])
     return summarise(run)
 
 
-def test_work_and_time_of_a_rate_are_those_of_one_rank():
+def test_work_and_time_of_a_rate_are_those_of_the_rank_that_works_longest():
     summary = unequal_ranks()
     forward = next(row.cost for row in summary.parts[0].phases if row.name == "forward")
+    assert forward.time.value == 60 * MS
     assert forward.flops.value == 3e9
     assert forward.achieved.value == pytest.approx(3e9 / 0.060)
-    assert any("of one rank" in note and "(6 of 12 steps)" in note for note in summary.notes)
+    assert summary.parts[0].steps == 6
+    said = "those of rank 0 (cpu/2), which works longest; rank 1 (cpu/1) waits 70 % of its step"
+    assert any(note.endswith(said) for note in summary.notes)
+
+
+def test_every_rank_has_its_own_phases():
+    summary = unequal_ranks()
+    first, second = summary.parts[0].ranks
+    assert (first.critical, second.critical) == (True, False)
+    assert [first.work.value, second.work.value] == [80 * MS, 30 * MS]
+    assert {name: value.value for name, value in second.phases.items()} == {
+        "forward": 10 * MS, "communicate": 70 * MS, "other": 20 * MS,
+    }  # fmt: skip
+    assert [first.flops.value, second.flops.value] == [3e9, 1e9]
+    table = rank_phases_table(summary.parts[0])
+    assert [cell.text for cell in table.rows[1]] == ["rank 1", "cpu/1", "100", "30", "10", "70", "20"]
+    assert table.rows[0][0].text == "rank 0 *"
+    kept = to_document(summary)["parts"][0]["ranks"]
+    assert [one["critical"] for one in kept] == [True, False]
+    assert kept[1]["phases"]["communicate"]["value"] == 70 * MS
+
+
+def test_what_is_exchanged_inside_of_phases_is_communication():
+    builder = RunBuilder()
+    part = builder.part("train")
+    for _ in range(4):
+        rows = builder.step(part, 100, {"forward": 50, "backward": 40})
+        start = builder.rows[rows["forward"]]["start"]
+        builder.add("layer", "Norm", rows["forward"], start, 20 * MS, path="a", metrics={"communication:measured": 8e6})
+        builder.add("layer", "Norm", rows["forward"], start, 20 * MS, path="b", metrics={"communication:measured": 4e6})
+        # Where layers are not recorded it stands on the phase; never more than the phase itself.
+        builder.rows[rows["backward"]]["metrics"]["communication:measured"] = 60e6
+    phases = {row.name: row.cost.time.value for row in summarise(builder.run()).parts[0].phases}
+    assert phases == {"forward": 38 * MS, "backward": 0, "communicate": 52 * MS, "other": 10 * MS}
+
+
+def test_where_shares_move_rates_are_those_of_the_counted_share():
+    builder = RunBuilder()
+    part = builder.part("train")
+    counted = builder.step(part, 100, {"forward": 40}, pass_="count", metrics={"shape:counted": 2})
+    builder.op(counted["forward"], "mm", 2e9, 1e6)
+    for shape, forward in ((1, 20), (1, 20), (1, 20), (2, 40), (2, 40)):
+        builder.step(part, 100, {"forward": forward}, metrics={"shape:counted": shape})
+    forward = summarise(builder.run()).parts[0].phases[0].cost
+    assert forward.time.value == 20 * MS
+    assert forward.achieved.value == pytest.approx(2e9 / 0.040)
 
 
 def test_time_in_which_ranks_only_exchange_is_named():

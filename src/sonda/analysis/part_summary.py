@@ -37,6 +37,7 @@ NOT_COUNTERS = frozenset(
         "operations",
         "device_time",
         "device_start",
+        "communication",
     }
 )
 """Quantities with a place of their own in the rows."""
@@ -71,13 +72,10 @@ def summarise_part(part: Part, roofs: Ceilings | None, no_roofs: str, rates: Rat
     phases = _phases(part, counts, scale, effective, device)
     notes: list[str] = []
     if not part.alike.all():
-        ranks = len(np.unique(part.index.spans.number("rank")[part.rows]))
-        whose = (
-            "the steps have several input shapes; FLOPs, rates and roofs are those of the most frequent one"
-            if ranks == 1
-            else "FLOPs, rates and roofs are those of one rank, in steps with its most frequent input shape"
+        notes.append(
+            f"{part.name}: the steps have several input shapes; FLOPs, rates and roofs are those of the most frequent "
+            f"one that was counted ({int(part.alike.sum())} of {len(part.alike)} steps)"
         )
-        notes.append(f"{part.name}: {whose} ({int(part.alike.sum())} of {len(part.alike)} steps)")
     if len(part.pieces):
         scale = replace(scale, step=times(part.pieces[None, :], len(part.pieces), ONLY_COUNTED)[0])
         longer = (scale.step.value or math.nan) / (step.value or math.nan)

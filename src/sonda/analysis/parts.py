@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -26,9 +26,15 @@ class Index:
     phase_of: np.ndarray
 
 
+COMMUNICATE = "communicate"
+
+
 @dataclass(frozen=True)
 class Part:
-    """One part of a run. Steps are in the order in which they began, without the counted ones."""
+    """One part of a run, by one rank. Steps are in the order in which they began, without the counted ones.
+
+    Where several ranks did it together, this is the critical one: what they do differs, and the others wait for it.
+    """
 
     name: str
     index: Index
@@ -47,7 +53,8 @@ class Part:
     shapes: np.ndarray
     """Input shape of each step in `rows`, NaN where it is not known; of several ranks, each has its own."""
     phases: dict[str, np.ndarray]
-    """ns of every phase in every step of `rows`; `other` is the time that no phase covers."""
+    """ns of every phase in every step of `rows`; `other` is the time that no phase covers. What a rank exchanged inside
+    of other phases, as batch norms do, is in `communicate`."""
     layers: LayerTimes
     """Of the measured steps; on a GPU of those whose kernels were recorded; of those in pieces where there are any."""
     activities: Activities
@@ -62,6 +69,22 @@ class Part:
     """ns of the steps in pieces, where there are such; layers are theirs then."""
     piece_phases: dict[str, np.ndarray]
     """ns of every phase in these steps."""
+    rank: int = 0
+    others: tuple[Part, ...] = ()
+    """The same part as other ranks did it."""
+
+    @property
+    def ranks(self) -> list[Part]:
+        """Of all ranks, in their order."""
+        return sorted((self, *self.others), key=lambda part: part.rank)
+
+    @property
+    def work(self) -> float:
+        """ns of a step that a rank did not spend exchanging with others or waiting for them; NaN without steps."""
+        if not self.measured.any():
+            return float("nan")
+        waited = self.phases.get(COMMUNICATE, np.zeros(len(self.durations)))
+        return float(np.median((self.durations - waited)[self.measured]))
 
     @property
     def on_device(self) -> bool:
@@ -75,12 +98,15 @@ class Part:
 
     @property
     def shape(self) -> float | None:
-        """The most frequent input shape of the measured steps; None where it is not known."""
+        """The most frequent input shape of the measured steps, one that was counted where there is such; None where it
+        is not known."""
         known = self.shapes[self.measured]
         known = known[~np.isnan(known)]
+        counted = known[np.isin(known, shapes_of(self.index.spans, self.counted))]
         if len(known) == 0:
             return None
-        values, counts = np.unique(known, return_counts=True)
+        # Where shares of a batch move, the step that is counted need not have the most frequent one.
+        values, counts = np.unique(counted if len(counted) else known, return_counts=True)
         return float(values[np.argmax(counts)])
 
     @property
@@ -105,11 +131,21 @@ def parts(run: Run) -> list[Part]:
     found = []
     for part in dict.fromkeys(names):
         rows = steps[np.array([other == part for other in names], dtype=bool)]
-        found.append(_part(part, index, rows[np.argsort(spans.number("start")[rows], kind="stable")]))
+        found.append(_critical(part, index, rows[np.argsort(spans.number("start")[rows], kind="stable")]))
     return sorted(found, key=lambda part: (part.name != "train", not part.measured.any(), -part.durations.sum()))
 
 
+def _critical(name: str, index: Index, steps: np.ndarray) -> Part:
+    """The part by the rank that works longest in a step, with those of the others."""
+    rank = index.spans.number("rank")[steps]
+    found = [replace(_part(name, index, steps[rank == one]), rank=int(one)) for one in np.unique(rank)]
+    # A rank of which only counted steps were seen has no times.
+    first = min(found, key=lambda part: (np.isnan(part.work), -part.work, part.rank))
+    return replace(first, others=tuple(part for part in found if part is not first))
+
+
 def _part(name: str, index: Index, steps: np.ndarray) -> Part:
+    """The part by one rank."""
     spans = index.spans
     counted = spans.words("pass").equal("count")[steps]
     profiled = spans.words("pass").equal("kernels")[steps]
@@ -177,9 +213,32 @@ def _phases(index: Index, number: np.ndarray, times: np.ndarray, durations: np.n
     present = [name.words[code] for code in np.unique(codes)]
     ordered = [phase for phase in PHASES if phase in present] + sorted(set(present) - set(PHASES))
     table = {}
+    exchanged = _exchanged(index, times)[rows]
+    waited = np.zeros(len(durations))
     for phase in ordered:
         mask = codes == name.words.index(phase)
-        table[phase] = np.bincount(step[mask], weights=duration[mask], minlength=len(durations))
+        lasted, inside = (
+            np.bincount(step[mask], weights=of[mask], minlength=len(durations)) for of in (duration, exchanged)
+        )
+        moved = np.minimum(lasted, inside) if phase != COMMUNICATE else np.zeros(len(durations))
+        table[phase] = lasted - moved
+        waited += moved
+    if waited.any():
+        table[COMMUNICATE] = table.get(COMMUNICATE, 0) + waited
     if len(durations):
         table["other"] = np.maximum(durations - sum(table.values(), np.zeros(len(durations))), 0)
     return table
+
+
+def _exchanged(index: Index, times: np.ndarray) -> np.ndarray:
+    """ns that each phase spent exchanging with other ranks, in its layers or by itself; 0 for all other spans.
+
+    Of a phase that was marked on a GPU nothing is taken off: that is the host's time.
+    """
+    spans = index.spans
+    found = np.zeros(len(spans))
+    said = spans.metric("communication", "measured")
+    rows = np.flatnonzero(~np.isnan(said) & (index.phase_of >= 0))
+    np.add.at(found, index.phase_of[rows], said[rows])
+    found[times != spans.number("duration")] = 0
+    return found

@@ -20,6 +20,7 @@ from sonda.analysis.outside import summarise_outside
 from sonda.analysis.over_time import summarise_over_time
 from sonda.analysis.part_summary import Rates, summarise_part
 from sonda.analysis.parts import Part, parts
+from sonda.analysis.rank_phases import summarise_ranks
 from sonda.analysis.roofline import EXCEEDED, ceilings, full_precision
 from sonda.analysis.rules import verdicts
 from sonda.analysis.second_sources import summarise_second
@@ -78,7 +79,7 @@ def summarise(run: Run) -> Summary:
     definition, damaged = _definition(info)
     warnings += damaged
     for part in found:
-        summary, remarks = summarise_part(part, roofs, no_roofs, rates)
+        summary, remarks = summarise_ranks(part, info.target, lambda one: summarise_part(one, roofs, no_roofs, rates))
         summary, doubts = _with_counters(part, summary, definition)
         summary = replace(summary, system=summarise_system(summary, "os" in info.target.get("shown", ())))
         warnings += doubts

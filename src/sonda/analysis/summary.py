@@ -194,8 +194,30 @@ class Verdict:
 
 
 @dataclass(frozen=True)
+class RankPhases:
+    """One of several ranks that did a part together; times are ns per step, medians over its own steps."""
+
+    rank: int
+    device: str
+    node: str
+    """'' where all ranks are of one."""
+    step: Value
+    work: Value
+    """Of a step, without what the rank exchanged with others or waited for them."""
+    phases: dict[str, Value]
+    """By name; `communicate` is all of that, wherever in the step."""
+    flops: Value
+    """Of its step."""
+    steps: int
+    critical: bool
+    """It works longest, so the others wait for it."""
+    layers: tuple[LayerRow, ...] = ()
+    """Those that the critical rank does not have: stages of a pipeline run at once, so they are never added up."""
+
+
+@dataclass(frozen=True)
 class PartSummary:
-    """One part of a run: train, validate or test."""
+    """One part of a run: train, validate or test. Where several ranks did it together, by the critical one."""
 
     name: str
     step: Value
@@ -231,6 +253,8 @@ class PartSummary:
     """Quantities step by step, and where they change."""
     device: DeviceSide | None = None
     """What a GPU did, where its kernels were recorded."""
+    ranks: tuple[RankPhases, ...] = ()
+    """Every rank, where there are several."""
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,18 @@ import msgspec
 from sonda.analysis.comparison import ComparedRow, Comparison
 from sonda.analysis.counted_summary import Outside
 from sonda.analysis.run_rows import RunRow
-from sonda.analysis.summary import Cost, LayerRow, PartSummary, PhaseRow, Remedy, Simulated, Summary, Value, Verdict
+from sonda.analysis.summary import (
+    Cost,
+    LayerRow,
+    PartSummary,
+    PhaseRow,
+    RankPhases,
+    Remedy,
+    Simulated,
+    Summary,
+    Value,
+    Verdict,
+)
 from sonda.report.energy_document import energy_fields
 from sonda.report.modelled_document import modelled_document
 from sonda.report.nodes import nodes_document
@@ -176,9 +187,24 @@ def _part(part: PartSummary) -> Document:
         "layers": [_layer(row) for row in part.layers],
         "step_durations": {"unit": "ns", "source": "measured", "values": plain_data(part.durations)},
         "phase_durations": {"unit": "ns", "source": "measured", "values": plain_data(part.phase_steps)},
+        **({"ranks": [_rank(row) for row in part.ranks]} if part.ranks else {}),
         **counters_document(part.counted),
         **topdown_document(part.topdown),
         **over_time_document(part.over_time),
+    }
+
+
+def _rank(row: RankPhases) -> Document:
+    """One of several ranks; times per step."""
+    return {
+        "rank": row.rank,
+        "device": row.device,
+        "node": row.node,
+        "critical": row.critical,
+        "steps": row.steps,
+        "metrics": metrics({"step_time": row.step, "work": row.work, "flops": row.flops}),
+        "phases": {name: value_document(value) for name, value in row.phases.items()},
+        "layers": [_layer(layer) for layer in row.layers],
     }
 
 

@@ -1,17 +1,23 @@
-"""Ranks that trained together: what each did and how long it waited; terminal, page, JSON."""
+"""Ranks that trained together: what each did, phase by phase, and how long it waited; terminal, page, JSON."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from sonda.analysis.summary import Value
+from sonda.analysis.summary import PartSummary, RankPhases, Value
 from sonda.report.labels import plain
 from sonda.report.screen import Screen
-from sonda.report.table import Cell, Column, Table, build, numbers, words
+from sonda.report.table import LAST, Cell, Column, Table, build, numbers, words
 
 LEFT_OUT = "left out, because it would not pay"
 UNTIMED = "a GPU's steps are not waited for one by one"
+ALWAYS = ("step", "work", "communicate", "forward", "backward")
+"""Columns of the phases that stay where a screen is narrow."""
+PHASE_HINTS = {
+    "work": "of the step, without exchanging with other ranks or waiting for them",
+    "communicate": "exchanging with other ranks or waiting for them, wherever in the step",
+}
 
 
 def ranks_of(target: Mapping[str, Any]) -> list[Mapping[str, Any]]:
@@ -74,3 +80,34 @@ def ranks_document(target: Mapping[str, Any]) -> dict[str, Any]:
             for one in ranks
         ]
     }
+
+
+def rank_phases_table(part: PartSummary) -> Table:
+    """A row for each rank: its step, its work in it, and every phase; the critical rank is marked."""
+    ranks = part.ranks
+    names = list(dict.fromkeys(name for one in ranks for name in one.phases))
+    absent = Value(None, "ns", "measured", reason="this rank has no such phase")
+    columns: list[tuple[Column, Sequence[Cell]]] = [
+        (Column("phases of", right=False), [_rank(one) for one in ranks]),
+    ]
+    if len({one.device for one in ranks}) > 1:
+        columns.append((Column("device", right=False), words([plain(one.device) for one in ranks])))
+    if len({one.node for one in ranks}) > 1:
+        columns.append((Column("node", right=False, keep=1), words([plain(one.node) for one in ranks])))
+    rows = {"step": [one.step for one in ranks], "work": [one.work for one in ranks]}
+    rows |= {name: [one.phases.get(name, absent) for one in ranks] for name in names}
+    # One unit for all, so that a row can be read across.
+    unit, cells = numbers([value for values in rows.values() for value in values])
+    for at, name in enumerate(rows):
+        label = f"{plain(name)} {unit}" if name == "step" else plain(name)
+        keep = LAST if name in ALWAYS else 4
+        columns.append((Column(label, keep=keep, hint=PHASE_HINTS.get(name, "time per step, median over its steps")),
+                        cells[at * len(ranks) : (at + 1) * len(ranks)]))  # fmt: skip
+    return build(columns, "rank phases")
+
+
+def _rank(one: RankPhases) -> Cell:
+    name = f"rank {one.rank}"
+    if one.critical:
+        return Cell(f"{name} *", float(one.rank), "works longest in a step: the others wait for it", tone="name")
+    return Cell(name, float(one.rank), f"{one.steps} steps")

@@ -17,6 +17,7 @@ from sonda.report.markup import panel, place_figure, table_html
 from sonda.report.modelled_tables import titled_tables
 from sonda.report.outside import outside_figure, outside_table, totals_words
 from sonda.report.over_time import over_time_figure
+from sonda.report.ranks import rank_phases_table
 from sonda.report.simulated_tables import choose_simulated, energy_cell, is_idle, simulated_layer_table, stack_tables
 from sonda.report.summary_tables import counter_phrases, layer_name, layer_table, phase_table
 from sonda.report.system_tables import second_table, system_table
@@ -140,7 +141,7 @@ def _part(part: PartSummary, summary: Summary, place: str, drawn: list[Figure], 
     )
     pieces = [
         heading,
-        panel("Phases of a step", table_html(phase_table(part), "phases sortable") + listed),
+        panel("Phases of a step", table_html(phase_table(part), "phases sortable") + _by_rank(part) + listed),
         device_panels(part, summary, place, drawn),
         panel("Phases over steps", place_figure(steps, f"{place}steps", drawn, "no step was seen")),
         _over_time_panel(part, place, drawn),
@@ -319,3 +320,7 @@ def _provenance(summary: Summary, info: RunInfo | None) -> str:
 
 def _sentence(reason: str, remedy: str) -> str:
     return f"{reason}; {remedy}" if reason and remedy else reason or remedy
+
+
+def _by_rank(part: PartSummary) -> str:
+    return table_html(rank_phases_table(part), "sortable") if part.ranks else ""

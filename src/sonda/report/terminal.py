@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 
 from sonda.analysis.comparison import Comparison
 from sonda.analysis.summary import PartSummary, Remedy, Summary
@@ -25,7 +26,7 @@ from sonda.report.modelled_tables import show_modelled
 from sonda.report.nodes import show_nodes
 from sonda.report.outside import show_outside
 from sonda.report.over_time import show_over_time
-from sonda.report.ranks import show_ranks
+from sonda.report.ranks import rank_phases_table, show_ranks
 from sonda.report.screen import Screen, fitted
 from sonda.report.simulated_tables import (
     choose_simulated,
@@ -80,10 +81,14 @@ def render_summary(
             if number:
                 screen.line()
             screen.table(table)
+        if part.ranks:
+            screen.line()
+            screen.table(rank_phases_table(part), reasons=False)
         # Layers of validation are the same modules again; the first part is the one that the verdict speaks of.
         if index == 0 and layers > 0 and part.layers:
             screen.line()
             _layers(screen, part, layers)
+            _layers_of_others(screen, part, layers)
         show_counters(screen, part, layers if index == 0 else 0)
         show_system(screen, part)
         show_over_time(screen, part)
@@ -294,3 +299,13 @@ def _too_wide(table: Table, room: int) -> bool:
 
 def _time(nanoseconds: float | None) -> str:
     return quantities.amount(nanoseconds, "ns")
+
+
+def _layers_of_others(screen: Screen, part: PartSummary, limit: int) -> None:
+    """Layers that only ranks beside the critical one have: stages of a pipeline."""
+    for one in part.ranks:
+        choice = choose_layers(replace(part, layers=one.layers), limit)
+        if choice.shown:
+            some = f" ({len(choice.shown)} of {choice.leaves})" if choice.leaves > len(choice.shown) else ""
+            screen.line()
+            screen.table(layer_table(choice.shown, f"layer of rank {one.rank}{some}"))
