@@ -14,10 +14,12 @@ import os
 import threading
 import types
 from collections import Counter
+from functools import partial
 from time import perf_counter_ns as now
 from typing import Any
 
 from .keras_cost import costs
+from .replacing import Replacing
 from .traces import Function, Traces, code_place
 from .watch import Observed, Watch, watch_process
 
@@ -87,21 +89,20 @@ class Jitted:
         return self._sonda[0].__reduce__()
 
 
-class JaxObserver:
+class JaxObserver(Replacing):
     """Replaces `jax.jit` and what takes gradients on `install`; `remove` puts everything back."""
 
     def __init__(self, watch: Watch, jax: Any) -> None:
+        super().__init__()
         self.watch = watch
         self.jax = jax
         self.recorder = watch.recorder
         self.traces = Traces()
         self.mine = _Mine()
         self.steps = 0
-        self.on = False
         self._made = 0
         self._gradients: Counter = Counter()
         """Shapes and types of what the last function that learns has given."""
-        self._undo: list = []
         define = self.recorder.define
         self._optimizer = define(kind="value", quantity="optimizer", source="counted")
         self._exhausted = define(kind="value", quantity="exhausted", source="counted")
@@ -114,25 +115,11 @@ class JaxObserver:
         from jax._src import core
 
         self.clean = core.trace_state_clean
-        self._replace("jit", self._jit(self.jax.jit))
+        self.replace(self.jax, "jit", self._jit)
         for name in GRADIENTS:
-            self._replace(name, self._differentiating(getattr(self.jax, name), name))
+            self.replace(self.jax, name, partial(self._differentiating, name=name))
         monitoring.register_event_duration_secs_listener(self._compiling)
         self.on = True
-
-    def remove(self) -> None:
-        self.on = False
-        for undo in reversed(self._undo):
-            undo()
-        self._undo.clear()
-
-    def _replace(self, name: str, wrapper: Any) -> None:
-        original = getattr(self.jax, name)
-        for attribute in ("__name__", "__qualname__", "__doc__", "__module__"):
-            setattr(wrapper, attribute, getattr(original, attribute, None))
-        wrapper.__wrapped__ = original
-        setattr(self.jax, name, wrapper)
-        self._undo.append(lambda: setattr(self.jax, name, original))
 
     def _compiling(self, event: str, seconds: float, **about: Any) -> None:
         """JAX says how long it traced, lowered or compiled, in the thread that did, once it is done."""

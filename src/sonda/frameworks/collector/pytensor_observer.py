@@ -18,6 +18,7 @@ from .numba_compilations import NumbaCompilations
 from .pytensor_linker import IN_ONE, linker_of
 from .pytensor_nodes import Nodes, nodes_of
 from .recorder import Recorder, Stream
+from .replacing import Replacing
 from .watch import Observed, Watch, watch_process
 
 CALLS = 2_000
@@ -53,10 +54,11 @@ class _Known:
         self.linker, self.trains, self.nodes = linker, trains, nodes
 
 
-class PyTensorObserver:
+class PyTensorObserver(Replacing):
     """Replaces `pytensor.function` and the call of a function on `install`; `remove` puts everything back."""
 
     def __init__(self, watch: Watch, pytensor: Any) -> None:
+        super().__init__()
         self.watch = watch
         self.recorder: Recorder = watch.recorder
         self.pytensor = pytensor
@@ -67,8 +69,6 @@ class PyTensorObserver:
         """Steps by linker."""
         self._known: Any = weakref.WeakKeyDictionary()
         """By the maker of a function: the function itself cannot be referred to weakly."""
-        self._on = False
-        self._undo: list = []
         define = self.recorder.define
         self._forward = watch.phases.codes["forward"]
         self._fused = watch.phases.codes["fused"]
@@ -85,31 +85,20 @@ class PyTensorObserver:
 
         compiling = self._compiling(maker.function)
         for owner in (self.pytensor, self.pytensor.compile, maker):
-            self._replace(owner, "function", compiling)
-        self._replace(Function, "__call__", self._called(Function.__call__))
-        self._on = True
+            self.replace(owner, "function", lambda _: compiling)  # one for all three
+        self.replace(Function, "__call__", self._called)
+        self.on = True
 
     def remove(self) -> None:
-        self._on = False
-        for owner, name, original in reversed(self._undo):
-            setattr(owner, name, original)
-        self._undo.clear()
+        super().remove()
         self.compilations.stop()
         for known in list(self._known.values()):
             if known.nodes is not None:
                 known.nodes.remove()
 
-    def _replace(self, owner: Any, name: str, wrapper: Any) -> None:
-        original = getattr(owner, name)
-        for attribute in ("__name__", "__qualname__", "__doc__", "__module__"):
-            setattr(wrapper, attribute, getattr(original, attribute, None))
-        wrapper.__wrapped__ = original
-        setattr(owner, name, wrapper)
-        self._undo.append((owner, name, original))
-
     def _stream(self) -> Stream | None:
         """This thread's stream; None when nothing is to be recorded, or this is a part of something that is."""
-        if not self._on or self.recorder.off or self.watch.schedule.over:
+        if not self.on or self.recorder.off or self.watch.schedule.over:
             return None
         stream = self.recorder.stream()
         return None if stream.phases or stream.layers else stream

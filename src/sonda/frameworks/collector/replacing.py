@@ -1,4 +1,4 @@
-"""Replacing functions of TensorFlow and Keras by ones that are watched, and putting them back."""
+"""Replacing functions of a framework by ones that are watched, and putting them back."""
 
 from __future__ import annotations
 
@@ -27,6 +27,6 @@ class Replacing:
         for attribute in ("__name__", "__qualname__", "__doc__", "__module__"):
             setattr(wrapper, attribute, getattr(original, attribute, None))
         wrapper.__wrapped__ = original
-        wrapper.autograph_info__ = {}  # AutoGraph leaves such a function as it is
+        wrapper.autograph_info__ = {}  # TensorFlow leaves such a function as it is
         setattr(owner, name, wrapper)
         self._undo.append(lambda: delattr(owner, name) if inherited else setattr(owner, name, original))

@@ -50,7 +50,7 @@ def phase_cost(torch: Any) -> float:
 
     observer = TorchObserver(Recorder(""), torch, Schedule(count=False))
     observer._module_call = bare
-    observer._on = True
+    observer.on = True
     stream = observer.recorder.stream()
 
     def recorded(module: Any, value: Any) -> Any:

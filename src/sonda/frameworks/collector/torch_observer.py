@@ -17,6 +17,7 @@ from .device_marks import DeviceMarks
 from .kernel_pass import KernelPass
 from .phases import Phases
 from .recorder import Recorder, Stream
+from .replacing import Replacing
 from .schedule import Schedule
 from .torch_data import DataPhases
 from .torch_layers import Layers
@@ -24,7 +25,7 @@ from .torch_optimizers import Optimizers, inside
 from .torch_values import has_graph, is_loss, shapes_of, tensors_in
 
 
-class TorchObserver:
+class TorchObserver(Replacing):
     """Patches PyTorch on `install`; `remove` puts everything back."""
 
     def __init__(
@@ -32,6 +33,7 @@ class TorchObserver:
     ) -> None:
         """`counting`: counters opened before PyTorch was imported, and so before its threads; `phases`: those that this
         process has already, with these counters."""
+        super().__init__()
         self.recorder = recorder
         self.torch = torch
         self.schedule = schedule
@@ -40,10 +42,8 @@ class TorchObserver:
         self.phases = phases or Phases(recorder)
         self.layers = Layers(recorder, torch)
         self.counter = Counter(torch, recorder)
-        self._on = False
         self._led = False
         """Whether a thread goes by `schedule` already; others have one like it."""
-        self._undo: list = []
         self._model: Any = None
         """A weak reference to the module whose forward was the last."""
         self._graph_task = getattr(torch._C, "_current_graph_task_id", lambda: -1)
@@ -75,49 +75,37 @@ class TorchObserver:
         self.layers.counting = self.counting if self.counting.counts_layers else None
         self.recorder.set_detail(self.schedule.detail)
         self._module_call = torch.nn.Module.__call__
-        self._replace(torch.nn.Module, "__call__", lambda original: self.layers.wrap(original, self._outermost))
-        self._replace(torch.nn.Module, "zero_grad", self.optimizers.wrap)
-        self._replace(torch.optim.Optimizer, "zero_grad", self.optimizers.wrap)
-        self._replace(torch.optim.Optimizer, "__init__", self.optimizers.wrap_init)
-        self._replace(torch.amp.GradScaler, "unscale_", self.optimizers.wrap)
-        self._replace(torch.amp.GradScaler, "update", self.optimizers.wrap)
-        self._replace(torch.amp.GradScaler, "step", self.optimizers.wrap_scaler_step)
-        self._replace(torch.autograd, "backward", self._backward)
-        self._replace(torch.autograd, "grad", self._backward)
-        self._replace(dataloader.DataLoader, "__iter__", self._data.wrap_iter)
-        self._replace(dataloader._BaseDataLoaderIter, "__next__", self._data.wrap_next)
+        self.replace(torch.nn.Module, "__call__", lambda original: self.layers.wrap(original, self._outermost))
+        self.replace(torch.nn.Module, "zero_grad", self.optimizers.wrap)
+        self.replace(torch.optim.Optimizer, "zero_grad", self.optimizers.wrap)
+        self.replace(torch.optim.Optimizer, "__init__", self.optimizers.wrap_init)
+        self.replace(torch.amp.GradScaler, "unscale_", self.optimizers.wrap)
+        self.replace(torch.amp.GradScaler, "update", self.optimizers.wrap)
+        self.replace(torch.amp.GradScaler, "step", self.optimizers.wrap_scaler_step)
+        self.replace(torch.autograd, "backward", self._backward)
+        self.replace(torch.autograd, "grad", self._backward)
+        self.replace(dataloader.DataLoader, "__iter__", self._data.wrap_iter)
+        self.replace(dataloader._BaseDataLoaderIter, "__next__", self._data.wrap_next)
         if self.marks is not None:
             for name in ("to", "cuda", "cpu"):
-                self._replace(torch.Tensor, name, self._data.wrap_copy)
+                self.replace(torch.Tensor, name, self._data.wrap_copy)
         if self.kernel_pass is not None:
-            self._replace(torch.autograd.profiler.profile, "_prepare_trace", self.kernel_pass.wrap_prepare)
+            self.replace(torch.autograd.profiler.profile, "_prepare_trace", self.kernel_pass.wrap_prepare)
         self._undo.append(optimizer.register_optimizer_step_pre_hook(self.optimizers.step_begins).remove)
         self._undo.append(optimizer.register_optimizer_step_post_hook(self.optimizers.step_ends).remove)
-        self._on = True
+        self.on = True
 
     def remove(self) -> None:
-        self._on = False
+        self.on = False
         if self.kernel_pass is not None and self.kernel_pass.active:
             self.kernel_pass.end()
         if self.marks is not None:
             self.marks.finish()
-        for undo in reversed(self._undo):
-            undo()
-        self._undo.clear()
+        super().remove()
         self.layers.clear()
         self.phases.close()
         if self.counting is not None:
             self.counting.close()
-
-    def _replace(self, owner: Any, name: str, make: Any) -> None:
-        inherited = name not in vars(owner)
-        original = getattr(owner, name)
-        wrapper = make(original)
-        for attribute in ("__name__", "__qualname__", "__doc__", "__module__"):
-            setattr(wrapper, attribute, getattr(original, attribute, None))
-        wrapper.__wrapped__ = original
-        setattr(owner, name, wrapper)
-        self._undo.append(lambda: delattr(owner, name) if inherited else setattr(owner, name, original))
 
     def current_stream(self, engine: bool = False) -> Any:
         """This thread's stream, or None when nothing is to be recorded.
@@ -125,7 +113,7 @@ class TorchObserver:
         A thread of autograd's engine, which runs the backward of a GPU, has no phases and no steps of its own: what it
         calls (a forward once more, an optimizer) is a part of the backward. `engine` asks for its stream all the same.
         """
-        if not self._on or self.recorder.off or self.torch.compiler.is_compiling():
+        if not self.on or self.recorder.off or self.torch.compiler.is_compiling():
             return None
         stream = self.recorder.mine.stream
         if stream is None or stream.schedule is None:
