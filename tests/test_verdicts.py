@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
-import re
 from importlib.metadata import EntryPoint
 
 import pytest
 
 from builders import trained
-from sonda.analysis import rules
 from sonda.analysis.rules import compute, input, memory, none, overhead, verdicts
 from sonda.analysis.rules.work import works
 from sonda.analysis.summarise import summarise
@@ -286,7 +284,7 @@ class Entries:
     """Stands in for the installed entry points."""
 
     def __init__(self, *targets: str) -> None:
-        self.entries = [EntryPoint(target.partition(":")[2], target, rules.GROUP) for target in targets]
+        self.entries = [EntryPoint(target.partition(":")[2], target, "sonda.rules") for target in targets]
 
     def __call__(self, group: str) -> list[EntryPoint]:
         assert group == "sonda.rules"
@@ -301,15 +299,21 @@ def broken_rule(found: Summary) -> Verdict:
     raise KeyError("clock")
 
 
+def wordy_rule(found: Summary) -> str:
+    return "slow"
+
+
 def test_rules_of_others_join(monkeypatch):
-    monkeypatch.setattr(rules, "entry_points", Entries("test_verdicts:foreign_rule"))
+    monkeypatch.setattr("importlib.metadata.entry_points", Entries("test_verdicts:foreign_rule"))
     said, _ = verdicts(summary(layers=CONVOLUTIONS))
     assert [verdict.kind for verdict in said] == ["thermal", "compute"]
 
 
 def test_a_rule_that_fails_is_a_warning(monkeypatch):
-    monkeypatch.setattr(rules, "entry_points", Entries("test_verdicts:broken_rule", "test_verdicts:missing"))
+    broken = ("test_verdicts:broken_rule", "test_verdicts:missing", "test_verdicts:wordy_rule")
+    monkeypatch.setattr("importlib.metadata.entry_points", Entries(*broken))
     said, failures = verdicts(summary(layers=CONVOLUTIONS))
     assert [verdict.kind for verdict in said] == ["compute"]
-    assert re.match(r"the rule broken_rule failed \(KeyError", failures[0])
-    assert "the rule missing failed" in failures[1]
+    assert failures[0].startswith("the rule broken_rule of test_verdicts:broken_rule fails: KeyError: 'clock'")
+    assert "the rule missing of test_verdicts:missing fails: AttributeError" in failures[1]
+    assert failures[2] == "the rule wordy_rule of test_verdicts:wordy_rule gives a str, not a Verdict"

@@ -30,7 +30,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 
-from sonda.accelerators.engine_description import EngineDescription
+from sonda.accelerators.engine_description import CONTROLLERS, EngineDescription
 from sonda.accelerators.memory import Memory, Sizes, Traffic
 from sonda.accelerators.operation import Bags, Convolution, MatrixProduct, Operation
 from sonda.accelerators.result import Count, Result
@@ -48,6 +48,7 @@ from sonda.accelerators.reuse import (
     reuse_of,
 )
 from sonda.accelerators.row_stream import Fetches, row_stream
+from sonda.record.errors import SondaError
 
 if TYPE_CHECKING:
     from sonda.accelerators.description import Accelerator
@@ -135,6 +136,8 @@ def movement_of(
 
     Sizes of the mapping and what the engine counts may be arrays, or sizes of memories.
     """
+    if engine.kind not in CONTROLLERS:
+        raise SondaError(f"an engine of the kind {engine.kind} says nothing of what moves", "leave the memory out")
     if isinstance(shape, Bags):
         return _movement_of_bags(engine, shape, mapping, result, sizes)
     reuse = reuse_of(engine, shape, mapping, result, operation)

@@ -39,12 +39,13 @@ from typing import Any
 
 from sonda.accelerators.description_file import parse_toml, read_text
 from sonda.accelerators.energy_table import energy_tables
-from sonda.accelerators.engine_description import KINDS, OPERATIONS, EngineDescription, read_engine, takes
+from sonda.accelerators.engine_description import CONTROLLERS, OPERATIONS, EngineDescription, kinds, read_engine, takes
 from sonda.accelerators.hardware import Hardware
 from sonda.accelerators.memory import Memory
 from sonda.accelerators.memory_description import read_memory
 from sonda.accelerators.mistake import DescriptionMistakes, Fields
 from sonda.accelerators.stonne_files import read_configuration
+from sonda.record.added import ACCELERATORS, added, called, imported
 from sonda.record.errors import SondaError
 from sonda.record.nearest import nearest
 
@@ -81,8 +82,16 @@ def built_in() -> tuple[str, ...]:
     return tuple(sorted(one.name.removesuffix(".toml") for one in folder.iterdir() if one.name.endswith(".toml")))
 
 
+def known() -> tuple[str, ...]:
+    """Names that `load_accelerator` knows: Sonda's own, then those of other packages."""
+    own = built_in()
+    return (*own, *(name for name in added(ACCELERATORS) if name not in own))
+
+
 def load_accelerator(reference: str) -> Accelerator:
-    """A built-in name, the path of a `.toml` description, or the path of a `.cfg` of STONNE.
+    """A built-in name, one that another package adds, the path of a `.toml` description or of a `.cfg` of STONNE.
+
+    An entry of the group `sonda.accelerators` names the path of a `.toml` description, or a function that gives it.
 
     Raises SondaError where there is no such thing, and DescriptionMistakes with one line for each mistake in it.
     """
@@ -93,7 +102,12 @@ def load_accelerator(reference: str) -> Accelerator:
     if reference in built_in():
         folder = resources.files("sonda.accelerators") / "descriptions"
         return parse_accelerator((folder / f"{reference}.toml").read_text(encoding="utf-8"), f"{reference}.toml")
-    near = nearest(reference, built_in())
+    others = added(ACCELERATORS)
+    if reference in others:
+        path = imported(others[reference])
+        path = str(called(others[reference]) if callable(path) else path)
+        return parse_accelerator(read_text(path), path)
+    near = nearest(reference, known())
     end = "" if near.endswith("?") else "."
     raise SondaError(
         f"accelerator {reference!r} is unknown",
@@ -117,11 +131,14 @@ def read_accelerator(table: dict[str, Any], file: str) -> Accelerator:
     if energy_table is not None and not energy_table.endswith(".toml"):
         energy_table = top.one_of("energy_table", energy_tables(), DEFAULT_ENERGY)
     notes = top.texts("notes")
-    engines, kinds = _engines(top)
-    route = _route(top, engines, kinds)
+    engines, kind_of = _engines(top)
+    route = _route(top, engines, kind_of)
     clock_hz = None if clock is None else clock * 1e9
     described_memory = top.table("memory")
     memory = None if described_memory is None else read_memory(described_memory, clock_hz)
+    own = [kind for kind in kind_of.values() if kind not in CONTROLLERS]
+    if memory is not None and own:
+        top.mistaken("memory", f"an engine of the kind {own[0]} says nothing of what moves; leave [memory] out")
     if mistakes:
         raise DescriptionMistakes(file, mistakes)
     return Accelerator(
@@ -149,17 +166,17 @@ def _engines(top: Fields) -> tuple[dict[str, EngineDescription | None], dict[str
     if not names and ("engines" not in top or described is not None):
         top.mistaken("engines", "missing; give at least one [engines.NAME]")
     engines: dict[str, EngineDescription | None] = {}
-    kinds: dict[str, str] = {}
+    known, by_name = kinds(), dict[str, str]()
     for name in names:
         given = None if described is None else described.table(name)
         engines[name] = None if given is None else read_engine(name, given)
-        kind = None if given is None else given.meant("kind", KINDS)
+        kind = None if given is None else given.meant("kind", known)
         if kind is not None:
-            kinds[name] = kind
-    return engines, kinds
+            by_name[name] = kind
+    return engines, by_name
 
 
-def _route(top: Fields, engines: Iterable[str], kinds: dict[str, str]) -> dict[str, str]:
+def _route(top: Fields, engines: Iterable[str], kind_of: dict[str, str]) -> dict[str, str]:
     table = top.table("route")
     if table is None:
         if "route" not in top:
@@ -169,8 +186,8 @@ def _route(top: Fields, engines: Iterable[str], kinds: dict[str, str]) -> dict[s
     route = {}
     for operation in OPERATIONS:
         name = table.one_of(operation, engines, None)
-        if name is not None and name in kinds and not takes(kinds[name], operation):
-            table.mistaken(operation, f"{kinds[name]} does not take it; leave it out, then it runs on the host")
+        if name is not None and name in kind_of and not takes(kind_of[name], operation):
+            table.mistaken(operation, f"{kind_of[name]} does not take it; leave it out, then it runs on the host")
         elif name is not None:
             route[operation] = name
     return route

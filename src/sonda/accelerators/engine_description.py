@@ -9,6 +9,7 @@ from typing import Any
 
 from sonda.accelerators.hardware import REDUCTIONS, Hardware
 from sonda.accelerators.mistake import Fields
+from sonda.record.added import ENGINES, added
 from sonda.record.errors import SondaError
 
 OPERATIONS = ("linear", "gemm", "convolution", "attention", "embedding_bag")
@@ -23,7 +24,6 @@ CONTROLLERS = {
     "outer_product": "SIGMA_SPARSE_GEMM",
     "gustavson": "SIGMA_SPARSE_GEMM",
 }
-KINDS = tuple(CONTROLLERS)
 DATAFLOWS = ("MK_STA_KN_STR", "MK_STR_KN_STA")
 PRODUCT_TILES = {"flexible_dense": ("T_M", "T_N", "T_K"), "mesh": ("T_M", "T_N"), "compressed_row": ("T_N", "T_K")}
 """Letters of a matrix product's tile; the other kinds of engine have none."""
@@ -78,7 +78,8 @@ class EngineDescription:
                 wrong.add(field_name)
                 yield problem
         of_kind = {"mesh": self._wrong_for_mesh, "flexible_dense": self._wrong_for_dense}
-        yield from of_kind.get(self.kind, self._wrong_for_sparse)(wrong)
+        if self.kind in CONTROLLERS:
+            yield from of_kind.get(self.kind, self._wrong_for_sparse)(wrong)
         for name, tile in (("tile", self.tile), ("convolution_tile", self.convolution_tile)):
             if tile:
                 yield from self._wrong_tile(name, tile, wrong)
@@ -170,17 +171,27 @@ class EngineDescription:
             yield SondaError(f"{name}: {letters} = 1 puts two sums on one adder", "give at least 2")
 
 
+def kinds() -> tuple[str, ...]:
+    """Kinds of engine: Sonda's, then those that other packages add."""
+    return (*CONTROLLERS, *(name for name in added(ENGINES) if name not in CONTROLLERS))
+
+
 def takes(kind: str, operation: str) -> bool:
     """Whether this kind of engine can run this kind of operation; a dense one would read whole tables for a bag."""
+    if kind not in CONTROLLERS:
+        from sonda.accelerators import own_engine
+
+        return own_engine.takes(kind, operation)
     return operation != "embedding_bag" or kind not in ("flexible_dense", "mesh")
 
 
 def read_engine(name: str, given: Fields) -> EngineDescription | None:
     """The engine that a table describes; nothing where it has mistakes, which are noted."""
     given.only(("kind", "dataflow", "tile", "convolution_tile", *(one.name for one in fields(Hardware))))
-    named = given.one_of("kind", KINDS)
+    known = kinds()
+    named = given.one_of("kind", known)
     # A misspelt kind is read as the one that was meant, so that the other fields are judged, too.
-    kind = named or given.meant("kind", KINDS)
+    kind = named or given.meant("kind", known)
     if kind is None:
         return None
     values = _hardware(kind, given)
@@ -213,9 +224,11 @@ def _hardware(kind: str, given: Fields) -> dict[str, Any]:
                 given.mistaken(side, f"{kind} has no mesh; leave it out")
         values["multipliers"] = given.whole("multipliers")
     values["reduction"] = given.one_of("reduction", REDUCTIONS, "TEMPORALRN" if mesh else "ASNETWORK")
-    usual = () if kind == "flexible_dense" else (mesh or kind == "compressed_row",)
+    # An engine of one's own may have accumulators, and need not say.
+    usual = () if kind == "flexible_dense" else (mesh or kind == "compressed_row" or kind not in CONTROLLERS,)
     values["accumulators"] = given.switch("accumulators", *usual)
-    values["controller"] = given.one_of("controller", (CONTROLLERS[kind],), CONTROLLERS[kind])
+    controller = CONTROLLERS.get(kind, Hardware.controller)
+    values["controller"] = given.one_of("controller", (controller,), controller)
     return values
 
 

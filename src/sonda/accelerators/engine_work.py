@@ -22,7 +22,7 @@ from sonda.accelerators.memory import Memory
 from sonda.accelerators.operation import Operation, Program
 from sonda.accelerators.placement import SPARSE, Learnt, Placed, Placement
 from sonda.accelerators.result import INSTANCES, Count, Counters, Result
-from sonda.accelerators.reuse import Accesses
+from sonda.accelerators.reuse import DENSE, Accesses
 from sonda.accelerators.sparse_operation import bags_together
 from sonda.accelerators.taken import Taken
 from sonda.accelerators.waiting import Memories
@@ -92,7 +92,7 @@ class EngineWork:
 
     def prepare(self, accelerator: Accelerator, engines: Iterable[EngineDescription], mapping: str) -> None:
         """Simulate designs of one engine all at once, as far as that can be; `on` then finds what they take."""
-        designs = {(_key(one), mapping, None): one for one in engines if mapping != SEARCHED and one.kind not in SPARSE}
+        designs = {(_key(one), mapping, None): one for one in engines if mapping != SEARCHED and one.kind in DENSE}
         kinds = next((_kinds(accelerator, engine) for engine in designs.values()), ())
         designs = {design: engine for design, engine in designs.items() if (design, kinds) not in self._work}
         operations = self._operations(kinds, zeros_count=False)

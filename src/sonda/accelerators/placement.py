@@ -7,7 +7,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
-from sonda.accelerators import dense_operation, sparse_operation
+from sonda.accelerators import dense_operation, own_engine, sparse_operation
 from sonda.accelerators import mapping as maps
 from sonda.accelerators.description import Accelerator
 from sonda.accelerators.engine_description import EngineDescription
@@ -147,7 +147,9 @@ class Placement:
         key = (engine.name, operation if engine.kind in SPARSE else operation.shape)
         if key in self._known:
             return self._known[key]
-        if self.mapping != "best":
+        if own_engine.is_own(engine.kind):
+            chosen = own_engine.choose(engine, operation)
+        elif self.mapping != "best":
             given = self.mapping == ""
             if engine.kind in SPARSE:
                 return sparse_operation.choose(engine, operation, given)

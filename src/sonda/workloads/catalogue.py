@@ -1,4 +1,7 @@
-"""The workloads by name: built in, added by other packages, or somebody's own file."""
+"""The workloads by name: built in, added by other packages, or somebody's own file.
+
+Each entry of the group `sonda.workloads` is a callable that takes the options (a dictionary of text), gives a Workload.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, cast
 
+from sonda.record.added import WORKLOADS, added, called
 from sonda.record.errors import SondaError
 from sonda.record.nearest import nearest
 from sonda.record.protocols import Workload
@@ -19,9 +23,6 @@ from sonda.workloads.recurrent import Recurrent
 from sonda.workloads.resnet import ResNet
 from sonda.workloads.stress import StressBandwidth, StressCache, StressCompute
 from sonda.workloads.transformer import Transformer
-
-GROUP = "sonda.workloads"
-"""Entry-point group: each entry is a callable that takes the options (a mapping of text to text), gives a Workload."""
 
 BUILT_IN: dict[str, Callable[[str, Mapping[str, str]], Any]] = {
     "ops": Operations.from_options,
@@ -41,7 +42,7 @@ BUILT_IN: dict[str, Callable[[str, Mapping[str, str]], Any]] = {
 
 def names() -> list[str]:
     """Names that `describe` knows: the built-in ones, then those of other packages."""
-    return [*BUILT_IN, *sorted(name for name in _added() if name not in BUILT_IN)]
+    return [*BUILT_IN, *(name for name in added(WORKLOADS) if name not in BUILT_IN)]
 
 
 def describe(name: str, options: Mapping[str, str]) -> Workload:
@@ -55,26 +56,12 @@ def describe(name: str, options: Mapping[str, str]) -> Workload:
         return cast(Workload, BUILT_IN[name](name, options))
     if is_garden(name):
         return ModelGarden.from_options(name, options, experiment=name.removeprefix(PREFIX))
-    added = _added()
+    others = added(WORKLOADS)
     if name.endswith(".onnx"):
         raise SondaError(
             f"{name!r} is an ONNX file, which holds a graph and no PyTorch model whose operations could be seen",
             "load it in a file of your own as a torch.nn.Module: file.py:factory",
         )
-    if name not in added:
+    if name not in others:
         raise SondaError(f"there is no workload {name!r}", f"{nearest(name, names())} Your own: file.py:factory")
-    try:
-        return cast(Workload, added[name].load()(dict(options)))
-    except SondaError:
-        raise
-    except Exception as error:
-        raise SondaError(
-            f"the workload {name} of {added[name].value} fails: {type(error).__name__}: {error}",
-            "report it to the package that adds it",
-        ) from error
-
-
-def _added() -> dict[str, Any]:
-    from importlib.metadata import entry_points
-
-    return {entry.name: entry for entry in entry_points(group=GROUP)}
+    return cast(Workload, called(others[name], dict(options)))

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from importlib.metadata import entry_points
 
 from sonda.analysis.rules import (
     communication,
@@ -25,8 +24,9 @@ from sonda.analysis.rules import (
     transfer,
 )
 from sonda.analysis.summary import Remedy, Summary, Verdict
+from sonda.record.added import RULES, added, called
+from sonda.record.errors import SondaError
 
-GROUP = "sonda.rules"
 BUILT_IN: tuple[Callable[[Summary], Verdict | None], ...] = (
     input.rule, communication.rule, transfer.rule, host.rule, compute.rule, memory.rule, overhead.rule, topdown.rule,
     stalls.rule, counted_flops.rule, retracing.rule, none.rule,
@@ -49,14 +49,16 @@ def verdicts(summary: Summary) -> tuple[tuple[Verdict, ...], tuple[str, ...]]:
         verdict = rule(summary)
         if verdict is not None:
             said.append(verdict)
-    for entry in entry_points(group=GROUP):
+    for entry in added(RULES).values():
         try:
-            verdict = entry.load()(summary)
-        except Exception as error:
-            failures.append(f"the rule {entry.name} failed ({type(error).__name__}: {error}); uninstall or mend it")
+            verdict = called(entry, summary)
+        except SondaError as error:
+            failures.append(str(error))
             continue
         if isinstance(verdict, Verdict):
             said.append(verdict)
+        elif verdict is not None:
+            failures.append(f"the rule {entry.name} of {entry.value} gives a {type(verdict).__name__}, not a Verdict")
     said.sort(key=lambda verdict: -verdict.share)
     offered: set[Remedy] = set()
     ordered = []
