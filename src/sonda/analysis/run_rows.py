@@ -66,10 +66,15 @@ def rows_of(
     index = Index(store.root, VERSION)
     size = FULL if limit is None else max(limit, 1)
     given = 0
+    everything = store.shorts([identity_of(name) for name in names], names) if limit is None else None
     for at in range(0, len(names), size):
+        if limit is not None and given >= limit:
+            return
         batch = names[at : at + size]
         known = index.known(batch)
-        shorts = store.shorts([identity_of(name) for name in batch], names)
+        shorts = (
+            everything[at : at + size] if everything else store.shorts([identity_of(name) for name in batch], names)
+        )
         new: list[Entry] = []
         try:
             for name, short in zip(batch, shorts, strict=True):

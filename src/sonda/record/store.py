@@ -16,6 +16,9 @@ from sonda.record.partial import PARTIAL, abandoned, discard, partial_path
 from sonda.record.run import IDENTITY, Run
 
 RUN_NAME = re.compile(r"([0-9]{8}T[0-9]{6}(?:[0-9]{3})?)-([0-9a-f]{4,32})")
+RUN_NAMES = re.compile(r"(?<![^\0])[0-9]{8}T[0-9]{6}(?:[0-9]{3})?-[0-9a-f]{4,32}(?![^\0])")
+"""The same among names that are joined by what no name has: a store of 100,000 runs is looked through in one go."""
+IDENTITIES = re.compile(r"-([0-9a-f]+)(?![^\0])")
 TAG_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.+-]{0,99}")
 SHORTEST = 4
 MOST_TRIES = 100
@@ -45,7 +48,7 @@ class Store:
             return []
         except OSError as error:
             raise SondaError(f"cannot read the store {self.root}: {error.strerror}", "set $SONDA_HOME") from None
-        return sorted(filter(RUN_NAME.fullmatch, found), reverse=True)
+        return sorted(RUN_NAMES.findall("\0".join(found)), reverse=True)
 
     def directories(self) -> list[Path]:
         """What is named like a run, newest first."""
@@ -138,7 +141,7 @@ class Store:
         `names` are those of all runs, where the caller has them already.
         """
         beginnings = {identity[:SHORTEST] for identity in identities}
-        there = (identity_of(name) for name in (self.names() if names is None else names))
+        there = IDENTITIES.findall("\0".join(self.names() if names is None else names))
         known = sorted({other for other in there if other[:SHORTEST] in beginnings} | set(identities))
         found = []
         for identity in identities:
