@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from sonda.analysis.summary import Summary, Value, Verdict
+from sonda.analysis.listed import listed
+from sonda.analysis.summary import Summary, Value
 from sonda.analysis.wording import duration, join
 from sonda.record.errors import SondaError
 from sonda.record.run import Run
@@ -154,20 +155,7 @@ def explored(run: Run, title: str = "") -> Exploration:
 def summarise_exploration(run: Run, title: str) -> Summary:
     """An exploration where summaries of runs are listed: what it found, no parts."""
     found = explored(run, title)
-    return Summary(
-        run=run.id,
-        title=found.title,
-        subtitle=f"{found.subtitle} · {found.points:,} points",
-        status=run.info.status,
-        parts=(),
-        verdicts=(Verdict("none", found.sentence, {}),),
-        warnings=(),
-        ceilings={"reason": "an exploration has no roofline"},
-        notes=found.notes,
-        workload=dict(run.info.workload),
-        target=dict(run.info.target),
-        machine=dict(run.info.machine),
-    )
+    return listed(run, found, f"{found.subtitle} · {found.points:,} points", "an exploration has no roofline")
 
 
 def amount(value: Value) -> str:

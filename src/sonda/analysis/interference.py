@@ -27,9 +27,10 @@ from sonda.analysis.corun_layers import (
     phase_slowdowns,
     phase_tables,
 )
+from sonda.analysis.listed import listed
 from sonda.analysis.slowdown import FEW_REPETITIONS, FEWEST_REPETITIONS, Law, Rate, paired, rate, together, unknown
 from sonda.analysis.statistics import median
-from sonda.analysis.summary import Summary, Value, Verdict
+from sonda.analysis.summary import Summary, Value
 from sonda.record.errors import SondaError
 from sonda.record.run import Run
 
@@ -155,21 +156,7 @@ def interference(run: Run, title: str = "") -> Interference:
 def summarise_corun(run: Run, title: str) -> Summary:
     """A co-run where summaries of runs are listed: what it found, no parts."""
     found = interference(run, title)
-    return Summary(
-        run=run.id,
-        title=found.title,
-        subtitle=found.subtitle,
-        status=run.info.status,
-        parts=(),
-        verdicts=(Verdict("none", found.sentence, {}),),
-        warnings=found.warnings,
-        ceilings={"reason": "a co-run has no roofline"},
-        notes=found.notes,
-        workload=dict(run.info.workload),
-        target=dict(run.info.target),
-        machine=dict(run.info.machine),
-        corun=found,
-    )
+    return listed(run, found, found.subtitle, "a co-run has no roofline", corun=found)
 
 
 class _Reader:

@@ -11,8 +11,9 @@ import numpy as np
 from sonda.analysis import wording
 from sonda.analysis.energy import summarise_energy
 from sonda.analysis.energy_summary import EnergySummary
+from sonda.analysis.listed import listed
 from sonda.analysis.statistics import effective_size
-from sonda.analysis.summary import Summary, Value, Verdict
+from sonda.analysis.summary import Summary, Value
 from sonda.record.errors import SondaError
 from sonda.record.percentile_rule import (
     at_percentile,
@@ -124,22 +125,7 @@ def served(run: Run, title: str = "") -> ServingSummary:
 def summarise_serving(run: Run, title: str) -> Summary:
     """Served traffic where summaries of runs are listed: what it found, no parts."""
     found = served(run, f"{title}, {run.info.target['serving'].get('scenario', 'served')}")
-    return Summary(
-        run=run.id,
-        title=found.title,
-        subtitle=found.subtitle,
-        status=run.info.status,
-        parts=(),
-        verdicts=(Verdict("none", found.sentence, {}),),
-        warnings=found.warnings,
-        ceilings={"reason": "served traffic has no roofline"},
-        notes=found.notes,
-        workload=dict(run.info.workload),
-        target=dict(run.info.target),
-        machine=dict(run.info.machine),
-        energy=found.energy,
-        serving=found,
-    )
+    return listed(run, found, found.subtitle, "served traffic has no roofline", energy=found.energy, serving=found)
 
 
 def _served(run: Run, title: str) -> ServingSummary:

@@ -27,6 +27,7 @@ from sonda.targets.corun_messages import RUNS, WINDOW, Ready, Report
 from sonda.targets.corun_plan import Cast, Setting, Window, cast_of, windows_of
 from sonda.targets.corun_spans import Measured, SpanGatherer
 from sonda.targets.keeping import Place, Say
+from sonda.targets.signals import handled
 
 Facts = dict[str, Any]
 
@@ -259,13 +260,5 @@ def _ended_in_order() -> Iterator[None]:
     def end(number: int, _frame: object) -> None:
         raise SondaError(f"ended by {signal.Signals(number).name}: all programs were stopped", exit_code=128 + number)
 
-    try:
-        old = {number: signal.signal(number, end) for number in (signal.SIGTERM, signal.SIGHUP)}
-    except ValueError:  # not in the main thread: whoever called has the signals
+    with handled(end, signal.SIGTERM, signal.SIGHUP):
         yield
-        return
-    try:
-        yield
-    finally:
-        for number, handler in old.items():
-            signal.signal(number, handler)
