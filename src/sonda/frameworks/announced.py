@@ -31,11 +31,15 @@ CALLS = 2_000
 class AnnouncedObserver:
     """Writes spans through the collector's files. `open` begins, `finish` states what only the end knows."""
 
-    def __init__(self, recorder: Recorder, counting: Counting | None, root: str) -> None:
-        """`root`: class of the outermost layer, which has the path ''. Without `counting` nothing is counted."""
+    def __init__(self, recorder: Recorder, counting: Counting | None, root: str, rank: int = 0) -> None:
+        """`root`: class of the outermost layer, which has the path ''. Without `counting` nothing is counted.
+
+        `rank`: of this process among those that train together.
+        """
         self.recorder = recorder
         self.counting = counting
         self.root = root
+        self.rank = rank
         self.phases = Phases(recorder)
         self.notes: list[str] = []
         """Sentences for the run; those that are there when `finish` is called are kept."""
@@ -47,7 +51,7 @@ class AnnouncedObserver:
         if self.counting is not None:
             self.counting.define(self.recorder)
             self.phases.open(self.counting)
-        self.recorder.state(process=os.getpid(), rank=0, threads=threads,
+        self.recorder.state(process=os.getpid(), rank=self.rank, threads=threads,
                             versions={"python": sys.version.split()[0], **versions})  # fmt: skip
         begin_modelling(self, announced=True)
 
@@ -118,7 +122,7 @@ class AnnouncedObserver:
         span_ns, phase_ns = _costs()
         counting: dict[str, Any] = self.counting.facts() if self.counting is not None else {}
         self.recorder.state(
-            rank=0, threads=threads, notes=self.notes, span_ns=span_ns, phase_ns=phase_ns, **counting
+            rank=self.rank, threads=threads, notes=self.notes, span_ns=span_ns, phase_ns=phase_ns, **counting
         )  # fmt: skip
         self.recorder.state(finished=True)
         self.phases.close()

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from sonda.record.errors import MissingExtraError, SondaError
 from sonda.record.nearest import nearest
-from sonda.targets.spec import parse_target
+from sonda.targets.spec import STRATEGIES, parse_target
 from sonda.workloads.model_garden import ModelGarden, is_garden, require_garden
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ ADAPTERS: dict[str, Adapter] = {
     "tensorflow": Adapter(
         "tensorflow", "TensorFlow", "tensorflow", ("tensorflow", "tensorflow-cpu"), (2, 18),
         "sonda.targets.tensorflow_worker:run_in_tensorflow",
-        workloads=("ops", "mlp", "cnn", "resnet18", "resnet34", "resnet50"),
+        workloads=("ops", "mlp", "cnn", "resnet18", "resnet34", "resnet50"), modes=STRATEGIES,
     ),
     "jax": Adapter(
         "jax", "JAX", "jax", ("jax",), (0, 5), "sonda.targets.jax_worker:run_in_jax",
@@ -96,7 +96,8 @@ def check_framework(job: Job) -> None:
         return  # an exploration chooses where
     spec = parse_target(job.on)
     if spec.mode and spec.mode not in adapter.modes:
-        raise SondaError(f"{words} does not run on {job.on}", "use --framework torch, or one device")
+        whose = next(name for name, one in ADAPTERS.items() if spec.mode in one.modes)
+        raise SondaError(f"{words} does not run on {job.on}", f"use --framework {whose}, or one device")
     if any(device.kind not in adapter.devices for device in spec.devices):
         known = " and ".join("cuda:N" if kind == "cuda" else kind for kind in adapter.devices)
         raise SondaError(f"{words} runs on {known}, not on {job.on}", "use --framework torch")

@@ -1,4 +1,4 @@
-"""Several devices that train together: `ddp=`, `hybrid=`, `localsgd=`, `pipeline=`, `dp=`."""
+"""Several devices that train together: `ddp=`, `hybrid=`, `localsgd=`, `pipeline=`, `dp=`; TensorFlow's strategies."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from sonda.record.nodes import NodePart, brought_together
 from sonda.record.run import Run, RunInfo, new_id, write_run
 from sonda.record.span import Spans
 from sonda.record.store import Store
+from sonda.targets.adapters import require
 from sonda.targets.applicable import applied
 from sonda.targets.counting import ask
 from sonda.targets.energy_sampling import asked as asked_energy
@@ -27,7 +28,8 @@ from sonda.targets.keeping import Place, Say, gpus, identities, observed
 from sonda.targets.parallel_plan import plan_of, record
 from sonda.targets.parallel_report import RankOutcome, Report
 from sonda.targets.parallel_start import Agent
-from sonda.targets.spec import parse_target
+from sonda.targets.spec import STRATEGIES, parse_target
+from sonda.targets.tensorflow_plan import strategy_plan
 from sonda.targets.training import Training
 
 
@@ -38,7 +40,9 @@ def measure(job: Job, store: Store, place: Place | None = None, say: Say = lambd
     """
     place = place or Place()
     job, without = applied(check_job(job))
-    plan = plan_of(job, parse_target(job.on))
+    spec = parse_target(job.on)
+    plan = strategy_plan(job, spec) if spec.mode in STRATEGIES else plan_of(job, spec)
+    require(job.framework)
     threads = max(1, sum(plan.threads))
     training = Training.of(job, store, say)
     with store.scratch() as directory:

@@ -53,6 +53,8 @@ class Plan(msgspec.Struct, kw_only=True, frozen=True):
     """Pipelines side by side, each with its share of the batch; devices are those of the first, then of the second."""
     everybody: bool = True
     """Validation and test are shared; else the first rank does them while the others wait."""
+    servers: int = 0
+    """Parameter servers of TensorFlow's, processes that hold the weights."""
     nodes: int = 1
     at: str = "localhost:0"
     """Where ranks of several nodes meet."""
@@ -94,48 +96,50 @@ def plan_of(job: Job, spec: TargetSpec) -> Plan:
         raise SondaError(f"target {text!r}: --compile is for one device or ddp", "leave out --compile")
     if mode in ("pipeline", "hybrid", "localsgd") and len(spec.devices) < 2:
         raise SondaError(f"target {text!r}: {mode} needs two devices or more", f"write {mode}=A+B")
-    _refuse_twice(spec)
-    nodes = _whole(spec, "nodes", 1)
+    refuse_twice(spec)
+    nodes = whole_option(spec, "nodes", 1)
     if (nodes > 1) != ("at" in spec.options):
         raise SondaError(
             f"target {text!r}: several nodes need both nodes and at", "write @nodes=2,at=HOST:PORT, on every node alike"
         )
     return Plan(
         mode=mode,
-        devices=tuple(_written(device) for device in spec.devices),
-        threads=_threads(spec.devices, job),
+        devices=tuple(written(device) for device in spec.devices),
+        threads=threads_of_ranks(spec.devices, job),
         backend=_backend(spec, kinds, nodes),
         auto="auto" in spec.options,
         equal=mode == "ddp" or spec.options.get("shares") == "equal",
         shares=_shares(spec, nodes),
         moving=mode in ("hybrid", "localsgd") and "shares" not in spec.options,
-        each=_one_of(spec, "batch", ("all", "each")) == "each",
-        shared_norms=_one_of(spec, "batchnorm", ("shared", "local")) == "shared",
-        equal_weights=_one_of(spec, "weights", ("samples", "equal")) == "equal",
-        h=_whole(spec, "h", DEFAULT_H) if mode == "localsgd" else 1,
-        microbatches=_whole(spec, "microbatches", MICROBATCHES) if mode == "pipeline" else 1,
+        each=one_of(spec, "batch", ("all", "each")) == "each",
+        shared_norms=one_of(spec, "batchnorm", ("shared", "local")) == "shared",
+        equal_weights=one_of(spec, "weights", ("samples", "equal")) == "equal",
+        h=whole_option(spec, "h", DEFAULT_H) if mode == "localsgd" else 1,
+        microbatches=whole_option(spec, "microbatches", MICROBATCHES) if mode == "pipeline" else 1,
         replicas=_replicas(spec),
-        everybody=_one_of(spec, "evaluate", ("all", "first")) == "all",
+        everybody=one_of(spec, "evaluate", ("all", "first")) == "all",
         nodes=nodes,
         at=_meeting_place(spec),
-        timeout=float(_whole(spec, "timeout", 300)),
+        timeout=float(whole_option(spec, "timeout", 300)),
     )
 
 
-def _refuse_twice(spec: TargetSpec) -> None:
+def refuse_twice(spec: TargetSpec) -> None:
+    """Raise SondaError where a GPU stands twice."""
     used = [device.index for device in spec.devices if device.kind == "cuda"]
     twice = next((index for index in used if used.count(index) > 1), None)
     if twice is not None:
         raise SondaError(f"target {spec.text!r}: cuda:{twice} stands twice", "give every rank a GPU of its own")
 
 
-def _written(device: Device) -> str:
+def written(device: Device) -> str:
+    """A device as its user writes it."""
     if device.kind == "cuda":
         return f"cuda:{device.index}"
     return f"cpu/{device.threads}" if device.threads else "cpu"
 
 
-def _threads(devices: tuple[Device, ...], job: Job) -> tuple[int, ...]:
+def threads_of_ranks(devices: tuple[Device, ...], job: Job) -> tuple[int, ...]:
     """Threads of every rank; those that say no number share what is left."""
     if job.threads:
         raise SondaError(f"--threads does not say which rank of {job.on} it means", "write cpu/N for each rank")
@@ -180,7 +184,8 @@ def _shares(spec: TargetSpec, nodes: int) -> tuple[int, ...]:
     return shares
 
 
-def _whole(spec: TargetSpec, name: str, default: int) -> int:
+def whole_option(spec: TargetSpec, name: str, default: int) -> int:
+    """An option that is a whole number from 1 on; raises SondaError for others."""
     text = spec.options.get(name, str(default))
     if not text.isdigit() or int(text) < 1:
         raise SondaError(f"target {spec.text!r}: {name} {text!r} is not a whole number", f"write @{name}={default}")
@@ -188,7 +193,7 @@ def _whole(spec: TargetSpec, name: str, default: int) -> int:
 
 
 def _replicas(spec: TargetSpec) -> int:
-    replicas, devices = _whole(spec, "replicas", 1), len(spec.devices)
+    replicas, devices = whole_option(spec, "replicas", 1), len(spec.devices)
     if replicas > 1 and (devices % replicas or devices // replicas < 2):
         raise SondaError(
             f"target {spec.text!r}: {devices} devices are not {replicas} pipelines of two stages or more",
@@ -197,7 +202,8 @@ def _replicas(spec: TargetSpec) -> int:
     return replicas
 
 
-def _one_of(spec: TargetSpec, name: str, known: tuple[str, ...]) -> str:
+def one_of(spec: TargetSpec, name: str, known: tuple[str, ...]) -> str:
+    """An option that is one of these words, the first where it is not given; raises SondaError for others."""
     value = spec.options.get(name, known[0])
     if value not in known:
         raise SondaError(f"target {spec.text!r}: {name} cannot be {value!r}", nearest(value, known))
@@ -230,6 +236,8 @@ def check_batch(plan: Plan, samples: int) -> int:
 def record(plan: Plan) -> dict[str, Any]:
     """For `run.json`: what is not the default of its mode."""
     kept: dict[str, Any] = {"mode": plan.mode, "backend": plan.backend}
+    if plan.servers:
+        kept["servers"] = plan.servers
     if plan.mode == "localsgd":
         kept["h"] = plan.h
     if plan.mode == "pipeline":

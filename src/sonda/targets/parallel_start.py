@@ -21,6 +21,7 @@ from sonda.targets.parallel_agent import JOB, OUTCOME, PLAN
 from sonda.targets.parallel_nodes import KEPT, PART, PARTS, Kept, write_whole
 from sonda.targets.parallel_plan import Plan
 from sonda.targets.parallel_report import BEGUN, Foreseen, Report, read_outlook
+from sonda.targets.spec import STRATEGIES
 from sonda.targets.training import LostError
 
 POLL_S = 0.1
@@ -63,7 +64,8 @@ class Agent:
         (self._directory / JOB).write_bytes(msgspec.json.encode(self._job))
         (self._directory / PLAN).write_bytes(msgspec.json.encode(self._plan))
         # -P: a file in the user's directory that is named like a module must not be imported.
-        command = [sys.executable, "-P", "-m", "sonda.targets.parallel_agent", str(self._directory)]
+        agent = "tensorflow_agent" if self._plan.mode in STRATEGIES else "parallel_agent"
+        command = [sys.executable, "-P", "-m", f"sonda.targets.{agent}", str(self._directory)]
         self._process = subprocess.Popen(command, env=self._environment, stdin=subprocess.DEVNULL)
         try:
             foreseen = self._watch(self._process)

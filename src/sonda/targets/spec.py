@@ -9,7 +9,9 @@ from dataclasses import dataclass, field
 from sonda.record.errors import SondaError
 from sonda.record.nearest import near, nearest
 
-MODES = ("ddp", "dp", "hybrid", "pipeline", "localsgd")
+STRATEGIES = ("mirrored", "centralstorage", "multiworker", "parameterserver")
+"""TensorFlow's own ways of using several devices."""
+MODES = ("ddp", "dp", "hybrid", "pipeline", "localsgd", *STRATEGIES)
 DEVICE = re.compile(r"^(?:(?P<cpu>cpu)(?:/(?P<threads>\d+))?|(?P<cuda>cuda)(?::(?P<index>\d+))?|sim:(?P<sim>.*))$")
 KINDS = ("cpu", "cuda", "sim")
 DRIVERS = ("/dev/nvidiactl", "/dev/kfd", "/dev/dxg")

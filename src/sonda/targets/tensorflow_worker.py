@@ -53,14 +53,14 @@ def _steps(job: Job, directory: Path, counting: Any, tf: Any) -> dict[str, Any]:
         from sonda.workloads.in_tensorflow.model_garden import build as build_garden
 
         task: Any = build_garden(workload, job.train, job.seed, job.compile)
-        with _Observing(job, directory, counting, task.root, notes) as observer:
+        with Observing(job, directory, counting, task.root, notes) as observer:
             drive_whole(task, observer, how)
         return described(workload, task)
     if isinstance(workload, Operations):
         from sonda.workloads.in_tensorflow.operations import build as build_operations
 
         task = build_operations(workload, job.seed, job.precision, job.compile)
-        with _Observing(job, directory, counting, OPERATIONS, notes) as observer:
+        with Observing(job, directory, counting, OPERATIONS, notes) as observer:
             drive_operations(task, observer, how)
         return described(workload, task)
     from sonda.workloads.in_tensorflow.network import build as build_network
@@ -74,7 +74,7 @@ def _steps(job: Job, directory: Path, counting: Any, tf: Any) -> dict[str, Any]:
 
         stream = image_stream(workload, job.data, job.seed, job.cache)
         notes += [stream.note] if stream.note else []
-    with _Observing(job, directory, counting, task.root, notes) as observer:
+    with Observing(job, directory, counting, task.root, notes) as observer:
         drive_network(
             task, lambda told: Pieces(task, told), lambda: batches(task, job.seed, job.workers, job.prefetch, stream),
             observer, how,
@@ -82,16 +82,16 @@ def _steps(job: Job, directory: Path, counting: Any, tf: Any) -> dict[str, Any]:
     return described(workload, task)
 
 
-class _Observing:
+class Observing:
     """An observer that is open inside, and has written everything afterwards."""
 
-    def __init__(self, job: Job, directory: Path, counting: Any, root: str, notes: list[str]) -> None:
+    def __init__(self, job: Job, directory: Path, counting: Any, root: str, notes: list[str], rank: int = 0) -> None:
         from sonda.frameworks.announced import AnnouncedObserver
         from sonda.frameworks.collector.recorder import Recorder
 
         self.threads = job.threads or 1
         self.recorder = Recorder(str(directory))
-        self.observer = AnnouncedObserver(self.recorder, counting, root)
+        self.observer = AnnouncedObserver(self.recorder, counting, root, rank)
         self.observer.notes += notes
 
     def __enter__(self) -> Any:
@@ -111,7 +111,7 @@ def _train(job: Job, directory: Path, counting: Any) -> dict[str, Any]:
 
     opened = open_training(job)
     learner = TensorflowLearner(opened.workload, job.seed, job.precision, job.compile)
-    with _Observing(job, directory, counting, learner.network.root, []) as observer:
+    with Observing(job, directory, counting, learner.network.root, []) as observer:
         train_announced(job, directory, opened, learner, observer, learner.network.dtype)
     return described(opened.workload, learner.network)
 

@@ -50,10 +50,14 @@ class NetworkInTensorflow:
         self.structure = structure_of(description)
         self.root = self.structure.class_name
         changing = {f"{path}.{name}" for path, node in walk(self.structure) for name in node.buffers()}
+        own = per_replica()
         self.weights = {
-            name: tf.Variable(tf.cast(in_tensorflow_layout(values), self.kind), trainable=name not in changing)
+            name: tf.Variable(
+                tf.cast(in_tensorflow_layout(values), self.kind), trainable=name not in changing,
+                **(own if name in changing else {}),
+            )
             for name, values in initial_weights(description, seed).items()
-        }
+        }  # fmt: skip
         self.trained = {name: weight for name, weight in self.weights.items() if weight.trainable}
         self.layers = Layers(self.weights, train, self.narrow, compiled)
         (inputs,), targets = examples(description, seed)
@@ -102,7 +106,18 @@ class NetworkInTensorflow:
 
     def arrays(self) -> dict[str, np.ndarray]:
         """The weights by PyTorch's names and in its layout, copied."""
-        return {name: in_torch_layout(weight.numpy()) for name, weight in self.weights.items()}
+        return {name: in_torch_layout(weight.read_value().numpy()) for name, weight in self.weights.items()}
+
+
+def per_replica() -> dict[str, Any]:
+    """How a variable is made that every replica of a strategy has for itself, as the statistics of batch norms.
+
+    Whoever reads it from outside gets the mean. Parameter servers have one of each for all workers.
+    """
+    strategy = tf.distribute.get_strategy()
+    if not tf.distribute.has_strategy() or isinstance(strategy, tf.distribute.ParameterServerStrategy):
+        return {}
+    return {"synchronization": tf.VariableSynchronization.ON_READ, "aggregation": tf.VariableAggregation.MEAN}
 
 
 def arranged(inputs: np.ndarray) -> np.ndarray:

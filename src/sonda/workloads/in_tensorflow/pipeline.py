@@ -18,21 +18,26 @@ LABEL = {True: tf.float32, False: tf.int64}
 
 def batches(
     network: NetworkInTensorflow, seed: int, workers: int = 0, prefetch: int | None = None,
-    stream: ImageStream | None = None,
+    stream: ImageStream | None = None, rows: slice | None = None,
 ) -> Iterator[tuple[Any, Any]]:  # fmt: skip
     """Endless batches of inputs and targets, in the order that all frameworks have.
 
     `workers` is how many calls tf.data makes side by side (0: none), `prefetch` how many batches it keeps ready (None
-    or 0: none, as tf.data has it by itself). What decodes images is Python, and its calls take turns.
+    or 0: none, as tf.data has it by itself). What decodes images is Python, and its calls take turns. `rows` are those
+    of every batch that are made, where others make the rest; None: all.
     """
-    data = _streamed(network, stream, workers) if stream is not None else _in_memory(network, seed, workers)
+    rows = rows or slice(0, network.samples)
+    if stream is not None:
+        data = _streamed(network, stream, workers, rows)
+    else:
+        data = _in_memory(network, seed, workers, rows)
     if prefetch:
         data = data.prefetch(prefetch)
     found: Iterator[tuple[Any, Any]] = iter(data)
     return found
 
 
-def _in_memory(network: NetworkInTensorflow, seed: int, workers: int) -> Any:
+def _in_memory(network: NetworkInTensorflow, seed: int, workers: int, rows: slice) -> Any:
     inputs, targets = tf.constant(network.inputs), tf.constant(network.targets)
     signature = tf.TensorSpec((network.samples,), tf.int64)
     order = tf.data.Dataset.from_generator(
@@ -40,12 +45,13 @@ def _in_memory(network: NetworkInTensorflow, seed: int, workers: int) -> Any:
     )
 
     def fetch(numbers: Any) -> tuple[Any, Any]:
-        return tf.cast(tf.gather(inputs, numbers), network.kind), tf.gather(targets, numbers)
+        mine = numbers[rows]
+        return tf.cast(tf.gather(inputs, mine), network.kind), tf.gather(targets, mine)
 
     return order.map(fetch, num_parallel_calls=workers or None)
 
 
-def _streamed(network: NetworkInTensorflow, stream: ImageStream, workers: int) -> Any:
+def _streamed(network: NetworkInTensorflow, stream: ImageStream, workers: int, rows: slice) -> Any:
     places = tf.data.Dataset.from_generator(stream.places, output_signature=tf.TensorSpec((), tf.int64))
     shape = (stream.shape.height, stream.shape.width, stream.shape.channels)
 
@@ -59,5 +65,6 @@ def _streamed(network: NetworkInTensorflow, stream: ImageStream, workers: int) -
         kind.set_shape(())
         return tf.cast(image, network.kind), kind
 
-    decoded = places.map(decode, num_parallel_calls=workers or None)
-    return decoded.batch(network.samples, drop_remainder=True)
+    mine = places.batch(network.samples, drop_remainder=True).map(lambda batch: batch[rows]).unbatch()
+    decoded = mine.map(decode, num_parallel_calls=workers or None)
+    return decoded.batch(rows.stop - rows.start, drop_remainder=True)

@@ -1,0 +1,132 @@
+"""What a graph of TensorFlow spends its time on, from TensorFlow's own profile: operations, layer by layer.
+
+Every operation of a graph keeps the `tf.name_scope`s that it was made under, and the profile names it by them:
+`gradient_tape/replica_1/forward/features.3/Conv2DBackpropInput` is the backward of the layer `features.3` on the second
+replica. TensorFlow fuses a product with its bias and activation and names it after the last of them; such an operation
+counts for the layer of its product. What moves values between devices counts as communication, whatever its scope.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+COMMUNICATE = "communicate"
+SCOPED = ("forward", "loss", COMMUNICATE, "optimizer")
+"""Scopes that are phases."""
+LOSS = "loss"
+"""Also the path of the loss's backward, which is in no layer of the network."""
+GRADIENT = "gradient_tape"
+MOVING = ("_Send", "_Recv", "_HostSend", "_HostRecv")
+"""Operations between devices."""
+FUSED = re.compile(r"Fused(?:Conv2D|MatMul)")
+PRODUCTS = ("Conv2d", "Linear")
+"""Layers whose products swallow the bias and the activation behind them."""
+CALL = re.compile(r"EagerLocalExecute: __inference_(?P<function>.*)_\d+$")
+ORDER = ("forward", LOSS, "backward", COMMUNICATE, "optimizer")
+"""Phases of a training step in the order of time."""
+
+
+@dataclass(frozen=True)
+class Event:
+    """One event of a profile: its name (`scopes/operation:Kind`), from when to when, ns by the profile's clock."""
+
+    name: str
+    start: int
+    end: int
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where an operation belongs: phase, and path of its layer ('' where it is in none)."""
+
+    phase: str
+    path: str
+
+
+@contextmanager
+def profiled(tf: Any, folder: Path) -> Iterator[None]:
+    """Have TensorFlow write a profile of what runs in this block to a folder."""
+    # Frames of Python would fill the profile and say nothing of operations.
+    options = tf.profiler.experimental.ProfilerOptions(host_tracer_level=2, python_tracer_level=0)
+    tf.profiler.experimental.start(str(folder), options)
+    try:
+        yield
+    finally:
+        tf.profiler.experimental.stop()
+
+
+def calls(events: Iterable[Event], function: str) -> list[list[Event]]:
+    """The events of every call of a `tf.function` of this name, by call, in order of time."""
+    known = list(events)
+    bounds = sorted(
+        (one.start, one.end) for one in known if (match := CALL.match(one.name)) and match["function"] == function
+    )
+    found: list[list[Event]] = [[] for _ in bounds]
+    waiting = sorted((one for one in known if ":" in one.name), key=lambda one: one.start)
+    at = 0
+    for one in waiting:
+        while at < len(bounds) and bounds[at][1] <= one.start:
+            at += 1
+        if at < len(bounds) and bounds[at][0] <= one.start and one.end <= bounds[at][1]:
+            found[at].append(one)
+    return found
+
+
+def place_of(name: str, classes: Mapping[str, str]) -> Place | None:
+    """The place of an operation by its name in the profile; None for what is in no phase.
+
+    `classes` are those of all layers by path, in the order of the network.
+    """
+    scopes, _, kind = name.rpartition(":")
+    pieces = scopes.split("/")
+    if kind in MOVING:
+        return Place(COMMUNICATE, "")
+    phase = next((piece for piece in pieces if piece in SCOPED), "")
+    if not phase:
+        return None
+    if phase in (COMMUNICATE, "optimizer"):
+        return Place(phase, "")
+    backward = any(piece.startswith(GRADIENT) for piece in pieces)
+    if phase == LOSS:
+        return Place("backward" if backward else LOSS, LOSS if backward else "")
+    path = next((piece for piece in pieces if piece in classes), "")
+    if FUSED.search(kind):
+        path = product_before(path, classes)
+    return Place("backward" if backward else "forward", path)
+
+
+def product_before(path: str, classes: Mapping[str, str]) -> str:
+    """The layer itself where it is a product, else the nearest product before it; itself where there is none."""
+    paths = list(classes)
+    before = paths[: paths.index(path) + 1] if path in classes else []
+    return next((one for one in reversed(before) if classes[one].startswith(PRODUCTS)), path)
+
+
+def spent(events: Sequence[Event], classes: Mapping[str, str]) -> dict[Place, int]:
+    """ns of each place in one call. Every moment counts once: for the operation that began last, and for communication
+    only where nothing is computed."""
+    edges: list[tuple[int, int, int]] = []
+    placed = [(one, place) for one in events if (place := place_of(one.name, classes)) is not None]
+    for number, (one, _) in enumerate(placed):
+        edges += ((one.start, 1, number), (one.end, 0, number))
+    found: dict[Place, int] = {}
+    computing: dict[int, None] = {}
+    moving: dict[int, None] = {}
+    before = 0
+    # At the same moment an end comes first.
+    for time, begins, number in sorted(edges):
+        if active := computing or moving:
+            place = placed[next(reversed(active))][1]
+            found[place] = found.get(place, 0) + time - before
+        before = time
+        group = moving if placed[number][1].phase == COMMUNICATE else computing
+        if begins:
+            group[number] = None
+        else:
+            group.pop(number, None)
+    return found
