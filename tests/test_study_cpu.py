@@ -342,7 +342,7 @@ def test_what_only_a_later_variant_has_stands_in_a_table_of_its_own() -> None:
     }  # fmt: skip
     lines = render_study(document, width=100, color=False).splitlines()
     start = lines.index("  curve")
-    assert lines[start + 1].split() == ["workload", "with", "1MiB", "modelled_misses"]
+    assert lines[start + 1].split() == ["workload", "with", "1MiB", "modelled", "misses"]
     assert lines[start + 2].split() == ["mlp", "nobody", "4,321"]
     assert "  – ways=1 slowdown: no CAT" in lines, "what all variants share is said once"
 

@@ -9,6 +9,7 @@ from typing import Any
 from sonda.report import quantities
 from sonda.report.optimisations import options_table, options_title
 from sonda.report.screen import GAP
+from sonda.report.study_cells import axis_cell, bare_cell, interval_words, printed_cell, study_cell
 from sonda.report.table import LAST, Cell, Column, Table, build, words
 
 Document = Mapping[str, Any]
@@ -23,10 +24,12 @@ class Titled:
     title: str
     table: Table
     reasons: bool = True
+    caption: str = ""
+    """What its intervals are."""
 
 
-def study_tables(study: Document, width: int) -> Iterator[Titled]:
-    """All tables of a study, in their order.
+def study_tables(study: Document, width: int, *, published: bool = True) -> Iterator[Titled]:
+    """All tables of a study, in their order; those of printed figures where they are asked for.
 
     Without a base the first variant is shown whole and all of them by the figures that the study compares; with a base
     variants are rows like any other.
@@ -39,11 +42,13 @@ def study_tables(study: Document, width: int) -> Iterator[Titled]:
         # Every figure of trainings counts: what does not fit goes into a table below instead of being left out.
         pieces = _narrow(table, width) if any(column.get("topic") for column in columns) else [table]
         for piece, one in enumerate(pieces):
-            yield Titled(": ".join([*said, "continued"] if piece else said), one, reasons=not piece)
+            caption = interval_words(_figures(whole, columns))
+            yield Titled(": ".join([*said, "continued"] if piece else said), one, not piece, caption)
     for variant in variants[1:]:
         for title, columns in families({**study, "columns": only_here(study, variants[0], variant)}):
-            table = ours_table(of_variant(study, variant), columns, title)
-            yield Titled(f"{variant}: {title}" if title else variant, table)
+            own = of_variant(study, variant)
+            caption = interval_words(_figures(own, columns))
+            yield Titled(f"{variant}: {title}" if title else variant, ours_table(own, columns, title), caption=caption)
     for column in study["columns"]:
         if study.get("statistics") and any("spread" in row["figures"][column["figure"]] for row in study["rows"]):
             table = statistics_table(study, column, study["statistics"])
@@ -51,7 +56,7 @@ def study_tables(study: Document, width: int) -> Iterator[Titled]:
     for column in study["columns"]:
         if column["figure"] == SLOWDOWN and {"workload", WITH} <= set(study["axes"]):
             yield Titled("Slowdown: a row suffers from a column", matrix(whole, column), reasons=False)
-        beside = beside_table(study, column)
+        beside = beside_table(study, column) if published else None
         if beside is not None:
             yield Titled(f"{figure_name(column)}, ours beside what was published", beside, reasons=False)
     for column in study["columns"] if variants else ():
@@ -59,6 +64,10 @@ def study_tables(study: Document, width: int) -> Iterator[Titled]:
             for number, table in enumerate(side_by_side(study, column, variants, width)):
                 title = "(continued)" if number else f"{figure_name(column)}, variants side by side"
                 yield Titled(title, table, reasons=False)
+
+
+def _figures(study: Document, columns: Sequence[Document]) -> list[Document]:
+    return [row["figures"][column["figure"]] for column in columns for row in study["rows"]]
 
 
 def option_tables(study: Document) -> Iterator[Titled]:
@@ -88,7 +97,7 @@ def _narrow(table: Table, width: int) -> list[Table]:
 def statistics_table(study: Document, column: Document, statistics: Sequence[str]) -> Table:
     """One figure with what was asked for of its repetitions."""
     cells = [row["figures"][column["figure"]] for row in study["rows"]]
-    columns = [*_places(study, study["rows"]), (Column("median"), [_cell(one) for one in cells])]
+    columns = [*_places(study, study["rows"]), (Column("median"), [study_cell(one) for one in cells])]
     for word in statistics:
         shown = []
         for one in cells:
@@ -96,7 +105,9 @@ def statistics_table(study: Document, column: Document, statistics: Sequence[str
             if spread is None:
                 shown.append(Cell(quantities.MISSING))
             elif word == "mean":
-                shown.append(_cell({**one, **{key: spread[key] for key in ("low", "high")}, "value": spread["mean"]}))
+                shown.append(
+                    study_cell({**one, **{key: spread[key] for key in ("low", "high")}, "value": spread["mean"]})
+                )
             else:
                 shown.append(Cell(quantities.number(spread[word]), spread[word]))
         columns.append((Column(word), shown))
@@ -182,7 +193,7 @@ def matrix(study: Document, column: Document) -> Table:
     neighbours = dict.fromkeys(name for by in found.values() for name in by)
     columns: Columns = [(Column("slowed", right=False), words(list(found)))]
     for name in neighbours:
-        cells = [_cell(by[name]) if name in by else Cell(quantities.MISSING) for by in found.values()]
+        cells = [study_cell(by[name]) if name in by else Cell(quantities.MISSING) for by in found.values()]
         columns.append((Column(f"by {name}"), cells))
     return build(columns)
 
@@ -232,7 +243,8 @@ def row_names(study: Document) -> list[str]:
 
 def _axes(axes: Sequence[str], rows: Rows) -> Columns:
     return [
-        (Column(axis, right=False), words([str(row["configuration"].get(axis, "")) for row in rows])) for axis in axes
+        (Column(axis.replace("_", " "), right=False), [axis_cell(row["configuration"].get(axis, "")) for row in rows])
+        for axis in axes
     ]
 
 
@@ -242,8 +254,8 @@ def ours_table(study: Document, of: Sequence[Document], title: str) -> Table:
     for index, column in enumerate(of):
         figures = [row["figures"][column["figure"]] for row in study["rows"]]
         if any(figure["value"] is not None for figure in figures):
-            name = (str(column["of"]) or "whole") if title and not column.get("topic") else figure_name(column)
-            columns.append((Column(name, keep=max(1, LAST - index)), [_cell(one) for one in figures]))
+            name = place_name(column) if title and not column.get("topic") else figure_name(column)
+            columns.append((Column(name, keep=max(1, LAST - index)), [study_cell(one) for one in figures]))
     return build(columns)
 
 
@@ -257,7 +269,7 @@ def beside_table(study: Document, column: Document) -> Table | None:
     alike = len({row["configuration"].get(VARIANT) for row in rows}) == 1
     axes = [axis for axis in study["axes"] if axis != VARIANT or not alike]
     places = _places(study, rows) if study.get("base") else _axes(axes, rows)
-    columns = [*places, (Column("ours"), [_cell(one) for one in figures])]
+    columns = [*places, (Column("ours"), [study_cell(one) for one in figures])]
     columns += [(Column(machine or "published"), [_printed(one, machine) for one in figures]) for machine in machines]
     return build(columns)
 
@@ -275,6 +287,8 @@ def side_by_side(study: Document, column: Document, variants: Sequence[str], wid
         rows.setdefault(place, row)
         found.setdefault(place, {})[row["configuration"][VARIANT]] = row["figures"][column["figure"]]
     having = [one for one in variants if any(_has(found[place], one) for place in rows)]
+    if having in ([], [variants[0]]):  # which is shown whole
+        return
     ratios = {one["variant"]: one["ratio"] for one in study["compared"] if one["figure"] == column["figure"]}
     columns = _axes(axes, list(rows.values()))
     if ratios:
@@ -285,7 +299,7 @@ def side_by_side(study: Document, column: Document, variants: Sequence[str], wid
     for shown in _fitting(having, width - sum(max(len(cell.text) for cell in cells) for _, cells in columns)):
         beside = []
         for variant in shown:
-            cells = [_bare(found[place].get(variant)) for place in rows]
+            cells = [bare_cell(found[place].get(variant)) for place in rows]
             if ratios:
                 said = f"{quantities.number(ratios[variant])}×" if variant in ratios else quantities.MISSING
                 cells.append(Cell(said, tone="quiet"))
@@ -317,38 +331,28 @@ def figure_name(column: Document) -> str:
         return str(column["label"])
     key, unit, of = str(column["figure"]).partition("@")[0], str(column["unit"]), str(column.get("of", ""))
     stem, _, word = key.rpartition("_")
-    if not unit and column.get("topic"):
-        return key.replace("_", " ")
-    name = key if not unit else f"{stem.replace('_', ' ')} {unit}" if stem and not word.startswith("second") else unit
-    return f"{of} {name}".lstrip()
-
-
-def _bare(figure: Document | None) -> Cell:
-    """A figure without its interval."""
-    return Cell(quantities.MISSING) if figure is None else _cell({**figure, "low": None, "high": None})
-
-
-def _cell(figure: Document) -> Cell:
-    value = figure["value"]
-    if value is None:
-        return Cell(quantities.MISSING, missing=str(figure["reason"]))
-    low, high = figure["low"], figure["high"]
-    if low is None or high is None or not value:
-        spread = ""
-    elif figure["source"] == "simulated":
-        # Bounds of a table of energies, which are factors: they do not lie evenly around the value.
-        spread = f" ({quantities.number(low)}–{quantities.number(high)})"
+    if not unit:
+        name = key.replace("_", " ")
+    elif word.startswith("second"):
+        name = f"{stem.removesuffix('_per').replace('_', ' ')}/s" if unit == "1/s" else unit
     else:
-        spread = f" ±{50 * (high - low) / value:.0f} %"
-    return Cell(quantities.number(value) + spread, value)
+        name = f"{stem.replace('_', ' ')} {unit}" if stem else unit
+    return f"{name}, {place_name(column)}" if _of_queries(column) else f"{of} {name}".lstrip()
+
+
+def place_name(column: Document) -> str:
+    """What a column of one figure at several places is called: the module or phase, `whole`, `percentile 90`."""
+    of = str(column["of"]) or "whole"
+    return f"percentile {of}" if _of_queries(column) else of
+
+
+def _of_queries(column: Document) -> bool:
+    return str(column["figure"]).startswith("latency_") and bool(column.get("of"))
 
 
 def _printed(figure: Document, hardware: str) -> Cell:
-    """A published figure with the digits that were printed."""
+    """The figure that was published of this machine."""
     for one in figure.get("published", ()):
         if one["hardware"] == hardware:
-            value, low, high = (one["value"].get(key) for key in ("value", "low", "high"))
-            if value is not None:
-                return Cell(f"{value:,.10g}", value, tone="quiet")
-            return Cell(f"{low:,.10g}–{high:,.10g}" if low else f"up to {high:,.10g}", high, tone="quiet")
+            return printed_cell(one)
     return Cell(quantities.MISSING)

@@ -1,0 +1,108 @@
+"""Cells of a study's tables: a figure with its interval and what that interval is, a printed one, a place on an axis."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from sonda.analysis.statistics import ENOUGH_STEPS
+from sonda.report import quantities
+from sonda.report.quantities import SOURCES
+from sonda.report.table import Cell
+
+Document = Mapping[str, Any]
+
+SIZE = re.compile(r"(\d+(?:\.\d+)?) ?(B|KiB|MiB|GiB|KB|MB|GB|ms|s)?")
+FACTORS = {"KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "KB": 1e3, "MB": 1e6, "GB": 1e9, "s": 1e3}
+"""Of bytes; of milliseconds."""
+TABLES, MODEL, ROUNDS = "bounds of the tables it comes from", "bounds of the power model", "95 % interval of its rounds"
+PROCESSES = "95 % interval of the processes of both"
+FEWER = f"fewer than {ENOUGH_STEPS} repetitions give no 95 % interval"
+
+
+def interval_kind(figure: Document) -> str:
+    """What the ends of a figure's interval are, '' where it has none.
+
+    Only six repetitions or more have a range that covers the median with 95 %; what fewer give is called what it is.
+    """
+    if figure["value"] is None or figure.get("low") is None or figure.get("high") is None:
+        return ""
+    if figure["source"] == "simulated":
+        return TABLES
+    if figure["source"] == "estimated":
+        return MODEL
+    count = int(figure["n"])
+    if not figure.get("values"):  # of two configurations, which are divided process by process
+        return PROCESSES
+    if count < 2:
+        return ROUNDS
+    return f"least to most of {count} repetitions" if count < ENOUGH_STEPS else f"95 % interval of {count} repetitions"
+
+
+def interval_words(figures: Sequence[Document]) -> str:
+    """What ± and brackets mean in a table of these figures, in one sentence; '' where none has an interval."""
+    kinds = list(dict.fromkeys(kind for figure in figures if (kind := interval_kind(figure))))
+    if not kinds:
+        return ""
+    counts = sorted({int(one["n"]) for one in figures if interval_kind(one).startswith("least")})
+    if len(counts) > 1:
+        said = f"least to most of {counts[0]} to {counts[-1]} repetitions"
+        kinds = [*dict.fromkeys(said if kind.startswith("least") else kind for kind in kinds)]
+    few = f"; {FEWER}" if counts else ""
+    return f"± is half of an interval: {', or '.join(kinds)}{few}."
+
+
+def study_cell(figure: Document) -> Cell:
+    """A figure with its interval; its source and what the interval is are in the tooltip."""
+    value = figure["value"]
+    if value is None:
+        reason = str(figure["reason"])
+        return Cell(quantities.MISSING, None, reason, reason, "quiet")
+    low, high = figure["low"], figure["high"]
+    if low is None or high is None or not value:
+        spread = ""
+    elif figure["source"] == "simulated":
+        # Bounds of a table of energies, which are factors: they do not lie evenly around the value.
+        spread = f" ({quantities.number(low)}–{quantities.number(high)})"
+    else:
+        spread = f" ±{50 * (high - low) / value:.0f} %"
+    return Cell(quantities.number(value) + spread, value, figure_hint(figure))
+
+
+def bare_cell(figure: Document | None) -> Cell:
+    """A figure without its interval, which the tooltip has."""
+    if figure is None:
+        return Cell(quantities.MISSING)
+    if figure["value"] is None:
+        return study_cell(figure)
+    return Cell(quantities.number(figure["value"]), figure["value"], figure_hint(figure))
+
+
+def figure_hint(figure: Document) -> str:
+    """`27.2 ms, measured (…); least to most of 3 repetitions: 24.1 to 30.0`."""
+    unit, source = str(figure.get("unit", "")), str(figure["source"])
+    meaning = f" ({SOURCES[source]})" if source in SOURCES else ""
+    text = f"{quantities.number(figure['value'])} {unit}".rstrip() + f", {source}{meaning}"
+    kind = interval_kind(figure)
+    if kind:
+        return f"{text}; {kind}: {quantities.number(figure['low'])} to {quantities.number(figure['high'])}"
+    return f"{text}; {figure['reason']}" if figure.get("reason") else text
+
+
+def printed_cell(one: Document) -> Cell:
+    """A published figure with the digits that were printed; where it was printed is in the tooltip."""
+    value, low, high = (one["value"].get(key) for key in ("value", "low", "high"))
+    hint = "; ".join(str(one[key]) for key in ("origin", "note", "deviation") if one.get(key))
+    if value is not None:
+        return Cell(f"{value:,.10g}", value, hint, tone="quiet")
+    return Cell(f"{low:,.10g}–{high:,.10g}" if low else f"up to {high:,.10g}", high, hint, tone="quiet")
+
+
+def axis_cell(value: object) -> Cell:
+    """A value on an axis; sizes and times sort by what they are, not by their letters."""
+    text = str(value).lower() if isinstance(value, bool) else str(value)
+    if not text:
+        return Cell(quantities.MISSING)
+    match = SIZE.fullmatch(text)
+    return Cell(text, float(match[1]) * FACTORS.get(match[2] or "", 1) if match else text)
