@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from peak_theory import theoretical_flops
 from sonda.probes import ceilings
 from sonda.probes.ceiling_kernels import (
     Job,
@@ -25,7 +26,6 @@ from sonda.probes.ceiling_kernels import (
 )
 from sonda.probes.ceilings import Entries, better, load_or_measure, measure, points, rising, usable
 from sonda.probes.machine import machine_record
-from sonda.probes.theory import theoretical_flops
 from sonda.record.errors import SondaError
 
 MIB = 1 << 20

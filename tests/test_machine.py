@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from peak_theory import theoretical_flops
 from sonda.probes.allowance import read_allowance
 from sonda.probes.caches import read_caches
 from sonda.probes.environment import package_version, thread_variables, versions, wait_policy
 from sonda.probes.kernel_files import parse_cpu_list, parse_size
 from sonda.probes.machine import fingerprint, machine_record
-from sonda.probes.theory import theoretical_flops
 
 MIB = 1 << 20
 

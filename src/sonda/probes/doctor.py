@@ -18,6 +18,7 @@ from typing import Any
 from sonda.probes.contamination import read_conditions
 from sonda.probes.environment import package_version, thread_variables, wait_policy
 from sonda.probes.machine import machine_record
+from sonda.probes.ncu_command import ncu_state
 from sonda.probes.papi import Papi
 from sonda.probes.perf_events import (
     HARDWARE,
@@ -258,10 +259,8 @@ def _tools() -> Iterable[Check]:
     purpose = "a second source for CPU counters"
     for name, found in (("perf", PerfStat().state()), ("libpapi", Papi().state())):
         yield Check("tools", name, found.state, f"{found.reason}: {purpose}", found.remedy)
-    if shutil.which("ncu"):
-        yield Check("tools", "ncu", "ok", "found: GPU counters")
-    else:
-        yield Check("tools", "ncu", "missing", "not found: GPU counters", "install NVIDIA Nsight Compute")
+    found = ncu_state()
+    yield Check("tools", "ncu", found.state, f"{found.reason}: counters of GPU kernels", found.remedy)
 
 
 def _tool_version(name: str) -> tuple[int, ...] | None:

@@ -1,4 +1,4 @@
-"""Theory: what a core can do at most, from its maker's description, to check measured ceilings against."""
+"""What a core can do at most, from its maker's description, to hold measured ceilings against."""
 
 from __future__ import annotations
 
