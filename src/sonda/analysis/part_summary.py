@@ -23,6 +23,8 @@ ONLY_COUNTED = "only counted steps were seen, and counting disturbs their times"
 OFTEN = 0.5
 """A phase's figure stands for it where the system's counters were read in this part of its steps. Only the longest of
 a short phase are read: the median of these few says nothing of the others."""
+INSIDE_FUSED = (*FUSED, "communicate")
+"""Phases of a training step that is one function."""
 ON_HOST = ("data",)
 """Phases whose operations run on the host: they are not held against a GPU."""
 NOT_COUNTERS = frozenset(
@@ -100,6 +102,7 @@ def summarise_part(part: Part, roofs: Ceilings | None, no_roofs: str, rates: Rat
         counters=_whole_step(part),
         phase_tokens=_phase_tokens(phases, rates.phase_tokens),
         device=device,
+        inside=_shares_inside(part),
     )
     return summary, notes
 
@@ -150,10 +153,18 @@ def _phases(
     return tuple(rows)
 
 
+def _shares_inside(part: Part) -> dict[str, float]:
+    """The phases of a training step that is one function, as parts (0 to 1) of the steps in pieces."""
+    if "fused" not in part.phases or not len(part.pieces):
+        return {}
+    whole = float(part.pieces.sum()) or math.nan
+    return {name: float(part.piece_phases[name].sum()) / whole for name in INSIDE_FUSED if name in part.piece_phases}
+
+
 def _inside_fused(part: Part) -> list[str]:
     """What the steps in pieces tell of the phases of a training step that is one function."""
-    inside = {name: float(part.piece_phases[name].sum()) for name in FUSED if name in part.piece_phases}
-    if "fused" not in part.phases or not sum(inside.values()):
+    inside = _shares_inside(part)
+    if not sum(inside.values()):
         return []
     shares = [f"{name} {wording.percent(spent / sum(inside.values()))}" for name, spent in inside.items()]
     return [f"{part.name}: of what these steps computed, {wording.join(shares)}"]

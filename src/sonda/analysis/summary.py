@@ -255,6 +255,8 @@ class PartSummary:
     """What a GPU did, where its kernels were recorded."""
     ranks: tuple[RankPhases, ...] = ()
     """Every rank, where there are several."""
+    inside: dict[str, float] = field(default_factory=dict)
+    """Phases of a step that is one function, by steps in which they can be told apart: their parts of it, 0 to 1."""
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,8 @@ def rule(summary: Summary) -> Verdict | None:
     waiting = communication_share(part) if part else 0.0
     if part is None or waiting < WORTH:
         return None
-    spent = next(row.cost.time for row in part.phases if row.name == "communicate")
+    spent = Value(waiting * (part.step.value or 0.0), "ns", "derived")
+    spent = next((row.cost.time for row in part.phases if row.name == "communicate"), spent)
     mode = summary.target.get("mode")
     hybrid = (BATCH,) if "auto" in str(summary.target.get("spec")).partition("@")[2].split(",") else (BATCH, AUTO)
     advice = {"ddp": (BATCH, SELDOM), "hybrid": hybrid, "localsgd": (LARGER_H,)}

@@ -101,7 +101,8 @@ def data_share(part: PartSummary) -> float:
 
 def communication_share(part: PartSummary) -> float:
     """Part of the step in which a rank does nothing but exchange with others, 0 to 1."""
-    return sum(row.cost.share for row in part.phases if row.name == "communicate" and row.cost.time.value)
+    apart = sum(row.cost.share for row in part.phases if row.name == "communicate" and row.cost.time.value)
+    return apart + part.inside.get("communicate", 0.0)
 
 
 def transfer_share(part: PartSummary) -> float:
