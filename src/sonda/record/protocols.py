@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager
 from typing import Any, Protocol
 
 from sonda.record.run import ProbeState
+from sonda.record.sample import Reading
 
 Mark = Callable[[str], AbstractContextManager[None]]
 """`with mark("prefill"): ...` announces a phase. A workload is handed one and knows nothing of who listens."""
@@ -58,12 +59,16 @@ class Workload(Protocol):
 
 
 class Probe(Protocol):
-    """Something that is read while a workload runs."""
+    """Something that is read while a program runs, from outside it, in a thread of Sonda's."""
 
-    name: str
+    interval: float
+    """s between two readings."""
 
     def state(self) -> ProbeState:
         """Whether it works on this machine, and if not, why and what would change that."""
+
+    def read(self) -> Iterable[Reading]:
+        """What its sensors say now. One that raises is not read again, and said to be dead."""
 
 
 class Rule(Protocol):

@@ -29,6 +29,22 @@ class Sample(msgspec.Struct, frozen=True):
             raise ValueError(f"unknown source {self.source!r}, known: {', '.join(SOURCES)}")
 
 
+class Reading(msgspec.Struct, frozen=True):
+    """What a probe of another package says of one sensor, at the moment it is asked."""
+
+    sensor: str
+    value: float
+    unit: str
+    source: str = "measured"
+    total: bool = False
+    """Whether it only grows, as a counter does: then its growth is told, otherwise its mean, least and most."""
+    device: str = "cpu"
+
+    def __post_init__(self) -> None:
+        if self.source not in SOURCES:
+            raise ValueError(f"unknown source {self.source!r}, known: {', '.join(SOURCES)}")
+
+
 def samples_to_arrow(samples: list[Sample]) -> pa.Table:
     import pyarrow as pa
 

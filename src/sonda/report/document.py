@@ -32,6 +32,7 @@ from sonda.report.energy_document import energy_fields
 from sonda.report.modelled_document import modelled_document
 from sonda.report.nodes import nodes_document
 from sonda.report.over_time import over_time_document, series_document
+from sonda.report.probed import probed_document
 from sonda.report.ranks import ranks_document
 from sonda.report.system_tables import second_document
 from sonda.report.topdown_document import counters_document, topdown_document
@@ -66,6 +67,7 @@ def to_document(summary: Summary) -> Document:
         **({"energy": energy_fields(summary.energy)} if summary.energy is not None else {}),
         **device_document(summary),
         **second_document(summary.second),
+        **probed_document(summary.target),
         "warnings": list(summary.warnings),
         "notes": list(summary.notes),
     }

@@ -26,6 +26,7 @@ from sonda.report.modelled_tables import show_modelled
 from sonda.report.nodes import show_nodes
 from sonda.report.outside import show_outside
 from sonda.report.over_time import show_over_time
+from sonda.report.probed import show_probed
 from sonda.report.ranks import rank_phases_table, show_ranks
 from sonda.report.screen import Screen, fitted
 from sonda.report.simulated_tables import (
@@ -101,6 +102,7 @@ def render_summary(
         show_energy(screen, summary.energy)
     if summary.second is not None:
         show_second(screen, summary.second)
+    show_probed(screen, summary.target)
     _below(screen, summary)
     if saved:
         name = plain(short or summary.run)

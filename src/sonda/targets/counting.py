@@ -13,6 +13,7 @@ from sonda.frameworks.collector.counting import FILE
 from sonda.frameworks.collector.perf_event import Event
 from sonda.probes.pmu import Plan, plan
 from sonda.probes.pmu_events import quantity
+from sonda.record.added import PROBES, added
 from sonda.record.errors import SondaError
 from sonda.record.nearest import nearest
 from sonda.record.run import ProbeState
@@ -53,6 +54,12 @@ class Counters:
         known = {one.name for one in self.states}
         probes = [one for one in fields["probes"] if one.name not in known]
         return {**fields, "probes": [*probes, *self.states], "notes": [*fields["notes"], *self.notes]}
+
+
+def probe_names() -> list[str]:
+    """Probes that can be asked for: Sonda's, then those that other packages add."""
+    own = [PMU, ALWAYS, *OTHERS, *SECOND]
+    return [*own, *(name for name in added(PROBES) if name not in own)]
 
 
 def ask(probes: Sequence[str] | str, directory: Path, command: Sequence[str] = (), outside: bool = False) -> Counters:
@@ -105,8 +112,8 @@ def ask(probes: Sequence[str] | str, directory: Path, command: Sequence[str] = (
                 target.setdefault("second", {})[name] = counted
         elif name == ALWAYS:
             target["shown"] = [ALWAYS]
-        elif name and name not in OTHERS:
-            raise SondaError(f"there is no probe {name!r}", nearest(name, (PMU, ALWAYS, *OTHERS, *SECOND)))
+        elif name and name not in probe_names():
+            raise SondaError(f"there is no probe {name!r}", nearest(name, probe_names()))
     return Counters(target, notes, states, events, tuple(dict.fromkeys(second)))
 
 

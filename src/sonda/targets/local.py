@@ -27,6 +27,7 @@ from sonda.targets.keeping import Place, Say, gpus, identities, observed
 from sonda.targets.kernels import with_kernels
 from sonda.targets.modelled import Modelled, asked_for, instruction_set, model_job
 from sonda.targets.ncu_pass import Replayed, count_job, settings_for
+from sonda.targets.own_probes import own_probes, reading
 from sonda.targets.spec import available_threads, parse_target, runnable
 from sonda.targets.training import Training
 
@@ -62,7 +63,9 @@ def _measure(job: Job, store: Store, place: Place, say: Say, compiled: Path) -> 
         load_or_measure(store.root, [threads])
         card = load_or_measure_gpu(store.root, device.index, say).device if on_gpu else None
         say(f"running {job.workload} on {job.on}")
-        with training.held(directory, say), sampling(asked_energy(job.probe), directory, say) as energy:
+        own = own_probes(job.probe)
+        energy_asked = asked_energy(job.probe)
+        with training.held(directory, say), sampling(energy_asked, directory, say) as energy, reading(own):
             before = read_conditions()
             begin = perf_counter_ns()
             outcome = run_child(training.job, directory, threads, {**energy.environment, **compiling, **bound})
@@ -95,14 +98,15 @@ def _measure(job: Job, store: Store, place: Place, say: Say, compiled: Path) -> 
             **replayed.kept(),
             **modelled.kept(),
             **energy.target,
+            **own.target,
         },
         seed=job.seed,
         group=place.group,
         study=place.study,
         point=place.point,
-        **energy.said(counters.said(modelled.said(replayed.said(fields)))),
+        **own.said(energy.said(counters.said(modelled.said(replayed.said(fields))))),
     )
     spans = energy.added(modelled.added(replayed.added(kernels.spans)))
-    run = write_run(store.root, info, spans, energy.samples, files=training.files())
+    run = write_run(store.root, info, spans, [*energy.samples, *own.samples(begin)], files=training.files())
     training.done()
     return run

@@ -1,0 +1,1 @@
+"""Parts of one's own: each is found by Sonda through an entry point of this package."""

@@ -1,0 +1,55 @@
+"""What probes of other packages read while a program ran: a row for each of their sensors."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from sonda.report import quantities
+from sonda.report.labels import plain
+from sonda.report.screen import Screen
+from sonda.report.table import Cell, Column, Table, build, words
+
+PROBED = "probed"
+SHOWN = ("mean", "least", "most", "growth")
+
+
+def show_probed(screen: Screen, target: Mapping[str, Any]) -> None:
+    """The table, where any such probe was read."""
+    table = probed_table(target)
+    if table is not None:
+        screen.line()
+        screen.table(table, reasons=False)
+
+
+def probed_table(target: Mapping[str, Any]) -> Table | None:
+    """Sensors of added probes: mean, least and most of their readings, or their growth. None where there are none."""
+    rows: list[dict[str, Any]] = target.get(PROBED) or []
+    if not rows:
+        return None
+    names = [Cell(plain(f"{row['probe']}: {row['sensor']}"), row["sensor"], tone="name") for row in rows]
+    columns = [(Column("probe", right=False), names)]
+    for key in SHOWN:
+        if any(key in row for row in rows):
+            columns.append((Column(key), [_cell(row, key) for row in rows]))
+    columns.append((Column("readings", keep=1), [Cell(f"{row['readings']:,}", row["readings"]) for row in rows]))
+    columns.append((Column("source", right=False, keep=2), words([plain(str(row["source"])) for row in rows])))
+    return build(columns, "added probes")
+
+
+def probed_document(target: Mapping[str, Any]) -> dict[str, Any]:
+    """The same for JSON: values by name with unit and source."""
+    rows: list[dict[str, Any]] = target.get(PROBED) or []
+    told = [
+        {"probe": row["probe"], "sensor": row["sensor"], "readings": row["readings"],
+         **{key: {"value": row[key], "unit": row["unit"], "source": row["source"]} for key in SHOWN if key in row}}
+        for row in rows
+    ]  # fmt: skip
+    return {PROBED: told} if told else {}
+
+
+def _cell(row: Mapping[str, Any], key: str) -> Cell:
+    if key not in row:
+        return Cell("–")
+    unit = plain(str(row["unit"])) if row["unit"] != "1" else ""
+    return Cell(f"{quantities.number(row[key])} {unit}".rstrip(), row[key], plain(str(row["source"])))
