@@ -101,15 +101,17 @@ def _scratch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYTEST_EVENTS", str(tmp_path / "any.events"))
 
 
-def writing_at_most(monkeypatch: pytest.MonkeyPatch, at_once: int, in_all: int = 1 << 62) -> None:
-    """Have the recorder's writes take `at_once` bytes, and fail for want of space after `in_all` of them."""
+def writing_at_most(
+    monkeypatch: pytest.MonkeyPatch, at_once: int, in_all: int = 1 << 62, why: int = errno.ENOSPC
+) -> None:
+    """Have the recorder's writes take `at_once` bytes, and fail after `in_all` of them, for want of space."""
     write, left = os.write, [in_all]
 
     def some(descriptor: int, data: Any) -> int:
         if descriptor < ASIDE:  # not the recorder's
             return write(descriptor, data)
         if not left[0]:
-            raise OSError(errno.ENOSPC, "No space left on device")
+            raise OSError(why, os.strerror(why))
         count = write(descriptor, data[: min(at_once, left[0])])
         left[0] -= count
         return count
@@ -122,6 +124,20 @@ def test_a_full_disk_ends_the_recording_and_nothing_else(tmp_path: Path, monkeyp
     path, _ = record(tmp_path)
     assert path.stat().st_size == 30
     assert read_events(path).truncated
+
+
+@pytest.mark.parametrize(
+    ("why", "name", "text"),
+    [(errno.ENOSPC, "full", ""), (errno.EDQUOT, "full", ""),
+     (errno.EIO, "unwritten.failure", "Input/output error\n"), (errno.EFBIG, "unwritten.failure", "File too large\n")],
+)  # fmt: skip
+def test_only_a_full_disk_is_called_full(
+    why: int, name: str, text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    writing_at_most(monkeypatch, 30, 30, why)
+    record(tmp_path)
+    (said,) = [path for path in tmp_path.iterdir() if path.suffix in (".full", ".failure")]
+    assert said.name == f"{os.getpid()}.{name}" and said.read_text() == text
 
 
 def test_after_a_full_disk_nothing_is_kept_in_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,13 +8,19 @@ from typing import Annotated
 
 import typer
 
-from sonda.cli.face import Json, app, hush, open_store, say, say_each, write_json
+from sonda.cli import completion
+from sonda.cli.face import Json, app, hush, open_store, say, say_each, workload_options, write_json
 from sonda.cli.showing import show_corun, show_exploration
 
 
 @app.command()
 def study(
-    reference: Annotated[str, typer.Argument(help="A published study's name or a file; without, a list of them.")] = "",
+    reference: Annotated[
+        str,
+        typer.Argument(
+            help="A published study's name or a file; without, a list of them.", shell_complete=completion.studies
+        ),
+    ] = "",
     scale: Annotated[str, typer.Option(help="A smaller or larger version that the study describes.")] = "",
     repeat: Annotated[int | None, typer.Option(help="Repetitions of each configuration.")] = None,
     again: Annotated[bool, typer.Option("--again", help="Forget what was measured and start anew.")] = False,
@@ -41,7 +47,14 @@ def study(
     ] = "",
     json: Json = False,
 ) -> None:
-    """Carry out a designed experiment. Interrupted and started again, it goes on where it stopped."""
+    """Carry out a designed experiment. Interrupted and started again, it goes on where it stopped.
+
+    \b
+    sonda study
+    sonda study six-operations --scale small
+    sonda study mine.toml --plan
+    sonda study six-operations --scale small --show --page study.html
+    """
     from sonda.report.operations import write_recording
     from sonda.report.study import render_plan, render_studies, render_study
     from sonda.studies.catalogue import carry_out, list_studies, load_plan, show_study, with_statistics
@@ -56,7 +69,7 @@ def study(
         write_json(document) if json else print(render_plan(document))
         return
     if show:
-        document = show_study(reference, scale, repeat, open_store(), energy_probe, data)
+        document = show_study(reference, scale, repeat, open_store(), energy_probe, data, nodes)
     else:
         document = carry_out(
             reference, scale, repeat, again, open_store(), say_each, energy_probe, data, workers, on_cluster, nodes
@@ -75,8 +88,16 @@ def study(
 @app.command(context_settings={"ignore_unknown_options": True, "allow_extra_args": True})
 def explore(
     context: typer.Context,
-    workload: Annotated[str, typer.Argument(help="A built-in name or file.py:factory.")],
-    on: Annotated[str, typer.Option(help="A simulated accelerator, sim:NAME; an obvious one unless given.")] = "",
+    workload: Annotated[
+        str, typer.Argument(help="A built-in name or file.py:factory.", shell_complete=completion.workloads)
+    ],
+    on: Annotated[
+        str,
+        typer.Option(
+            help="A simulated accelerator, sim:NAME; an obvious one unless given.",
+            shell_complete=completion.accelerators,
+        ),
+    ] = "",
     vary: Annotated[
         list[str] | None,
         typer.Option(help="A field and its values: multipliers=64,128 or read_ports=16..256*2 or mapping=stonne,best."),
@@ -104,7 +125,9 @@ def explore(
 ) -> None:
     """Simulate a workload on many accelerators at once and show which are worth building.
 
+    \b
     sonda explore dlrm --vary multipliers=64..1024*2 --vary dn_bw=16,64,256
+    sonda explore mlp --batch 8 --on sim:tpu-16x16 --vary rows,columns=8,16,32 --csv points.csv
 
     Fields are those of the accelerator's description; on=sim:A,sim:B and mapping=stonne,best vary too. Options that are
     not listed here belong to the workload.
@@ -115,11 +138,11 @@ def explore(
     from sonda.studies.explore import explore as explore_space
     from sonda.studies.search_front import search as search_front
     from sonda.studies.space import parse_space
-    from sonda.targets.job import Job, options_of
+    from sonda.targets.job import Job
 
     job = Job(
         workload=workload,
-        options=options_of(context.args, {"input": ",".join(input)} if input else {}),
+        options=workload_options(context, workload, input),
         on=on,
         seed=seed,
         threads=threads,
@@ -160,7 +183,9 @@ def corun(
 ) -> None:
     """Run programs alone, in twos and all together, and say how much they slow each other.
 
+    \b
     sonda corun "mlp --train" cnn stress-bandwidth --cores 0,1,2
+    sonda corun mlp "cmd:python train.py" --seconds 3
 
     A command after cmd: is measured by its steps where it is a PyTorch program, by whole runs otherwise; one after
     window: runs on while the others are measured.
@@ -193,14 +218,15 @@ def verify(
 ) -> None:
     """Hold the simulated accelerators against another simulator; exit code 1 when anything differs.
 
+    \b
     sonda verify stonne golden.json
-
     sonda verify scalesim resnet50 --batch 1 --on sim:tpu-128x128
 
     Against STONNE: cycles, accesses and counters of recorded runs. Against SCALE-Sim: the mesh beside its published
     formulas, layer by layer. Options that are not listed here belong to the model.
     """
     from sonda.record.errors import SondaError
+    from sonda.record.nearest import nearest
     from sonda.targets.job import Job, options_of
 
     if subject.startswith("-"):
@@ -220,7 +246,7 @@ def verify(
         if result.exit_status:
             raise SystemExit(result.exit_status)
     else:
-        raise SondaError(f"nothing is known of {what!r}", "write: sonda verify stonne FILE.json, or verify scalesim")
+        raise SondaError(f"nothing is known of {what!r}", nearest(what, ["stonne", "scalesim"]))
 
 
 def _verify_stonne(file: str, options: list[str], json: bool) -> None:
@@ -246,7 +272,12 @@ def doctor(
     ] = False,
     json: Json = False,
 ) -> None:
-    """Say what this machine can measure, what it cannot, and what would change that."""
+    """Say what this machine can measure, what it cannot, and what would change that.
+
+    \b
+    sonda doctor
+    sonda doctor --validate
+    """
     if validate:
         _validate(json)
         return

@@ -14,6 +14,8 @@ import time
 from pathlib import Path
 
 PARTIAL = ".partial-"
+NODE = "SONDA_NODE"
+"""Environment variable with a node's name, where the host's does not tell nodes apart."""
 FORGOTTEN_S = 7 * 24 * 3600
 """Another machine's processes cannot be asked; what they have not touched for a week is left over."""
 
@@ -22,7 +24,7 @@ _OWNER = re.compile(r"\.partial-(.*)-([0-9]{1,10})-[0-9a-f]+")
 
 def partial_path(root: Path) -> Path:
     """A new name under `root` for work in progress of this process."""
-    return root / f"{PARTIAL}{os.uname().nodename}-{os.getpid()}-{secrets.token_hex(6)}"
+    return root / f"{PARTIAL}{_node()}-{os.getpid()}-{secrets.token_hex(6)}"
 
 
 def abandoned(path: Path) -> bool:
@@ -31,7 +33,12 @@ def abandoned(path: Path) -> bool:
     if owner is None:
         return False
     node, process = owner[1], int(owner[2])
-    return not _alive(process) if node == os.uname().nodename else time.time() - _touched(path) > FORGOTTEN_S
+    return not _alive(process) if node == _node() else time.time() - _touched(path) > FORGOTTEN_S
+
+
+def _node() -> str:
+    """As the node is called: containers that share a host's name have process numbers of their own."""
+    return (os.environ.get(NODE) or os.uname().nodename).replace("/", "_")
 
 
 def discard(path: Path) -> None:

@@ -15,7 +15,7 @@ from sonda.record.store import Store
 from sonda.studies.applicability import why_not
 from sonda.studies.check_protocol import STATISTICS
 from sonda.studies.company import lacks
-from sonda.studies.elsewhere import all_simulated, elsewhere, on_nodes
+from sonda.studies.elsewhere import all_simulated, as_measured, elsewhere, on_known_nodes
 from sonda.studies.engine import Progress, Spread, StudyResult, load_study_result, run_study
 from sonda.studies.executors.choice import executor_for
 from sonda.studies.figure import Figure
@@ -114,16 +114,18 @@ def carry_out(
         earlier = [] if again else [run for _, run in load_study_result(study, store).runs]
         return _document(run_study(study, store, measuring(store, study, earlier, say), progress, again))
     with executor_for(workers, cluster, exclusive=not all_simulated(study)) as executor:
-        study = on_nodes(study, sorted(executor.kinds), nodes)
+        study = on_known_nodes(study, store, executor.kinds, nodes)
         spread: Spread = lambda points: elsewhere(study, store, executor, points)  # noqa: E731
         return _document(run_study(study, store, measuring(store, study), progress, again, spread=spread))
 
 
 def show_study(
-    reference: str, scale: str, repeat: int | None, store: Store, energy_probe: str = "", data: str = ""
-) -> dict[str, Any]:
-    """The table of what the store holds of a study; measures nothing."""
-    return _document(load_study_result(load_scaled(reference, scale, repeat, energy_probe, data), store))
+    reference: str, scale: str, repeat: int | None, store: Store, energy_probe: str = "", data: str = "",
+    nodes: str = "",
+) -> dict[str, Any]:  # fmt: skip
+    """The table of what the store holds of a study, of these `nodes` where they are named; measures nothing."""
+    study = as_measured(load_scaled(reference, scale, repeat, energy_probe, data), store, nodes)
+    return _document(load_study_result(study, store))
 
 
 def with_statistics(document: dict[str, Any], words: str) -> dict[str, Any]:

@@ -9,20 +9,25 @@ from __future__ import annotations
 import dataclasses
 import os
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 import msgspec
 
 from sonda.record.errors import SondaError
-from sonda.record.store import Store
-from sonda.studies.engine import Outcome
+from sonda.record.run import Run
+from sonda.record.store import Store, identity_of
+from sonda.studies.engine import Outcome, load_study_result
 from sonda.studies.executors.executor import Executor, Task
 from sonda.studies.measure import measuring
 from sonda.studies.plan import NODE, Point, configurations, simulated
 from sonda.studies.study import Study
+from sonda.targets.node import node_name
+from sonda.workloads.own import is_own, own_model
 
 EACH = "each"
+IDENTITY_DIGITS = 16
+"""Of a point of a study; ids of other runs are shorter."""
 
 
 class PointOrder(msgspec.Struct, frozen=True):
@@ -30,6 +35,8 @@ class PointOrder(msgspec.Struct, frozen=True):
 
     point: Point
     study: Study
+    content: str = ""
+    """Digest of somebody's own file that the point measures; empty for every other workload."""
 
 
 class Shipped(msgspec.Struct, frozen=True):
@@ -41,6 +48,11 @@ class Shipped(msgspec.Struct, frozen=True):
 
 def measure_there(order: PointOrder) -> Shipped:
     """Measure a point in a store of this node, and take its run out of it. Raises SondaError."""
+    if _content(order.point) != order.content:
+        raise SondaError(
+            f"{node_name()} has another {order.point.configuration['workload']} than where the study was started",
+            "keep it on a file system that all nodes see",
+        )
     store = Store(Path(tempfile.gettempdir()) / f"sonda-node-{os.getuid()}")
     run = measuring(store, order.study)(order.point)
     try:
@@ -52,7 +64,7 @@ def measure_there(order: PointOrder) -> Shipped:
 def elsewhere(study: Study, store: Store, executor: Executor, points: Sequence[Point]) -> Iterator[Outcome]:
     """Measure points wherever the executor has room; runs appear whole in the store as they come."""
     tasks = [
-        Task(number, PointOrder(point, study), _needs(point), str(point.configuration.get(NODE, "")))
+        Task(number, PointOrder(point, study, _content(point)), _needs(point), str(point.configuration.get(NODE, "")))
         for number, point in enumerate(points)
     ]
     for done in executor.run(measure_there, tasks):
@@ -69,6 +81,40 @@ def elsewhere(study: Study, store: Store, executor: Executor, points: Sequence[P
 def all_simulated(study: Study) -> bool:
     """Whether nothing in the study is measured, so that its points do not disturb each other."""
     return all(simulated(configuration) for configuration in configurations(study))
+
+
+def on_known_nodes(study: Study, store: Store, kinds: Iterable[str], nodes: str) -> Study:
+    """As `on_nodes`; where each kind is meant, also those that have measured the study before: their runs are in the
+    store, and what they lack is missing, whether they are there now or not."""
+    if nodes == EACH:
+        kinds = {*kinds, *nodes_of(study, store)}
+    return on_nodes(study, sorted(kinds), nodes)
+
+
+def as_measured(study: Study, store: Store, nodes: str) -> Study:
+    """The study for the nodes whose runs are in the store: those that are named, or each where nobody has measured it
+    without naming nodes. Raises SondaError where none of them is named so."""
+    if not nodes and load_study_result(study, store).runs:
+        return study
+    kinds = sorted(nodes_of(study, store))
+    if nodes and not kinds:
+        raise SondaError(f"the store has no run of {study.name} that a node of a cluster made", "leave out --nodes")
+    return on_nodes(study, kinds, nodes or EACH) if kinds else study
+
+
+def nodes_of(study: Study, store: Store) -> set[str]:
+    """The kinds of node that the store has runs of a study from."""
+    found = set()
+    for name in store.names():
+        if len(identity_of(name)) != IDENTITY_DIGITS:
+            continue  # no run of a study
+        try:
+            info = Run.load(store.root / name).info
+        except SondaError:
+            continue
+        if info.study == study.name and NODE in info.point:
+            found.add(str(info.point[NODE]))
+    return found
 
 
 def on_nodes(study: Study, kinds: Sequence[str], nodes: str) -> Study:
@@ -89,6 +135,11 @@ def on_nodes(study: Study, kinds: Sequence[str], nodes: str) -> Study:
             f"give --nodes {EACH}, or a part of one kind's name",
         )
     return dataclasses.replace(study, axes={NODE: tuple(kinds), **study.axes}) if nodes else study
+
+
+def _content(point: Point) -> str:
+    name = str(point.configuration.get("workload", ""))
+    return own_model(name, {}).digest if is_own(name) else ""
 
 
 def _needs(point: Point) -> tuple[str, ...]:

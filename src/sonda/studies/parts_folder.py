@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import Any
 
 import msgspec
@@ -39,16 +40,18 @@ class PartsFolder:
                 continue
 
     def add(self, number: int, part: Part) -> None:
-        """Raises SondaError when the disk is full."""
+        """Raises SondaError when it cannot be written."""
+        partial = partial_path(self.path)
         try:
             self.path.mkdir(parents=True, exist_ok=True)
-            partial = partial_path(self.path)
             partial.write_bytes(msgspec.msgpack.encode(part))
             partial.rename(self.path / f"{number}.part")
         except OSError as error:
-            partial.unlink(missing_ok=True)
+            with suppress(OSError):
+                partial.unlink()
             raise SondaError(
-                f"cannot keep points in {self.path}: {error.strerror or error}", "make room; what is there stays"
+                f"cannot keep points in {self.path}: {error.strerror or error}",
+                "free some space, or set $SONDA_HOME; what is there stays",
             ) from None
 
     def table(self, number: int) -> Any:

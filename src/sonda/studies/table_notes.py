@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from sonda.record.run import Run
 from sonda.studies.engine import StudyResult
 from sonda.studies.figure import parse_figure
-from sonda.studies.plan import configurations
+from sonda.studies.plan import NODE, configurations, simulated
 from sonda.studies.study import VARIANT, Configuration, Published, Study, matches
 
 if TYPE_CHECKING:
@@ -25,6 +25,7 @@ def table_notes(result: StudyResult, rows: Sequence[StudyRow], seen: Mapping[str
     yield from _over_time(result.study, seen)
     yield from _energy(seen)
     yield from _missing(result)
+    yield from _machines(result)
     yield from _cooling([run for _, run in result.runs])
     yield from _disturbed([run for _, run in result.runs])
 
@@ -86,6 +87,25 @@ def _missing(result: StudyResult) -> Iterator[str]:
     if result.failures:
         total = len(result.failures) + len(result.runs)
         yield f"{len(result.failures)} of {total} points have no run; start the study again to try them once more"
+
+
+def _machines(result: StudyResult) -> Iterator[str]:
+    """Where what was measured under one name comes from several kinds of machine."""
+    by_node: dict[str, Counter[str]] = {}
+    for point, run in result.runs:
+        machine = run.info.machine
+        if simulated(point.configuration) or not machine.get("processor"):
+            continue
+        kind = f"{machine['processor']}, {machine.get('logical_cores', '?')} cores"
+        by_node.setdefault(str(point.configuration.get(NODE, "")), Counter())[kind] += 1
+    for node, kinds in by_node.items():
+        if len(kinds) > 1:
+            where = f" of {node}" if node else ""
+            named = "; ".join(f"{kind}: {count}" for kind, count in kinds.most_common())
+            yield (
+                f"runs{where} come from {len(kinds)} kinds of machine ({named}), whose times cannot be compared; "
+                "measure anew with --again on one of them"
+            )
 
 
 def _cooling(runs: Sequence[Run]) -> Iterator[str]:

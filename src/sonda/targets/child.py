@@ -27,13 +27,27 @@ def run_child(job: Job, directory: Path, threads: int, variables: Mapping[str, s
         except BaseException:
             child.kill()
             raise
+    _check_disk(directory)
     path = directory / "outcome.json"
-    if not path.exists():
-        raise SondaError(f"the process running {job.workload} {_ending(child.returncode)}", "see its output above")
-    outcome = msgspec.json.decode(path.read_bytes(), type=Outcome)
+    try:
+        outcome = msgspec.json.decode(path.read_bytes(), type=Outcome)
+    except (FileNotFoundError, msgspec.DecodeError):  # it appears before its content
+        raise SondaError(
+            f"the process running {job.workload} {_ending(child.returncode)}", "see its output above"
+        ) from None
     if outcome.cause:
         raise SondaError(outcome.cause, outcome.remedy)
     return outcome
+
+
+def _check_disk(directory: Path) -> None:
+    """Raises SondaError where the observed process could not write what it saw."""
+    room = "free some space, or set $SONDA_HOME"
+    if any(directory.glob("*.full")):
+        raise SondaError(f"the disk under {directory.parent} filled up while observing: what was seen is lost", room)
+    for path in directory.glob("*.unwritten.failure"):
+        why = path.read_text(encoding="utf-8", errors="replace").strip().splitlines() or ["?"]
+        raise SondaError(f"what was observed could not be written under {directory.parent}: {why[-1]}", room)
 
 
 def _ending(code: int) -> str:

@@ -6,6 +6,7 @@ It leaves the collector's events and an `outcome.json` in the directory. What th
 from __future__ import annotations
 
 import ctypes
+import errno
 import os
 import signal
 import sys
@@ -56,7 +57,13 @@ def main() -> int:
         outcome = Outcome(cause=describe_failure(error), remedy="check --input and the workload's options")
         if type(error).__name__ == "OutOfMemoryError":
             outcome = Outcome(cause=f"not enough memory on {job.on} for this workload", remedy="use a smaller --batch")
-    (directory / "outcome.json").write_bytes(msgspec.json.encode(outcome))
+    try:
+        (directory / "outcome.json").write_bytes(msgspec.json.encode(outcome))
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+            raise
+        (directory / "outcome.full").touch()  # an empty file needs no room
+        return 1
     return 0 if not outcome.cause else 1
 
 

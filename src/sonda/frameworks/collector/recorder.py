@@ -15,6 +15,7 @@ record cut short by a crash is ignored by the reader.
 from __future__ import annotations
 
 import atexit
+import errno
 import json
 import os
 import struct
@@ -190,18 +191,19 @@ class Recorder:
             facts = [(b"D", json.dumps(fact, default=str).encode()) for fact in pending]
             try:
                 self._append(facts + blocks)
-            except OSError:
-                self._say_full()
+            except OSError as error:
+                self._say_why(error)
                 self.give_up()
             if len(self.streams) > MANY_STREAMS:
                 alive = sys._current_frames()
                 self.streams[:] = [one for one in self.streams if one.events or one.engine or one.ident in alive]
 
-    def _say_full(self) -> None:
-        """An empty file tells the parent: its name needs no room."""
+    def _say_why(self, error: OSError) -> None:
+        """A file tells the parent: of a full disk an empty one, whose name needs no room; else one with the reason."""
+        full = error.errno in (errno.ENOSPC, errno.EDQUOT)
         try:
-            with open(os.path.join(self.directory, f"{os.getpid()}.full"), "wb"):
-                pass
+            with open(os.path.join(self.directory, f"{os.getpid()}.{'full' if full else 'unwritten.failure'}"), "wb") as file:
+                file.write(b"" if full else f"{error.strerror or error}\n".encode())
         except OSError:
             pass
 

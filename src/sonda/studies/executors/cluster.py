@@ -11,6 +11,7 @@ import os
 import tempfile
 from collections import Counter
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from time import monotonic, sleep
 from typing import Any
@@ -193,11 +194,13 @@ class Cluster:
         key = f"sonda-{task.number}-{os.urandom(6).hex()}"
         if self._exclusive:
             return self._client.submit(
-                attempt_once, work, task, VERSION, key, key=key, pure=False, workers=[worker],
+                attempt_once, work, task, VERSION, os.getcwd(), key, key=key, pure=False, workers=[worker],
                 allow_other_workers=False, retries=0,
             )  # fmt: skip
         where = [worker] if task.node or task.needs else None
-        return self._client.submit(attempt, work, task, VERSION, key=key, pure=False, workers=where)
+        return self._client.submit(
+            attempt_there, work, task, VERSION, os.getcwd(), key=key, pure=False, workers=where
+        )  # fmt: skip
 
     def _ended(self, placed: dict[Any, tuple[Task, str]]) -> list[Any]:
         """Wait for tasks that have ended, or whose worker is gone; none where neither is so for a while."""
@@ -244,14 +247,22 @@ def _lost(task: Task) -> Done:
     return Done(task.number, failure="its worker or the scheduler went away", remedy="start this again", lost=True)
 
 
-def attempt_once(work: Work, task: Task, version: str, token: str) -> Done:
+def attempt_there(work: Work, task: Task, version: str, folder: str) -> Done:
+    """Do a task on a node: files that it names without their folder are meant from `folder`, where it was asked for, as
+    far as the node sees it."""
+    with suppress(OSError):
+        os.chdir(folder)
+    return attempt(work, task, version)
+
+
+def attempt_once(work: Work, task: Task, version: str, folder: str, token: str) -> Done:
     """Do a task unless it was begun here before: what was half measured is not measured again in silence."""
     mark = Path(tempfile.gettempdir()) / f"{token}-{os.getuid()}"
     try:
         mark.touch(exist_ok=False)
     except FileExistsError:
         return Done(task.number, failure="its worker was killed", remedy="start this again", lost=True)
-    done = attempt(work, task, version)
+    done = attempt_there(work, task, version, folder)
     mark.unlink(missing_ok=True)
     return done
 

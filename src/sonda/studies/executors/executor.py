@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 from sonda.record.errors import SondaError
-from sonda.targets.node import node_facts
+from sonda.targets.node import node_facts, node_name
 from sonda.version import VERSION
 
 Work = Callable[[Any], Any]
@@ -61,7 +60,7 @@ def attempt(work: Work, task: Task, version: str = VERSION) -> Done:
     if version != VERSION:
         return Done(
             task.number,
-            failure=f"{os.uname().nodename} has Sonda {VERSION}, and {version} asks it",
+            failure=f"{node_name()} has Sonda {VERSION}, and {version} asks it",
             remedy="install the same version on both",
         )
     try:

@@ -1,0 +1,147 @@
+"""Studies over nodes of different kinds: what each has measured is seen wherever the study is looked at."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from builders import stepped
+from sonda.record import partial
+from sonda.record.errors import SondaError
+from sonda.record.run import Run, now, write_run
+from sonda.record.store import Store
+from sonda.studies import elsewhere
+from sonda.studies.engine import StudyResult, load_study_result, run_study
+from sonda.studies.executors.executor import Done, Here, Task, attempt
+from sonda.studies.plan import NODE, Point, plan
+from sonda.studies.study import Study
+from sonda.studies.table_notes import table_notes
+
+STUDY = Study("two", {"workload": "mlp", "on": "cpu"}, {"batch": (1, 2)}, repeat=1)
+
+
+class Nodes(Here):
+    """Nodes of these kinds, in this process; a task for another kind finds nobody."""
+
+    def __init__(self, *kinds: str) -> None:
+        self._kinds = set(kinds)
+
+    @property
+    def kinds(self) -> set[str]:
+        return self._kinds
+
+    def run(self, work: Any, tasks: Iterable[Task]) -> Iterator[Done]:
+        for task in tasks:
+            if task.node and task.node not in self._kinds:
+                yield Done(task.number, failure=f"no worker has what it needs (node {task.node})", remedy="start one")
+            else:
+                yield attempt(work, task)
+
+
+def keep(store: Store, point: Point, **machine: Any) -> Run:
+    """A run of the point, by hand: three steps of 2 ms."""
+    made = stepped([2.0, 2.0, 2.0])
+    info = msgspec.structs.replace(
+        made.info, id=point.identity, created=now(), study=point.study, point=point.record(),
+        machine={**made.info.machine, **machine},
+    )  # fmt: skip
+    return write_run(store.root, info, made.spans)
+
+
+@pytest.fixture
+def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Store:
+    """Where runs come together; what a node measures is made by hand in its own store."""
+    monkeypatch.setattr(elsewhere.tempfile, "gettempdir", lambda: str(tmp_path))
+    monkeypatch.setattr(elsewhere, "measuring", lambda store, study: lambda point: keep(store, point))
+    return Store(tmp_path / "home")
+
+
+def carry_out(store: Store, nodes: Nodes, which: str, study: Study = STUDY) -> StudyResult:
+    study = elsewhere.on_known_nodes(study, store, nodes.kinds, which)
+    spread = lambda points: elsewhere.elsewhere(study, store, nodes, points)  # noqa: E731
+    return run_study(study, store, lambda point: keep(store, point), lambda _: None, spread=spread)
+
+
+def seen(result: StudyResult) -> list[tuple[Any, Any]]:
+    return [(point.configuration[NODE], point.configuration["batch"]) for point, _ in result.runs]
+
+
+def shown(store: Store, nodes: str = "") -> StudyResult:
+    return load_study_result(elsewhere.as_measured(STUDY, store, nodes), store)
+
+
+def test_what_nodes_measured_is_shown_without_them(store: Store) -> None:
+    carry_out(store, Nodes("EPYC", "Xeon"), "each")
+    everything = [("EPYC", 1), ("EPYC", 2), ("Xeon", 1), ("Xeon", 2)]
+    assert seen(shown(store)) == seen(shown(store, "each")) == everything
+    assert not shown(store).failures
+    assert seen(shown(store, "xeon")) == everything[2:]
+    with pytest.raises(SondaError, match="no node is 'arm'; there is EPYC; Xeon"):
+        shown(store, "arm")
+
+
+def test_a_study_of_this_machine_is_shown_as_it_is(store: Store) -> None:
+    assert not shown(store).runs
+    with pytest.raises(SondaError, match="no run of two that a node of a cluster made"):
+        shown(store, "each")
+    carry_out(store, Nodes("EPYC"), "")
+    carry_out(store, Nodes("EPYC"), "each")
+    assert [NODE in point.configuration for point, _ in shown(store).runs] == [False, False]
+    assert seen(shown(store, "each")) == [("EPYC", 1), ("EPYC", 2)]
+
+
+def test_a_node_that_is_away_keeps_its_rows_and_what_it_lacks_is_said(store: Store) -> None:
+    """Everything on the Xeon but one run; then it is switched off."""
+    first = carry_out(store, Nodes("Xeon"), "each")
+    store.remove(first.runs[0][1].directory)
+    result = carry_out(store, Nodes("EPYC"), "each")
+    assert seen(result) == [("EPYC", 1), ("EPYC", 2), ("Xeon", 2)]
+    ((point, why),) = result.failures
+    assert point.configuration["batch"] == 1 and why == "no worker has what it needs (node Xeon); start one"
+    assert any("1 of 4 points have no run" in note for note in table_notes(result, [], {}))
+    whole = carry_out(store, Nodes("EPYC", "Xeon"), "each")
+    assert not whole.failures and whole.measured == 1 and len(store.names()) == 4
+
+
+def test_times_of_different_machines_are_not_mixed_in_silence(store: Store) -> None:
+    points = plan(STUDY)
+    keep(store, points[0], processor="EPYC", logical_cores=8)
+    keep(store, points[1], processor="Xeon", logical_cores=4)
+    (said,) = [note for note in table_notes(load_study_result(STUDY, store), [], {}) if "kinds of machine" in note]
+    assert "(EPYC, 8 cores: 1; Xeon, 4 cores: 1)" in said
+    simulated = dataclasses.replace(STUDY, workload={"workload": "mlp", "on": "sim:maeri-256"})
+    for point, name in zip(plan(simulated), ("EPYC", "Xeon"), strict=True):
+        keep(store, point, processor=name, logical_cores=8)
+    notes = table_notes(load_study_result(simulated, store), [], {})
+    assert not [note for note in notes if "kinds of machine" in note]
+
+
+def test_a_node_with_another_file_of_the_same_name_is_refused(store: Store, tmp_path: Path) -> None:
+    (tmp_path / "model.py").write_text("made = 1\n")
+    study = dataclasses.replace(STUDY, workload={"workload": f"{tmp_path}/model.py:make", "on": "cpu"})
+    points = plan(study)
+    order = elsewhere.PointOrder(points[0], study, elsewhere._content(points[0]))
+    assert elsewhere.measure_there(order).name.endswith(points[0].identity)
+    (tmp_path / "model.py").write_text("made = 2\n")
+    with pytest.raises(SondaError, match=r"has another .*model\.py:make than where the study was started"):
+        elsewhere.measure_there(order)
+
+
+def test_nodes_that_share_a_hosts_name_leave_each_others_work_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two containers: process numbers of one mean nothing to the other."""
+    monkeypatch.setenv("SONDA_NODE", "rack/1")
+    theirs = partial.partial_path(tmp_path)
+    assert theirs.parent == tmp_path
+    dead = tmp_path / theirs.name.replace(f"-{os.getpid()}-", "-999999999-")
+    dead.mkdir()
+    assert partial.abandoned(dead)
+    monkeypatch.setenv("SONDA_NODE", "rack/2")
+    assert not partial.abandoned(dead)
