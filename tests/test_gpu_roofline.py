@@ -164,7 +164,7 @@ def test_a_run_with_counted_kernels_shows_them_under_their_roofs():
     assert (row.name, row.precision, row.roof.value) == ("gemm<128>", "tf32", pytest.approx(0.5))
     screen = render_summary(summary, 160, color=False)
     assert "% of theory" in screen and "tf32" in screen
-    section = run_section(summary, "run", 0, None, True)
+    section = run_section(summary, "run", 0, True)
     assert "Kernels against the roofline" in section.html and "gemm&lt;128&gt;" in section.html
     assert to_document(summary)["device"]["kernel_roofline"][0]["roof"]["value"] == pytest.approx(0.5)
 

@@ -20,6 +20,7 @@ from sonda.analysis.energy_meters import (
     series_of,
 )
 from sonda.analysis.energy_nodes import energy_of_nodes
+from sonda.analysis.energy_phases import phases_beneath
 from sonda.analysis.energy_summary import Cost, Device, EnergySummary, Window
 from sonda.analysis.energy_windows import mean_window, windows
 from sonda.analysis.summary import Value
@@ -76,6 +77,7 @@ def _of_machine(run: Run, title: str) -> EnergySummary | None:
         estimated=frozenset(one.name for one in meters if one.source == "estimated"),
         notes=(*(run.info.notes if alone else ()), *_notes(kept, duration)),
         warnings=(*(run.info.disturbed if alone else ()), *_warnings(devices)),
+        beneath=phases_beneath(spans, kept.regions, duration),
     )
 
 

@@ -59,6 +59,18 @@ class Window:
 
 
 @dataclass(frozen=True)
+class Beneath:
+    """What a program did while its power was read, in equal stretches of the time."""
+
+    starts: tuple[float, ...]
+    """s since the program began."""
+    length: float
+    """s."""
+    shares: dict[str, tuple[float, ...]]
+    """By phase or region: the part of every stretch, 0 to 1."""
+
+
+@dataclass(frozen=True)
 class EnergySummary:
     run: str
     title: str
@@ -82,3 +94,5 @@ class EnergySummary:
     """The devices of `power` whose values are a model's."""
     notes: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
+    beneath: Beneath | None = None
+    """The phases while power was read; None where none is known, and for several nodes."""

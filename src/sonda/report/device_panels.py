@@ -6,7 +6,7 @@ from sonda.analysis.summary import PartSummary, Summary
 from sonda.report.counted_tables import stall_sentences, titled_tables
 from sonda.report.device_tables import device_tables, memory_phrases, side_phrases
 from sonda.report.figures import Figure
-from sonda.report.kernel_roofline import kernel_roofline
+from sonda.report.kernel_roofline import kernel_roof_table, kernel_roofline
 from sonda.report.labels import markup
 from sonda.report.markup import panel, place_figure, table_html
 
@@ -19,21 +19,24 @@ def device_panels(part: PartSummary, summary: Summary, place: str, drawn: list[F
     if part.device is None or part is not summary.parts[0]:
         return ""
     tables = "".join(table_html(table, f"{table.name} sortable") for table in device_tables(summary, MOST_KERNELS))
-    panels = panel("GPU", _listed(side_phrases(part.device) + memory_phrases(summary)) + tables)
+    said = _listed(side_phrases(part.device) + memory_phrases(summary))
+    panels = panel(
+        "GPU and its kernels", said + tables, "A kernel is a program that runs on the GPU; the host launches it."
+    )
     roofline = summary.kernel_roofline
     figure = kernel_roofline(roofline.rows, roofline.roofs) if roofline is not None else None
-    if figure is not None:
+    if figure is not None and roofline is not None:
         panels += panel(
             "Kernels against the roofline",
-            place_figure(figure, f"{place}kernels", drawn, ""),
+            place_figure(figure, f"{place}kernels", drawn, "", kernel_roof_table(roofline.rows, whole=True)),
             "Each kernel by its counted bytes: filled in DRAM, open in L2; dashed lines are theoretical.",
         )
     counted = summary.kernel_counters
     if counted is not None:
         for title, table in titled_tables(counted):
             panels += panel(title, table_html(table, f"{table.name} sortable"))
-        said = [*stall_sentences(counted.stalls), *counted.sentences]
-        panels += panel("What the counts say", _listed(said)) if said else ""
+        sentences = [*stall_sentences(counted.stalls), *counted.sentences]
+        panels += panel("What the counts say", _listed(sentences)) if sentences else ""
     return panels
 
 

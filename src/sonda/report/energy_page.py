@@ -24,4 +24,4 @@ def with_energy(section: Section, found: EnergySummary | None) -> Section:
     if found is None:
         return section
     html, figures = energy_panels(found, f"{section.place}energy")
-    return replace(section, html=f"{section.html}\n<h3>Energy</h3>\n{html}", figures=(*section.figures, *figures))
+    return replace(section, html=f"{section.html}\n<h2>Energy</h2>\n{html}", figures=(*section.figures, *figures))

@@ -13,25 +13,10 @@ from typing import Any
 from sonda.analysis.summary import LayerRow, PartSummary, Summary, Value
 from sonda.report import quantities
 from sonda.report.labels import markup
+from sonda.report.palette import BOUND_COLORS, PHASE_COLORS, SPARE_COLORS, STACK_COLORS, SYMBOLS
 from sonda.report.summary_tables import layer_hint, layer_name
-from sonda.report.tree import Node
 
 Figure = dict[str, Any]
-
-BOUND_COLORS = {
-    "compute": "#3f7fbf", "memory": "#c98a2b", "overhead": "#c2554d", "input": "#8a5fb0", "": "#8d949c",
-}  # fmt: skip
-PHASE_COLORS = {
-    "data": "#8a5fb0", "transfer": "#b06f9e", "forward": "#3f7fbf", "prefill": "#3f7fbf", "decode": "#63a6c9",
-    "loss": "#5aa39a", "backward": "#2f5d8c", "optimizer": "#c98a2b", "fused": "#46639b", "communicate": "#c2554d",
-    "other": "#a3a9b0",
-}  # fmt: skip
-SPARE_COLORS = ("#6b9e4f", "#9b7e5a", "#4f8f8f", "#a0557a")
-
-STACK_COLORS = {
-    "distribution": "#8a5fb0", "compute": "#3f7fbf", "reduction": "#5aa39a", "writeback": "#6b9e4f",
-    "configuration": "#a3a9b0", "memory": "#c98a2b",
-}  # fmt: skip
 
 MOST_STACKS = 40
 MOST_BARS = 200
@@ -87,25 +72,12 @@ def phases_over_steps(part: PartSummary) -> Figure | None:
     return {"data": data, "layout": layout}
 
 
-def icicle(views: dict[str, tuple[Node, ...]]) -> Figure | None:
-    """The layer tree by time, None without layers; a folded node names the view that unfolds it."""
-    if not any(views.values()):
-        return None
-    deepest = 1 + max(node.depth for nodes in views.values() for node in nodes)
-    return {
-        "data": [],
-        "views": {name: _icicle_trace(nodes) for name, nodes in views.items()},
-        "layout": {"height": 60 + 85 * min(deepest, 6), "margin": {"l": 4, "r": 4, "t": 8, "b": 8}},
-    }
-
-
 def roofline(rows: Sequence[LayerRow], lines: Sequence[tuple[str, Value]]) -> Figure | None:
     """Leaves as points under the ceilings, both axes logarithmic; None where no leaf has FLOPs, bytes and time.
 
     `lines` are the ceilings as (name, value): FLOP/s are flat roofs, B/s are slopes. Points are sized by time.
     """
-    points = [row for row in rows if row.leaf and _positive(row.cost.flops, row.cost.bytes, row.cost.achieved)]
-    points = sorted(points, key=lambda row: -(row.cost.time.value or 0.0))[:MOST_POINTS]
+    points = roofline_rows(rows)[:MOST_POINTS]
     if not points:
         return None
     intensity = [(row.cost.flops.value or 0.0) / (row.cost.bytes.value or 1.0) for row in points]
@@ -123,7 +95,8 @@ def roofline(rows: Sequence[LayerRow], lines: Sequence[tuple[str, Value]]) -> Fi
             "x": [intensity[index] for index in chosen],
             "y": [points[index].cost.achieved.value for index in chosen],
             # The area is the time; 5 px keeps the smallest visible.
-            "marker": {"color": color, "opacity": 0.75, "line": {"width": 1, "color": "rgba(255,255,255,.6)"},
+            "marker": {"color": color, "symbol": SYMBOLS[bound], "opacity": 0.75,
+                       "line": {"width": 1, "color": color if not bound else "rgba(255,255,255,.6)"},
                        "size": [5 + 25 * math.sqrt((points[i].cost.time.value or 0.0) / longest) for i in chosen]},
             "text": [_layer_words(points[index]) for index in chosen],
             "hovertemplate": "%{text}<br>intensity %{x:.3~g} FLOP/B, derived<extra></extra>",
@@ -135,6 +108,12 @@ def roofline(rows: Sequence[LayerRow], lines: Sequence[tuple[str, Value]]) -> Fi
         "height": 440,
     }
     return {"data": data, "layout": layout}
+
+
+def roofline_rows(rows: Sequence[LayerRow]) -> list[LayerRow]:
+    """The leaves that have a place under a roofline, most time first."""
+    points = [row for row in rows if row.leaf and _positive(row.cost.flops, row.cost.bytes, row.cost.achieved)]
+    return sorted(points, key=lambda row: -(row.cost.time.value or 0.0))
 
 
 def phase_bars(summaries: Sequence[Summary], names: Sequence[str], cycles: bool = False) -> Figure | None:
@@ -219,40 +198,6 @@ def cycle_stacks(rows: Sequence[LayerRow]) -> Figure | None:
 def phase_color(name: str, index: int) -> str:
     """The colour of a phase, the same in every figure."""
     return PHASE_COLORS.get(name, SPARE_COLORS[index % len(SPARE_COLORS)])
-
-
-def _icicle_trace(nodes: Sequence[Node]) -> Figure:
-    return {
-        "type": "icicle",
-        "ids": [node.id for node in nodes],
-        "parents": [node.parent for node in nodes],
-        "labels": [markup(node.label) for node in nodes],
-        # Own times, so that a parent is as wide as its children and its own code together; medians of parents need not
-        # equal the sums of medians.
-        "values": [node.own for node in nodes],
-        "branchvalues": "remainder",
-        "marker": {"colors": [_node_color(node) for node in nodes], "line": {"width": 1}},
-        "hovertext": [_layer_words(node.row) if node.row else _folded_words(node) for node in nodes],
-        "hoverinfo": "text",
-        "textinfo": "label+percent root",
-        "customdata": [node.view for node in nodes],
-        "tiling": {"orientation": "v"},
-        "pathbar": {"visible": True, "thickness": 22},
-        "maxdepth": 8,
-        "leaf": {"opacity": 1},
-        "sort": False,
-    }
-
-
-def _node_color(node: Node) -> str:
-    if node.row is None:
-        return BOUND_COLORS[""]
-    return BOUND_COLORS.get(node.row.cost.bound, BOUND_COLORS[""])
-
-
-def _folded_words(node: Node) -> str:
-    action = "<br>click to unfold" if node.view else ""
-    return f"{node.folded:,} layers, {quantities.amount(node.own, 'ns')} per step, derived{action}"
 
 
 def _layer_words(row: LayerRow) -> str:

@@ -10,13 +10,14 @@ from sonda.analysis.kernel_roofline import LEVELS, KernelRoof, Roofs
 from sonda.analysis.summary import Value
 from sonda.report import quantities
 from sonda.report.document import value_document
-from sonda.report.figures import BOUND_COLORS, Figure, axis_ends, axis_ticks, ceiling_lines
+from sonda.report.figures import Figure, axis_ends, axis_ticks, ceiling_lines
 from sonda.report.kernel_tables import kernel_name
 from sonda.report.labels import markup
+from sonda.report.palette import BOUND_COLORS, GREEN
 from sonda.report.table import Cell, Column, Table, build, numbers, percents, words
 
 MOST_POINTS = 500
-COLORS = {"compute": BOUND_COLORS["compute"], "DRAM": BOUND_COLORS["memory"], "L2": "#6b9e4f", "": BOUND_COLORS[""]}
+COLORS = {"compute": BOUND_COLORS["compute"], "DRAM": BOUND_COLORS["memory"], "L2": GREEN, "": BOUND_COLORS[""]}
 SYMBOLS = {"DRAM": "circle", "L2": "circle-open"}
 
 

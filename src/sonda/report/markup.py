@@ -4,12 +4,20 @@ from __future__ import annotations
 
 from typing import Any
 
-from sonda.report.labels import markup
+from sonda.report.labels import markup, script_data
+from sonda.report.rows import classes as classes_of
+from sonda.report.rows import packed
 from sonda.report.table import Cell, Column, Table
+
+STATIC = 200
+"""Rows that stand in the page as elements; of a longer table the script draws those in sight, from data."""
 
 
 def table_html(table: Table, classes: str = "") -> str:
-    """A table whose cells carry their sort key and a tooltip with source and interval."""
+    """A table whose cells carry their sort key and a tooltip with source and interval.
+
+    The script adds sorting, where `classes` has `sortable`, searching and copying; without it the first rows are there.
+    """
     head = "".join(_head(column, index) for index, column in enumerate(table.columns))
     attributes = table.attributes or ({},) * len(table.rows)
     body = "\n".join(
@@ -18,16 +26,28 @@ def table_html(table: Table, classes: str = "") -> str:
             _field(cell, column, index) for index, (cell, column) in enumerate(zip(row, table.columns, strict=True))
         )
         + "</tr>"
-        for row, extra in zip(table.rows, attributes, strict=True)
+        for row, extra in zip(table.rows[:STATIC], attributes[:STATIC], strict=True)
     )
     reasons = "".join(
         f"<li>– {markup(', '.join(name or 'value' for name in names))}: {markup(reason)}</li>"
         for reason, names in table.reasons().items()
     )
     notes = f'<ul class="reasons">{reasons}</ul>' if reasons else ""
+    name = f' aria-label="{markup(table.name)}"' if table.name else ""
     return (
-        f'<div class="scroll"><table class="{markup(classes)}">\n<thead><tr>{head}</tr></thead>\n'
-        f"<tbody>\n{body}\n</tbody></table></div>{notes}"
+        f'<div class="scroll"><table class="{markup(classes)}"{name}>\n<thead><tr>{head}</tr></thead>\n'
+        f"<tbody>\n{body}\n</tbody></table></div>{_rest(table)}{notes}"
+    )
+
+
+def _rest(table: Table) -> str:
+    """All rows as data, where they are too many for elements."""
+    if len(table.rows) <= STATIC:
+        return ""
+    said = f"The first {STATIC} of {len(table.rows):,} rows; scripts, which are switched off here, show the others."
+    return (
+        f'<script type="application/json" class="rows">{script_data(packed(table))}</script>'
+        f'<noscript><p class="soft small">{said}</p></noscript>'
     )
 
 
@@ -39,7 +59,7 @@ def _head(column: Column, index: int) -> str:
 
 def _field(cell: Cell, column: Column, index: int) -> str:
     align = "number" if column.right else "word"
-    tone = f" {cell.tone}" if cell.tone else ""
+    tone = f" {classes_of(cell)}".rstrip()
     order = "" if cell.order is None else f' data-order="{markup(str(cell.order))}"'
     hint = f' title="{markup(cell.hint)}"' if cell.hint else ""
     element = "th scope='row'" if index == 0 else "td"
@@ -58,9 +78,21 @@ def panel(title: str, html: str, caption: str = "") -> str:
     return f'<div class="panel">{heading}{note}{html}</div>'
 
 
-def place_figure(figure: dict[str, Any] | None, place: str, drawn: list[dict[str, Any]], absent: str) -> str:
-    """Where a figure is to be drawn, which is added to `drawn`; or why there is none."""
+def place_figure(
+    figure: dict[str, Any] | None, place: str, drawn: list[dict[str, Any]], absent: str, table: Table | None = None
+) -> str:
+    """Where a figure is to be drawn, which is added to `drawn`, with the table behind it; or why there is none."""
     if figure is None:
         return f'<p class="soft">Nothing to draw: {markup(absent)}.</p>'
     drawn.append({"place": place, **figure})
-    return f'<div class="figure" id="{place}" style="min-height:{int(figure["layout"]["height"])}px"></div>'
+    height = int(figure["layout"]["height"])
+    return f'<div class="figure" id="{place}" style="min-height:{height}px"></div>' + behind(table)
+
+
+def behind(table: Table | None) -> str:
+    """The table behind a picture, which a reader opens; '' without one."""
+    if table is None or not table.rows:
+        return ""
+    rows = f"{len(table.rows):,} row{'' if len(table.rows) == 1 else 's'}"
+    inside = table_html(table, "sortable").replace('class="scroll"', 'class="scroll tall"', 1)
+    return f'<details class="behind"><summary>Table behind this picture, {rows}</summary>{inside}</details>'

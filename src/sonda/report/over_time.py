@@ -12,6 +12,7 @@ from sonda.analysis.summary import PartSummary
 from sonda.report import quantities
 from sonda.report.figures import MOST_BARS, MOST_STEPS, Figure, phase_color
 from sonda.report.labels import markup, plain
+from sonda.report.palette import BLUE, VERMILION
 from sonda.report.screen import Screen
 
 MOST_PANELS = 6
@@ -22,8 +23,7 @@ GAP = 0.045
 """Of the figure, above each panel, for its name."""
 PHASES = 0.2
 """Of the figure, for the phases beneath."""
-LINE_COLOR = "#3f7fbf"
-CHANGE_COLOR = "#c2554d"
+LINE_COLOR, CHANGE_COLOR = BLUE, VERMILION
 
 
 def show_over_time(screen: Screen, part: PartSummary) -> None:

@@ -23,6 +23,7 @@ from sonda.report.exploration import exploration_section
 from sonda.report.imported import trace_section
 from sonda.report.labels import markup, script_data
 from sonda.report.output import whole_file
+from sonda.report.provenance import with_provenance
 from sonda.report.sections import Section, run_section
 from sonda.report.serving import serving_section
 from sonda.report.summary_tables import column_names
@@ -81,9 +82,10 @@ def page_text(
         elif run is not None and is_energy(run) and summary.energy is not None:
             sections.append(energy_section(summary.energy, index, alone))
         else:
-            section = run_section(summary, name, index, run.info if run is not None else None, alone=alone)
+            section = run_section(summary, name, index, alone=alone)
             section = with_training(with_ranks(section, summary.target), summary.training)
-            sections.append(with_energy(section, summary.energy))
+            section = with_energy(section, summary.energy)
+            sections.append(with_provenance(section, summary, run.info if run is not None else None))
     return framed(summaries[0].title if summaries else "Sonda", sections)
 
 
@@ -114,10 +116,12 @@ def framed(title: str, sections: Sequence[Section]) -> str:
 below. <noscript>Figures and sorting need scripts, which are switched off here.</noscript></footer>
 <script type="application/json" id="figures">{script_data(figures)}</script>
 <script>
+{_asset("tables.js")}{_asset("hints.js")}</script>
+<script>
 {get_plotlyjs()}
 </script>
 <script>
-{_asset("page.js")}</script>
+{_asset("figures.js")}</script>
 </body>
 </html>
 """

@@ -137,11 +137,20 @@ def provenance(value: Value | None) -> str:
         return ""
     if not known(value):
         return f"missing: {value.reason}" if value.reason else "missing"
-    meaning = SOURCES.get(value.source, "")
-    text = f"{amount(value.value, value.unit)}, {value.source}" + (f" ({meaning})" if meaning else "")
+    text = f"{amount(value.value, value.unit)}, {_source_words(value.source)}"
     if value.low is not None and value.high is not None:
         text += f"; 95 % interval {amount(value.low, value.unit)} to {amount(value.high, value.unit)}"
     return text
+
+
+def is_guess(words: str) -> bool:
+    """Whether these words, which `provenance` made, name an estimate as their source."""
+    return f", {_source_words('estimated')}" in words
+
+
+def _source_words(source: str) -> str:
+    meaning = SOURCES.get(source, "")
+    return f"{source} ({meaning})" if meaning else source
 
 
 def own_scale(value: float, unit: str) -> Scale:

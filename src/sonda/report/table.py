@@ -25,6 +25,11 @@ class Cell:
     tone: str = ""
     """good, bad, strong, quiet, name, or what bounds: compute, memory, overhead, input; '' is none of them."""
 
+    @property
+    def estimated(self) -> bool:
+        """Whether its number is a guess with bounds, which a page hatches."""
+        return quantities.is_guess(self.hint)
+
 
 @dataclass(frozen=True)
 class Column:

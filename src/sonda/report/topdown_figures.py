@@ -9,14 +9,10 @@ from sonda.analysis.counted_summary import Slots, TopDown
 from sonda.analysis.summary import LayerRow
 from sonda.record.topdown import Category
 from sonda.report import quantities
-from sonda.report.figures import SPARE_COLORS, Figure
+from sonda.report.figures import Figure
 from sonda.report.labels import markup
+from sonda.report.palette import GREY, HEAT, SLOT_COLORS, SPARE_COLORS, ink_on
 
-COLORS = {
-    "retiring": "#5aa39a", "frontend_bound": "#8a5fb0", "bad_speculation": "#c2554d", "backend_bound": "#c98a2b",
-    "smt_contention": "#6f7780",
-}  # fmt: skip
-RESIDUAL_COLOR = "#a3a9b0"
 MOST_LAYERS = 60
 MOST_BARS = 400
 
@@ -31,7 +27,7 @@ def topdown_icicle(topdown: TopDown) -> Figure | None:
     if not any(not one.parent for one in categories):
         return None
     root = topdown.definition.name
-    ids, parents, labels, values, colors, texts = [root], [""], [markup(root)], [0.0], [RESIDUAL_COLOR], [markup(root)]
+    ids, parents, labels, values, colors, texts = [root], [""], [markup(root)], [0.0], [GREY], [markup(root)]
     for category in categories:
         share = slots.shares[category.name]
         ids.append(category.name)
@@ -47,15 +43,49 @@ def topdown_icicle(topdown: TopDown) -> Figure | None:
         parents.append(root)
         labels.append("residual")
         values.append(slots.residual.value)
-        colors.append(RESIDUAL_COLOR)
+        colors.append(GREY)
         texts.append(f"residual: {markup(quantities.provenance(slots.residual))}")
     trace = {
         "type": "icicle", "ids": ids, "parents": parents, "labels": labels, "values": values,
         "branchvalues": "remainder", "marker": {"colors": colors, "line": {"width": 1}}, "hovertext": texts,
         "hoverinfo": "text", "textinfo": "label+percent root", "tiling": {"orientation": "v"},
         "pathbar": {"visible": False}, "leaf": {"opacity": 1}, "sort": False,
+        "textfont": {"color": [ink_on(color) for color in colors]},
     }  # fmt: skip
     return {"data": [trace], "layout": {"height": 250, "margin": {"l": 4, "r": 4, "t": 8, "b": 8}}}
+
+
+def topdown_bars(topdown: TopDown) -> Figure | None:
+    """Level 1 of every phase and of the step, one stacked bar each; None where level 1 is not known.
+
+    What is below 0 has no width and is said in the hover box. A share made of scaled events is hatched.
+    """
+    rows = [*topdown.phases.items(), ("step", topdown.step)]
+    first = [one for one in topdown.definition.categories if not one.parent]
+    known = [one for one in first if any(slots.shares[one.name].value.value is not None for _, slots in rows)]
+    if not known:
+        return None
+    places = list(range(len(rows)))
+    data = []
+    for category in known:
+        values = [slots.shares[category.name].value for _, slots in rows]
+        data.append({
+            "type": "bar", "orientation": "h", "name": markup(category.words), "y": places,
+            "x": [None if value.value is None else 100 * max(value.value, 0.0) for value in values],
+            "marker": {"color": _color(category, topdown),
+                       "pattern": {"shape": ["/" if value.source == "estimated" else "" for value in values]}},
+            "hovertext": [f"<b>{markup(name)}</b><br>{_words(topdown, category, slots)}" for name, slots in rows],
+            "hoverinfo": "text",
+        })  # fmt: skip
+    layout = {
+        "barmode": "stack",
+        "xaxis": {"title": {"text": f"% of {topdown.definition.of}"}, "range": [0, 100]},
+        "yaxis": {"tickvals": places, "ticktext": [markup(name) for name, _ in rows], "autorange": "reversed",
+                  "automargin": True},
+        "legend": {"orientation": "h", "y": 1.02, "yanchor": "bottom", "traceorder": "normal"},
+        "height": 140 + 34 * len(rows),
+    }  # fmt: skip
+    return {"data": data, "layout": layout}
 
 
 def topdown_over_steps(topdown: TopDown) -> Figure | None:
@@ -130,7 +160,7 @@ def topdown_map(topdown: TopDown, layers: Sequence[LayerRow]) -> Figure | None:
     }  # fmt: skip
     trace = {
         "type": "heatmap", "x": across, "y": places, "z": heights, "hovertext": texts, "hoverinfo": "text",
-        "zmin": 0, "zmax": 100, "colorscale": [[0, "#eef2f6"], [0.5, "#c98a2b"], [1, "#7d2f29"]], "xgap": 1, "ygap": 1,
+        "zmin": 0, "zmax": 100, "colorscale": HEAT, "xgap": 1, "ygap": 1,
         "colorbar": {"title": {"text": f"% of {topdown.definition.of}"}, "thickness": 12},
     }  # fmt: skip
     return {"data": [trace], "layout": layout}
@@ -139,7 +169,7 @@ def topdown_map(topdown: TopDown, layers: Sequence[LayerRow]) -> Figure | None:
 def _color(category: Category, topdown: TopDown) -> str:
     name = category.parent or category.name
     at = topdown.level_one.index(name) if name in topdown.level_one else 0
-    return COLORS.get(name, SPARE_COLORS[at % len(SPARE_COLORS)])
+    return SLOT_COLORS.get(name, SPARE_COLORS[at % len(SPARE_COLORS)])
 
 
 def _words(topdown: TopDown, category: Category, slots: Slots) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from sonda.analysis.summary import LayerRow
@@ -24,20 +24,31 @@ class Node:
     """A layer's path after that of the node above."""
     row: LayerRow | None
     own: float
-    """ns per step outside of the nodes below it."""
+    """What is outside of the nodes below it: ns per step, or what the tree is weighed by."""
     depth: int
     folded: int = 0
     """Layers that this node stands for, where it is not one itself."""
     view: str = ""
+    index: int = -1
+    """Of the layer in the sequence that was folded; -1 where it stands for several."""
 
 
-def fold(layers: Sequence[LayerRow], limit: int = LIMIT) -> dict[str, tuple[Node, ...]]:
+Weight = Callable[[LayerRow], float]
+"""How much of something is in a layer without the layers inside."""
+
+
+def own_time(row: LayerRow) -> float:
+    """ns per step, forward and backward, without the layers inside."""
+    return row.own.value or 0.0
+
+
+def fold(layers: Sequence[LayerRow], limit: int = LIMIT, weight: Weight = own_time) -> dict[str, tuple[Node, ...]]:
     """Views of the tree by name; `MAIN` is the whole. Each view has at most `limit` nodes, parents before children.
 
-    The layers that took most time stay; the others of each parent become one node, which another view unfolds. Every
-    layer is a node of its own in exactly one view.
+    The layers of most weight stay; the others of each parent become one node, which another view unfolds. Every layer
+    is a node of its own in exactly one view.
     """
-    forest = _Forest(layers)
+    forest = _Forest(layers, weight)
     views: dict[str, tuple[Node, ...]] = {}
     waiting: list[tuple[str, list[int]]] = [(MAIN, forest.roots)]
     while waiting:
@@ -48,10 +59,22 @@ def fold(layers: Sequence[LayerRow], limit: int = LIMIT) -> dict[str, tuple[Node
     return views
 
 
-class _Forest:
-    """Children and total times of the layers, found from their paths."""
+def whole(layers: Sequence[LayerRow]) -> tuple[Node, ...]:
+    """Every layer as a node, parents before children: the tree with nothing folded."""
+    forest = _Forest(layers, own_time)
+    nodes: list[Node] = []
+    stack = [(index, "", 0) for index in reversed(forest.roots)]
+    while stack:
+        index, parent, depth = stack.pop()
+        nodes.append(forest.node(index, parent, depth))
+        stack.extend((child, f"n{index}", depth + 1) for child in reversed(forest.children[index]))
+    return tuple(nodes)
 
-    def __init__(self, layers: Sequence[LayerRow]) -> None:
+
+class _Forest:
+    """Children and weights of the layers, found from their paths."""
+
+    def __init__(self, layers: Sequence[LayerRow], weight: Weight) -> None:
         self.layers = layers
         first: dict[str, int] = {}
         for index, row in enumerate(layers):
@@ -66,11 +89,17 @@ class _Forest:
                 self.prefix[index] = len(layers[above].path) + 1
             (self.roots if above is None else self.children[above]).append(index)
         self.size = [1] * len(layers)
-        self.total = [max(0.0, row.own.value or 0.0) for row in layers]
+        self.own = [max(0.0, weight(row)) for row in layers]
+        self.total = list(self.own)
         for index in reversed(self.walk(self.roots)):
             for child in self.children[index]:
                 self.size[index] += self.size[child]
                 self.total[index] += self.total[child]
+
+    def node(self, index: int, parent: str, depth: int) -> Node:
+        row = self.layers[index]
+        label = row.path[self.prefix[index] :] or f"({row.name})"
+        return Node(f"n{index}", parent, label, row, self.own[index], depth, index=index)
 
     def walk(self, tops: list[int]) -> list[int]:
         """Parents before children."""
@@ -132,8 +161,6 @@ def _view(forest: _Forest, name: str, tops: list[int], most: int) -> tuple[list[
         if isinstance(entry, list):
             add_folded(parent, entry, depth)
             continue
-        row = forest.layers[entry]
-        label = row.path[forest.prefix[entry] :] or f"({row.name})"
-        nodes.append(Node(f"n{entry}", parent, label, row, max(0.0, row.own.value or 0.0), depth))
+        nodes.append(forest.node(entry, parent, depth))
         push(forest.children[entry], f"n{entry}", depth + 1)
     return nodes, rest

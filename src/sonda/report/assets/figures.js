@@ -1,0 +1,140 @@
+"use strict";
+// Figures: drawn one after the other, so that the page answers meanwhile; in the reader's colours, and in light on paper.
+(() => {
+  const css = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
+  const paper = () => document.documentElement.classList.contains("paper");
+  const PAPER = 680; // px of width that fit on a sheet
+  const config = (figure) => ({
+    responsive: true,
+    displaylogo: false,
+    showSendToCloud: false, // Plotly would offer to upload the figure to its makers
+    displayModeBar: innerWidth < 640 || figure.measures || paper() ? false : "hover",
+    modeBarButtons: [["toImage", "zoom2d", "pan2d", "resetScale2d"]],
+  });
+  const figures = JSON.parse(document.getElementById("figures").textContent);
+  const escaped = (text) => text.replace(/[&<>]/g, (char) => ({ "&": "&amp;", "<": "&lt;", ">": "&gt;" })[char]);
+
+  function themed(figure) {
+    const copy = structuredClone(figure.layout);
+    const axis = { gridcolor: css("--grid"), zerolinecolor: css("--line"), linecolor: css("--line"), automargin: true };
+    copy.paper_bgcolor = copy.plot_bgcolor = "rgba(0,0,0,0)";
+    copy.font = { family: getComputedStyle(document.body).fontFamily, size: 12.5, color: css("--ink") };
+    copy.margin = Object.assign({ l: 56, r: 16, t: 16, b: 44 }, copy.margin);
+    copy.hoverlabel = { bgcolor: css("--panel"), bordercolor: css("--line"), align: "left",
+                        font: { color: css("--ink"), size: 12.5 } };
+    copy.modebar = { bgcolor: "rgba(0,0,0,0)", color: css("--soft"), activecolor: css("--ink") };
+    copy.hovermode = "closest";
+    copy.dragmode = innerWidth < 640 ? false : "zoom";
+    if (paper()) copy.width = PAPER;
+    for (const name of Object.keys(copy).filter((key) => /^[xy]axis\d*$/.test(key))) {
+      copy[name] = Object.assign({}, axis, copy[name]);
+      if (copy[name].title) copy[name].title.font = { size: 12.5, color: css("--soft") };
+    }
+    return copy;
+  }
+
+  function traces(figure) {
+    return figure.measures ? [icicle(figure)] : figure.data.map(coloured);
+  }
+
+  function coloured(trace) {
+    const copy = structuredClone(trace);
+    if (copy.meta === "ceiling") {
+      copy.line.color = css("--ink");
+      copy.textfont = { color: css("--soft"), size: 12 };
+    }
+    if (copy.meta === "native") copy.marker.line.color = css("--ink");
+    if (copy.type === "icicle") copy.marker.line = { width: 1, color: css("--panel") };
+    return copy;
+  }
+
+  /* ---- layer trees: width by what the reader chooses, small layers folded until asked for ---- */
+
+  function icicle(figure) {
+    const measure = figure.measures[figure.measure || 0];
+    const view = measure.views[figure.view || ""];
+    const whole = view.values.reduce((sum, value) => sum + value, 0) || 1;
+    const inside = [...view.values];
+    const place = new Map(view.ids.map((id, index) => [id, index]));
+    // Parents stand before their children, so a walk from the end adds up.
+    for (let at = view.ids.length - 1; at >= 0; at -= 1) {
+      const above = place.get(view.parents[at]);
+      if (above !== undefined) inside[above] += inside[at];
+    }
+    const table = figure.table ? sonda.table(figure.table) : null;
+    const said = view.ids.map((_, at) => {
+      const share = `${escaped(measure.name)} ${amount(inside[at], measure)}, ${measure.source}: ` +
+        `${((100 * inside[at]) / whole).toFixed(1)} % of ${escaped(view.whole)}`;
+      const lines = [`<b>${view.names[at]}</b>`, share];
+      const row = view.rows[at];
+      if (view.views[at]) lines.push("click to unfold");
+      if (table && row >= 0) table.heads.forEach((head, column) => {
+        const text = column && (table.rows.hint(row, column) || table.rows.text(row, column));
+        if (text && text !== "–") lines.push(escaped(`${head}: ${text}`.slice(0, 110)));
+      });
+      return lines.join("<br>");
+    });
+    return {
+      type: "icicle", ids: view.ids, parents: view.parents, labels: view.labels, values: view.values,
+      // Own amounts: a parent is as wide as its children and its own code together.
+      branchvalues: "remainder", hovertext: said, hoverinfo: "text", textinfo: "label+percent root",
+      customdata: view.views, tiling: { orientation: "v" }, pathbar: { visible: true, thickness: 22 }, maxdepth: 8,
+      leaf: { opacity: 1 }, sort: false,
+      marker: { colors: view.colors.map((one) => figure.colors[one][0]), line: { width: 1, color: css("--panel") } },
+      textfont: { color: view.colors.map((one) => figure.colors[one][1]) },
+    };
+  }
+
+  function amount(value, measure) {
+    const fitting = measure.scales.filter(([, factor]) => Math.abs(value) / factor >= 0.9995);
+    const [unit, factor] = fitting.at(-1) || measure.scales[0];
+    const size = value / factor;
+    return `${size >= 1000 ? Math.round(size).toLocaleString("en-US") : size.toPrecision(3)} ${unit}`;
+  }
+
+  function choosing(figure, place) {
+    const back = document.querySelector(`[data-back="${figure.place}"]`);
+    const trail = [];
+    const show = (view) => {
+      figure.view = view;
+      back.hidden = trail.length === 0;
+      return draw(figure);
+    };
+    place.on("plotly_icicleclick", (event) => {
+      const view = event.points[0].customdata;
+      if (!view) return true;
+      trail.push(figure.view || "");
+      show(view);
+      return false;
+    });
+    back.addEventListener("click", () => show(trail.pop()));
+    const choice = document.querySelector(`[data-measures="${figure.place}"]`);
+    if (choice) choice.addEventListener("change", (event) => {
+      figure.measure = Number(event.target.value);
+      trail.length = 0;
+      show("");
+    });
+  }
+
+  function draw(figure) {
+    const place = document.getElementById(figure.place);
+    place.setAttribute("role", "img");
+    place.setAttribute("aria-label", place.closest(".panel")?.querySelector("h3")?.textContent || "figure");
+    return Plotly.react(place, traces(figure), themed(figure), config(figure)).then(() => place);
+  }
+
+  const waiting = [...figures];
+  function next() {
+    const figure = waiting.shift();
+    if (!figure) return;
+    draw(figure).then((place) => {
+      if (figure.measures) choosing(figure, place);
+      place.dataset.drawn = "";
+      setTimeout(next);
+    });
+  }
+  const all = () => figures.filter((figure) => !waiting.includes(figure)).forEach(draw);
+  setTimeout(next);
+  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", all);
+  sonda.paper.push(all);
+})();

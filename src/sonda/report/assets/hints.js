@@ -1,0 +1,69 @@
+"use strict";
+// Where a number comes from, for those who have no mouse: what a tooltip says is shown where the focus is, or on a tap.
+(() => {
+  const bubble = document.createElement("div");
+  bubble.className = "hint";
+  bubble.id = "hint";
+  bubble.setAttribute("role", "tooltip");
+  bubble.hidden = true;
+  document.body.append(bubble);
+  let holder = null;
+
+  function show(element) {
+    hide();
+    holder = element;
+    bubble.textContent = element.title;
+    bubble.hidden = false;
+    element.setAttribute("aria-describedby", "hint");
+    settle();
+  }
+  function settle() {
+    const element = holder;
+    const [place, own] = [element.getBoundingClientRect(), bubble.getBoundingClientRect()];
+    const below = place.bottom + 6 + own.height < innerHeight;
+    bubble.style.left = `${Math.max(8, Math.min(place.left, innerWidth - own.width - 8))}px`;
+    bubble.style.top = `${below ? place.bottom + 6 : Math.max(8, place.top - own.height - 6)}px`;
+  }
+  function hide() {
+    if (holder) holder.removeAttribute("aria-describedby");
+    holder = null;
+    bubble.hidden = true;
+  }
+
+  const told = (target) => (target instanceof Element ? target.closest("[title]:not([title=''])") : null);
+  document.addEventListener("focusin", (event) => {
+    const found = told(event.target);
+    if (found && event.target.matches(":focus-visible")) show(found);
+    else hide();
+  });
+  document.addEventListener("focusout", hide);
+  document.addEventListener("scroll", () => {
+    if (holder && holder.contains(document.activeElement)) settle();
+    else hide();
+  }, { capture: true, passive: true });
+  document.addEventListener("keydown", (event) => { if (event.key === "Escape") hide(); });
+  document.addEventListener("click", (event) => {
+    const found = event.pointerType === "touch" && told(event.target);
+    if (found) show(found);
+    else if (!event.target.matches(":focus-visible")) hide();
+  });
+
+  // Long pages begin with a list of what is on them.
+  for (const section of document.querySelectorAll("main > section")) {
+    const titles = [...section.querySelectorAll("h2, h3")].filter((title) => title.textContent.trim());
+    const first = section.querySelector(".panel");
+    if (titles.length < 4 || !first) continue;
+    const list = document.createElement("nav");
+    list.className = "contents";
+    list.ariaLabel = "On this page";
+    titles.forEach((title, index) => {
+      title.id ||= `${section.id}-${index}`;
+      const link = document.createElement("a");
+      link.href = `#${title.id}`;
+      link.textContent = title.textContent;
+      if (title.tagName === "H2") link.className = "part";
+      list.append(link);
+    });
+    first.after(list);
+  }
+})();

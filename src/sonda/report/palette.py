@@ -1,0 +1,54 @@
+"""Colours of categories: those of Okabe and Ito, which readers of every kind of colour vision tell apart.
+
+Okabe M., Ito K.: Color Universal Design, 2008 (jfly.uni-koeln.de/color), as reprinted by Wong B., Nature Methods 8, 441
+(2011). One thing has one colour in every figure; colours are never alone: shapes or words tell the same.
+"""
+
+from __future__ import annotations
+
+BLUE, ORANGE, VERMILION, GREEN = "#0072b2", "#e69f00", "#d55e00", "#009e73"
+SKY, PURPLE, YELLOW, GREY = "#56b4e9", "#cc79a7", "#f0e442", "#8d949c"
+
+BOUND_COLORS = {
+    "compute": BLUE, "memory": ORANGE, "overhead": VERMILION, "input": PURPLE, "transfer": SKY, "host": YELLOW,
+    "": GREY,
+}  # fmt: skip
+"""What limits a layer or a run; '' is nothing clear."""
+PHASE_COLORS = {
+    "data": PURPLE, "transfer": YELLOW, "forward": SKY, "prefill": SKY, "decode": BLUE, "loss": GREEN, "backward": BLUE,
+    "optimizer": ORANGE, "fused": BLUE, "communicate": VERMILION, "other": GREY,
+}  # fmt: skip
+SPARE_COLORS = (GREEN, VERMILION, YELLOW, PURPLE)
+"""For names that have no colour of their own."""
+STACK_COLORS = {
+    "distribution": PURPLE, "compute": BLUE, "reduction": GREEN, "writeback": SKY, "configuration": GREY,
+    "memory": ORANGE,
+}  # fmt: skip
+"""What the cycles of an accelerator are spent on."""
+SLOT_COLORS = {
+    "retiring": GREEN, "frontend_bound": PURPLE, "bad_speculation": VERMILION, "backend_bound": ORANGE,
+    "smt_contention": SKY,
+}  # fmt: skip
+"""Level 1 of Top-Down."""
+SYMBOLS = {
+    "compute": "circle", "memory": "square", "overhead": "triangle-up", "input": "diamond", "transfer": "hexagon",
+    "host": "star", "": "circle-open",
+}  # fmt: skip
+"""Marks of what limits a layer, for those to whom two colours look alike."""
+HEAT = "Cividis"
+"""Amounts on a map: made to look the same with and without red-green vision (Nunez and others, PLOS ONE 13, 2018)."""
+DARK_INK, LIGHT_INK = "#101418", "#ffffff"
+
+
+def ink_on(color: str) -> str:
+    """Black or white, whichever is easier to read on this colour (contrast as WCAG 2.2 defines it)."""
+    light = luminance(color)
+    dark = luminance(DARK_INK)
+    return DARK_INK if (light + 0.05) / (dark + 0.05) >= 1.05 / (light + 0.05) else LIGHT_INK
+
+
+def luminance(color: str) -> float:
+    """Relative luminance of `#rrggbb`, 0 to 1 (WCAG 2.2)."""
+    parts = [int(color[at : at + 2], 16) / 255 for at in (1, 3, 5)]
+    linear = [one / 12.92 if one <= 0.04045 else ((one + 0.055) / 1.055) ** 2.4 for one in parts]
+    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]

@@ -1,0 +1,135 @@
+"""The end of a run's section: what could not be measured and why, what the words mean, where the numbers come from."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from sonda.analysis.summary import Summary, Value
+from sonda.record.quantity import SOURCES
+from sonda.record.run import RunInfo
+from sonda.report import quantities
+from sonda.report.labels import markup, plain
+from sonda.report.markup import panel, table_html
+from sonda.report.sections import Section
+from sonda.report.table import Cell, Column, Table, build, words
+
+COUNTED = ("mapping", "energy", "area", "what_if", "outside", "second", "shown", "metered", "alone", "nodes")
+"""What a simulated target says of every operation: in tables and notes, and in `sonda show --json`."""
+STATES = {"ok": "worked", "missing": "not there", "dead": "there, but says nothing", "off": "not asked for"}
+WORDS = {
+    "step": "one batch of data through the network and, in training, one change of its weights",
+    "phase": "a part of a step: fetching data, forward, loss, backward, optimizer; what belongs to none is other",
+    "layer": "a module of the model; times of a layer hold those of the layers inside, own times do not",
+    "FLOP": "a floating-point operation; a multiply-add is two. MFLOP, GFLOP: a million, a thousand million",
+    "roof": "the least time that this machine's measured peak and bandwidth allow; 50 % of roof is twice that time",
+    "limit": "compute, memory or overhead, whichever explains at least half of the time; otherwise –",
+    "overhead": "time that the framework needs to start operations, whatever they compute",
+    "median": "half of the steps are faster, half slower; ± is the half-width of its 95 % interval",
+}
+"""What a page of a measured run takes for granted."""
+SIMULATED = {
+    "cycle": "one tick of the simulated accelerator's clock",
+    "utilisation": "products that the network asks for, over those that all multipliers could have computed meanwhile",
+    "mapping": "which part of an operation is on the multipliers at one time",
+    "distribution, compute, reduction, writeback": "bringing operands to the multipliers, multiplying, adding up, and "
+    "bringing results back",
+}
+SLOTS = {
+    "slot": "room for one operation in the processor's pipeline in one cycle",
+    "Top-Down": "where slots go: retiring is useful work; frontend bound waits for instructions, backend bound for "
+    "data or arithmetic units; bad speculation is work on a wrong path",
+    "MPKI": "misses per 1,000 instructions",
+}
+KERNELS = {
+    "kernel": "a program that runs on the GPU",
+    "launch": "the host's call that starts a kernel",
+    "stall": "a reason for which threads of a kernel wait",
+}
+
+
+def with_provenance(section: Section, summary: Summary, info: RunInfo | None) -> Section:
+    """The section with its end."""
+    pieces = [section.html, _lacking(summary, info), _words(summary), _origin(summary, info)]
+    return replace(section, html="\n".join(piece for piece in pieces if piece))
+
+
+def lacking_table(summary: Summary, info: RunInfo | None) -> Table | None:
+    """What could not be measured, why, and what would help; None where nothing is missing."""
+    rows: list[tuple[str, str, str]] = []
+    for probe in info.probes if info is not None else ():
+        if probe.state != "ok":
+            rows.append((probe.name, probe.reason or STATES.get(probe.state, probe.state), probe.remedy))
+    reason = summary.ceilings.get("reason")
+    if reason:
+        rows.append(("ceilings of the machine", str(reason), ""))
+    for part in summary.parts:
+        missing: dict[tuple[str, str], list[str]] = {}
+        for row in part.phases:
+            values = {"FLOPs": row.cost.flops, "bytes": row.cost.bytes, "% of roof": row.cost.roof,
+                      "peak memory": row.peak_memory}  # fmt: skip
+            for name, value in values.items():
+                if not quantities.known(value) and value.reason:
+                    missing.setdefault((row.name, value.reason), []).append(name)
+        prefix = f"{part.name}: " if len(summary.parts) > 1 else ""
+        for (phase, why), names in missing.items():
+            rows.append((f"{prefix}{', '.join(names)} of {phase}", why, ""))
+    energy = summary.energy
+    if energy is not None and energy.not_covered:
+        rows.append(("energy of " + ", ".join(energy.not_covered), "no sensor of this machine covers it", ""))
+    if not rows:
+        return None
+    return build(
+        [
+            (Column("not measured", right=False), [Cell(plain(name), name, tone="name") for name, _, _ in rows]),
+            (Column("why", right=False), words([plain(why) for _, why, _ in rows])),
+            (Column("what would help", right=False, wrap=True), words([plain(help_) for _, _, help_ in rows])),
+        ],
+        "not measured",
+    )
+
+
+def _lacking(summary: Summary, info: RunInfo | None) -> str:
+    table = lacking_table(summary, info)
+    return panel("What could not be measured", table_html(table, "sortable prose")) if table is not None else ""
+
+
+def _words(summary: Summary) -> str:
+    """What the words of this page mean, and what sources there are."""
+    simulated = any(part.simulated is not None for part in summary.parts)
+    found = {"step": WORDS["step"], "layer": WORDS["layer"], **SIMULATED} if simulated else dict(WORDS)
+    if any(part.topdown is not None or part.counted is not None for part in summary.parts):
+        found |= SLOTS
+    if any(part.device is not None for part in summary.parts):
+        found |= KERNELS
+    found |= {"source": "; ".join(f"{name}: {meaning}" for name, meaning in SOURCES.items())}
+    items = "".join(f"<dt>{markup(word)}</dt><dd>{markup(meaning)}</dd>" for word, meaning in found.items())
+    return panel("Words on this page", f'<dl class="words">{items}</dl>')
+
+
+def _origin(summary: Summary, info: RunInfo | None) -> str:
+    notes = "".join(f"<li>{markup(note)}</li>" for note in summary.notes)
+    pieces = [f'<ul class="plain small">{notes}</ul>'] if notes else []
+    facts: list[tuple[str, str]] = []
+    for name, value in summary.ceilings.items():
+        # Peaks of other precisions are there for remedies; the one that applied is `flops`.
+        if name not in ("reason", "peaks"):
+            shown = quantities.provenance(value) if isinstance(value, Value) else str(value)
+            facts.append((f"ceiling: {name.replace('_', ' ')}", shown))
+    if info is not None:
+        facts += [(f"version: {name}", version) for name, version in info.versions.items()]
+        facts += [(f"target: {name}", str(value)) for name, value in info.target.items() if name not in COUNTED]
+        facts += [(f"workload: {name}", str(value)) for name, value in info.workload.items()]
+        facts += [
+            (f"observing: {name.replace('_', ' ')}", f"{value:.4g}, measured") for name, value in info.overhead.items()
+        ]
+        facts.append(("created", info.created))
+    if facts:
+        rows = "".join(f"<tr><th>{markup(name)}</th><td>{markup(text)}</td></tr>" for name, text in facts)
+        pieces.append(
+            "<details><summary>Machine, ceilings and versions</summary>"
+            f'<div class="scroll"><table class="prose">{rows}</table></div></details>'
+        )
+    working = [probe.name for probe in info.probes if probe.state == "ok"] if info is not None else []
+    if working:
+        pieces.append(f'<p class="small">Probes that worked: {markup(", ".join(working))}</p>')
+    return panel("Where the numbers come from", "\n".join(pieces)) if pieces else ""

@@ -1,0 +1,60 @@
+"""Rows of a long table as data: a page cannot hold an element for each of 100,000 rows, but can draw those in sight."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from sonda.report.labels import plain
+from sonda.report.table import Cell, Table
+
+_NUMBER = re.compile(r"\d[\d,.]*")
+BLANK = "\0"
+"""Stands in a hint where a number is."""
+
+
+def packed(table: Table) -> dict[str, Any]:
+    """A table's rows by column, for the page's script.
+
+    Hints of a column differ in their numbers only, so that each is the number of a template and what fills it:
+    `0|402|396|410`.
+    """
+    columns = [_column([row[index] for row in table.rows]) for index in range(len(table.columns))]
+    document: dict[str, Any] = {"count": len(table.rows), "columns": columns}
+    if table.attributes and "id" in table.attributes[0]:
+        place = {one["id"]: index for index, one in enumerate(table.attributes)}
+        document["parent"] = [place.get(one["parent"], -1) for one in table.attributes]
+        document["leaf"] = [int(one["leaf"]) for one in table.attributes]
+        document["path"] = [plain(one["path"]) for one in table.attributes]
+    return document
+
+
+def classes(cell: Cell) -> str:
+    """Classes of a cell beside its column's: its tone, and `estimated` where its number is a guess."""
+    return " ".join(one for one in (cell.tone, "estimated" if cell.estimated else "") if one)
+
+
+def _column(cells: list[Cell]) -> dict[str, Any]:
+    texts = [plain(cell.text) for cell in cells]
+    found: dict[str, Any] = {"text": texts}
+    orders = [_rounded(cell.order) for cell in cells]
+    if orders != texts:
+        found["order"] = orders
+    if any(cell.hint for cell in cells):
+        templates: dict[str, int] = {}
+        codes = []
+        for cell in cells:
+            hint = plain(cell.hint)
+            number = templates.setdefault(_NUMBER.sub(BLANK, hint), len(templates))
+            codes.append("|".join([str(number), *_NUMBER.findall(hint)]))
+        found["hint"], found["templates"] = codes, list(templates)
+    tones = [classes(cell) for cell in cells]
+    if any(tones):
+        known = {tone: index for index, tone in enumerate(dict.fromkeys(tones))}
+        found["tone"], found["tones"] = [known[tone] for tone in tones], list(known)
+    return found
+
+
+def _rounded(order: float | str | None) -> float | str | None:
+    """Seven digits sort as well as seventeen."""
+    return float(f"{order:.7g}") if isinstance(order, float) else order
