@@ -9,6 +9,16 @@ from pathlib import Path
 from types import FunctionType
 from typing import Any
 
+NOT_NEEDED = frozenset({
+    "WithLifting", "InlineClosureLikes", "RewriteSemanticConstants", "DeadBranchPrune", "GenericRewrites",
+    "RewriteDynamicRaises", "MakeFunctionToJitFunction", "InlineInlinables", "FindLiterallyCalls", "LiteralUnroll",
+    "LiteralPropagationSubPipelinePass", "ReconstructSSA", "PreLowerStripPhis", "InlineOverloads", "NopythonRewrites",
+    "NoPythonSupportedFeatureValidation", "AnnotateTypes", "DumpParforDiagnostics",
+})  # fmt: skip
+"""numba's passes over what kernels do not have: closures, literals that matter, array expressions, parallel loops; and
+those that give every assignment a variable of its own, which LLVM does anyway. They are half of the time of compiling.
+A pass that a version of numba does not know by this name is simply done."""
+
 
 def cache_directory() -> Path:
     """Where compiled kernels are kept: `sonda/kernels` in the user's cache directory."""
@@ -21,17 +31,31 @@ def compiled(kernel: Callable[..., Any], *called: Callable[..., Any]) -> Callabl
     """The same function, compiled by numba when it is first called with given types of arguments.
 
     A kernel calls no other kernel but those named here, which are in its own file, and reads no module global: numba's
-    cache follows the file that holds the kernel and nothing else, so it would go on using what it once saw. Where the
-    cache directory cannot be written, the kernel is compiled anew in every process.
+    cache follows the file that holds the kernel and nothing else, so it would go on using what it once saw. Every
+    variable of a kernel keeps one type. Where the cache directory cannot be written, the kernel is compiled anew in
+    every process.
     """
     import numba
 
     # Kernels never divide by zero; NumPy's error model leaves out the test before every division.
-    how = {"nogil": True, "error_model": "numpy"}
+    how = {"nogil": True, "error_model": "numpy", "pipeline_class": _short_compiler()}
     if called:
         inner = {one.__name__: numba.njit(**how)(one) for one in called}
         kernel = FunctionType(kernel.__code__, {**kernel.__globals__, **inner}, kernel.__name__)
     return numba.njit(cache=_cache_is_usable(numba.config), **how)(kernel)
+
+
+@cache
+def _short_compiler() -> Any:
+    from numba.core.compiler import CompilerBase, DefaultPassBuilder
+
+    class Short(CompilerBase):  # type: ignore[misc]  # numba has no types
+        def define_pipelines(self) -> list[Any]:
+            steps = DefaultPassBuilder.define_nopython_pipeline(self.state)
+            steps.passes = [one for one in steps.passes if one[0].__name__ not in NOT_NEEDED]
+            return [steps]
+
+    return Short
 
 
 def _cache_is_usable(config: Any) -> bool:
