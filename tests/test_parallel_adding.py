@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from contextlib import nullcontext
+from contextlib import closing, nullcontext
 from typing import Any
 
 import pytest
@@ -99,12 +99,12 @@ def test_gradients_that_are_kept_between_steps_are_refused() -> None:
 
     def work(memory: SharedMemory) -> str:
         model = torch.nn.Linear(3, 2)
-        Adding(model, _Group(), memory, nullcontext)  # type: ignore[arg-type]
-        model(torch.ones(1, 3)).sum().backward()
-        try:
+        with closing(Adding(model, _Group(), memory, nullcontext)):  # type: ignore[arg-type]
             model(torch.ones(1, 3)).sum().backward()
-        except SondaError as error:
-            return error.cause
+            try:
+                model(torch.ones(1, 3)).sum().backward()
+            except SondaError as error:
+                return error.cause
         return ""
 
     model = torch.nn.Linear(3, 2)
@@ -114,12 +114,12 @@ def test_gradients_that_are_kept_between_steps_are_refused() -> None:
 def test_backward_leaves_the_sums_as_gradients() -> None:
     def work(memory: SharedMemory) -> list[float]:
         model = torch.nn.Linear(3, 1)
-        Adding(model, _Group(), memory, nullcontext, lambda: (5, 1))  # type: ignore[arg-type]
         found: list[float] = []
-        for _ in range(3):
-            model.zero_grad()
-            (model(torch.full((1, 3), float(memory.me + 1))).sum()).backward()
-            found += model.weight.grad.reshape(-1).tolist() + model.bias.grad.tolist()
+        with closing(Adding(model, _Group(), memory, nullcontext, lambda: (5, 1))):  # type: ignore[arg-type]
+            for _ in range(3):
+                model.zero_grad()
+                (model(torch.full((1, 3), float(memory.me + 1))).sum()).backward()
+                found += model.weight.grad.reshape(-1).tolist() + model.bias.grad.tolist()
         return found
 
     # Gradients of the weight are the inputs, 1 and 2, of the bias 1 and 1.

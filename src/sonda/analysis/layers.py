@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from sonda.analysis.tree import PathTree
+from sonda.analysis.tree import PathTree, subtotals
 from sonda.record.span import Spans
 
 
@@ -106,9 +106,16 @@ def _depth(path: str) -> int:
 
 
 def layer_times(spans: Spans, layers: LayerSpans) -> LayerTimes:
-    """Durations of the layers by path and step."""
+    """Durations of the layers by path and step, without what ranks exchanged meanwhile: that is no work of a layer."""
     duration = spans.number("duration").astype(np.float64)
+    exchanged = np.nan_to_num(spans.metric("communication", "measured")[layers.rows])
     parent = spans.number("parent")[layers.rows]
+    if exchanged.any():
+        number = np.full(len(spans), -1, dtype=np.int64)
+        number[layers.rows] = np.arange(len(layers.rows))
+        outer = np.where(parent >= 0, number[np.maximum(parent, 0)], -1)
+        duration[layers.rows] -= subtotals(outer, exchanged[:, None])[:, 0]
+        np.maximum(duration, 0, out=duration)
     within = np.bincount(parent[parent >= 0], weights=duration[layers.rows][parent >= 0], minlength=len(spans))
     inclusive = duration[layers.rows]
     return LayerTimes(layers, *layers.fold(inclusive, np.maximum(inclusive - within[layers.rows], 0)))

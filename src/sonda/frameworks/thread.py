@@ -146,7 +146,11 @@ def _values(raw: RawSpans, definitions: list[dict[str, Any]]) -> tuple[dict[str,
             facts[definition["quantity"]] = dict(zip(rows.tolist(), values.tolist(), strict=True))
         else:
             column = np.full(len(raw.start), np.nan)
-            column[rows] = values
+            if definition.get("sums"):  # said again and again while a span is open
+                column[rows] = 0.0
+                np.add.at(column, rows, values)
+            else:
+                column[rows] = values
             metrics[f"{definition['quantity']}:{definition['source']}"] = column
     return metrics, facts
 

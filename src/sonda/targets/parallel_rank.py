@@ -174,6 +174,7 @@ class Rank:
         observer = TorchObserver(recorder, self.torch, Schedule(count=False), self.counting)
         # Steps for the kernels of a GPU are steps that ranks without one would not take.
         observer.kernel_pass = None
+        observer.communication.seen = False
         state_versions(recorder, self.torch)
         observer.install()
         waiting = _observe_waiting(observer, self.meter)
@@ -189,7 +190,7 @@ class Rank:
         from sonda.targets.training_worker import announce_data, observing
 
         # Steps for the kernels of a GPU are steps that ranks without one would not take.
-        with observing(self.directory, self.torch, self.counting, kernels=False) as observer:
+        with observing(self.directory, self.torch, self.counting, alone=False) as observer:
             announce_data(self.images, observer)
             waiting = _observe_waiting(observer, self.meter)
             walks, _ = drive_epochs(
@@ -205,16 +206,15 @@ class Rank:
 def _observe_waiting(observer: Any, meter: Any) -> Callable[[], Any]:
     """Have the observer see what ranks exchange; returns what is entered while this rank waits for gradients.
 
-    That is a phase of its own, `communicate`. What batch norms exchange lies inside of a layer and stays a part of it:
-    there it is a number, the layer's `communication`.
+    That is a phase of its own, `communicate`. What batch norms and the stages of a pipeline exchange lies inside of
+    other phases: there it is a number, the `communication` of a layer or phase.
     """
-    recorder = observer.recorder
-    value = recorder.define(kind="value", quantity="communication", source="measured")
+    recorder, communication = observer.recorder, observer.communication
 
     def told(seconds: float) -> None:
         stream = recorder.mine.stream
-        if stream is not None and (stream.layers or stream.backward):
-            stream.push((value, round(1e9 * seconds)))
+        if stream is not None:
+            communication.exchanged(stream, round(1e9 * seconds))
 
     @contextmanager
     def waiting() -> Iterator[None]:
@@ -222,9 +222,7 @@ def _observe_waiting(observer: Any, meter: Any) -> Callable[[], Any]:
         if stream is None or stream.engine:  # a GPU's backward runs in a thread without phases
             yield
             return
-        # The wait belongs to no layer, so the one whose backward was the last ends here.
-        observer.layers.end_backward(stream, 0)
-        with observer.announced("communicate"):
+        with communication.waiting(stream):
             yield
 
     meter.told = told

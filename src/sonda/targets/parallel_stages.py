@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
@@ -52,6 +53,7 @@ def train_stages(rank: Rank) -> None:
 
     def make(waiting: Any) -> StageTask:
         model: Any = stage
+        neighbours.waiting = waiting
         if peers.size > 1 and any(parameter.requires_grad for parameter in stage.parameters()):
             model = distribute(stage, peers, rank.device, waiting)
         return StageTask(task, stage, model, shares, replica)
@@ -68,6 +70,7 @@ def train_stages(rank: Rank) -> None:
         step = max(work) * (plan.microbatches + stages - 1)
         steps = max(FEWEST_STEPS, min(MOST_STEPS, int(rank.job.seconds / step)))
     rank.drive(make, steps)
+    neighbours.waiting = nullcontext  # nobody observes any more
     neighbours.settle()  # a rank that leaves takes with it what it has sent and nobody has read
 
 

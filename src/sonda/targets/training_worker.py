@@ -267,7 +267,9 @@ def announce_data(images: Any, observer: Any) -> None:
 class observing:  # noqa: N801
     """A context in which PyTorch is observed; layers of the first steps only, so that any training stays bounded."""
 
-    def __init__(self, directory: Path, torch: Any, counting: Any, kernels: bool = True) -> None:
+    def __init__(self, directory: Path, torch: Any, counting: Any, alone: bool = True) -> None:
+        """`alone`: else this is one rank of several, which takes no step that others do not take, and tells itself what
+        it exchanges."""
         from sonda.frameworks.collector.recorder import Recorder
         from sonda.frameworks.collector.schedule import Schedule
         from sonda.frameworks.collector.start import state_versions
@@ -277,8 +279,9 @@ class observing:  # noqa: N801
         self.recorder = Recorder(str(directory))
         self.observer = TorchObserver(self.recorder, torch, Schedule(count=False, last=DETAILED), counting)
         self.observer.schedule.notes.append(f"layers recorded in the first {DETAILED} steps of training only")
-        if not kernels:
+        if not alone:
             self.observer.kernel_pass = None
+            self.observer.communication.seen = False
         state_versions(self.recorder, torch)
 
     def __enter__(self) -> Any:

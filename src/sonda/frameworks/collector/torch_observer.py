@@ -1,7 +1,8 @@
 """Makes PyTorch announce its phases and layers, and changes nothing that it computes.
 
 Phases: data (a DataLoader's next batch), transfer (a copy to another device), forward (a module that no other module
-called), loss (such a module that is a loss), backward, optimizer (step, zero_grad, GradScaler).
+called), loss (such a module that is a loss), backward, optimizer (step, zero_grad, GradScaler), communicate
+(`torch_communication.py`).
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from .phases import Phases
 from .recorder import Recorder, Stream
 from .replacing import Replacing
 from .schedule import Schedule
+from .torch_communication import Communication
 from .torch_data import DataPhases
 from .torch_layers import Layers
 from .torch_optimizers import Optimizers, inside
@@ -57,6 +59,7 @@ class TorchObserver(Replacing):
         """Where phases begin and end on a GPU; None where PyTorch knows none."""
         self.kernel_pass = KernelPass(recorder, torch, schedule.replay) if on_gpu else None
         self._data = DataPhases(recorder, self.phase, self._begin_fetch, self.current_stream, self.marks)
+        self.communication = Communication(self)
         self._forward, self._loss = self.phases.codes["forward"], self.phases.codes["loss"]
         names = ("shape", "training")
         self._values = {name: define(kind="value", quantity=name, source="counted") for name in names}
@@ -86,6 +89,7 @@ class TorchObserver(Replacing):
         self.replace(torch.autograd, "grad", self._backward)
         self.replace(dataloader.DataLoader, "__iter__", self._data.wrap_iter)
         self.replace(dataloader._BaseDataLoaderIter, "__next__", self._data.wrap_next)
+        self.communication.install()
         if self.marks is not None:
             for name in ("to", "cuda", "cpu"):
                 self.replace(torch.Tensor, name, self._data.wrap_copy)

@@ -144,9 +144,13 @@ class Adding:
         self.shares = shares or (lambda: (1.0,) * memory.size)
         wanted = [parameter for parameter in model.parameters() if parameter.requires_grad]
         self.pieces = Pieces(wanted, memory)
-        for parameter in wanted:
-            parameter.register_post_accumulate_grad_hook(self._ready)
-        register_optimizer_step_post_hook(self._stepped)
+        self._hooks = [parameter.register_post_accumulate_grad_hook(self._ready) for parameter in wanted]
+        self._hooks.append(register_optimizer_step_post_hook(self._stepped))
+
+    def close(self) -> None:
+        """Sum no more: the optimizers of the whole process were listened to."""
+        for hook in self._hooks:
+            hook.remove()
 
     def _stepped(self, optimizer: Any, *_: Any) -> None:
         """The hook is called for every optimizer of the process: only one over these parameters has used the sums."""
@@ -165,10 +169,13 @@ class Adding:
             parameter.grad = pieces.write(parameter, parameter.grad, self.shares())
 
     def _finish(self) -> None:
-        with self.waiting(), unseen():
-            for parameter, total in self.pieces.finish():
-                parameter.grad = total
-        self.group.meter.add(self.pieces.memory.take_waited())
+        meter, memory = self.group.meter, self.pieces.memory
+        meter.add(memory.take_waited())  # while backward still went on
+        with self.waiting():
+            with unseen():
+                for parameter, total in self.pieces.finish():
+                    parameter.grad = total
+            meter.add(memory.take_waited())
 
 
 def _dense(tensor: Any) -> bool:

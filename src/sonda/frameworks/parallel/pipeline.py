@@ -8,6 +8,7 @@ Batch norms see one part at a time, as in gradient accumulation.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import nullcontext
 from typing import Any
 
 import torch
@@ -15,7 +16,7 @@ from torch import Tensor, nn
 
 from sonda.frameworks.parallel.batches import cut
 from sonda.frameworks.parallel.chain import Link
-from sonda.frameworks.parallel.group import Group, unseen
+from sonda.frameworks.parallel.group import Group, Waiting, unseen
 from sonda.record.protocols import Mark, Task
 
 
@@ -25,6 +26,8 @@ class Neighbours:
     def __init__(self, group: Group, parts: int) -> None:
         self.group = group
         self.parts = parts
+        self.waiting: Waiting = nullcontext
+        """Entered while this stage does nothing but wait until what it has sent was taken."""
         self._sent: list[tuple[Any, Tensor]] = []
         """What is on its way, with the memory that it is sent from."""
 
@@ -56,7 +59,7 @@ class Neighbours:
     def settle(self) -> None:
         """Wait until everything that was sent has been taken."""
         sent, self._sent = self._sent, []
-        with self.group.meter.measured():
+        with self.waiting(), self.group.meter.measured():
             for work, _ in sent:
                 work.wait()
 
