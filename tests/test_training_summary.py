@@ -14,6 +14,7 @@ from sonda.analysis.summarise import summarise
 from sonda.analysis.summary import Value
 from sonda.analysis.training import Training, summarise_training
 from sonda.record.run import Run
+from sonda.studies.trained_figure import energy_value
 from training_examples import S, trained
 
 
@@ -75,6 +76,20 @@ def test_energy_is_from_the_first_epoch_to_the_end_with_and_without_idle_devices
     assert [one.value for one in found.used_to] == pytest.approx([5_500, 10_800])
     assert [one.value for one in found.all_to] == pytest.approx([5_500 * 1.16, 10_800 * 1.16])
     assert found.used.source == "measured"
+
+
+def test_checkpoints_between_the_walks_stand_apart() -> None:
+    """Two pauses of 4 s at 100 W: their 800 J are in no epoch, and their time in no product of energy and time."""
+    run = two_epochs(watts={"cpu": 100.0, "cuda:0": 16.0}, pause=4.0)
+    found = training(run).energy
+    assert found is not None
+    assert (found.time, found.between_time) == (120 * S, 8 * S)
+    assert (found.used.value, found.all.value) == (pytest.approx(12_000), pytest.approx(13_920))
+    assert [one.value for one in found.used_to] == pytest.approx([5_500, 10_800])
+    assert found.between.value == pytest.approx(800)
+    assert found.used.low is not None and found.used.high is not None
+    assert found.used.low <= 12_000 <= found.used.high
+    assert energy_value(summarise(run), "edp").value == pytest.approx(12_000 * 120)
 
 
 def test_an_estimate_of_the_processor_is_never_added_to_what_a_gpu_measured() -> None:

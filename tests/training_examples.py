@@ -25,9 +25,10 @@ def trained(
     watts: dict[str, float] | None = None,
     used: Sequence[str] = ("cpu",),
     source: str = "measured",
+    pause: float = 0.0,
     **info: Any,
 ) -> Run:
-    """A run whose walks take these seconds, one after the other from `begin` on.
+    """A run whose walks take these seconds, one after the other from `begin` on, with a pause after every epoch.
 
     `watts` are even powers by device, read every second from the run's beginning on; `used` are devices that trained.
     """
@@ -45,6 +46,7 @@ def trained(
         walk("train", number, seconds, loss=2.0 / (number + 1))
         if validate:
             walk("validate", number, validate[number], loss=1.0, accuracy=accuracies[number])
+        clock += pause
     if test is not None:
         walk("test", len(train), test, loss=0.5, **({} if final is None else {"accuracy": final}))
     builder.rows[0]["duration"] = int(clock * S)

@@ -12,10 +12,12 @@ from typing import Any
 
 import numpy as np
 
-from sonda.analysis.training_energy import Moments, Spent, spent_by_nodes
+from sonda.analysis.training_energy import Moments, Spent, Window, spent_by_nodes
 from sonda.record.run import Run
 
 TRAIN, VALIDATE, TEST = "train", "validate", "test"
+AT_ONCE = 1e6
+"""ns. A walk that begins so soon after the one before follows it at once: nothing was written in between."""
 
 
 @dataclass(frozen=True)
@@ -48,7 +50,7 @@ class Training:
     devices: int
     """That trained together."""
     energy: Spent | None
-    """From the first epoch to the end, where it was read."""
+    """Of the walks, where it was read; of what lies between them apart."""
 
     @property
     def train(self) -> float:
@@ -115,7 +117,7 @@ def summarise_training(run: Run) -> Training | None:
 
 
 def _moments(run: Run) -> Moments:
-    """When the first epoch begins, every epoch ends with its validation, and the test ends, by the first rank."""
+    """The walks, and when every epoch ends with its validation, by the first rank."""
     spans = run.spans
     rank = spans.number("rank")
     rows = np.flatnonzero(spans.where(kind="epoch") & (rank == rank.min()))
@@ -125,7 +127,13 @@ def _moments(run: Run) -> Moments:
     ends: dict[int, float] = {}
     for part in (TRAIN, VALIDATE):
         ends |= {int(call[row]): float(end[row]) for row in rows if names[row] == part}
-    return float(start[rows].min()), [ends[number] for number in sorted(ends)], float(end[rows].max())
+    walks: list[Window] = []
+    for row in rows[np.argsort(start[rows], kind="stable")].tolist():
+        if walks and start[row] - walks[-1][1] < AT_ONCE:
+            walks[-1] = walks[-1][0], float(end[row])
+        else:
+            walks.append((float(start[row]), float(end[row])))
+    return walks, [ends[number] for number in sorted(ends)]
 
 
 def devices_of(target: Mapping[str, Any]) -> int:

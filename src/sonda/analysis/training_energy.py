@@ -1,13 +1,15 @@
-"""The energy of a training: from its first epoch to the end of its test, and to the end of every epoch before.
+"""The energy of a training: of its walks, from the first epoch to the end of the test, and to the end of every epoch.
 
-Both with and without devices that stood idle. Measured and estimated joules are never added: where anything was
-measured, that counts.
+What lies between walks, which is mostly the writing of checkpoints, is in none of these and stands apart: it is in no
+time either. All with and without devices that stood idle. Measured and estimated joules are never added: where
+anything was measured, that counts.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 from sonda.analysis.energy_meters import Metered, added, kept_energy, metered
 from sonda.analysis.energy_nodes import sum_of_nodes
@@ -24,7 +26,7 @@ class Spent:
     """Joules of a training with their bounds; missing with a reason."""
 
     time: float
-    """ns from the beginning of the first epoch to the end of the test, with all that lies between."""
+    """ns of all walks."""
     devices: dict[str, Value]
     """By device."""
     used: Value
@@ -36,10 +38,16 @@ class Spent:
     all_to: tuple[Value, ...]
     covers: tuple[str, ...]
     """What the counters cover: CPU packages, DRAM, GPU boards with their memory."""
+    between: Value
+    """J of the devices that trained, spent between the walks on checkpoints."""
+    between_time: float
+    """ns."""
 
 
-Moments = tuple[float, Sequence[float], float]
-"""ns: the beginning of the first epoch, the end of every epoch, the end of the test."""
+Window = tuple[float, float]
+"""ns: begin and end."""
+Moments = tuple[Sequence[Window], Sequence[float]]
+"""The walks in order, those that follow each other at once as one; ns of the end of every epoch."""
 
 
 def spent_by_nodes(run: Run, moments: Callable[[Run], Moments]) -> Spent | None:
@@ -65,11 +73,13 @@ def spent_by_nodes(run: Run, moments: Callable[[Run], Moments]) -> Spent | None:
         to("used_to"),
         to("all_to"),
         tuple(dict.fromkeys(covered for _, part in known for covered in part.covers)),
+        total(lambda part: part.between),
+        known[0][1].between_time,
     )
 
 
-def spent(run: Run, begin: float, ends: Sequence[float], end: float) -> Spent | None:
-    """What was spent between two moments (ns), and until the end of each epoch; None where no energy was read."""
+def spent(run: Run, walks: Sequence[Window], ends: Sequence[float]) -> Spent | None:
+    """What was spent in these walks, and until the end of each epoch; None where no energy was read."""
     kept = kept_energy(run)
     if kept is None:
         return None
@@ -81,22 +91,46 @@ def spent(run: Run, begin: float, ends: Sequence[float], end: float) -> Spent | 
     everything = [] if apart else [one for one in meters if one.source == source]
     reason = "; ".join(f"{one['what']}: {one['reason']}" for one in kept.missing) or "no counter could be believed"
     mixed = "devices that trained are estimated and others measured, which is never added" if apart else reason
+    begin, end = walks[0][0], walks[-1][1]
+    pauses = [(before, after) for (_, before), (after, _) in pairwise(walks)]
+    paused = sum(after - before for before, after in pauses)
+
+    def until(meters: Sequence[Metered], moment: float, otherwise: str) -> Value:
+        return _energy(meters, begin, moment, [one for one in pauses if one[1] <= moment], otherwise)
+
     return Spent(
-        end - begin,
-        {one.device: _energy([one], begin, end, reason) for one in meters},
-        _energy(used, begin, end, reason),
-        _energy(everything, begin, end, mixed),
-        tuple(_energy(used, begin, moment, reason) for moment in ends),
-        tuple(_energy(everything, begin, moment, mixed) for moment in ends),
+        end - begin - paused,
+        {one.device: until([one], end, reason) for one in meters},
+        until(used, end, reason),
+        until(everything, end, mixed),
+        tuple(until(used, moment, reason) for moment in ends),
+        tuple(until(everything, moment, mixed) for moment in ends),
         tuple(dict.fromkeys(counter.covers for one in used for counter, _ in one.counters)),
+        _between(used, pauses, reason),
+        paused,
     )
 
 
-def _energy(meters: Sequence[Metered], begin: float, end: float, otherwise: str) -> Value:
+def _energy(meters: Sequence[Metered], begin: float, end: float, pauses: Sequence[Window], otherwise: str) -> Value:
+    """J from one moment to another without those of the pauses in between, which shorten the bounds at both ends."""
     if not meters:
         return Value(None, "J", "measured", reason=otherwise)
     needed = LEAST_READINGS * max(one.resolution for one in meters)
-    if end - begin < needed:
-        reason = f"{(end - begin) / 1e9:.2g} s are too short for counters that are read every {needed / 2e9:.2g} s"
+    lasted = end - begin - sum(after - before for before, after in pauses)
+    if lasted < needed:
+        reason = f"{lasted / 1e9:.2g} s are too short for counters that are read every {needed / 2e9:.2g} s"
         return Value(None, "J", meters[0].source, reason=reason)
-    return added([one.energy(begin, end) for one in meters], meters[0].source)
+    whole = added([one.energy(begin, end) for one in meters], meters[0].source)
+    paused = _between(meters, pauses, otherwise)
+    if whole.value is None or paused.value is None:
+        return whole
+    low, high = (whole.low or 0.0) - (paused.high or 0.0), (whole.high or 0.0) - (paused.low or 0.0)
+    return Value(whole.value - paused.value, "J", whole.source, low, high)
+
+
+def _between(meters: Sequence[Metered], pauses: Sequence[Window], otherwise: str) -> Value:
+    if not meters:
+        return Value(None, "J", "measured", reason=otherwise)
+    if not pauses:
+        return Value(0.0, "J", meters[0].source, 0.0, 0.0)
+    return added([one.energy(*pause) for pause in pauses for one in meters], meters[0].source)

@@ -1,7 +1,8 @@
 """What a study can show of a whole training: times of its parts, accuracy, time and energy to an accuracy, EDP.
 
 `time_to_accuracy_s@80` is the time until a validation told 80 % right. Energy is that of the devices that trained,
-`with_idle` of all; from the first epoch to the end of the test, or of a run without epochs, of the whole run.
+`with_idle` of all; of the walks through the data, or of a run without epochs, of the whole run. Checkpoints are in
+neither time nor energy.
 """
 
 from __future__ import annotations
