@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import os
 import socket
+import subprocess
 from pathlib import Path
 
 import msgspec
 import pytest
 
+from sonda.cli.face import say
 from sonda.record.errors import SondaError
+from sonda.record.store import Store
 from sonda.targets.job import Job
+from sonda.targets.parallel import measure
 from sonda.targets.parallel_agent import JOB, PLAN, _failure, run_ranks
 from sonda.targets.parallel_plan import plan_of
-from sonda.targets.parallel_report import RankOutcome, Report, write_outcome
+from sonda.targets.parallel_report import Foreseen, RankOutcome, Report, write_outcome, write_outlook
 from sonda.targets.parallel_start import Agent
 from sonda.targets.spec import parse_target
 from sonda.targets.training import LostError
@@ -104,6 +108,23 @@ def test_who_failed_first_is_named(
         write_outcome(tmp_path, RankOutcome(rank=rank, device="cpu/1", cause=cause, remedy="mend it", lost=lost))
     error = _failure(plan, tmp_path, {rank: Failure(code) for rank, code in codes.items()})
     assert str(error).startswith(said)
+
+
+def test_what_is_foreseen_is_said_without_a_terminal_too(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    on = "hybrid=cpu/1+cpu/1"
+    job = Job(workload="mlp", train=True, on=on)
+    agent = Agent(job, plan_of(job, parse_target(on)), tmp_path, say)
+    write_outlook(tmp_path, Foreseen(sentences=["at most 1.33 times", "cannot pay"], numbers={}))
+    agent._process = subprocess.Popen(["true"])
+    assert agent._watch(agent._process) is not None
+    say("running")  # for whoever watches a screen
+    assert capsys.readouterr() == ("", "at most 1.33 times\ncannot pay\n")
+
+
+def test_a_mistake_in_the_options_is_found_before_a_process_is_started(tmp_path: Path) -> None:
+    job = Job(workload="mlp", options={"depth": "3"}, train=True, on="ddp=cpu/1+cpu/1")
+    with pytest.raises(SondaError, match=r"^mlp has no option 'depth'"):
+        measure(job, Store(tmp_path))
 
 
 def test_ranks_that_never_meet_are_not_waited_for(tmp_path: Path) -> None:

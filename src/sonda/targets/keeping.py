@@ -23,6 +23,12 @@ Say = Callable[[str], None]
 """Told what is going on, for whoever watches."""
 
 
+class Lasting(str):
+    """A sentence that is to be read before the work begins: it stays on a screen, and is in a log too."""
+
+    lasting = True
+
+
 @dataclass(frozen=True)
 class Place:
     """Where a run belongs: its id where that is decided beforehand, its repetitions, its study."""

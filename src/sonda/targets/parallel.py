@@ -31,6 +31,7 @@ from sonda.targets.parallel_start import Agent
 from sonda.targets.spec import STRATEGIES, parse_target
 from sonda.targets.tensorflow_plan import strategy_plan
 from sonda.targets.training import Training
+from sonda.workloads.catalogue import describe
 
 
 def measure(job: Job, store: Store, place: Place | None = None, say: Say = lambda text: None) -> Run:
@@ -43,6 +44,8 @@ def measure(job: Job, store: Store, place: Place | None = None, say: Say = lambd
     spec = parse_target(job.on)
     plan = strategy_plan(job, spec) if spec.mode in STRATEGIES else plan_of(job, spec)
     require(job.framework)
+    if ":" not in job.workload:  # a file of the user's is read by the ranks
+        describe(job.workload, job.options)
     threads = max(1, sum(plan.threads))
     training = Training.of(job, store, say)
     with store.scratch() as directory:

@@ -16,7 +16,7 @@ from sonda.record.nodes import NodePart
 from sonda.record.run import Run
 from sonda.record.store import Store
 from sonda.targets.job import Job
-from sonda.targets.keeping import Say
+from sonda.targets.keeping import Lasting, Say
 from sonda.targets.parallel_agent import JOB, OUTCOME, PLAN
 from sonda.targets.parallel_nodes import KEPT, PART, PARTS, Kept, write_whole
 from sonda.targets.parallel_plan import Plan
@@ -94,7 +94,7 @@ class Agent:
             if foreseen is None:
                 foreseen = read_outlook(self._directory)
                 for sentence in foreseen.sentences if foreseen else ():
-                    self._say(sentence)
+                    self._say(Lasting(sentence))
             if ended:
                 return foreseen
             # Whatever else listens at that port may never answer, and PyTorch would wait for it.

@@ -155,15 +155,19 @@ class Keeper:
         if self.first:
             from sonda.frameworks.torch_state import arrays_of
 
-            partial = self.place / f"{FINAL}.part"
-            try:
-                write_arrays(partial, arrays_of(learner.plain))
-                os.replace(partial, self.place / FINAL)
-            except OSError as error:
-                partial.unlink(missing_ok=True)
-                raise SondaError(
-                    f"cannot keep the trained weights in {self.place}: {error.strerror or error}", "free some space"
-                ) from None
+            self.keep_weights(arrays_of(learner.plain))
+
+    def keep_weights(self, arrays: Mapping[str, np.ndarray]) -> None:
+        """Leave the final weights, by name, beside the checkpoints. Raises SondaError where there is no room."""
+        partial = self.place / f"{FINAL}.part"
+        try:
+            write_arrays(partial, arrays)
+            os.replace(partial, self.place / FINAL)
+        except OSError as error:
+            partial.unlink(missing_ok=True)
+            raise SondaError(
+                f"cannot keep the trained weights in {self.place}: {error.strerror or error}", "free some space"
+            ) from None
 
     def _tell(self, part: str, epoch: int, step: int, steps: int, walks: list[Walk]) -> None:
         if self.reports and self.progress.due():
