@@ -49,7 +49,7 @@ def compiled(kernel: Callable[..., Any], *called: Callable[..., Any]) -> Callabl
 def _short_compiler() -> Any:
     from numba.core.compiler import CompilerBase, DefaultPassBuilder
 
-    class Short(CompilerBase):  # type: ignore[misc]  # numba has no types
+    class Short(CompilerBase):
         def define_pipelines(self) -> list[Any]:
             steps = DefaultPassBuilder.define_nopython_pipeline(self.state)
             steps.passes = [one for one in steps.passes if one[0].__name__ not in NOT_NEEDED]

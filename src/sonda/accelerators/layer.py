@@ -111,7 +111,7 @@ class Tile:
 
     def check(self, hardware: Hardware, layer: Layer) -> Tile:
         """This tile; raises SondaError naming the field and the reason when the machine cannot run it."""
-        check_sizes({f"T_{name}": value for name, value in vars(self).items()})
+        check_sizes(vars(self), "T_")
         used = self.neuron * self.neurons
         if used > hardware.multipliers:
             raise SondaError(
@@ -154,8 +154,9 @@ class Tile:
         return (self.Y == 1) & (self.S > 1) & (layer.stride == 1) & (layer.S % self.S == 0)
 
 
-def check_sizes(sizes: Mapping[str, Any]) -> None:
-    """Raises SondaError naming the first of these that is not a size."""
+def check_sizes(sizes: Mapping[str, Any], begins: str = "") -> None:
+    """Raises SondaError naming the first of these that is not a size; names are told with this before them."""
     for name, value in sizes.items():
-        if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= LARGEST:
+        if type(value) is not int or not 1 <= value <= LARGEST:
+            name = f"{begins}{name}"
             raise SondaError(f"{name} = {value!r} is not a whole number from 1 to {LARGEST}", f"change {name}")

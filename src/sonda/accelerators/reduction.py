@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from sonda.accelerators import instances
 from sonda.accelerators.compiled import compiled
 from sonda.accelerators.hardware import REDUCTIONS, Hardware
-from sonda.accelerators.result import Count
+from sonda.accelerators.result import Count, largest
 
 Whole = NDArray[np.int64]
 
@@ -75,7 +75,7 @@ def reduce(hardware: Hardware, first: Whole, last: Whole) -> Reduction:
     """The paths of VNs on the multipliers first[v] ... last[v], which ascend and do not overlap."""
     network = REDUCTIONS.index(hardware.reduction)
     sizes = np.array(((len(first), hardware.multipliers, hardware.write_ports),))
-    hops, vector, totals = _gathered(hardware, sizes, first[None], last[None])
+    hops, vector, totals = _gathered(hardware, sizes, first[None], last[None], hardware.multipliers)
     return _setup(hops[0], vector[0], totals[0].tolist(), network)
 
 
@@ -85,13 +85,17 @@ def reduce_all(hardware: Hardware, sizes: Count, counts: Count) -> Reduction:
     cases = np.empty((len(sizes), 3), np.int64)
     cases[:, 0], cases[:, 1], cases[:, 2] = counts, hardware.multipliers, hardware.write_ports
     first = np.arange(int(counts.max())) * sizes[:, None]
-    hops, vector, totals = _gathered(hardware, cases, first, first + (sizes[:, None] - 1))
+    widest = largest(hardware.multipliers)
+    hops, vector, totals = _gathered(hardware, cases, first, first + (sizes[:, None] - 1), widest)
     return _setup(hops, np.ascontiguousarray(vector.transpose(1, 0, 2)), list(totals.T), network)
 
 
-def _gathered(hardware: Hardware, cases: Whole, first: Whole, last: Whole) -> tuple[Whole, Whole, Whole]:
-    """`hops`, `vector` and `totals` of `_gather`, which is called with arrays of one kind: it is compiled once."""
-    hops = np.zeros((len(cases), int(cases[:, 1].max())), np.int64)
+def _gathered(hardware: Hardware, cases: Whole, first: Whole, last: Whole, widest: int) -> tuple[Whole, Whole, Whole]:
+    """`hops`, `vector` and `totals` of `_gather`, which is called with arrays of one kind: it is compiled once.
+
+    The machine with the most multipliers has `widest`.
+    """
+    hops = np.zeros((len(cases), widest), np.int64)
     vector = np.zeros((len(cases), 8, first.shape[1]), np.int64)
     totals = np.zeros((len(cases), 4), np.int64)
     network, accumulators = REDUCTIONS.index(hardware.reduction), int(hardware.accumulators)

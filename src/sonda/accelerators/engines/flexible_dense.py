@@ -54,8 +54,8 @@ def simulate(hardware: Hardware, layer: Layer, tile: Tile) -> Result:
     adders, and partial sums through memory. `configuration` is 0: the machine is set up before the first cycle.
     """
     plan, setup, dealt = _prepare(hardware, layer, tile)
-    cycles, written = _time(hardware, layer, tile, plan, setup, dealt)
-    stack = _stack(hardware, plan, dealt, cycles, written)
+    cycles, written, sending = _time(hardware, layer, tile, plan, setup, dealt)
+    stack = _stack(hardware, plan, cycles, written, sending)
     alone = tile.neuron == 1 and hardware.reduction == "ASNETWORK"
     together = _offered_together(distribution.span(hardware), tile.neurons, dealt.place[0, 1]) if alone else 0
     return _result(hardware, layer, tile, plan, setup, dealt.routing[0], cycles, stack, together)
@@ -146,38 +146,41 @@ def _rows(columns: tuple[Count, ...]) -> Whole:
 
 def _time(
     hardware: Hardware, layer: Layer, tile: Tile, plan: Plan, setup: Reduction, dealt: _Packages
-) -> tuple[int, int]:
-    """Cycles, and those of them that blocks spend only writing back."""
+) -> tuple[int, int, int]:
+    """Cycles, those of them that blocks spend only writing back, and those that the busiest port sends for a block."""
     waits, apart = waits_of(layer, tile, plan)
     if not apart and plan.blocks > MOST_BLOCKS:
         raise SondaError(
             f"{plan.blocks} blocks of filters overlap, because the tile does not divide the layer",
             "choose T_X_, T_Y_ and T_K that divide X', Y' and K, and one sample",
         )
-    out = np.zeros((1, 2), np.int64)
+    out = np.zeros((1, 3), np.int64)
     times = 1
     if plan.through_memory:
         cases = np.array((_folding_case(hardware, tile, plan, waits, apart),), np.int64)
-        _fold(hardware, np.zeros(1, np.int64), cases, setup, dealt, out)
+        _fold(hardware, np.zeros(1, np.int64), cases, setup, dealt, out, 1 if apart else plan.blocks)
     else:
         # Blocks that wait for everything before them are all alike.
         times, blocks = (plan.blocks, 1) if apart else (1, plan.blocks)
         cases = np.array((_streaming_case(hardware, tile, plan, waits, blocks),), np.int64)
-        _stream(hardware, np.zeros(1, np.int64), cases, setup, dealt, out)
-    ((cycles, written),) = out.tolist()
-    return times * cycles, times * written
+        _stream(hardware, np.zeros(1, np.int64), cases, setup, dealt, out, tile.S, blocks)
+    ((cycles, written, sending),) = out.tolist()
+    return times * cycles, times * written, sending
 
 
 def _time_all(hardware: Hardware, layer: Layer, tile: Tile, plan: Plan, setup: Reduction, dealt: _Packages) -> Whole:
     """Cycles of many layers."""
     waits, apart = waits_of(layer, tile, plan)
-    out = np.zeros((len(apart), 2), np.int64)
+    out = np.zeros((len(apart), 3), np.int64)
     folded, streamed = np.flatnonzero(plan.through_memory), np.flatnonzero(plan.through_memory == 0)
+    blocks = np.where(apart, 1, plan.blocks)
     if len(folded):
-        _fold(hardware, folded, _rows(_folding_case(hardware, tile, plan, waits, apart)), setup, dealt, out)
+        # Of blocks that wait for everything before them one is under way at a time.
+        case = _folding_case(hardware, tile, plan, waits, apart)
+        _fold(hardware, folded, _rows(case), setup, dealt, out, largest(blocks))
     if len(streamed):
-        case = _streaming_case(hardware, tile, plan, waits, np.where(apart, 1, plan.blocks))
-        _stream(hardware, streamed, _rows(case), setup, dealt, out)
+        case = _streaming_case(hardware, tile, plan, waits, blocks)
+        _stream(hardware, streamed, _rows(case), setup, dealt, out, largest(tile.S), largest(blocks))
     cycles: Whole = out[:, 0] * np.where(apart & (plan.through_memory == 0), plan.blocks, 1)
     return cycles
 
@@ -197,9 +200,12 @@ def _folding_case(hardware: Hardware, tile: Tile, plan: Plan, waits: tuple[Count
     )  # fmt: skip
 
 
-def _stream(hardware: Hardware, which: Whole, cases: Whole, setup: Reduction, dealt: _Packages, out: Whole) -> None:
+def _stream(
+    hardware: Hardware, which: Whole, cases: Whole, setup: Reduction, dealt: _Packages, out: Whole, early: int,
+    blocks: int,
+) -> None:  # fmt: skip
+    """With room for so many windows that begin a row, and blocks."""
     neurons = setup.line.shape[-1]
-    early, blocks = (int(cases[:, column].max()) for column in (7, 8))
     compiled(stream)(
         which,
         cases,
@@ -219,10 +225,11 @@ def _stream(hardware: Hardware, which: Whole, cases: Whole, setup: Reduction, de
     )
 
 
-def _fold(hardware: Hardware, which: Whole, cases: Whole, setup: Reduction, dealt: _Packages, out: Whole) -> None:
+def _fold(
+    hardware: Hardware, which: Whole, cases: Whole, setup: Reduction, dealt: _Packages, out: Whole, blocks: int
+) -> None:
+    """With room for so many blocks."""
     neurons, ports = setup.line.shape[-1], largest(hardware.read_ports)
-    # Of blocks that wait for everything before them one is under way at a time.
-    blocks = int(np.where(cases[:, 7], 1, cases[:, 8]).max())
     compiled(fold)(
         which,
         cases,
@@ -248,11 +255,10 @@ def _bus_inputs(hardware: Hardware) -> Count:
     return hardware.multipliers // hardware.write_ports + 1
 
 
-def _stack(hardware: Hardware, plan: Plan, dealt: _Packages, cycles: int, written: int) -> dict[str, int]:
+def _stack(hardware: Hardware, plan: Plan, cycles: int, written: int, sending: int) -> dict[str, int]:
     computed = min(plan.blocks * plan.windows * plan.folds, cycles - written)
-    times = np.array((plan.folds, plan.rows * plan.folds, plan.rows * (plan.columns - 1) * plan.folds))
-    sending = int((times @ dealt.entries[0, :3]).max()) + distribution.arrival_delay(hardware)
-    fed = min(plan.blocks * sending - computed, cycles - written - computed)
+    fed = plan.blocks * (sending + distribution.arrival_delay(hardware)) - computed
+    fed = min(fed, cycles - written - computed)
     summed = cycles - written - computed - fed
     return {"distribution": fed, "compute": computed, "reduction": summed, "writeback": written, "configuration": 0}
 
@@ -269,23 +275,24 @@ def _result(
     pairs: Count,
 ) -> Result:
     """Of one layer; or of many, whose sizes and counts are arrays."""
-    steps = plan.blocks * plan.windows * plan.folds
-    windows = plan.blocks * plan.windows
-    outputs = windows * tile.neurons
-    products = steps * tile.neuron * tile.neurons
-    through_memory = plan.through_memory
+    blocks, neuron, neurons, through_memory = plan.blocks, tile.neuron, tile.neurons, plan.through_memory
+    windows = blocks * plan.windows
+    steps = windows * plan.folds
+    outputs = windows * neurons
+    products = steps * neuron * neurons
     psums = outputs * (plan.folds - 1) * through_memory
     work = _work(hardware, tile, plan, setup, products, psums)
     # Of a row of windows only the first gets all inputs where they are handed on.
-    whole = steps - plan.handed * (steps - plan.blocks * plan.rows * plan.folds)
-    often = (plan.blocks * plan.folds, whole, steps - whole)
+    whole = steps - plan.handed * (steps - blocks * plan.rows * plan.folds)
+    often = (blocks * plan.folds, whole, steps - whole)
     if isinstance(steps, int):
         # A matrix so small is multiplied sooner by hand.
         sent = Routing(*(sum(map(mul, often, costs)) for costs in zip(*routing.tolist(), strict=True)))
     else:
         sent = Routing(*np.einsum("kn,nki->in", np.array(often), routing))
-    sent = distribution.unicast(hardware, psums).plus(sent)
-    loaded = plan.folds * tile.neuron * tile.neurons
+    if largest(psums):
+        sent = distribution.unicast(hardware, psums).plus(sent)
+    loaded = plan.folds * neuron * neurons
     channels, filters = layer.C // layer.G, layer.K // layer.G
     weight_reads = plan.batches * plan.groups * tile.G * filters * channels * layer.R * layer.S
     input_reads = _input_reads(layer, tile, plan)
@@ -302,13 +309,13 @@ def _result(
         "DSNetwork": distribution.activity(hardware, sent),
         "MSNetwork": multiplication.activity(
             hardware,
-            weights=plan.blocks * loaded,
+            weights=blocks * loaded,
             weights_left=loaded,
             products=products,
-            configured=(tile.neuron + through_memory) * tile.neurons,
-            forwarded=(steps - whole) * tile.neurons * tile.R * tile.C * (tile.S - 1),
+            configured=(neuron + through_memory) * neurons,
+            forwarded=(steps - whole) * neurons * tile.R * tile.C * (tile.S - 1),
             psums=psums,
-            zeros=(outputs + tile.neurons) * through_memory,
+            zeros=(outputs + neurons) * through_memory,
         ),
         "ReduceNetwork": reduction.activity(hardware, work),
         "GlobalBuffer": {"GLOBALBUFFER": {"entries": 1, "READ": weight_reads + input_reads + psums, "WRITE": writes}},
@@ -329,21 +336,21 @@ def _result(
 def _work(
     hardware: Hardware, tile: Tile, plan: Plan, setup: Reduction, products: Count, psums: Count
 ) -> reduction.Work:
-    results = plan.blocks * plan.windows * plan.folds
-    outputs = plan.blocks * plan.windows * tile.neurons
+    neurons, through_memory = tile.neurons, plan.through_memory
+    windows = plan.blocks * plan.windows
+    results, outputs = windows * plan.folds, windows * neurons
     nodes, two, three = setup.totals
-    through_memory = plan.through_memory
     # A zero opens every window; one more follows the last, in vain. Where the neuron begins on an odd multiplier, an
     # adder without another operand passes it on, and there it stays.
     return reduction.Work(
-        sends=products + through_memory * (psums + outputs + tile.neurons),
-        nodes=nodes * results + through_memory * (tile.neuron % 2 == 0) * (tile.neurons // 2),
+        sends=products + through_memory * (psums + outputs + neurons),
+        nodes=nodes * results + through_memory * (tile.neuron % 2 == 0) * (neurons // 2),
         two=two * results,
         three=three * results,
-        results=results * tile.neurons,
+        results=results * neurons,
         outputs=outputs * (1 + through_memory * (plan.folds - 1)),
         configured=setup.configured,
-        waiting=through_memory * tile.neurons,
+        waiting=through_memory * neurons,
     )
 
 

@@ -34,8 +34,8 @@ def fold(
     out: Whole,
 ) -> None:
     """Runs those of many layers that `which` names; sets out[., 0] to the cycle in which the last result is consumed,
-    and out[., 1] to the cycles between the last offer to the bus and the end, summed over the blocks that nothing
-    overlaps. Both are given as 0.
+    out[., 1] to the cycles between the last offer to the bus and the end, summed over the blocks that nothing
+    overlaps, and out[., 2] to those that the busiest port sends for a block. All are given as 0.
 
     A row of `cases` holds the numbers that are named first thing below. Each of the `blocks` blocks of filters sends
     `folds` tiles of weights (tiles[., 0, p] entries on port p), then for `rows` x `columns` windows `folds` tiles of
@@ -126,6 +126,7 @@ def fold(
                 inputs[kind[p]] = sent_inputs[p]
                 others[kind[p]] = sent_others[p]
                 free[kind[p]] = 0
+                out[case, 2] = max(out[case, 2], folds * sent_weights[p] + rows * row_entries[p])
         # What a VN waits for, in the first window of a row and in others: per load the latest place plus hops; of every
         # shared port the multipliers that can be the last.
         total = np.int64(0)

@@ -33,8 +33,8 @@ def stream(
     out: Whole,
 ) -> None:
     """Runs those of many layers that `which` names; sets out[., 0] to the cycle in which the last result is consumed,
-    and out[., 1] to the cycles between the last offer to the bus and the end, summed over the blocks that nothing
-    overlaps.
+    out[., 1] to the cycles between the last offer to the bus and the end, summed over the blocks that nothing
+    overlaps, and out[., 2], given as 0, to those that the busiest port sends for a block.
 
     A row of `cases` holds the numbers that are named first thing below. Each of the `blocks` blocks of filters sends
     `folds` tiles of weights (tiles[., 0, p] entries on port p), then for `rows` x `columns` windows `folds` tiles of
@@ -90,6 +90,7 @@ def stream(
             slopes[one] = folds * (others[one] if handed else inputs[one])
             free[one] = 0
             periods[one] = folds * (weights[one] + rows * (inputs[one] + (columns - 1) * others[one]))
+            out[case, 2] = max(out[case, 2], periods[one])
         # The last line: multipliers that are behind and catch up one product per cycle.
         slopes[kinds] = folds
         # So are VNs whose multipliers see equal loads at equal places; one of them stands for all.
