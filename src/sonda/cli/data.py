@@ -15,7 +15,17 @@ if TYPE_CHECKING:
 SHOWN = 5
 """Skipped images that are named on the screen; all are in the manifest."""
 
-data = typer.Typer(help="Data sets for training: prepare, make, show.", no_args_is_help=True, rich_markup_mode=None)
+data = typer.Typer(
+    help="""Data sets for training: prepare, make, show.
+
+    \b
+    sonda data make fish fish --count 100
+    sonda data prepare fish --image 197x148
+    sonda run resnet18 --train --data fish-prepared --epochs 2
+    """,
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
 app.add_typer(data, name="data")
 
 
@@ -37,7 +47,9 @@ def prepare(
 ) -> None:
     """Turn a folder of images into arrays that training maps into memory.
 
-    sonda data prepare fish --image 197x148      sonda data prepare mnist -o mnist-prepared
+    \b
+    sonda data prepare fish --image 197x148
+    sonda data prepare mnist -o mnist-prepared
     """
     from sonda.workloads.data.preparation import prepare
 
@@ -61,14 +73,17 @@ def make(
 ) -> None:
     """Draw a data set: silhouettes of nine kinds of fish, as PNG files in one directory per kind.
 
-    sonda data make fish fish --count 100        then: sonda data prepare fish --image 197x148
+    \b
+    sonda data make fish fish --count 100
+    sonda data prepare fish --image 197x148
     """
     from sonda.record.errors import SondaError
+    from sonda.record.nearest import nearest
     from sonda.workloads.data.fish_kinds import KINDS
     from sonda.workloads.data.fish_set import make_fish
 
     if what != "fish":
-        raise SondaError(f"there is nothing to draw called {what!r}", "use: sonda data make fish DIR")
+        raise SondaError(f"there is nothing to draw called {what!r}", nearest(what, ["fish"]))
     place = make_fish(directory, count=count, image=_size(image), seed=seed, say=say)
     hush()
     if json:
@@ -84,7 +99,12 @@ def show(
     split: Annotated[str, typer.Option(help="Say how many images shares have, e.g. 0.85/0.02/0.13.")] = "",
     json: Json = False,
 ) -> None:
-    """What a prepared data set holds and how it was made."""
+    """What a prepared data set holds and how it was made.
+
+    \b
+    sonda data show fish-prepared --split 0.85/0.02/0.13
+    sonda data show fish-prepared --verify
+    """
     from sonda.workloads.data.prepared import load
 
     found = load(directory)

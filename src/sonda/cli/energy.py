@@ -11,7 +11,7 @@ from sonda.cli.face import Json, app, hush, open_store, say
 from sonda.cli.showing import show_energy
 
 
-@app.command()
+@app.command("energy")
 def energy(
     context: typer.Context,
     interval: Annotated[str, typer.Option(help="Time between readings: 500ms, down to 10ms.")] = "500ms",
@@ -25,7 +25,9 @@ def energy(
 ) -> None:
     """Run any command after -- and say how much energy the machine spent meanwhile, and on what.
 
-    sonda energy -- python train.py        sonda energy --interval 10ms -- ./a.out
+    \b
+    sonda energy -- python train.py
+    sonda energy --interval 10ms -- ./a.out
 
     A Python program marks regions by `with sonda.region("training"):`, any other by a line in a file:
     echo begin training >> "$SONDA_REGIONS"

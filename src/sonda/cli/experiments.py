@@ -13,12 +13,12 @@ from sonda.cli.face import Json, app, hush, open_store, say, say_each, workload_
 from sonda.cli.showing import show_corun, show_exploration
 
 
-@app.command()
+@app.command("study")
 def study(
     reference: Annotated[
         str,
         typer.Argument(
-            help="A published study's name or a file; without, a list of them.", shell_complete=completion.studies
+            help="A published study's name or a file; without, a list of them.", autocompletion=completion.studies
         ),
     ] = "",
     scale: Annotated[str, typer.Option(help="A smaller or larger version that the study describes.")] = "",
@@ -85,17 +85,17 @@ def study(
     write_json(document) if json else print(render_study(document))
 
 
-@app.command(context_settings={"ignore_unknown_options": True, "allow_extra_args": True})
+@app.command("explore", context_settings={"ignore_unknown_options": True, "allow_extra_args": True})
 def explore(
     context: typer.Context,
     workload: Annotated[
-        str, typer.Argument(help="A built-in name or file.py:factory.", shell_complete=completion.workloads)
+        str, typer.Argument(help="A built-in name or file.py:factory.", autocompletion=completion.workloads)
     ],
     on: Annotated[
         str,
         typer.Option(
             help="A simulated accelerator, sim:NAME; an obvious one unless given.",
-            shell_complete=completion.accelerators,
+            autocompletion=completion.accelerators,
         ),
     ] = "",
     vary: Annotated[
@@ -163,7 +163,7 @@ def explore(
     show_exploration(found, store, rows, json)
 
 
-@app.command()
+@app.command("corun")
 def corun(
     participants: Annotated[
         list[str],
@@ -204,7 +204,7 @@ def corun(
     show_corun(found, store, json)
 
 
-@app.command(context_settings={"ignore_unknown_options": True, "allow_extra_args": True})
+@app.command("verify", context_settings={"ignore_unknown_options": True, "allow_extra_args": True})
 def verify(
     context: typer.Context,
     what: Annotated[str, typer.Argument(help="What to hold the accelerators against: stonne or scalesim.")],
@@ -265,7 +265,7 @@ def _verify_stonne(file: str, options: list[str], json: bool) -> None:
         raise SystemExit(result.exit_status)
 
 
-@app.command()
+@app.command("doctor")
 def doctor(
     validate: Annotated[
         bool, typer.Option("--validate", help="Count known work with every probe; exit code 1 when one counts wrong.")

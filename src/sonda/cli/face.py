@@ -9,16 +9,25 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from sonda.cli import completion
+from sonda.cli.building import built
+
 if TYPE_CHECKING:
     from sonda.record.store import Store
 
 app = typer.Typer(
     name="sonda",
-    help="Where the time, the energy and the cycles of a neural network go, and why.",
+    help="""Where the time, the energy and the cycles of a neural network go, and why.
+
+    \b
+    sonda run -- python train.py     your program, unchanged
+    sonda run resnet18 --train       a built-in network
+    sonda report                     the newest run as a page
+    sonda doctor                     what this machine can measure
+    """,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
     no_args_is_help=True,
-    add_completion=False,
 )
 
 
@@ -28,7 +37,14 @@ Json = Annotated[bool, typer.Option("--json", help="One JSON document on stdout,
 Rows = Annotated[int, typer.Option("--rows", help="Layers to list.", min=0)]
 
 
-Reference = Annotated[str, typer.Argument(help="A run's id (or its beginning), a tag, a path, or 'last'.")]
+Reference = Annotated[
+    str,
+    typer.Argument(help="A run's id (or its beginning), a tag, a path, or 'last'.", autocompletion=completion.runs),
+]
+
+
+UNKNOWN = "No such command"
+"""How Typer begins to say that there is none of that name."""
 
 
 def main() -> None:
@@ -37,12 +53,15 @@ def main() -> None:
 
     if sys.stdout is None:  # closed by whoever started us
         sys.stdout = open(os.devnull, "w")  # noqa: SIM115 (stays open until the end)
+    if completion.asked(os.environ):
+        completion.answer(lambda: typer.main.get_command(app).main([], prog_name="sonda"), os.environ)
+        sys.exit(0)
     words, command = sys.argv[1:], None
     if words[:1] in (["run"], ["energy"]) and "--" in words:
         cut = words.index("--")
         words, command = words[:cut], words[cut + 1 :]
     try:
-        code = typer.main.get_command(app).main(words, prog_name="sonda", standalone_mode=False, obj=command)
+        code = built(app, words).main(words, prog_name="sonda", standalone_mode=False, obj=command)
     except SondaError as error:
         complain(str(error))
         code = error.exit_code
@@ -65,8 +84,10 @@ def main() -> None:
 def _unforeseen(error: Exception) -> int:
     """A mistake in how the command was written has its own words; anything else is a defect of Sonda's."""
     if hasattr(error, "format_message"):
-        where = getattr(getattr(error, "ctx", None), "command_path", "sonda")
-        complain(f"{error.format_message().rstrip('.')}; see: {where} --help")
+        context = getattr(error, "ctx", None)
+        where = getattr(context, "command_path", "sonda")
+        said, meant = _mistaken(error, context)
+        complain(f"{said}; {meant}see: {where} --help")
         return 2
     if os.environ.get("SONDA_DEBUG"):
         raise error
@@ -75,13 +96,61 @@ def _unforeseen(error: Exception) -> int:
     return 125
 
 
+def _mistaken(error: Any, context: Any) -> tuple[str, str]:
+    """What is wrong with the words of a command, and `did you mean 'run'? ` where a command or an option is near."""
+    from sonda.record.nearest import near
+
+    said = error.format_message().rstrip(".")
+    command = getattr(context, "command", None)
+    misspelt = getattr(error, "option_name", "")
+    known = [word for parameter in getattr(command, "params", ()) for word in parameter.opts]
+    if not misspelt and said.startswith(UNKNOWN):
+        misspelt, known = said.removeprefix(UNKNOWN).split("'")[1], list(getattr(command, "commands", ()))
+    if not misspelt or misspelt in known:
+        return said, ""
+    meant = near(misspelt, known)
+    return f"there is no {'option' if misspelt[0] == '-' else 'command'} {misspelt!r}", (
+        f"did you mean {meant!r}? " if meant else ""
+    )
+
+
+def workload_options(context: typer.Context, workload: str, input: list[str] | None) -> dict[str, str]:
+    """The words that a command does not know, as options of its workload.
+
+    Raises SondaError for one that the workload does not know either and that is near to an option of the command.
+    """
+    from sonda.record.errors import SondaError
+    from sonda.record.nearest import near
+    from sonda.targets.job import options_of
+    from sonda.workloads.catalogue import describe
+
+    options = options_of(context.args, {"input": ",".join(input)} if input else {})
+    try:
+        describe(workload, options)
+    except SondaError:
+        flags = [word for parameter in context.command.params for word in parameter.opts if word.startswith("--")]
+        try:
+            own = describe(workload, {}).parameters()
+        except SondaError:
+            own = {}
+        for key in options:
+            meant = near(f"--{key}", [*flags, *(f"--{name}" for name in own)])
+            if meant in flags and key.replace("-", "_") not in own:
+                raise SondaError(f"{workload} has no option {key!r}", f"did you mean {meant!r}?") from None
+        raise
+    return options
+
+
 def complain(text: str) -> None:
     print(f"sonda: {text}", file=sys.stderr)
 
 
 def say(text: str) -> None:
-    """Tell somebody who watches what is going on, on one line that goes away."""
-    if sys.stderr.isatty():
+    """Tell somebody who watches what is going on, on one line that goes away; what is `lasting` stays."""
+    if getattr(text, "lasting", False):
+        hush()
+        print(text, file=sys.stderr, flush=True)
+    elif sys.stderr.isatty():
         print(f"\r\033[K{text} …", end="", file=sys.stderr, flush=True)
 
 

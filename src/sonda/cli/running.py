@@ -7,25 +7,34 @@ from typing import Annotated, Any
 
 import typer
 
-from sonda.cli.face import Json, Rows, app, hush, open_store, say
+from sonda.cli import completion
+from sonda.cli.face import Json, Rows, app, hush, open_store, say, workload_options
 from sonda.cli.showing import show_runs
 
 
-@app.command(context_settings={"ignore_unknown_options": True, "allow_extra_args": True})
+@app.command("run", context_settings={"ignore_unknown_options": True, "allow_extra_args": True})
 def run(
     context: typer.Context,
     workload: Annotated[
-        str, typer.Argument(help="A built-in name or file.py:factory; nothing before -- command.")
+        str,
+        typer.Argument(
+            help="A built-in name or file.py:factory; nothing before -- command.", autocompletion=completion.workloads
+        ),
     ] = "",
     on: Annotated[
-        list[str] | None, typer.Option(help="Where: cpu, cpu/8 (8 threads), sim:NAME. Several: a column each.")
+        list[str] | None,
+        typer.Option(
+            help="Where: cpu, cpu/8 (8 threads), sim:NAME. Several: a column each.", autocompletion=completion.targets
+        ),
     ] = None,
     train: Annotated[bool, typer.Option("--train", help="Train instead of inferring.")] = False,
     input: Annotated[
         list[str] | None,
         typer.Option(help="Shape for file.py:factory, e.g. 8x3x224x224 or 8x128:int64<1000; repeatable."),
     ] = None,
-    framework: Annotated[str, typer.Option(help="The framework of a built-in workload.")] = "torch",
+    framework: Annotated[
+        str, typer.Option(help="The framework of a built-in workload.", autocompletion=completion.frameworks)
+    ] = "torch",
     steps: Annotated[str, typer.Option(help="Timed steps; for a command, the steps seen in detail, e.g. 10:30.")] = "",
     warmup: Annotated[int, typer.Option(help="Steps before timing begins.")] = 3,
     seconds: Annotated[float, typer.Option(help="Time for the timed steps where --steps is not given.")] = 10.0,
@@ -35,7 +44,11 @@ def run(
     bind: Annotated[str, typer.Option(help="Cores of the threads: none, compact, spread, or 0,2,4-7.")] = "none",
     gpu_private_threads: Annotated[int, typer.Option(help="Threads of one GPU alone (TensorFlow).")] = 0,
     precision: Annotated[
-        str, typer.Option(help="float32, tf32, bfloat16, float16, mixed_bfloat16, mixed_float16 or float64.")
+        str,
+        typer.Option(
+            help="float32, tf32, bfloat16, float16, mixed_bfloat16, mixed_float16 or float64.",
+            autocompletion=completion.precisions,
+        ),
     ] = "float32",
     compile: Annotated[bool, typer.Option("--compile", help="Compile the model (torch.compile, XLA).")] = False,
     channels_last: Annotated[bool, typer.Option("--channels-last", help="Channels last in memory.")] = False,
@@ -63,7 +76,8 @@ def run(
             help="Count more, beside os (always on): pmu (hardware counters; pmu:children+no-layers+EVENT), callgrind "
             "(a step modelled by valgrind; callgrind:512KiB+2MiB for caches of other sizes), energy (joules; "
             "energy:10ms+idle=0), energy-model:cpu=20..95 (an estimate without a sensor), and of the whole "
-            "program, in runs of their own, perf-stat and papi; os shows the system's counts by phase; repeatable."
+            "program, in runs of their own, perf-stat and papi; os shows the system's counts by phase; repeatable.",
+            autocompletion=completion.probes,
         ),
     ] = None,
     interval: Annotated[
@@ -84,9 +98,13 @@ def run(
 ) -> None:
     """Run a workload, or an unmodified program after --, and say where its time goes.
 
-    Options that are not listed here belong to the workload: sonda run resnet34 --train --batch 16 --image 148x112
+    \b
+    sonda run -- python train.py --epochs 1
+    sonda run resnet34 --train --batch 16 --image 148x112
+    sonda run model.py:build --input 8x3x224x224 --on cpu --on sim:maeri-256
+    sonda run dlrm --on sim:dlrm-hybrid --mapping best --set embeddings.multipliers=256
 
-    A simulated accelerator: sonda run dlrm --on sim:dlrm-hybrid --mapping best --set "embeddings.multipliers=256"
+    Options that are not listed here belong to the workload.
     """
     from sonda.record.errors import SondaError
 
@@ -111,11 +129,11 @@ def run(
         )
     if on and all(target.startswith("sim:") for target in on):
         _refuse(context, SIMULATED_OPTIONS, "means nothing on a simulated accelerator: it runs once and is exact")
-    from sonda.targets.job import Job, options_of, whole_number
+    from sonda.targets.job import Job, whole_number
 
     job = Job(
         workload=workload,
-        options=options_of(context.args, {"input": ",".join(input)} if input else {}),
+        options=workload_options(context, workload, input),
         framework=framework,
         train=train,
         steps=whole_number("steps", steps) if steps else None,

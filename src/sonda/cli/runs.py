@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from sonda.cli import completion
 from sonda.cli.face import (
     Json,
     Reference,
@@ -34,7 +35,11 @@ def list_runs(
 ) -> None:
     """List runs, newest first.
 
-    What is listed is remembered in the store's index, which may be removed at any time: sonda ls --all --json
+    \b
+    sonda ls
+    sonda ls --all --json
+
+    What is listed is remembered in the store's index, which may be removed at any time.
     """
     from sonda.analysis import run_rows
 
@@ -57,13 +62,18 @@ def list_runs(
     print(render_runs(listed, damaged=damaged, more=max(0, len(names) - len(listed) - len(damaged))))
 
 
-@app.command()
+@app.command("show")
 def show(
     reference: Reference = "last",
     rows: Rows = 10,
     json: Json = False,
 ) -> None:
-    """Show a run again."""
+    """Show a run again.
+
+    \b
+    sonda show
+    sonda show 7f3a --rows 30
+    """
     from sonda.analysis.energy_meters import is_energy
     from sonda.analysis.exploration import is_exploration
     from sonda.analysis.interference import is_corun
@@ -87,14 +97,19 @@ def show(
         show_runs([(found, summarise(found))], store, rows, json)
 
 
-@app.command()
+@app.command("tag")
 def tag(
     reference: Reference,
     name: Annotated[str, typer.Argument(help="The tag; several runs may share one.")],
     remove: Annotated[bool, typer.Option("--remove", help="Take the tag off.")] = False,
     json: Json = False,
 ) -> None:
-    """Give a run a name of your own."""
+    """Give a run a name of your own.
+
+    \b
+    sonda tag last main
+    sonda tag 7f3a main --remove
+    """
     store = open_store()
     found = store.find(reference)
     for one in found:
@@ -106,13 +121,20 @@ def tag(
         write_json({"tag": name, "runs": [one.id for one in found], "removed": remove})
 
 
-@app.command()
+@app.command("rm")
 def rm(
-    references: Annotated[list[str] | None, typer.Argument(help="Runs to remove.")] = None,
+    references: Annotated[
+        list[str] | None, typer.Argument(help="Runs to remove.", autocompletion=completion.runs)
+    ] = None,
     older_than: Annotated[str, typer.Option(help="Remove runs older than this: 30d, 12h, 2w.")] = "",
     json: Json = False,
 ) -> None:
-    """Remove runs."""
+    """Remove runs.
+
+    \b
+    sonda rm 7f3a old
+    sonda rm --older-than 30d
+    """
     from sonda.record.errors import SondaError
     from sonda.record.store import parse_age
 
@@ -130,15 +152,20 @@ def rm(
         print(f"removed {len(removed)} run{'' if len(removed) == 1 else 's'}")
 
 
-@app.command()
+@app.command("compare")
 def compare(
-    a: Annotated[str, typer.Argument(help="The base: an id, a tag, a path.")],
-    b: Annotated[str, typer.Argument(help="What is held against it.")],
+    a: Annotated[str, typer.Argument(help="The base: an id, a tag, a path.", autocompletion=completion.runs)],
+    b: Annotated[str, typer.Argument(help="What is held against it.", autocompletion=completion.runs)],
     fail_above: Annotated[str, typer.Option(help="Exit with 1 when B is slower by more than this, e.g. 5%.")] = "",
     rows: Rows = 10,
     json: Json = False,
 ) -> None:
-    """Say how much faster or slower B is than A, per phase and layer, or that it is not significant."""
+    """Say how much faster or slower B is than A, per phase and layer, or that it is not significant.
+
+    \b
+    sonda compare main head
+    sonda compare main head --fail-above 5%
+    """
     from sonda.analysis.compare import compare as compare_runs
     from sonda.analysis.compare import parse_percent
     from sonda.analysis.trace_summary import is_imported
@@ -189,9 +216,13 @@ def import_(
 ) -> None:
     """Read another tool's file as a run and say where the time of its devices goes.
 
+    \b
+    sonda import trace.json.gz
+    sonda import traces/ --workers 2
+
     Chrome and Kineto traces (torch.profiler; plain or .gz), profiles of TensorFlow and JAX (.xplane.pb, or a
     TensorBoard log directory), Nsight Compute's CSV and .ncu-rep, Nsight Systems' SQLite, perf stat -j. Traces may be
-    larger than memory. Of several ranks it says which one is slow and why: sonda import traces/ --workers 2
+    larger than memory. Of several ranks it says which one is slow and why.
     """
     from sonda.imports.importing import import_files
     from sonda.studies.executors.spreading import spread_for
@@ -207,13 +238,20 @@ def import_(
     show_imported(found, store, rows, json)
 
 
-@app.command()
+@app.command("report")
 def report(
-    references: Annotated[list[str] | None, typer.Argument(help="Runs; the newest unless named.")] = None,
+    references: Annotated[
+        list[str] | None, typer.Argument(help="Runs; the newest unless named.", autocompletion=completion.runs)
+    ] = None,
     output: Annotated[Path, typer.Option("-o", "--output", help="The file to write.")] = Path("sonda-report.html"),
     json: Json = False,
 ) -> None:
-    """Write one HTML page about runs; it works offline."""
+    """Write one HTML page about runs; it works offline.
+
+    \b
+    sonda report
+    sonda report main head -o compared.html
+    """
     from sonda.analysis.compare import compare as compare_runs
     from sonda.analysis.summarise import summarise
     from sonda.record.errors import SondaError
@@ -234,7 +272,7 @@ def report(
         print(path)
 
 
-@app.command()
+@app.command("export")
 def export(
     reference: Reference = "last",
     trace: Annotated[Path | None, typer.Option(help="Write a trace for Perfetto or Chrome; .gz compresses.")] = None,
@@ -249,7 +287,12 @@ def export(
     ] = None,
     json: Json = False,
 ) -> None:
-    """Write a run as a file of another tool."""
+    """Write a run as a file of another tool.
+
+    \b
+    sonda export last --trace trace.json.gz
+    sonda export last --xplane run.xplane.pb
+    """
     from sonda.accelerators.stonne_export import export_run
     from sonda.record.errors import SondaError
     from sonda.report.trace import write_trace

@@ -6,15 +6,21 @@ from typing import Annotated
 
 import typer
 
-from sonda.cli.face import Json, app, hush, open_store, say
+from sonda.cli import completion
+from sonda.cli.face import Json, app, hush, open_store, say, workload_options
 from sonda.cli.showing import show_serving
 
 
-@app.command(context_settings={"ignore_unknown_options": True, "allow_extra_args": True})
+@app.command("serve", context_settings={"ignore_unknown_options": True, "allow_extra_args": True})
 def serve(
     context: typer.Context,
-    workload: Annotated[str, typer.Argument(help="A built-in name or file.py:factory.")],
-    scenario: Annotated[str, typer.Option(help="single-stream, multi-stream, server or offline.")] = "single-stream",
+    workload: Annotated[
+        str, typer.Argument(help="A built-in name or file.py:factory.", autocompletion=completion.workloads)
+    ],
+    scenario: Annotated[
+        str,
+        typer.Option(help="single-stream, multi-stream, server or offline.", autocompletion=completion.scenarios),
+    ] = "single-stream",
     qps: Annotated[float | None, typer.Option(help="server: queries per second that arrive (Poisson).")] = None,
     find_qps: Annotated[
         bool, typer.Option("--find-qps", help="server: find the highest rate that holds --latency-bound.")
@@ -36,12 +42,18 @@ def serve(
         str, typer.Option(help="server: how long a query may wait for others to share its inference, e.g. 2ms.")
     ] = "",
     weights: Annotated[
-        str, typer.Option(help="A run that trained this model (sonda run --train --epochs), or its weights.npz.")
+        str,
+        typer.Option(
+            help="A run that trained this model (sonda run --train --epochs), or its weights.npz.",
+            autocompletion=completion.runs,
+        ),
     ] = "",
     backend: Annotated[
         str, typer.Option(help="sonda, or loadgen: MLPerf's own generator makes the traffic.")
     ] = "sonda",
-    on: Annotated[str, typer.Option(help="Where: cpu, cpu/8 (8 threads), cuda:0.")] = "cpu",
+    on: Annotated[
+        str, typer.Option(help="Where: cpu, cpu/8 (8 threads), cuda:0.", autocompletion=completion.targets)
+    ] = "cpu",
     input: Annotated[
         list[str] | None, typer.Option(help="Shape for file.py:factory, e.g. 1x3x224x224; repeatable.")
     ] = None,
@@ -60,13 +72,15 @@ def serve(
 ) -> None:
     """Serve a model under one of MLPerf's scenarios: latency percentiles, throughput, energy per query.
 
-    Options that are not listed here belong to the workload: sonda serve resnet18 --image 64x64
-
+    \b
+    sonda serve resnet18 --image 64x64
     sonda serve cnn --scenario server --find-qps --latency-bound 20ms --max-batch 8 --batch-wait 2ms
+
+    Options that are not listed here belong to the workload.
     """
     from msgspec.structs import replace
 
-    from sonda.targets.job import Job, options_of
+    from sonda.targets.job import Job
     from sonda.targets.serving import measure_serving
     from sonda.targets.serving_weights import with_weights
     from sonda.targets.traffic import Traffic, nanoseconds
@@ -89,7 +103,7 @@ def serve(
     )
     job = Job(
         workload=workload,
-        options=options_of(context.args, {"input": ",".join(input)} if input else {}),
+        options=workload_options(context, workload, input),
         on=on,
         warmup=warmup,
         seed=seed,

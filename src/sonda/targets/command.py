@@ -11,7 +11,6 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
@@ -32,6 +31,8 @@ from sonda.targets.kernels import with_kernels
 from sonda.targets.modelled import DIRECTORY, Modelled, asked_for, instruction_set, model_command
 from sonda.targets.ncu_pass import PROBE, Replayed, count_program, settings_for
 from sonda.targets.outside import count_outside, kept, samples_of
+from sonda.targets.own_probes import own_probes, reading
+from sonda.targets.signals import handled
 from sonda.targets.spec import available_threads, has_gpu
 
 INJECT = Path(__file__).parent.parent / "frameworks" / "inject"
@@ -94,7 +95,8 @@ def run_command(
     counting = settings_for(watching.probe, has_gpu())
     with store.scratch() as directory:
         counters = ask(watching.probe, directory, command, outside=watching.interval > 0)
-        with sampling(asked(watching.probe), directory, say) as energy:
+        own = own_probes(watching.probe)
+        with sampling(asked(watching.probe), directory, say) as energy, reading(own):
             before = read_conditions()
             counted = _run(command, directory, watching, counters.outside, energy.environment)
             after = read_conditions()
@@ -143,12 +145,14 @@ def run_command(
             **replayed.kept(),
             **modelled.kept(),
             **energy.target,
+            **own.target,
         },
         exit_code=code,
-        **energy.said(counters.said(modelled.said(replayed.said(fields)))),
+        **own.said(energy.said(counters.said(modelled.said(replayed.said(fields))))),
     )
     spans = energy.added(modelled.added(replayed.added(kernels.spans)))
-    return write_run(store.root, info, spans, [*samples_of(counted), *energy.samples]), code
+    samples = [*samples_of(counted), *energy.samples, *own.samples(counted.begin)]
+    return write_run(store.root, info, spans, samples), code
 
 
 def _replay(
@@ -256,17 +260,8 @@ def passed_on(child: Stopped) -> Iterator[None]:
             return
         child.send(number)
 
-    handlers: dict[signal.Signals, Any] = dict.fromkeys((signal.SIGINT, signal.SIGTERM, signal.SIGHUP), pass_on)
-    try:
-        old = {number: signal.signal(number, handler) for number, handler in handlers.items()}
-    except ValueError:  # not in the main thread: whoever called has the signals
+    with handled(pass_on, signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         yield
-        return
-    try:
-        yield
-    finally:
-        for number, handler in old.items():
-            signal.signal(number, handler)
 
 
 def _terminal_tells() -> bool:
