@@ -277,7 +277,7 @@ def test_python_shows_what_was_found(tmp_path: Path) -> None:
 def test_points_as_a_frame_need_pandas(kept: tuple[Store, Run], monkeypatch: pytest.MonkeyPatch) -> None:
     found = sonda.Explored(kept[1])
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    with pytest.raises(SondaError, match=r"pandas is not installed; pip install pandas, or use \.points"):
+    with pytest.raises(SondaError, match=r"pandas is not installed; pip install pandas, or use \.to_arrow\(\)"):
         found.to_pandas()
 
 

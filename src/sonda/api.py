@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from sonda.frameworks.collector.benchcast import Barrier
     from sonda.record.run import Run, RunInfo
     from sonda.record.span import Spans
+    from sonda.report.shown import Drawing, Layers
 
 Where = Store | Path | str | None
 """A store, or its directory; None: `$SONDA_HOME`, or its default."""
@@ -65,6 +66,29 @@ class Profile:
         from sonda.report.document import to_document
 
         return to_document(self.summary)
+
+    @property
+    def layers(self) -> Layers:
+        """The layers of the part that the verdict speaks of; shows itself, `to_arrow()`, `to_pandas()`."""
+        from sonda.report.shown import Layers
+
+        return Layers(self.summary.parts[0] if self.summary.parts else None)
+
+    def roofline(self) -> Drawing:
+        """The layers under the machine's ceilings, as a figure that shows itself. Raises SondaError without any."""
+        from sonda.report.shown import roofline_drawing
+
+        return roofline_drawing(self.summary)
+
+    def to_arrow(self) -> Any:
+        """All spans as an Arrow table, a row each, metrics as columns `quantity:source`."""
+        return self.run.spans.to_arrow()
+
+    def to_pandas(self) -> Any:
+        """The same as a pandas DataFrame. Raises SondaError where pandas is not installed."""
+        from sonda.report.shown import in_pandas
+
+        return in_pandas(self.to_arrow())
 
     def report(self, path: str | Path) -> Path:
         """Write one HTML page that works offline; returns its path."""
@@ -110,15 +134,9 @@ class Explored(Profile):
         """The points with the least `cycles`, `energy`, `area`, and with the least product of all (`knee`)."""
         return self.exploration.best
 
-    def to_pandas(self) -> Any:
-        """All points as a pandas DataFrame. Raises SondaError where pandas is not installed."""
-        from importlib.util import find_spec
-
-        from sonda.record.errors import SondaError
-
-        if find_spec("pandas") is None:
-            raise SondaError("pandas is not installed", "pip install pandas, or use .points, an Arrow table")
-        return self.points.to_pandas()
+    def to_arrow(self) -> Any:
+        """The same as `points`; `to_pandas()` gives them as a pandas DataFrame."""
+        return self.points
 
     def to_document(self) -> dict[str, Any]:
         from sonda.report.exploration import exploration_document

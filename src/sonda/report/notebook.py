@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from sonda.analysis.exploration import Exploration
 from sonda.analysis.summary import Summary
 from sonda.report.exploration import count_lines, front_table, front_to_show
 from sonda.report.labels import markup
 from sonda.report.markup import table_html
+from sonda.report.probed import probed_table
 from sonda.report.simulated_tables import choose_simulated, is_idle, simulated_layer_table, stack_tables
 from sonda.report.summary_tables import choose_layers, layer_table, phase_table
+from sonda.report.table import Table
 from sonda.report.terminal import remedy_words
 
 LAYERS = 10
 POINTS = 10
+MOST_ROWS = 100
+"""Of a table that was asked for by itself."""
 
 _STYLE = """<style>
 .sonda { font: 14px/1.45 system-ui, sans-serif; max-width: 1000px; }
@@ -51,10 +57,20 @@ def html_fragment(summary: Summary, layers: int = LAYERS) -> str:
         if index == 0 and choice.shown:
             title = f"layer ({len(choice.shown)} of {choice.leaves})"
             pieces.append(table_html(layer_table(choice.shown, title)))
+    probed = probed_table(summary.target)
+    if probed is not None:
+        pieces.append(table_html(probed))
     pieces += [f"<div class='soft'>{markup(note)}</div>" for note in summary.notes]
     pieces += [f"<div>! {markup(warning)}</div>" for warning in summary.warnings]
     pieces.append(f"<div class='soft'>{markup(summary.status)} · run {markup(summary.run)}</div>")
     return f'{_STYLE}<div class="sonda">{"".join(pieces)}</div>'
+
+
+def layers_fragment(table: Table) -> str:
+    """A table of layers, the first ones where there are many."""
+    more = f"<div class='soft'>and {len(table.rows) - MOST_ROWS:,} more</div>" if len(table.rows) > MOST_ROWS else ""
+    shown = replace(table, rows=table.rows[:MOST_ROWS], attributes=table.attributes[:MOST_ROWS])
+    return f'{_STYLE}<div class="sonda">{table_html(shown)}{more}</div>'
 
 
 def exploration_fragment(found: Exploration, points: int = POINTS) -> str:

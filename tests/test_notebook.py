@@ -1,0 +1,131 @@
+"""Runs in a notebook: a real one is run cell by cell, and what its cells display is looked at."""
+
+from __future__ import annotations
+
+import json
+import sys
+import types
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+import pytest
+
+import report_examples as examples
+from builders import stepped, trained
+from notebook_cells import displayed, run_notebook
+from sonda.api import Profile
+from sonda.record.errors import SondaError
+from sonda.report.drawing import HEIGHT, WIDTH, svg
+from sonda.report.shown import PLOTLY, Layers
+
+NOTEBOOK = Path(__file__).parent.parent / "examples" / "07_notebook" / "training.ipynb"
+SVG = "{http://www.w3.org/2000/svg}"
+
+
+@pytest.fixture(scope="module")
+def shown(tmp_path_factory) -> list[dict[str, Any]]:
+    """What the notebook of the examples displays."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("SONDA_HOME", str(tmp_path_factory.mktemp("notebook")))
+        return run_notebook(NOTEBOOK)
+
+
+@pytest.mark.slow
+def test_a_run_shows_itself(shown):
+    html = shown[2]["text/html"]
+    assert "backward" in html and "Linear" in html and "<script" not in html
+    assert "forward" in shown[2]["text/plain"]
+
+
+@pytest.mark.slow
+def test_its_layers_are_a_table_with_units_and_sources(shown):
+    assert "<table" in shown[3]["text/html"] and "784" not in shown[3]["text/plain"]
+    assert "flops: double" in shown[4]["text/plain"]
+
+
+@pytest.mark.slow
+def test_its_roofline_is_a_drawing(shown):
+    bundle = shown[5]
+    assert {PLOTLY, "image/svg+xml", "text/plain"} <= bundle.keys()
+    drawing = ElementTree.fromstring(bundle["image/svg+xml"])
+    marks = [one for one in drawing.iter() if one.find(f"{SVG}title") is not None]
+    assert any("Linear" in (one.findtext(f"{SVG}title") or "") for one in marks)
+
+
+def test_the_notebook_is_kept_without_outputs():
+    cells = json.loads(NOTEBOOK.read_text())["cells"]
+    assert all(not cell.get("outputs") for cell in cells), "outputs would be of the machine that made them"
+
+
+def test_layers_as_arrow_have_the_numbers_of_the_run():
+    layers = Profile(trained()).layers
+    table = layers.to_arrow()
+    rows = {row["path"]: row for row in table.to_pylist()}
+    # The convolution of the built run: 25 ms forward and 35 ms backward.
+    assert rows["conv"]["forward"] == 25e6 and rows["conv"]["backward"] == 35e6
+    about = table.schema.field("forward").metadata
+    assert about == {b"unit": b"ns", b"source": b"measured"}
+    assert len(layers) == table.num_rows and [row.path for row in layers] == table["path"].to_pylist()
+
+
+def test_spans_as_arrow_are_those_of_the_run():
+    profile = Profile(stepped([10.0, 20.0]))
+    table = profile.to_arrow()
+    steps = [row["duration"] for row in table.to_pylist() if row["kind"] == "step"]
+    assert steps == [10_000_000, 20_000_000]
+
+
+def test_without_pandas_it_is_said_in_a_line(monkeypatch):
+    monkeypatch.setitem(sys.modules, "pandas", None)
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    for one in (Profile(stepped([10.0])), Profile(trained()).layers):
+        with pytest.raises(SondaError, match=r"pandas is not installed; pip install pandas, or use \.to_arrow\(\)"):
+            one.to_pandas()
+
+
+def test_with_pandas_its_own_conversion_is_used(monkeypatch):
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: types.SimpleNamespace(name=name))
+    monkeypatch.setattr(
+        "sonda.report.shown.Layers.to_arrow", lambda self: types.SimpleNamespace(to_pandas=lambda: "frame")
+    )
+    assert Profile(trained()).layers.to_pandas() == "frame"
+
+
+def test_nothing_to_draw_is_said_in_a_line():
+    with pytest.raises(SondaError, match="has FLOPs, bytes and time; draw a measured run"):
+        Profile(stepped([10.0, 10.0])).roofline()
+    empty = Layers(None)
+    assert len(empty) == 0 and repr(empty) == "<no layer was seen>" and empty.to_arrow().num_rows == 0
+
+
+def test_every_point_and_roof_lies_inside_the_drawing():
+    drawing = ElementTree.fromstring(svg(Profile(trained()).roofline().figure))
+    circles = [(float(one.get("cx")), float(one.get("cy"))) for one in drawing.iter(f"{SVG}circle")]
+    squares = [(float(one.get("x")), float(one.get("y"))) for one in drawing.iter(f"{SVG}rect")]
+    assert circles or squares
+    assert all(0 <= x <= WIDTH and 0 <= y <= HEIGHT for x, y in [*circles, *squares])
+
+
+def test_a_point_stands_where_its_numbers_say():
+    axis = {"title": {"text": ""}, "tickvals": [], "ticktext": []}
+    point = {
+        "type": "scatter", "mode": "markers", "name": "", "x": [10.0], "y": [100.0], "text": ["a<br>b"],
+        "marker": {"color": "#000000", "symbol": "circle", "size": [10.0]},
+    }  # fmt: skip
+    figure = {
+        "data": [point],
+        "layout": {"xaxis": {**axis, "range": [0.0, 2.0]}, "yaxis": {**axis, "range": [1.0, 3.0]}},
+    }
+    mark = next(ElementTree.fromstring(svg(figure)).iter(f"{SVG}circle"))
+    # Both in the middle of their decades: between 84 and 744 px across, between 392 and 40 px up.
+    assert (mark.get("cx"), mark.get("cy"), mark.get("r")) == ("414.0", "216.0", "5.0")
+    assert mark.findtext(f"{SVG}title") == "a\nb"
+
+
+def test_names_that_are_markup_stay_text():
+    profile = Profile(stepped([10.0]))
+    profile.__dict__["summary"] = examples.hostile()
+    html = displayed(profile.layers)["text/html"]
+    assert "<b>bold" not in html and "<img" not in html and "&lt;b&gt;bold&lt;/b&gt;" in html
+    ElementTree.fromstring(svg(profile.roofline().figure))
