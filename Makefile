@@ -11,7 +11,7 @@ PYTHON ?= $(shell $(find_python))
 VENV := .venv/bin/python
 READY := .venv/ready
 
-.PHONY: help demo test test-quick test-frameworks bench lint format clean
+.PHONY: help demo test test-quick test-frameworks bench docs lint format clean
 
 help:
 	@echo "make demo             a network training on this CPU: table, verdict, page"
@@ -19,6 +19,7 @@ help:
 	@echo "make test-quick       the tests that take less than about five seconds each"
 	@echo "make test-frameworks  the tests that need TensorFlow, JAX and PyTensor, which it installs"
 	@echo "make bench            Sonda against its peers, as ratios measured in one run"
+	@echo "make docs             the documentation as a site: build/site/index.html"
 	@echo "make lint             style, types"
 
 $(READY): pyproject.toml constraints.txt
@@ -46,6 +47,10 @@ test-frameworks: $(READY)
 
 bench: $(READY)
 	$(VENV) -m benchmarks
+
+docs: $(READY)
+	$(VENV) -m mkdocs build --strict
+	@echo build/site/index.html
 
 lint: $(READY)
 	$(VENV) -m ruff check .
