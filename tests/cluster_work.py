@@ -6,6 +6,9 @@ import os
 import signal
 import time
 from pathlib import Path
+from typing import Any
+
+import msgspec
 
 from sonda.record.errors import SondaError
 
@@ -38,6 +41,10 @@ def die_once(order: tuple[int, str]) -> int:
     return number
 
 
+def full(number: int) -> int:
+    raise OSError(number, os.strerror(number), "spans.parquet")
+
+
 def when(order: tuple[str, float]) -> tuple[str, float, float, int]:
     """Where it ran, from when to when, and in which process."""
     from sonda.targets.node import node_name
@@ -53,3 +60,56 @@ def append_and_wait(order: tuple[str, float]) -> int:
         file.write("begun\n")
     time.sleep(order[1])
     return os.getpid()
+
+
+def slow_once(order: tuple[str, int]) -> int:
+    """Gives its number back; the first time it takes a minute, until there is a file that ends in `.quick`."""
+    file, number = Path(order[0]), order[1]
+    file.touch()
+    until = time.monotonic() + 60
+    while not file.with_suffix(".quick").exists() and time.monotonic() < until:
+        time.sleep(0.05)
+    return number
+
+
+def explore_or_die(order: Any) -> Any:
+    """Explores a batch; the first to come to the second value of `read_ports` is killed when it has explored it. The
+    mark stands in the folder where the exploration was asked for."""
+    from sonda.studies.explored_part import explore_part
+
+    part = explore_part(order)
+    mark = Path("killed")
+    if order.axes["read_ports"] == ("16",) and not mark.exists():
+        mark.touch()
+        os.kill(os.getpid(), signal.SIGKILL)
+    return part
+
+
+def measure_by_hand(folder: str) -> None:
+    """Have this process make the runs of studies by hand: what it begins is appended to `begun`, and it waits as long
+    as there is a file `hold-BATCH`."""
+    from builders import stepped
+    from sonda.record.run import Run, now, write_run
+    from sonda.record.store import Store
+    from sonda.studies import elsewhere
+    from sonda.studies.plan import Point
+    from sonda.studies.study import Study
+    from sonda.targets.node import node_name
+
+    def measuring(store: Store, study: Study) -> Any:
+        def measure(point: Point) -> Run:
+            batch = point.configuration["batch"]
+            with open(Path(folder) / "begun", "a", encoding="utf-8") as file:
+                file.write(f"{batch} {node_name()}\n")
+            while (Path(folder) / f"hold-{batch}").exists():
+                time.sleep(0.02)
+            made = stepped([2.0, 2.0, 2.0])
+            info = msgspec.structs.replace(
+                made.info, id=point.identity, created=now(), study=point.study, point=point.record(),
+                machine={**made.info.machine, "node": node_name()},
+            )  # fmt: skip
+            return write_run(store.root, info, made.spans)
+
+        return measure
+
+    elsewhere.measuring = measuring  # type: ignore[assignment]

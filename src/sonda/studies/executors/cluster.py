@@ -6,39 +6,47 @@ simulations a task whose worker dies is done again by another.
 
 from __future__ import annotations
 
+import fcntl
 import logging
 import os
 import tempfile
+import warnings
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
-from time import monotonic, sleep
+from time import monotonic, sleep, time
 from typing import Any
 
 from sonda.record.errors import MissingExtraError, SondaError
 from sonda.studies.executors.executor import Done, Task, Work, attempt
 from sonda.studies.executors.slurm import PREFIX, slurm_cluster
-from sonda.targets.node import node_facts
+from sonda.targets.node import node_facts, node_name
 from sonda.version import VERSION
 
 LOCAL = "local"
 """In place of an address: a scheduler and workers on this machine, on its loopback alone."""
 AHEAD = 3
 """Tasks that a worker has at hand, so that it need not wait for the next."""
-RETRIES = 2
-"""How often a simulation whose worker died is done again."""
+DIED = "several workers died of it"
+PATIENCE = 3
+"""A simulation that was lost is done again; losing it takes one from this, and two where workers died of it."""
 TIMEOUT_S = 20
 START_S = 600
 """How long the first worker that is started here is waited for: a queue takes its time."""
 POLL_S = 1.0
 """How often it is looked whether the workers are still there."""
 PATIENCE_S = 60
-"""How long a node that went away is waited for when nothing else is left to do."""
+"""How long a node that went away is waited for when nothing else is left to do, and a result that is on its way."""
+BEGUN_S = 7 * 24 * 3600
+"""How long a node remembers what it has begun to measure."""
 SETTINGS = {
     "distributed.worker.daemon": False,  # what is measured is a process of its own
     "distributed.comm.retry.count": 2,
     "distributed.admin.tick.limit": "60s",  # simulating holds the interpreter: that is no reason to complain
+    "distributed.worker.profile.enabled": False,  # it stops what is measured or simulated a hundred times a second
+    "distributed.scheduler.allowed-failures": 1,
 }
 
 
@@ -55,19 +63,25 @@ class Cluster:
         self._seen: dict[str, dict[str, Any]] = {}
         logging.getLogger("distributed").setLevel(logging.CRITICAL)  # what goes wrong is said in our own words
         dask.config.set({**SETTINGS, "distributed.scheduler.work-stealing": not exclusive})
-        if address == LOCAL:
-            self._own = self._distributed.LocalCluster(
-                n_workers=workers or len(os.sched_getaffinity(0)), threads_per_worker=1, host="127.0.0.1",
-                dashboard_address=None, silence_logs=50,
-            )  # fmt: skip
-        elif address.startswith(PREFIX):
-            self._own = slurm_cluster(address, workers, exclusive)
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", message="Port .* is already in use")  # another one is as good
+            if address == LOCAL:
+                self._own = self._distributed.LocalCluster(
+                    n_workers=workers or len(os.sched_getaffinity(0)), threads_per_worker=1, host="127.0.0.1",
+                    dashboard_address=None, silence_logs=50,
+                )  # fmt: skip
+            elif address.startswith(PREFIX):
+                self._own = slurm_cluster(address, workers, exclusive)
         if self._own is not None:
             address = self._own.scheduler_address
         self._address = address
         try:
             self._client = _connected(self._distributed, address)
+            if self._own is not None:
+                self._client.wait_for_workers(1, timeout=START_S)
             self._nodes = self._ask_nodes()
+            if not self._nodes:
+                raise SondaError(f"the scheduler at {address} has no workers", f"start one with: dask worker {address}")
         except BaseException:
             self.close()
             raise
@@ -112,11 +126,11 @@ class Cluster:
                     waiting.remove(task)
                     placed[self._submit(work, task, worker)] = (task, worker)
                 for future in self._ended(placed):
-                    task, _ = placed.pop(future)
-                    done = self._outcome(future, task)
-                    if done.lost and not self._exclusive and tries[task.number] < RETRIES:
+                    task, worker = placed.pop(future)
+                    done = self._outcome(future, task, worker)
+                    tries[task.number] += 2 if done.failure == DIED else 1
+                    if done.lost and not self._exclusive and tries[task.number] < PATIENCE:
                         # What kills workers takes others along: from now on a worker has one task at a time.
-                        tries[task.number] += 1
                         self._ahead = 1
                         waiting.append(task)
                     else:
@@ -133,14 +147,10 @@ class Cluster:
     # ---- nodes and their slots --------------------------------------------------------------------------------
 
     def _ask_nodes(self) -> dict[str, dict[str, Any]]:
-        if self._own is not None:
-            self._client.wait_for_workers(1, timeout=START_S)
-        known = self._client.scheduler_info(n_workers=-1).get("workers")
-        if not known:
-            raise SondaError(
-                f"the scheduler at {self._address} has no workers", f"start one with: dask worker {self._address}"
-            )
-        said = self._client.run(node_facts, on_error="ignore")
+        """The workers that are there. Raises SondaError where one of them is another Sonda."""
+        known = self._workers_there()
+        said = {worker: self._seen[worker] for worker in known if worker in self._seen}
+        said |= self._asked([worker for worker in known if worker not in said])
         for about in said.values():
             if about["version"] != VERSION:
                 raise SondaError(
@@ -152,6 +162,23 @@ class Cluster:
         }
         self._seen |= found
         return found
+
+    def _workers_there(self) -> dict[str, Any]:
+        """As the scheduler last said, by address."""
+        return dict(self._client.scheduler_info(n_workers=-1).get("workers") or {})
+
+    def _asked(self, workers: list[str]) -> dict[str, dict[str, Any]]:
+        """What workers say of their nodes; without those that are gone already, or hang."""
+        if not workers:
+            return {}
+        try:
+            return self._client.sync(
+                self._client._run, node_facts, workers=workers, on_error="ignore", callback_timeout=TIMEOUT_S
+            )  # fmt: skip
+        except TimeoutError:
+            if len(workers) == 1:
+                return {}
+            return {worker: about for one in workers for worker, about in self._asked([one]).items()}
 
     def _slot(self, worker: str) -> str:
         """What is shared by tasks that may not run at once: a node while measuring, else a worker."""
@@ -220,31 +247,40 @@ class Cluster:
         if self._client.status != "running":
             self._nodes = {}
             return list(placed)
-        there = self._client.scheduler_info(n_workers=-1).get("workers", {})
+        there = self._workers_there()
         if set(there) != set(self._nodes):
-            self._nodes = self._ask_nodes() if there else {}
+            try:
+                self._nodes = self._ask_nodes()
+            except Exception as error:
+                if not _is_gone(error):
+                    raise
+                self._nodes = {}
+                return list(placed)
         if not self._exclusive:
             return [] if there else list(placed)
         return [future for future, (_, worker) in placed.items() if worker not in there]
 
-    def _outcome(self, future: Any, task: Task) -> Done:
+    def _outcome(self, future: Any, task: Task, worker: str) -> Done:
         if future.status == "finished":
             try:
-                return future.result(timeout=POLL_S)
+                return future.result(timeout=PATIENCE_S)
             except Exception as error:
                 if not _is_gone(error):
                     raise
         if future.status == "error":
             raised = future.exception()
             name = type(raised).__name__
+            if name == "KilledWorker" and not self._exclusive:
+                return Done(task.number, failure=DIED, remedy="give smaller batches", lost=True)
             if name not in ("KilledWorker", "NoValidWorkerError", "CancelledError", "FutureCancelledError"):
                 return Done(task.number, failure=f"{name}: {raised}", remedy="report it")
         future.cancel()
-        return _lost(task)
+        return _lost(task, self._seen[worker]["node"] if self._exclusive else "")
 
 
-def _lost(task: Task) -> Done:
-    return Done(task.number, failure="its worker or the scheduler went away", remedy="start this again", lost=True)
+def _lost(task: Task, node: str = "") -> Done:
+    who = f"its worker on {node}" if node else "its worker"
+    return Done(task.number, failure=f"{who} or the scheduler went away", remedy="start this again", lost=True)
 
 
 def attempt_there(work: Work, task: Task, version: str, folder: str) -> Done:
@@ -252,19 +288,38 @@ def attempt_there(work: Work, task: Task, version: str, folder: str) -> Done:
     far as the node sees it."""
     with suppress(OSError):
         os.chdir(folder)
-    return attempt(work, task, version)
+    done = attempt(work, task, version)
+    if done.failure and not done.failure.startswith(node_name()):
+        return replace(done, failure=f"{node_name()}: {done.failure}")
+    return done
 
 
 def attempt_once(work: Work, task: Task, version: str, folder: str, token: str) -> Done:
-    """Do a task unless it was begun here before: what was half measured is not measured again in silence."""
-    mark = Path(tempfile.gettempdir()) / f"{token}-{os.getuid()}"
+    """Do a task unless it was begun here before: what was half measured is not measured again in silence, nor what was
+    measured and then lost on its way."""
+    begun = Path(tempfile.gettempdir()) / f"sonda-begun-{os.getuid()}"
+    begun.mkdir(exist_ok=True)
+    for old in begun.iterdir():
+        with suppress(OSError):
+            if time() - old.stat().st_mtime > BEGUN_S:
+                old.unlink()
     try:
-        mark.touch(exist_ok=False)
+        (begun / token).touch(exist_ok=False)
     except FileExistsError:
-        return Done(task.number, failure="its worker was killed", remedy="start this again", lost=True)
-    done = attempt_there(work, task, version, folder)
-    mark.unlink(missing_ok=True)
-    return done
+        return Done(
+            task.number, failure=f"its worker on {node_name()} was killed", remedy="start this again", lost=True
+        )
+    with _alone():
+        return attempt_there(work, task, version, folder)
+
+
+@contextmanager
+def _alone() -> Iterator[None]:
+    """Wait until nobody else measures on this node, whoever asked for it."""
+    name = node_name().replace("/", "_")
+    with open(Path(tempfile.gettempdir()) / f"sonda-alone-{os.getuid()}-{name}", "wb") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
 
 
 def _connected(distributed: Any, address: str) -> Any:

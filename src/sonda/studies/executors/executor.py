@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -69,6 +70,10 @@ def attempt(work: Work, task: Task, version: str = VERSION) -> Done:
         return Done(task.number, failure=error.cause, remedy=error.remedy)
     except MemoryError:
         return Done(task.number, failure="not enough memory", remedy="give smaller batches")
+    except OSError as error:
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            return Done(task.number, failure=f"the disk is full: {error}", remedy="free some space there")
+        return Done(task.number, failure=f"{type(error).__name__}: {error}", remedy="report it")
     except Exception as error:
         return Done(task.number, failure=f"{type(error).__name__}: {error}", remedy="report it")
 

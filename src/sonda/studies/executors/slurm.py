@@ -44,7 +44,15 @@ def slurm_cluster(text: str, workers: int, exclusive: bool) -> Any:
         queue=given.get("partition"), account=given.get("account"), walltime=given.get("time", "01:00:00"),
         job_extra_directives=directives, job_script_prologue=[given["setup"]] if "setup" in given else [],
         scheduler_options={"dashboard_address": None, "host": given.get("host", os.uname().nodename)},
-        worker_extra_args=["--no-dashboard"],
+        worker_extra_args=["--no-dashboard"], security=_security(),
     )  # fmt: skip
     cluster.scale(jobs=max(workers, 1))
     return cluster
+
+
+def _security() -> Any:
+    """The certificates of Dask's configuration; None where it has none."""
+    import dask
+    from distributed import Security
+
+    return Security(require_encryption=True) if dask.config.get("distributed.comm.tls.ca-file", None) else None
