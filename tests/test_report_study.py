@@ -13,7 +13,8 @@ def figure(value: float | None, reason: str = "", published: list[dict[str, Any]
 
 
 def printed(value: float, hardware: str) -> dict[str, Any]:
-    return {"value": {"value": value, "unit": "ms", "source": "published"}, "hardware": hardware}
+    return {"value": {"value": value, "unit": "ms", "source": "published"}, "hardware": hardware, "ratio": 2.5 / value,
+            "deviation": "", "origin": "a thesis", "note": ""}  # fmt: skip
 
 
 STUDY = {
@@ -42,6 +43,10 @@ STUDY = {
 def test_our_figures_come_first_and_published_ones_stand_beside_ours():
     lines = render_study(STUDY, 100, color=False).splitlines()
     assert lines[0] == "constructed at scale small"
+    assert lines[2:4] == [
+        "    A step takes 2.50 ms (batch 1).",
+        "    Ours stand beside 1 of 1 published figures: 0.0625 times as large, none within 10 %.",
+    ]
     ours = lines.index("  on    batch   step ms")
     assert lines[ours + 1].split() == ["cpu", "1", "2.50"]
     assert lines[ours + 2].split() == ["cpu", "8", "–"]

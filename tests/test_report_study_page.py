@@ -99,7 +99,7 @@ def test_bars_of_estimates_are_hatched_and_rows_without_energy_have_none() -> No
 
 def test_rows_are_named_by_what_differs() -> None:
     assert row_names(STUDY) == ["one", "two & <more>", "none"]
-    assert row_names({**STUDY, "base": "", "rows": STUDY["rows"][:1]}) == ["one, 8"]
+    assert row_names({**STUDY, "base": "", "rows": STUDY["rows"][:1]}) == ["one, batch 8"]
 
 
 def test_the_page_is_whole_and_escaped(tmp_path: Path) -> None:
@@ -108,7 +108,7 @@ def test_the_page_is_whole_and_escaped(tmp_path: Path) -> None:
     found = re.search(r'<script type="application/json" id="figures">(.*?)</script>', text, re.S)
     assert found is not None
     places = [one["place"] for one in json.loads(found[1])]
-    assert places == ["studyscaling", "studyaccuracy", "studyenergy", "studyrelative"]
+    assert places == ["studydots0", "studyscaling", "studyaccuracy", "studyenergy", "studyrelative"]
     assert all(f'id="{place}"' in text for place in places)
     assert "Does &lt;it&gt; pay?" in text
     assert "Content-Security-Policy" in text

@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from sonda.report import quantities
 from sonda.report.figures import Figure
 from sonda.report.labels import markup
+from sonda.report.palette import BLUE, GREY, VERMILION
 from sonda.report.table import Cell, Column, Table, build, words
 
 Document = Mapping[str, Any]
-COLORS = {"faster": "#6b9e4f", "slower": "#c2554d", "nothing": "#8d949c", "unknown": "#8d949c"}
+EFFECTS = (
+    ("faster", BLUE, "triangle-right", ("faster",)),
+    ("slower", VERMILION, "triangle-left", ("slower",)),
+    ("not significant", GREY, "circle-open", ("nothing", "unknown")),
+)
+"""What options do: in words, colour and mark."""
 HEIGHT, OF_A_BAR = 150, 26
 WIDEST = 100
 """An interval that reaches further says nothing."""
@@ -29,9 +36,10 @@ def options_table(place: Document) -> Table:
     columns = [
         (Column("option", right=False), words([str(row["name"]) for row in rows])),
         (Column("times as fast"), [_times(row["speedup"]) for row in rows]),
-        (Column("95 % interval"), words([_interval(row["speedup"]) for row in rows])),
-        (Column("which is", right=False, wrap=True), words([str(row["text"]) for row in rows])),
-    ]
+        (Column("95 % interval", hint="of all options of this table at once"),
+         [_ends(row["speedup"]) for row in rows]),
+        (Column("which is", right=False, wrap=True), [_judged(row) for row in rows]),
+    ]  # fmt: skip
     if any(row["together"] for row in rows):
         texts = [str(row["together"]["text"]) if row["together"] else "" for row in rows]
         columns.append((Column("together", right=False, wrap=True), words(texts)))
@@ -56,39 +64,60 @@ def summary_lines(places: Sequence[Document]) -> list[str]:
 
 
 def options_figure(place: Document) -> Figure | None:
-    """Bars from the base's speed to each option's, with intervals; None where nothing was measured."""
-    rows = [row for row in place["options"] if row["speedup"]["value"] is not None][::-1]
+    """A mark for the speed of each option over the base's, with its interval; None where nothing was measured.
+
+    An interval that leaves the picture goes on; grey is not significant.
+    """
+    rows = [row for row in place["options"] if row["speedup"]["value"] is not None]
     if not rows:
         return None
-    values = [row["speedup"] for row in rows]
-    data = [{
-        "type": "bar", "orientation": "h", "y": [markup(str(row["name"])) for row in rows], "base": 1,
-        "x": [value["value"] - 1 for value in values],
-        "marker": {"color": [COLORS[row["effect"]] for row in rows]},
-        "error_x": {
-            "type": "data", "symmetric": False,
-            "array": [0 if value["high"] is None else value["high"] - value["value"] for value in values],
-            "arrayminus": [0 if value["low"] is None else value["value"] - value["low"] for value in values],
-        },
-        "hovertext": [f"{markup(str(row['name']))}: {value['value']:.3g}x ({_interval(value) or 'no interval'}), "
-                      f"{markup(str(row['text']))}" for row, value in zip(rows, values, strict=True)],
-        "hoverinfo": "text",
-    }]  # fmt: skip
-    line = {"type": "line", "x0": 1, "x1": 1, "y0": 0, "y1": 1, "yref": "paper", "line": {"width": 1}}
+    speeds = [row["speedup"]["value"] for row in rows]
+    data = []
+    for effect, color, mark, effects in EFFECTS:
+        own = [row for row in rows if row["effect"] in effects]
+        values = [row["speedup"] for row in own]
+        data.append({
+            "type": "scatter", "mode": "markers", "name": effect, "y": [markup(str(row["name"])) for row in own],
+            "x": [value["value"] for value in values], "marker": {"color": color, "size": 10, "symbol": mark},
+            "error_x": {
+                "type": "data", "symmetric": False, "thickness": 1.4,
+                "array": [0 if value["high"] is None else min(value["high"], WIDEST) - value["value"]
+                          for value in values],
+                "arrayminus": [0 if value["low"] is None else value["value"] - max(value["low"], 1 / WIDEST)
+                               for value in values],
+            },
+            "hovertext": [f"<b>{markup(str(row['name']))}</b><br>{value['value']:.3g} times as fast, derived; 95 % "
+                          f"interval {_interval(value) or 'not known'}<br>{markup(str(row['text']))}"
+                          for row, value in zip(own, values, strict=True)],
+            "hoverinfo": "text",
+        })  # fmt: skip
+    line = {"type": "line", "x0": 1, "x1": 1, "y0": 0, "y1": 1, "yref": "paper", "line": {"width": 1.5, "color": GREY}}
+    ends = [math.log10(end) for end in (min(0.5, *speeds) / 1.5, max(2.0, *speeds) * 1.5)]
     layout = {
         "height": HEIGHT + OF_A_BAR * len(rows),
-        "xaxis": {"title": {"text": f"times as fast as {markup(str(place['base']))}"}},
-        "yaxis": {"automargin": True, "type": "category"},
-        "shapes": [line],
-        "showlegend": False,
-    }
-    return {"data": data, "layout": layout}
+        "xaxis": {"type": "log", "title": {"text": f"times as fast as {markup(str(place['base']))}"}, "range": ends},
+        "yaxis": {"automargin": True, "type": "category", "categoryorder": "array", "dtick": 1,
+                  "categoryarray": [markup(str(row["name"])) for row in rows][::-1]},
+        "shapes": [line], "legend": {"orientation": "h", "y": 1.02, "yanchor": "bottom"}, "showlegend": True,
+    }  # fmt: skip
+    return {"data": [one for one in data if one["x"]], "layout": layout}
 
 
 def _times(value: Document) -> Cell:
     if value["value"] is None:
-        return Cell(quantities.MISSING)
-    return Cell(f"{value['value']:.2f}x", value["value"])
+        return Cell(quantities.MISSING, None, str(value["reason"]), tone="quiet")
+    return Cell(f"{value['value']:.2f}x", value["value"], f"{value['value']:.3g} times as fast, derived")
+
+
+def _ends(value: Document) -> Cell:
+    text = _interval(value)
+    return Cell(text, value["high"] - value["low"]) if text else Cell(quantities.MISSING, None, str(value["reason"]))
+
+
+def _judged(row: Document) -> Cell:
+    """In words; what is not significant is greyed."""
+    tone = {"faster": "good", "slower": "bad"}.get(row["effect"], "quiet")
+    return Cell(str(row["text"]), row["speedup"]["value"], tone=tone)
 
 
 def _interval(value: Document) -> str:

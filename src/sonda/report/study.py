@@ -7,8 +7,9 @@ from typing import Any
 
 from sonda.report.labels import plain
 from sonda.report.operations import operations_table
-from sonda.report.optimisations import summary_lines, verdict_lines
+from sonda.report.optimisations import verdict_lines
 from sonda.report.screen import Screen
+from sonda.report.study_answer import answer
 from sonda.report.study_tables import VARIANT, Document, option_tables, study_tables, unmeasured
 from sonda.report.table import Column, build, words
 
@@ -107,12 +108,13 @@ def render_study(study: Document, width: int | None = None, *, color: bool | Non
     screen.line(f"{plain(study['study'])}{_at_scale(study)}", "bold")
     if study["question"]:
         screen.line(plain(study["question"]), "", 2, 2)
+    for number, sentence in enumerate(answer(study).sentences):
+        screen.line(plain(sentence), "" if number else "bold", 4, 2)
     for sentence in study.get("verdicts", ()):
         screen.line(plain(f"Out of line: {sentence}."), "yellow", 4, 2)
     places = study.get("optimisations", ())
-    for sentence in summary_lines(places):
-        screen.line(plain(sentence), "bold", 4, 2)
-    for one in [*study_tables(study, screen.width), *option_tables(study)]:
+    tables = [*study_tables(study, screen.width), *option_tables(study)]
+    for one in tables:
         screen.line()
         if one.title:
             screen.line(plain(one.title), "bold", 2)
@@ -122,6 +124,9 @@ def render_study(study: Document, width: int | None = None, *, color: bool | Non
         screen.line()
         screen.line("Operations one by one", "bold", 2)
         screen.table(operations_table(operations))
+    for caption in dict.fromkeys(one.caption for one in tables if one.caption):
+        screen.line()
+        screen.line(plain(caption), "dim", 2, 2)
     for reason, names in unmeasured(study).items():
         screen.line()
         screen.line(plain(f"– {', '.join(names)}: {reason}"), "dim", 2, 2)

@@ -1,4 +1,4 @@
-"""Cells of a study's tables: a figure with its interval and what that interval is, a printed one, a place on an axis."""
+"""Cells of a study's tables: a figure with its interval and what that interval is, a printed one, a place."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ SIZE = re.compile(r"(\d+(?:\.\d+)?) ?(B|KiB|MiB|GiB|KB|MB|GB|ms|s)?")
 FACTORS = {"KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "KB": 1e3, "MB": 1e6, "GB": 1e9, "s": 1e3}
 """Of bytes; of milliseconds."""
 TABLES, MODEL, ROUNDS = "bounds of the tables it comes from", "bounds of the power model", "95 % interval of its rounds"
-PROCESSES = "95 % interval of the processes of both"
+PROCESSES, STUDENT = "95 % interval of the processes of both", "95 % interval of the mean"
 FEWER = f"fewer than {ENOUGH_STEPS} repetitions give no 95 % interval"
 
 
@@ -40,8 +40,8 @@ def interval_kind(figure: Document) -> str:
     return f"least to most of {count} repetitions" if count < ENOUGH_STEPS else f"95 % interval of {count} repetitions"
 
 
-def interval_words(figures: Sequence[Document]) -> str:
-    """What ± and brackets mean in a table of these figures, in one sentence; '' where none has an interval."""
+def interval_words(figures: Sequence[Document], subject: str = "± is half of an interval") -> str:
+    """What ±, or whatever `subject` says, means for these figures, in a sentence; '' where none has an interval."""
     kinds = list(dict.fromkeys(kind for figure in figures if (kind := interval_kind(figure))))
     if not kinds:
         return ""
@@ -50,11 +50,11 @@ def interval_words(figures: Sequence[Document]) -> str:
         said = f"least to most of {counts[0]} to {counts[-1]} repetitions"
         kinds = [*dict.fromkeys(said if kind.startswith("least") else kind for kind in kinds)]
     few = f"; {FEWER}" if counts else ""
-    return f"± is half of an interval: {', or '.join(kinds)}{few}."
+    return f"{subject}: {', or '.join(kinds)}{few}."
 
 
-def study_cell(figure: Document) -> Cell:
-    """A figure with its interval; its source and what the interval is are in the tooltip."""
+def study_cell(figure: Document, kind: str = "") -> Cell:
+    """A figure with its interval; its source and what the interval is, `kind` where told, are in the tooltip."""
     value = figure["value"]
     if value is None:
         reason = str(figure["reason"])
@@ -67,7 +67,7 @@ def study_cell(figure: Document) -> Cell:
         spread = f" ({quantities.number(low)}–{quantities.number(high)})"
     else:
         spread = f" ±{50 * (high - low) / value:.0f} %"
-    return Cell(quantities.number(value) + spread, value, figure_hint(figure))
+    return Cell(quantities.number(value) + spread, value, figure_hint(figure, kind))
 
 
 def bare_cell(figure: Document | None) -> Cell:
@@ -79,12 +79,12 @@ def bare_cell(figure: Document | None) -> Cell:
     return Cell(quantities.number(figure["value"]), figure["value"], figure_hint(figure))
 
 
-def figure_hint(figure: Document) -> str:
+def figure_hint(figure: Document, kind: str = "") -> str:
     """`27.2 ms, measured (…); least to most of 3 repetitions: 24.1 to 30.0`."""
     unit, source = str(figure.get("unit", "")), str(figure["source"])
     meaning = f" ({SOURCES[source]})" if source in SOURCES else ""
     text = f"{quantities.number(figure['value'])} {unit}".rstrip() + f", {source}{meaning}"
-    kind = interval_kind(figure)
+    kind = kind if kind and figure.get("low") is not None else interval_kind(figure)
     if kind:
         return f"{text}; {kind}: {quantities.number(figure['low'])} to {quantities.number(figure['high'])}"
     return f"{text}; {figure['reason']}" if figure.get("reason") else text

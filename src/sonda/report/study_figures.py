@@ -6,10 +6,13 @@ from collections.abc import Sequence
 
 from sonda.report.figures import Figure
 from sonda.report.labels import markup
+from sonda.report.palette import GREY
+from sonda.report.study_cells import figure_hint, study_cell
+from sonda.report.study_dots import COLORS, MARKS, reach
 from sonda.report.study_tables import Document, row_names
+from sonda.report.table import Cell, Column, Table, build
 
 HEIGHT = 380
-COLORS = ("#3f7fbf", "#c98a2b", "#6b9e4f", "#c2554d", "#8a5fb0", "#5aa39a", "#9b7e5a", "#a0557a")
 MOST_CURVES = 24
 FEW_EPOCHS = 20
 """Each has its tick."""
@@ -22,21 +25,22 @@ def scaling_figure(study: Document) -> Figure | None:
         return None
     counts = [count for count, _ in curve["bound"]]
     data: list[Figure] = [
-        _line("as many times as devices", counts, [count / curve["devices"] for count in counts], "#8d949c", "dot"),
+        _line("as many times as devices", counts, [count / curve["devices"] for count in counts], GREY, "dot"),
         _line(
             f"Amdahl's bound, {100 * curve['serial']:.3g} % serial", counts, [bound for _, bound in curve["bound"]],
-            "#8d949c", "dash",
+            GREY, "dash",
         ),
     ]  # fmt: skip
-    for name, key, color in (("whole", "whole", COLORS[0]), ("training part", "training", COLORS[1])):
+    for name, key, color, mark in (("whole", "whole", COLORS[0], MARKS[0]),
+                                   ("training part", "training", COLORS[1], MARKS[1])):  # fmt: skip
         points = [one for one in curve["points"] if one[key]["value"] is not None]
         values = [one[key] for one in points]
         data.append({
-            "type": "scatter", "mode": "markers", "name": name, "marker": {"color": color, "size": 9},
+            "type": "scatter", "mode": "markers", "name": name, "marker": {"color": color, "size": 9, "symbol": mark},
             "x": [one["devices"] for one in points], "y": [value["value"] for value in values],
-            "error_y": _bars(values),
+            "error_y": reach(values),
             "text": [markup(one["name"]) for one in points],
-            "hovertemplate": f"%{{text}}<br>{name} %{{y:.3~g}}x (derived)<extra></extra>",
+            "hovertemplate": f"%{{text}}<br>{name} %{{y:.3~g}} times, derived<extra></extra>",
         })  # fmt: skip
     layout = {
         "height": HEIGHT,
@@ -67,7 +71,8 @@ def accuracy_figure(study: Document) -> Figure | None:
             })  # fmt: skip
         data.append({
             "type": "scatter", "mode": "lines+markers", "name": name, "x": epochs, "legendgroup": name,
-            "y": [100 * one["mean"] for one in spread], "line": {"color": color}, "marker": {"size": 5},
+            "y": [100 * one["mean"] for one in spread], "line": {"color": color},
+            "marker": {"size": 7, "symbol": MARKS[number % len(MARKS)]},
             "text": [f"{point['passed']:.3g} s, {point['n']} runs, {100 * one['minimum']:.3g} to "
                      f"{100 * one['maximum']:.3g} %" for point, one in zip(row["curve"], spread, strict=True)],
             "hovertemplate": f"{name}, epoch %{{x}}: %{{y:.3~g}} %<br>%{{text}}<extra></extra>",
@@ -80,6 +85,42 @@ def accuracy_figure(study: Document) -> Figure | None:
         "legend": {"orientation": "h", "y": 1.02, "yanchor": "bottom"},
     }
     return {"data": data, "layout": layout}
+
+
+def scaling_table(curve: Document) -> Table:
+    """The table behind the curve."""
+    points = curve["points"]
+    bounds = dict(map(tuple, curve["bound"]))
+    return build(
+        [
+            (Column("configuration", right=False), [Cell(str(one["name"]), str(one["name"])) for one in points]),
+            (Column("devices"), [Cell(f"{one['devices']:,}", one["devices"]) for one in points]),
+            (Column("whole, times"), [study_cell({"n": 2, **one["whole"]}) for one in points]),
+            (Column("training part, times"), [study_cell({"n": 2, **one["training"]}) for one in points]),
+            (Column("Amdahl's bound"), [_bound(bounds.get(one["devices"])) for one in points]),
+        ],
+        "speed-up",
+    )
+
+
+def _bound(value: float | None) -> Cell:
+    return Cell("–") if value is None else Cell(f"{value:.2f}", value, f"{value:.3g} times, derived")
+
+
+def accuracy_table(study: Document) -> Table:
+    """The table behind the curves: a row for each epoch of each configuration."""
+    named = zip(row_names(study), study["rows"], strict=True)
+    points = [(name, point) for name, row in named for point in row.get("curve", ())]
+    columns = [
+        (Column("configuration", right=False), [Cell(name, name) for name, _ in points]),
+        (Column("epoch"), [Cell(str(point["epoch"]), point["epoch"]) for _, point in points]),
+        (Column("so far s"), [Cell(f"{point['passed']:.3g}", point["passed"]) for _, point in points]),
+    ]
+    for title, key in (("mean %", "mean"), ("least %", "minimum"), ("most %", "maximum")):
+        shares = [100 * point["accuracy"][key] for _, point in points]
+        columns.append((Column(title), [Cell(f"{one:.1f}", one, f"{one:.3g} %, measured") for one in shares]))
+    columns.append((Column("runs"), [Cell(str(point["n"]), point["n"]) for _, point in points]))
+    return build(columns, "accuracy by epoch")
 
 
 def energy_figure(study: Document, figures: Sequence[str], title: str) -> Figure | None:
@@ -99,9 +140,9 @@ def energy_figure(study: Document, figures: Sequence[str], title: str) -> Figure
         hatched = ["/" if cell.get("source") == "estimated" else "" for cell in cells]
         data.append({
             "type": "bar", "name": name, "x": places, "y": [cell["value"] for cell in cells],
-            "error_y": _bars(cells),
+            "error_y": reach(cells),
             "marker": {"color": COLORS[number], "pattern": {"shape": hatched}},
-            "hovertext": [f"{one}, {name}: {cell['value']:,.4g} {cell['unit']}, {cell['source']}"
+            "hovertext": [f"<b>{one}</b>, {name}: {markup(figure_hint(cell))}"
                           if cell["value"] is not None else "" for one, cell in zip(names, cells, strict=True)],
             "hoverinfo": "text",
         })  # fmt: skip
@@ -117,18 +158,6 @@ def energy_figure(study: Document, figures: Sequence[str], title: str) -> Figure
 def _value(row: Document, figure: str) -> float | None:
     cell = row["figures"].get(figure)
     return None if cell is None else cell["value"]
-
-
-def _bars(cells: Sequence[Document]) -> Figure:
-    """Error bars from the intervals; none where there is no interval."""
-
-    def reach(cell: Document, end: str) -> float:
-        return 0.0 if cell["value"] is None or cell.get(end) is None else abs(cell[end] - cell["value"])
-
-    return {
-        "type": "data", "symmetric": False, "array": [reach(one, "high") for one in cells],
-        "arrayminus": [reach(one, "low") for one in cells],
-    }  # fmt: skip
 
 
 def _line(name: str, x: Sequence[float], y: Sequence[float], color: str, dash: str) -> Figure:

@@ -1,20 +1,43 @@
-"""A study as a page: its figures, then the tables that the terminal shows, then what must be said of them."""
+"""A study as a page: the answer, its pictures, published against ours, the tables, and what must be said of them.
+
+Every study goes through these functions, and what its figures do not allow is left out: no study has a page of its own.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
+from sonda.report.corun_figures import miss_curve, slowdown_map
 from sonda.report.figures import Figure
 from sonda.report.labels import markup
 from sonda.report.markup import panel, place_figure, table_html
-from sonda.report.optimisations import options_figure, options_title, summary_lines, verdict_lines
+from sonda.report.operations import operations_table
+from sonda.report.optimisations import options_figure, options_table, options_title, verdict_lines
 from sonda.report.output import whole_file
 from sonda.report.page import framed
 from sonda.report.sections import Section
 from sonda.report.study import failure_lines
-from sonda.report.study_figures import accuracy_figure, energy_figure, scaling_figure
-from sonda.report.study_tables import Document, option_tables, study_tables, unmeasured
+from sonda.report.study_answer import Answer, answer, measured
+from sonda.report.study_cells import axis_cell, figure_hint, interval_words
+from sonda.report.study_dots import dots_figure, dots_table
+from sonda.report.study_figures import accuracy_figure, accuracy_table, energy_figure, scaling_figure, scaling_table
+from sonda.report.study_published import pairs, published_figure, published_table
+from sonda.report.study_stacks import stack_figure, stack_table, stacks
+from sonda.report.study_tables import (
+    SLOWDOWN,
+    WITH,
+    Document,
+    beside,
+    figure_name,
+    of_variant,
+    study_tables,
+    unmeasured,
+    variants_of,
+)
+from sonda.report.study_trade import trade_figure, trade_table, trades
+from sonda.report.table import Table
 
 ENERGIES = (
     ("energy", "Energy", ("energy", "energy_with_idle")),
@@ -24,6 +47,18 @@ ENERGIES = (
 """Places and titles of bars, and the figures that they show, whatever their unit."""
 WIDE = 10_000
 """A page scrolls: no table is taken apart."""
+MISSES = "modelled_misses@"
+UNTITLED = "Figures"
+
+
+@dataclass(frozen=True)
+class Picture:
+    place: str
+    title: str
+    figure: Figure
+    caption: str = ""
+    table: Table | None = None
+    """The table behind it; None where it stands below on the page."""
 
 
 def write_study_page(path: Path, study: Document) -> Path:
@@ -37,45 +72,180 @@ def write_study_page(path: Path, study: Document) -> Path:
 def study_section(study: Document) -> Section:
     """Everything about a study, with its figures."""
     drawn: list[Figure] = []
+    found = answer(study)
     scale = f" at scale {study['scale']}" if study["scale"] else ""
-    pieces = [f"<h1>{markup(str(study['study']) + scale)}</h1>", f'<p class="soft">{markup(study["question"])}</p>']
-    for place, title, figure, caption in _figures(study):
-        if figure is not None:
-            pieces.append(panel(title, place_figure(figure, f"study{place}", drawn, ""), caption))
-    places = study.get("optimisations", ())
-    pieces += [f"<p><b>{markup(sentence)}</b></p>" for sentence in summary_lines(places)]
-    for number, place in enumerate(places):
-        bars = options_figure(place)
-        if bars is not None:
-            said = "".join(f"<p>{markup(line)}</p>" for line in verdict_lines(place))
-            pieces.append(panel(options_title(place), place_figure(bars, f"studyoptions{number}", drawn, "") + said))
-    for one in [*study_tables(study, WIDE), *option_tables(study)]:
-        pieces.append(panel(one.title, table_html(one.table, "sortable")))
-    lacking = [f"– {', '.join(names)}: {reason}" for reason, names in unmeasured(study).items()]
-    for title, lines in (("Not measured", lacking), ("Failed", failure_lines(study)),
-                         ("Deviations", study["deviations"]), ("Notes", study["notes"])):  # fmt: skip
-        if lines:
-            pieces.append(panel(title, "".join(f"<p>{markup(str(line))}</p>" for line in lines)))
+    pieces = [
+        f"<h1>{markup(str(study['study']) + scale)}</h1>",
+        f'<p class="soft">{markup(study["question"])}</p>',
+        _answer_panel(study, found),
+    ]
+    for picture in _pictures(study, found):
+        html = place_figure(picture.figure, f"study{picture.place}", drawn, "", picture.table)
+        pieces.append(panel(picture.title, html, picture.caption))
+    pieces += _options(study, drawn)
+    pieces += _published(study, drawn)
+    for one in study_tables(study, WIDE, published=False):
+        pieces.append(panel(one.title or UNTITLED, table_html(one.table, "sortable"), one.caption))
+    pieces += _operations(study)
+    pieces += _said(study)
     return Section(str(study["study"]), "study", "\n".join(pieces), tuple(drawn))
 
 
-def _figures(study: Document) -> Iterator[tuple[str, str, Figure | None, str]]:
-    """Place, title, figure and caption."""
-    yield (
-        "scaling",
-        "Speed-up by number of devices",
-        scaling_figure(study),
-        ("The bound holds where only training is shared; validation and test of the base are its serial part."),
-    )
-    yield "accuracy", "Accuracy by epoch", accuracy_figure(study), "Mean of the repetitions; least to most is shaded."
-    for place, title, metrics in ENERGIES:
+def _answer_panel(study: Document, found: Answer) -> str:
+    """The answer with its numbers, then how much of the study it rests on."""
+    first, *others = found.sentences
+    lines = [f'<p class="first">{markup(first)}</p>', *(f"<p>{markup(one)}</p>" for one in others)]
+    lines += [f'<p class="warning">Out of line: {markup(one)}.</p>' for one in study.get("verdicts", ())]
+    rows = study["rows"]
+    known = sum(map(measured, rows))
+    counts = sorted({figure["n"] for row in rows for figure in row["figures"].values() if figure["value"] is not None})
+    facts = [("configurations measured", f"{known:,} of {len(rows):,}")]
+    if counts:
+        facts.append(("repetitions", f"{counts[0]}" if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"))
+    disturbed = sum(int(row.get("disturbed", 0)) for row in rows)
+    runs = sum(len(row.get("runs", ())) for row in rows)
+    if disturbed:
+        facts.append(("disturbed by other programs", f"{disturbed:,} of {runs:,} runs"))
+    boxes = "".join(f"<div><dt>{name}</dt><dd>{markup(text)}</dd></div>" for name, text in facts)
+    return f'<div class="panel verdict">{"".join(lines)}<dl class="facts">{boxes}</dl></div>'
+
+
+def _pictures(study: Document, found: Answer) -> Iterator[Picture]:
+    """Every picture that the study's figures allow, in the order of the page."""
+    columns = {str(column["figure"]): column for column in study["columns"]}
+    heat = _matrix_picture(study)
+    if heat is not None:
+        yield heat
+    for key in found.figures:
+        figure = dots_figure(study, columns[key])
+        if figure is not None and not (heat is not None and key == SLOWDOWN):
+            place, table = f"dots{found.figures.index(key)}", dots_table(study, columns[key])
+            yield Picture(place, figure_name(columns[key]), figure, _dots_caption(study, key), table)
+    scaling = scaling_figure(study)
+    if scaling is not None:
+        caption = "The bound holds where only training is shared; validation and test of the base are its serial part."
+        table = scaling_table(study["scaling"])
+        yield Picture("scaling", "Speed-up by number of devices", scaling, caption, table)
+    accuracy = accuracy_figure(study)
+    if accuracy is not None:
+        caption = "Mean of the repetitions; least to most is shaded."
+        yield Picture("accuracy", "Accuracy by epoch", accuracy, caption, accuracy_table(study))
+    yield from _energies(study)
+    for stack in stacks(study):
+        yield Picture(stack.place, stack.title, stack_figure(stack), "", stack_table(stack))
+    trade = trades(study)
+    if trade:
+        caption = "Each point is a variant; no other needs fewer cycles and less energy than those on the front."
+        yield Picture("trade", "Pareto front: cycles and energy", trade_figure(trade), caption, trade_table(trade))
+    curve = miss_curve(_misses(study))
+    if curve is not None:
+        yield Picture("misses", "Misses by size of the last cache", curve, "Of one modelled step; no clock is read.")
+
+
+def _dots_caption(study: Document, key: str) -> str:
+    """What bars and open marks are, where there are some."""
+    figures = [row["figures"][key] for row in study["rows"]]
+    said = [interval_words(figures, "A bar is an interval")]
+    if any(figure.get("published") for figure in figures):
+        said.append("Open marks are published figures, grey bars published ranges.")
+    return " ".join(one for one in said if one)
+
+
+def _matrix_picture(study: Document) -> Picture | None:
+    """The slowdown matrix, where a study has one."""
+    if not {"workload", WITH} <= set(study["axes"]) or not any(
+        column["figure"] == SLOWDOWN for column in study["columns"]
+    ):
+        return None
+    variants = variants_of(study) if not study.get("base") else []
+    whole = of_variant(study, variants[0]) if variants else study
+    by = {row: {name: one for name, one in cells.items() if one["value"] is not None}
+          for row, cells in beside(whole, SLOWDOWN).items()}  # fmt: skip
+    by = {row: cells for row, cells in by.items() if cells}
+    if not by:
+        return None
+    names = list(dict.fromkeys(name for cells in by.values() for name in cells))
+    values = [[cells[name]["value"] if name in cells else None for name in names] for cells in by.values()]
+    texts = [["" if value is None else f"{value:.2f}" for value in line] for line in values]
+    hints = [[figure_hint(cells[name]) if name in cells else "" for name in names] for cells in by.values()]
+    caption = "Time per step beside another program over time per step alone: a row suffers from a column."
+    return Picture("heat", "Slowdown matrix", slowdown_map(list(by), names, values, texts, hints), caption)
+
+
+def _misses(study: Document) -> dict[str, dict[float, float]]:
+    """Modelled misses by program and bytes of cache."""
+    found: dict[str, dict[float, float]] = {}
+    for row in study["rows"]:
+        for key, figure in row["figures"].items():
+            size = axis_cell(key.removeprefix(MISSES)).order if key.startswith(MISSES) else None
+            if isinstance(size, float) and figure["value"] is not None:
+                found.setdefault(str(row["configuration"].get("workload", "")), {})[size] = figure["value"]
+    return found
+
+
+def _energies(study: Document) -> Iterator[Picture]:
+    """Energy of trainings; joules of simulated steps stand with their cycles."""
+    for place, title, metrics in ENERGIES if study.get("base") else ():
         columns = [one for one in study["columns"] if not one.get("of") and _metric(one) in metrics]
         unit = str(columns[0]["unit"]) or f"times {study.get('base', '')}" if columns else ""
         figure = energy_figure(study, [str(one["figure"]) for one in columns], unit)
-        yield place, title, figure, "Hatched: estimated by a power model, not measured."
+        if figure is not None:
+            yield Picture(place, title, figure, "Hatched: estimated by a power model, not measured.")
 
 
 def _metric(column: Document) -> str:
     """`edp` of `edp_Js`, `relative_edp` of itself."""
     key, unit = str(column["figure"]), column["unit"]
     return key.rpartition("_")[0] if unit else key
+
+
+def _options(study: Document, drawn: list[Figure]) -> Iterator[str]:
+    """What options bring, place by place: bars with their table, and what limits each."""
+    for number, place in enumerate(study.get("optimisations", ())):
+        bars = options_figure(place)
+        table = table_html(options_table(place), "sortable")
+        picture = place_figure(bars, f"studyoptions{number}", drawn, "") if bars is not None else ""
+        said = "".join(f"<p>{markup(line)}</p>" for line in verdict_lines(place))
+        yield panel(options_title(place), picture + table + said, OPTIONS)
+
+
+OPTIONS = (
+    "Times as many samples a second as the base, with intervals that hold for all options at once with 95 %; grey is "
+    "not significant."
+)
+
+
+def _published(study: Document, drawn: list[Figure]) -> Iterator[str]:
+    found = pairs(study)
+    if found:
+        figure = published_figure(found)
+        picture = place_figure(figure, "studypublished", drawn, "none of the published figures has ours beside it")
+        table = table_html(published_table(found), "sortable").replace('class="scroll"', 'class="scroll tall"', 1)
+        yield panel("Published against ours", picture + table, "Each mark is a printed figure; 1 is as printed.")
+
+
+def _operations(study: Document) -> Iterator[str]:
+    operations = study.get("operations", ())
+    if len(operations) > len(study["rows"]) or any(row["counted"] is not None for row in operations):
+        yield panel("Operations one by one", table_html(operations_table(operations), "sortable"))
+
+
+def _said(study: Document) -> Iterator[str]:
+    """What is missing and why, what differs from the publication, what else there is to know."""
+    lacking = [f"– {', '.join(names)}: {reason}" for reason, names in unmeasured(study).items()]
+    for title, lines in (("Not measured", lacking), ("Failed", failure_lines(study)),
+                         ("Deviations from what was published", study["deviations"]), ("Notes", study["notes"]),
+                         ("Where the numbers come from", list(_origin(study)))):  # fmt: skip
+        if lines:
+            yield panel(title, "".join(f"<p>{markup(str(line))}</p>" for line in lines))
+
+
+def _origin(study: Document) -> Iterator[str]:
+    """Machines, days, versions, and what all configurations share."""
+    about = study.get("provenance") or {}
+    if about.get("devices"):
+        yield f"Measured on {', '.join(about['devices'])}, {', '.join(about['recorded'])}."
+    if about.get("versions"):
+        yield "Versions: " + ", ".join(f"{name} {version}" for name, version in about["versions"].items()) + "."
+    if study.get("fixed"):
+        yield "All configurations: " + ", ".join(f"{key} {value}" for key, value in study["fixed"].items()) + "."

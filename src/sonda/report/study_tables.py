@@ -9,7 +9,7 @@ from typing import Any
 from sonda.report import quantities
 from sonda.report.optimisations import options_table, options_title
 from sonda.report.screen import GAP
-from sonda.report.study_cells import axis_cell, bare_cell, interval_words, printed_cell, study_cell
+from sonda.report.study_cells import STUDENT, axis_cell, bare_cell, interval_words, printed_cell, study_cell
 from sonda.report.table import LAST, Cell, Column, Table, build, words
 
 Document = Mapping[str, Any]
@@ -56,9 +56,9 @@ def study_tables(study: Document, width: int, *, published: bool = True) -> Iter
     for column in study["columns"]:
         if column["figure"] == SLOWDOWN and {"workload", WITH} <= set(study["axes"]):
             yield Titled("Slowdown: a row suffers from a column", matrix(whole, column), reasons=False)
-        beside = beside_table(study, column) if published else None
-        if beside is not None:
-            yield Titled(f"{figure_name(column)}, ours beside what was published", beside, reasons=False)
+        printed = beside_table(study, column) if published else None
+        if printed is not None:
+            yield Titled(f"{figure_name(column)}, ours beside what was published", printed, reasons=False)
     for column in study["columns"] if variants else ():
         if column["figure"] in study.get("compare", ()):
             for number, table in enumerate(side_by_side(study, column, variants, width)):
@@ -105,9 +105,8 @@ def statistics_table(study: Document, column: Document, statistics: Sequence[str
             if spread is None:
                 shown.append(Cell(quantities.MISSING))
             elif word == "mean":
-                shown.append(
-                    study_cell({**one, **{key: spread[key] for key in ("low", "high")}, "value": spread["mean"]})
-                )
+                mean = {**one, "value": spread["mean"], "low": spread["low"], "high": spread["high"]}
+                shown.append(study_cell(mean, STUDENT))
             else:
                 shown.append(Cell(quantities.number(spread[word]), spread[word]))
         columns.append((Column(word), shown))
@@ -119,6 +118,9 @@ Columns = list[tuple[Column, Sequence[Cell]]]
 Rows = Sequence[Document]
 VARIANT = "variant"
 WITH, SLOWDOWN = "with", "slowdown"
+NEIGHBOUR = "the neighbour's"
+SPELT = {"l1": "L1", "mpki": "misses/1000", "cpu": "CPU"}
+"""Words of figures as people write them."""
 RELATIVE = "geometric mean"
 """Names the row of ratios to the first variant."""
 NUMBER = 11
@@ -183,13 +185,19 @@ def _bare_reason(cell: Document) -> str:
     return str(cell["reason"]).removeprefix("not measured: ")
 
 
-def matrix(study: Document, column: Document) -> Table:
-    """A figure with a row for each workload and a column for each neighbour, where nothing else varies."""
+def beside(study: Document, figure: str) -> dict[str, dict[str, Document]]:
+    """A figure by workload and neighbour, where nothing else varies."""
     found: dict[str, dict[str, Document]] = {}
     for row in study["rows"]:
         others = [str(value) for key, value in row["configuration"].items() if key not in ("workload", WITH, VARIANT)]
         name = " ".join([str(row["configuration"]["workload"]), *others])
-        found.setdefault(name, {})[str(row["configuration"][WITH])] = row["figures"][column["figure"]]
+        found.setdefault(name, {})[str(row["configuration"][WITH])] = row["figures"][figure]
+    return found
+
+
+def matrix(study: Document, column: Document) -> Table:
+    """A figure with a row for each workload and a column for each neighbour, where nothing else varies."""
+    found = beside(study, column["figure"])
     neighbours = dict.fromkeys(name for by in found.values() for name in by)
     columns: Columns = [(Column("slowed", right=False), words(list(found)))]
     for name in neighbours:
@@ -235,10 +243,19 @@ def _places(study: Document, rows: Rows) -> Columns:
 
 
 def row_names(study: Document) -> list[str]:
-    """A name for each row, for figures: what its first columns say."""
+    """A name for each row, for figures and sentences: what its first columns say, numbers with what they are of."""
     columns = _places(study, study["rows"])
-    shown = [cells for _, cells in columns if len({cell.text for cell in cells}) > 1] or [cells for _, cells in columns]
-    return [", ".join(cell.text for cell in cells) for cells in zip(*shown, strict=True)]
+    shown = [one for one in columns if len({cell.text for cell in one[1]}) > 1] or columns
+    names = []
+    for row, cells in zip(study["rows"], zip(*(cells for _, cells in shown), strict=True), strict=True):
+        name = ""
+        for (column, _), cell in zip(shown, cells, strict=True):
+            value = row["configuration"].get(column.name, cell.text)
+            said = f"{column.name} {cell.text}" if not isinstance(value, str) else cell.text
+            # A neighbour is not one more property of what it stands beside.
+            name += f" beside {said}" if column.name == WITH and name else f", {said}" if name else said
+        names.append(name)
+    return names
 
 
 def _axes(axes: Sequence[str], rows: Rows) -> Columns:
@@ -337,12 +354,13 @@ def figure_name(column: Document) -> str:
         name = f"{stem.removesuffix('_per').replace('_', ' ')}/s" if unit == "1/s" else unit
     else:
         name = f"{stem.replace('_', ' ')} {unit}" if stem else unit
+    name = " ".join(SPELT.get(word, word) for word in name.split(" "))
     return f"{name}, {place_name(column)}" if _of_queries(column) else f"{of} {name}".lstrip()
 
 
 def place_name(column: Document) -> str:
     """What a column of one figure at several places is called: the module or phase, `whole`, `percentile 90`."""
-    of = str(column["of"]) or "whole"
+    of = NEIGHBOUR if column["of"] == WITH else str(column["of"]) or "whole"
     return f"percentile {of}" if _of_queries(column) else of
 
 

@@ -1,0 +1,158 @@
+"""One figure of a study as a picture: a line for each configuration, a mark for each variant, published ones beside."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from sonda.report import quantities
+from sonda.report.figures import Figure
+from sonda.report.labels import markup
+from sonda.report.palette import BLUE, GREEN, GREY, ORANGE, PURPLE, SKY, VERMILION, YELLOW
+from sonda.report.study_cells import figure_hint, printed_cell, study_cell
+from sonda.report.study_tables import VARIANT, Document, figure_name, of_variant, row_names, variants_of
+from sonda.report.table import Cell, Column, Table, build
+
+COLORS = (BLUE, ORANGE, GREEN, VERMILION, PURPLE, SKY, YELLOW, GREY)
+MARKS = ("circle", "square", "diamond", "triangle-up", "cross", "x", "star", "hexagon", "pentagon", "triangle-down")
+"""So that variants are told apart without their colours too."""
+WIDE = 30
+"""Values that differ by more than this are drawn on a logarithmic axis."""
+MOST_PLACES = 80
+OF_A_PLACE, AROUND = 20, 130
+"""px of height."""
+NO_DIFFERENCE = ("slowdown", "speedup", "relative_edp", "relative_edp_with_idle")
+"""Figures of which 1 means that nothing changed."""
+
+
+@dataclass(frozen=True)
+class Dot:
+    """A figure of one configuration."""
+
+    place: str
+    variant: str
+    """'' where variants are rows like any other."""
+    figure: Document
+
+
+def dots_of(study: Document, key: str) -> list[Dot]:
+    """Every configuration that has this figure, of ours or published, in the order of the table."""
+    variants = variants_of(study) if not study.get("base") else []
+    parts = [(name, of_variant(study, name)) for name in variants] if len(variants) > 1 else [("", study)]
+    dots = []
+    for variant, part in parts:
+        for name, row in zip(row_names(part), part["rows"], strict=True):
+            figure = row["figures"][key]
+            if figure["value"] is not None or figure.get("published"):
+                dots.append(Dot(name, variant, figure))
+    return dots
+
+
+def dots_figure(study: Document, column: Document) -> Figure | None:
+    """A figure of every configuration with its interval; hatched marks do not exist, so estimates are open ones.
+
+    None where fewer than two places have one, or more than can be told apart.
+    """
+    key = str(column["figure"])
+    dots = dots_of(study, key)
+    places = list(dict.fromkeys(dot.place for dot in dots))
+    known = [dot for dot in dots if dot.figure["value"] is not None]
+    if len(known) < 2 or len(places) > MOST_PLACES:
+        return None
+    name = figure_name(column)
+    data = [*_published(dots), *_ours(known, name)]
+    values = [abs(dot.figure["value"]) for dot in known] + [abs(end) for dot in dots for end in _printed_ends(dot)]
+    log = min(values) > 0 and max(values) / min(values) > WIDE
+    axis: Figure = {"title": {"text": markup(name)}, **({"type": "log"} if log else {"rangemode": "tozero"})}
+    layout: Figure = {
+        "height": AROUND + OF_A_PLACE * max(3, len(places)),
+        "xaxis": axis,
+        "yaxis": {"type": "category", "categoryorder": "array", "categoryarray": [markup(one) for one in places[::-1]],
+                  "automargin": True, "dtick": 1},
+        "legend": {"orientation": "h", "y": 1.02, "yanchor": "bottom", "traceorder": "normal"},
+        "showlegend": len(data) > 1,
+    }  # fmt: skip
+    if key in NO_DIFFERENCE:
+        layout["shapes"] = [{"type": "line", "x0": 1, "x1": 1, "y0": 0, "y1": 1, "yref": "paper",
+                             "line": {"width": 1, "dash": "dot", "color": GREY}}]  # fmt: skip
+    return {"data": data, "layout": layout}
+
+
+def dots_table(study: Document, column: Document) -> Table:
+    """What the picture shows, a row for each mark of ours."""
+    dots = dots_of(study, str(column["figure"]))
+    columns = [(Column("where", right=False), [Cell(dot.place, dot.place) for dot in dots])]
+    if any(dot.variant for dot in dots):
+        columns.append((Column(VARIANT, right=False), [Cell(dot.variant, dot.variant) for dot in dots]))
+    columns.append((Column(figure_name(column)), [study_cell(dot.figure) for dot in dots]))
+    machines = dict.fromkeys(one["hardware"] for dot in dots for one in dot.figure.get("published", ()))
+    for machine in machines:
+        printed = [next((printed_cell(one) for one in dot.figure.get("published", ()) if one["hardware"] == machine),
+                        Cell(quantities.MISSING)) for dot in dots]  # fmt: skip
+        columns.append((Column(machine or "published"), printed))
+    return build(columns, figure_name(column))
+
+
+def _ours(dots: Sequence[Dot], name: str) -> Iterator[Figure]:
+    for number, variant in enumerate(dict.fromkeys(dot.variant for dot in dots)):
+        own = [dot for dot in dots if dot.variant == variant]
+        open_ = ["-open" if dot.figure["source"] == "estimated" else "" for dot in own]
+        color, mark = COLORS[number % len(COLORS)], MARKS[number % len(MARKS)]
+        yield {
+            "type": "scatter", "mode": "markers", "name": markup(variant or "ours"),
+            "x": [dot.figure["value"] for dot in own], "y": [markup(dot.place) for dot in own],
+            "error_x": reach([dot.figure for dot in own]),
+            "marker": {"color": color, "size": 9, "symbol": [f"{mark}{one}" for one in open_]},
+            "text": [f"<b>{markup(', '.join(one for one in (dot.variant, dot.place) if one))}</b><br>{markup(name)}: "
+                     f"{markup(figure_hint(dot.figure))}" for dot in own],
+            "hovertemplate": "%{text}<extra></extra>",
+        }  # fmt: skip
+
+
+def _published(dots: Sequence[Dot]) -> Iterator[Figure]:
+    """Printed values as open marks, printed ranges as bars from end to end, a trace for each machine."""
+    for number, machine in enumerate(dict.fromkeys(_machine(one) for dot in dots for one in _printed(dot))):
+        printed = [(dot.place, one) for dot in dots for one in _printed(dot) if _machine(one) == machine]
+        ends = [_ends(one) for _, one in printed]
+        middles = [(low + high) / 2 for low, high in ends]
+        halves = [(high - low) / 2 for low, high in ends]
+        yield {
+            "type": "scatter", "mode": "markers", "name": markup(machine),
+            "x": middles, "y": [markup(place) for place, _ in printed],
+            "error_x": {"type": "data", "array": halves, "thickness": 5, "width": 0, "color": GREY},
+            "marker": {"color": GREY, "size": 10, "opacity": [0 if half else 1 for half in halves],
+                       "symbol": f"{MARKS[::-1][number % len(MARKS)]}-open", "line": {"width": 2}},
+            "text": [f"<b>{markup(place)}</b><br>published: {markup(printed_cell(one).text)}, {markup(machine)}<br>"
+                     f"{markup(str(one['deviation']))}" for place, one in printed],
+            "hovertemplate": "%{text}<extra></extra>",
+        }  # fmt: skip
+
+
+def _printed(dot: Dot) -> Sequence[Document]:
+    found: Sequence[Document] = dot.figure.get("published", ())
+    return found
+
+
+def _machine(one: Document) -> str:
+    return str(one["hardware"]) or "published"
+
+
+def _ends(one: Document) -> tuple[float, float]:
+    value = one["value"]["value"]
+    return (value, value) if value is not None else (one["value"]["low"] or 0.0, one["value"]["high"])
+
+
+def _printed_ends(dot: Dot) -> list[float]:
+    return [end for one in _printed(dot) for end in _ends(one) if end]
+
+
+def reach(cells: Sequence[Document]) -> Figure:
+    """Error bars from the intervals; none where there is no interval."""
+
+    def one(cell: Document, end: str) -> float:
+        return 0.0 if cell["value"] is None or cell.get(end) is None else abs(cell[end] - cell["value"])
+
+    return {
+        "type": "data", "symmetric": False, "array": [one(cell, "high") for cell in cells],
+        "arrayminus": [one(cell, "low") for cell in cells], "thickness": 1.2,
+    }  # fmt: skip

@@ -1,0 +1,135 @@
+"""What the figures of a study are made of, as stacked bars: phases, the breakdown of a step, components, slots."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from sonda.report.figures import Figure, phase_color
+from sonda.report.labels import markup
+from sonda.report.palette import BLUE, GREEN, GREY, ORANGE, PURPLE, SKY, SLOT_COLORS, VERMILION, YELLOW
+from sonda.report.study_cells import figure_hint, study_cell
+from sonda.report.study_tables import Document, of_variant, place_name, row_names, variants_of
+from sonda.report.table import Cell, Column, Table, build
+
+PHASES = ("data", "transfer", "forward", "prefill", "decode", "loss", "backward", "optimizer", "fused", "communicate")
+ON_PROCESSOR = ("input_ms", "operations_ms", "host_ms")
+ON_DEVICE = ("device_compute_ms", "device_transfer_ms", "communication_ms", "idle_ms")
+SLOTS = ("retiring", "frontend_bound", "bad_speculation", "backend_bound")
+COLORS = {"input": PURPLE, "operations": BLUE, "host": GREY, "device compute": BLUE, "device transfer": YELLOW,
+          "communication": VERMILION, "idle": GREY}  # fmt: skip
+PARTS = (BLUE, ORANGE, GREEN, SKY, PURPLE, VERMILION)
+MOST_BARS = 40
+OF_A_BAR, AROUND = 24, 130
+"""px of height."""
+
+
+@dataclass(frozen=True)
+class Stack:
+    """Bars of one picture."""
+
+    place: str
+    """Element id."""
+    title: str
+    unit: str
+    bars: tuple[tuple[str, tuple[Document, ...]], ...]
+    """Name and figures of each."""
+    parts: tuple[tuple[str, str], ...]
+    """Name and colour of what the bars are made of."""
+    shares: bool = True
+    """Whether every bar is as long as the others, in percent of itself."""
+
+
+def stacks(study: Document) -> list[Stack]:
+    """The pictures that the study's figures allow; variants that stand for themselves have pictures of their own."""
+    keys = {str(column["figure"]): column for column in study["columns"]}
+    phases = [(f"{name}_ms", name, phase_color(name, at)) for at, name in enumerate(PHASES) if f"{name}_ms" in keys]
+    modules = [key for key in keys if key.startswith("cycles@")]
+    components = [(key, place_name(keys[key]), PARTS[at % len(PARTS)]) for at, key in enumerate(modules)]
+    wanted = (
+        ("phases", "Time of a step by phase", "ms", phases),
+        ("processor", "Where the time of a step goes", "ms", _named(ON_PROCESSOR, keys)),
+        ("device", "Where the time of the device goes", "ms", _named(ON_DEVICE, keys)),
+        ("cycles", "Cycles by component", "cycles", components),
+    )
+    found = []
+    for place, title, unit, parts in wanted:
+        if len(parts) > 1:
+            bars = _bars(study, [key for key, _, _ in parts])
+            shown = tuple((name, color) for _, name, color in parts)
+            found.append(Stack(place, title, unit, bars, shown, shares=place != "cycles"))
+    found.append(_slots(study, keys))
+    return [one for one in found if one.bars]
+
+
+def stack_figure(stack: Stack) -> Figure:
+    """Stacked bars, a row of the study each; what is estimated is hatched."""
+    places = list(range(len(stack.bars)))
+    data = []
+    for at, (name, color) in enumerate(stack.parts):
+        figures = [figures[at] for _, figures in stack.bars]
+        hatched = ["/" if one["source"] == "estimated" and one["value"] is not None else "" for one in figures]
+        data.append({
+            "type": "bar", "orientation": "h", "name": markup(name), "y": places,
+            "x": [one["value"] for one in figures],
+            "marker": {"color": color, "pattern": {"shape": hatched}},
+            "hovertext": [f"<b>{markup(bar)}</b><br>{markup(name)}: {markup(figure_hint(one))}"
+                          if one["value"] is not None else ""
+                          for (bar, _), one in zip(stack.bars, figures, strict=True)],
+            "hoverinfo": "text",
+        })  # fmt: skip
+    layout = {
+        "barmode": "stack", "height": AROUND + OF_A_BAR * len(places),
+        "xaxis": {"title": {"text": "% of these together" if stack.shares else markup(stack.unit)},
+                  "rangemode": "tozero"},
+        **({"barnorm": "percent"} if stack.shares else {}),
+        "yaxis": {"tickvals": places, "ticktext": [markup(name) for name, _ in stack.bars], "autorange": "reversed",
+                  "automargin": True},
+        "legend": {"orientation": "h", "y": 1.02, "yanchor": "bottom", "traceorder": "normal"}, "showlegend": True,
+    }  # fmt: skip
+    return {"data": data, "layout": layout}
+
+
+def stack_table(stack: Stack) -> Table:
+    """The table behind the bars."""
+    columns = [(Column("where", right=False), [Cell(name, name) for name, _ in stack.bars])]
+    for at, (name, _) in enumerate(stack.parts):
+        columns.append((Column(f"{name} {stack.unit}"), [study_cell(figures[at]) for _, figures in stack.bars]))
+    return build(columns, stack.title)
+
+
+def _named(wanted: Sequence[str], keys: dict[str, Document]) -> list[tuple[str, str, str]]:
+    names = [(key, key.rpartition("_")[0].replace("_", " ")) for key in wanted if key in keys]
+    return [(key, name, COLORS[name]) for key, name in names]
+
+
+def _bars(study: Document, keys: Sequence[str]) -> tuple[tuple[str, tuple[Document, ...]], ...]:
+    """Rows that have at least two of these figures; of too many, those of the first variant."""
+    rows = _rows(study, keys)
+    variants = variants_of(study) if not study.get("base") else []
+    if len(rows) > MOST_BARS and variants:
+        rows = _rows(of_variant(study, variants[0]), keys)
+    return tuple(rows[:MOST_BARS])
+
+
+def _rows(study: Document, keys: Sequence[str]) -> list[tuple[str, tuple[Document, ...]]]:
+    found = []
+    for name, row in zip(row_names(study), study["rows"], strict=True):
+        figures = tuple(row["figures"][key] for key in keys)
+        if sum(figure["value"] is not None for figure in figures) > 1:
+            found.append((name, figures))
+    return found
+
+
+def _slots(study: Document, keys: dict[str, Document]) -> Stack:
+    """Level 1 of Top-Down, of the whole step and of every phase that was counted."""
+    of = dict.fromkeys(str(keys[key].get("of", "")) for key in keys if key.startswith("backend_bound_percent"))
+    bars = []
+    for name, row in zip(row_names(study), study["rows"], strict=True):
+        for place in of:
+            suffix = f"@{place}" if place else ""
+            figures = [row["figures"].get(f"{slot}_percent{suffix}") for slot in SLOTS]
+            if all(one is not None and one["value"] is not None for one in figures):
+                bars.append((f"{name}, {place or 'whole'}", tuple(one for one in figures if one is not None)))
+    parts = tuple((slot.replace("_", " "), SLOT_COLORS[slot]) for slot in SLOTS)
+    return Stack("slots", "Top-Down: what becomes of the slots", "%", tuple(bars[:MOST_BARS]), parts)
