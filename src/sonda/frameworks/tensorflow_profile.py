@@ -67,9 +67,9 @@ def calls(events: Iterable[Event], function: str) -> list[list[Event]]:
         (one.start, one.end) for one in known if (match := CALL.match(one.name)) and match["function"] == function
     )
     found: list[list[Event]] = [[] for _ in bounds]
-    waiting = sorted((one for one in known if ":" in one.name), key=lambda one: one.start)
+    named = [one for one in known if ":" in one.name and not CALL.match(one.name)]
     at = 0
-    for one in waiting:
+    for one in sorted(named, key=lambda one: one.start):
         while at < len(bounds) and bounds[at][1] <= one.start:
             at += 1
         if at < len(bounds) and bounds[at][0] <= one.start and one.end <= bounds[at][1]:

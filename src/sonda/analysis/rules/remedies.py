@@ -25,6 +25,7 @@ SHORT = {
     "jax": "operands as jnp.bfloat16",
 }
 COMPILED = {"torch": "torch.compile(model)", "tensorflow": "tf.function(jit_compile=True)"}
+EAGER = "run the step as a graph: leave out run_eagerly=True, or in a loop of your own put tf.function around the step"
 GRAPHS = {
     "torch": "launch the whole step at once: CUDA graphs, torch.compile(mode='reduce-overhead')",
     "tensorflow": "compile the whole step as one function: tf.function(jit_compile=True) around it",
@@ -76,6 +77,10 @@ def compiled(summary: Summary) -> Remedy | None:
     how = COMPILED.get(_framework(summary))
     if summary.workload.get("compile") or how is None or summary.target.get("mode", "ddp") != "ddp":
         return None  # devices that train together compile under ddp only
+    if _framework(summary) == "tensorflow" and any(
+        row.name == "backward" for part in summary.parts for row in part.phases
+    ):
+        return Remedy(EAGER)  # a graph's backward is a part of `fused`
     return Remedy(f"fuse operations: {how}", ("--compile",))
 
 
