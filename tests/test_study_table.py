@@ -99,7 +99,7 @@ def test_a_cell_is_the_median_over_repetitions_with_its_range() -> None:
     ]
     step = cell(row(table, on="cpu", batch=64), "step_ms")
     # Three repetitions are too few for a 95 % interval of the median: it is their whole range.
-    assert step.value == Value(3.0, "ms", "measured", 2.0, 10.0)
+    assert step.value == Value(3.0, "ms", "measured", 2.0, 10.0, few=3)
     assert step.n == 3
     assert cell(row(table, on="cpu", batch=128), "step_ms").value.value == 6.0
     assert table.fixed == {"seed": 0, "workload": "mlp"}
@@ -182,10 +182,11 @@ def test_rows_are_plain_values_with_units_and_sources() -> None:
     # 2, 10 and 3: standard deviation sqrt(19), Student's t of two degrees of freedom 4.302653.
     assert spread["high"] - 5.0 == pytest.approx(5.0 - spread["low"]) == pytest.approx(4.302653 * (19 / 3) ** 0.5)
     assert found["figures"]["step_ms"] == {
-        "value": 3.0, "unit": "ms", "source": "measured", "low": 2.0, "high": 10.0, "reason": "", "n": 3,
+        "value": 3.0, "unit": "ms", "source": "measured", "low": 2.0, "high": 10.0, "reason": "", "few": 3, "n": 3,
         "values": [2.0, 10.0, 3.0],
         "published": [{
-            "value": {"value": 4.0, "unit": "ms", "source": "published", "low": None, "high": None, "reason": ""},
+            "value": {"value": 4.0, "unit": "ms", "source": "published", "low": None, "high": None, "reason": "",
+                      "few": 0},
             "hardware": "", "ratio": 0.75, "deviation": "", "origin": "A. Author, table 2", "note": "",
         }],
     }  # fmt: skip

@@ -10,10 +10,13 @@ from builders import stepped
 from sonda.analysis.accuracy_curve import accuracy_curve
 from sonda.analysis.scaling import ScalingPoint, amdahl, efficiency, karp_flatt, scaling_curve, serial_share
 from sonda.analysis.spread import quotient, spread
+from sonda.analysis.statistics import interval_words
 from sonda.analysis.summarise import summarise
 from sonda.analysis.summary import Value
 from sonda.analysis.training import Training, summarise_training
 from sonda.record.run import Run
+from sonda.report.document import value_document
+from sonda.report.quantities import provenance
 from sonda.studies.trained_figure import energy_value
 from training_examples import S, trained
 
@@ -165,6 +168,20 @@ def test_a_spread_is_mean_interval_least_and_most() -> None:
     assert (found.mean, found.minimum, found.maximum) == (81, 79, 84)
     assert (found.low, found.high) == (pytest.approx(81 - reach), pytest.approx(81 + reach))
     assert spread([5.0]).low is None
+
+
+def test_two_to_five_values_have_no_95_percent_interval_but_a_least_and_a_most() -> None:
+    """The range of n values holds the median with 1 - 2 / 2**n: 0.5 of two, 0.94 of five, 0.97 of six."""
+    assert [interval_words(count) for count in (2, 5, 6)] == [
+        "least to most of 2",
+        "least to most of 5",
+        "95 % interval",
+    ]
+    few, many = (summarise(stepped([100.0 + step for step in range(steps)])).parts[0].step for steps in (3, 8))
+    assert (few.few, few.low, few.high) == (3, 100e6, 102e6)
+    assert provenance(few).endswith("; least to most of 3: 100 ms to 102 ms")
+    assert value_document(few)["least_to_most_of"] == 3
+    assert (many.few, "95 % interval" in provenance(many)) == (0, True)
 
 
 def test_a_quotient_is_of_medians_and_has_an_interval_where_something_was_repeated() -> None:

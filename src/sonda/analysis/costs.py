@@ -9,7 +9,7 @@ import numpy as np
 
 from sonda.analysis.counts import Tally
 from sonda.analysis.roofline import Ceilings, name_bound
-from sonda.analysis.statistics import medians
+from sonda.analysis.statistics import ENOUGH_STEPS, medians
 from sonda.analysis.summary import Cost, Value
 
 
@@ -25,8 +25,9 @@ def times(table: np.ndarray, effective: int, reason: str) -> list[Value]:
     if table.shape[1] == 1:
         return [Value(float(value), "ns", "measured") for value in table[:, 0]]
     middle, low, high = medians(table.T, min(effective, table.shape[1]))
+    few = table.shape[1] if table.shape[1] < ENOUGH_STEPS else 0
     return [
-        Value(float(value), "ns", "measured", float(least), float(most))
+        Value(float(value), "ns", "measured", float(least), float(most), few=few)
         for value, least, most in zip(middle, low, high, strict=True)
     ]
 
@@ -94,4 +95,4 @@ def _rate(amount: float, time: Value, unit: str, reason: str) -> Value:
         return missing(unit, "derived", time.reason or "it took no time")
     low = amount / time.high * 1e9 if time.high else None
     high = amount / time.low * 1e9 if time.low else None
-    return Value(amount / time.value * 1e9, unit, "derived", low, high, reason)
+    return Value(amount / time.value * 1e9, unit, "derived", low, high, reason, time.few)

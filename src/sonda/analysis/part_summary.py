@@ -14,7 +14,7 @@ from sonda.analysis.counts import FUSED, Counts, count, counted_step
 from sonda.analysis.device_side import device_side
 from sonda.analysis.parts import Part
 from sonda.analysis.roofline import Ceilings
-from sonda.analysis.statistics import medians
+from sonda.analysis.statistics import ENOUGH_STEPS, medians
 from sonda.analysis.summary import DeviceSide, LayerRow, PartSummary, PhaseRow, Value
 from sonda.record.quantity import LEVELS, Metric
 
@@ -119,7 +119,9 @@ def _per_second(part: Part, quantity: str, constant: float | None, effective: in
         processed = np.full(len(durations), float(constant))
     rates = processed / np.maximum(durations, 1) * 1e9
     middle, low, high = (float(end) for end in medians(rates, effective))
-    return Value(middle, unit, "derived", *((None, None) if len(rates) < 2 else (low, high)))
+    if len(rates) < 2:
+        return Value(middle, unit, "derived")
+    return Value(middle, unit, "derived", low, high, few=len(rates) if len(rates) < ENOUGH_STEPS else 0)
 
 
 def _phases(

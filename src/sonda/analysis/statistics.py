@@ -48,9 +48,14 @@ ENOUGH_STEPS = 6
 """The least number of values whose range covers the median with 95 %: 1 - 2 * 0.5**6 = 0.969, but 0.9375 for five."""
 
 
+def interval_words(count: int) -> str:
+    """What the two ends beside the median of so many values are: fewer than six reach no 95 %."""
+    return "95 % interval" if count >= ENOUGH_STEPS else f"least to most of {count}"
+
+
 @dataclass(frozen=True)
 class Estimate:
-    """A median and its 95 % interval; no interval (None) when there is only one value."""
+    """A median and its 95 % interval, of fewer than six values least and most; None when there is only one value."""
 
     value: float
     low: float | None
@@ -92,7 +97,7 @@ def medians(table: np.ndarray, effective: int | None = None) -> tuple[np.ndarray
 
 
 def median(values: Sequence[float] | np.ndarray, effective: int | None = None) -> Estimate:
-    """Median of one series with its 95 % interval. Raises ValueError for an empty series."""
+    """Median of one series with its interval. Raises ValueError for an empty series."""
     series = np.asarray(values, dtype=np.float64)
     if len(series) == 0:
         raise ValueError("the median of nothing")

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Value:
-    """A number with its unit and source, and its 95 % interval where it has one. Missing is None, with a reason."""
+    """A number with its unit and source, and its interval where it has one. Missing is None, with a reason."""
 
     value: float | None
     unit: str
@@ -27,6 +27,8 @@ class Value:
     low: float | None = None
     high: float | None = None
     reason: str = ""
+    few: int = 0
+    """Where the interval is least to most of so many values, too few for a 95 % interval; else it is one."""
 
 
 @dataclass(frozen=True)

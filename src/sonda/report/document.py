@@ -145,6 +145,7 @@ def value_document(value: Value) -> Document:
     document: Document = {"value": _finite(value.value), "unit": value.unit, "source": value.source}
     if value.low is not None and value.high is not None:
         document |= {"low": _finite(value.low), "high": _finite(value.high)}
+        document |= {"least_to_most_of": value.few} if value.few else {}
     if value.reason:
         document["reason"] = value.reason
     elif value.value is not None and document["value"] is None:

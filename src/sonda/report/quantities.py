@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import cache
 
 from sonda.analysis.summary import Value
 from sonda.record.quantity import SOURCES
@@ -25,6 +26,7 @@ class Scale:
     factor: float
 
 
+@cache
 def scales(unit: str) -> tuple[Scale, ...]:
     """The scales in which a unit may be shown, smallest first."""
     if unit == "ns":
@@ -139,7 +141,8 @@ def provenance(value: Value | None) -> str:
         return f"missing: {value.reason}" if value.reason else "missing"
     text = f"{amount(value.value, value.unit)}, {_source_words(value.source)}"
     if value.low is not None and value.high is not None:
-        text += f"; 95 % interval {amount(value.low, value.unit)} to {amount(value.high, value.unit)}"
+        what = f"least to most of {value.few}:" if value.few else "95 % interval"
+        text += f"; {what} {amount(value.low, value.unit)} to {amount(value.high, value.unit)}"
     return text
 
 
@@ -148,6 +151,7 @@ def is_guess(words: str) -> bool:
     return f", {_source_words('estimated')}" in words
 
 
+@cache
 def _source_words(source: str) -> str:
     meaning = SOURCES.get(source, "")
     return f"{source} ({meaning})" if meaning else source

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import msgspec
 
-from sonda.analysis.statistics import median
+from sonda.analysis.statistics import interval_words, median
 from sonda.analysis.summarise import summarise
 from sonda.analysis.summary import Summary
 from sonda.record.errors import SondaError
@@ -69,7 +69,7 @@ def show_of(runs: list[Run]) -> tuple[Run, Summary]:
     estimate = median(steps)
     spread = ""
     if estimate.low is not None and estimate.high is not None:
-        spread = f", 95 % interval {estimate.low / 1e6:.4g} to {estimate.high / 1e6:.4g} ms"
+        spread = f", {interval_words(len(steps))} {estimate.low / 1e6:.4g} to {estimate.high / 1e6:.4g} ms"
     note = f"{len(timed)} processes: median step {estimate.value / 1e6:.4g} ms{spread}; the one in the middle is shown"
     summary = summaries[middle]
     return runs[middle], dataclasses.replace(summary, notes=(note, *summary.notes))

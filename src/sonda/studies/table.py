@@ -11,7 +11,7 @@ from typing import Any
 from sonda.analysis.accuracy_curve import CurvePoint, accuracy_curve
 from sonda.analysis.scaling import ScalingCurve, ScalingPoint, scaling_curve
 from sonda.analysis.spread import Spread, spread
-from sonda.analysis.statistics import median
+from sonda.analysis.statistics import ENOUGH_STEPS, median
 from sonda.analysis.summary import Summary, Value
 from sonda.analysis.training import devices_of
 from sonda.record.errors import SondaError
@@ -56,8 +56,9 @@ class Cell:
 
     figure: str
     value: Value
-    """Median over the repetitions with its 95 % interval; missing with a reason. What is simulated has one value, with
-    the bounds of the tables that it comes from where it has some; a single co-run has the interval of its rounds."""
+    """Median over the repetitions with its interval (`Value.few`); missing with a reason. What is simulated has one
+    value, with the bounds of the tables that it comes from where it has some; a single co-run has the interval of its
+    rounds."""
     n: int
     """Repetitions that have it."""
     published: tuple[PublishedCell, ...] = ()
@@ -257,7 +258,8 @@ def _cell(
         sources = {value.source for value in known}
         reason = "" if len(known) > 1 else "one repetition has no interval"
         source = sources.pop() if len(sources) == 1 else "derived"
-        value = Value(estimate.value, figure.unit, source, estimate.low, estimate.high, reason)
+        few = len(known) if 1 < len(known) < ENOUGH_STEPS else 0
+        value = Value(estimate.value, figure.unit, source, estimate.low, estimate.high, reason, few)
         if source == "estimated":
             value = _estimated(value, known)
     else:
