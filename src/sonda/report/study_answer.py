@@ -35,6 +35,8 @@ PRICES = ("training_epoch_s", "step_ms", "peak_memory_MB")
 """Said beside accuracy, and where there is nothing weightier."""
 RATIOS = ("slowdown", "speedup", "relative_edp")
 """Of which 1 means no difference."""
+RELATIVE = ("speedup", "training_speedup", "scaling", "training_scaling", "relative_")
+"""How figures begin that are of one configuration against another."""
 MOST_LEADS = 3
 NEAR = 0.1
 """Ours within 10 % of a published figure."""
@@ -57,7 +59,7 @@ def answer(study: Document) -> Answer:
     leads = _leads(study)
     # Where speed-ups are figures of the study, what options bring is said by them.
     options = [] if "speedup" in dict(leads) else list(_options(study.get("optimisations", ())))
-    said = "; ".join(words for _, words in leads)
+    said = "; ".join(words for _, words in leads) + _speaker(study, [key for key, _ in leads])
     first = options or [f"{said[:1].upper()}{said[1:]}."]
     more = (_variants(study), published_words(study), _lacking(study))
     return Answer((*first, *(one for one in more if one)), tuple(key for key, _ in leads))
@@ -70,8 +72,11 @@ def _options(places: Sequence[Document]) -> Iterator[str]:
         sure = any(one["effect"] in ("faster", "slower", "nothing") for one in place["options"])
         known.sort(key=lambda pair: float(pair[1]["value"]))
         shown = " to ".join(f"{one['value']:.2f}x ({name})" for name, one in (known[:1] + known[1:][-1:]))
-        numbers = f" Measured: {shown}{_doubt([one for _, one in known])}." if known and not sure else ""
-        yield sentence + numbers
+        if not known:
+            where = f"{place['place']}: " if place["place"] else ""
+            yield f"{where}Nothing can be held against {place['base']} yet."
+            continue
+        yield sentence if sure else f"{sentence} Measured: {shown}{_doubt([one for _, one in known])}."
 
 
 def measured(row: Document) -> bool:
@@ -81,8 +86,12 @@ def measured(row: Document) -> bool:
 
 def published_words(study: Document) -> str:
     """How ours compare with what was published, in one sentence; '' where nothing was."""
-    figures = [figure for row in study["rows"] for figure in row["figures"].values()]
-    printed = [one for figure in figures for one in figure.get("published", ())]
+    printed = []
+    for row in study["rows"]:
+        base = bool(study.get("base")) and row["configuration"].get(VARIANT) == study["base"]
+        for key, figure in row["figures"].items():
+            if not (base and key.startswith(RELATIVE)):  # the base against itself is 1 for everybody
+                printed += figure.get("published", ())
     ratios = [one["ratio"] for one in printed if one["ratio"] is not None]
     if not printed:
         return ""
@@ -118,7 +127,7 @@ def _said(study: Document, column: Document) -> str:
     if not cells:
         return ""
     if len(cells) == 1 and variant:
-        cells, variant = [(variant, cells[0][1])], ""
+        cells = [(variant, cells[0][1])]
     ends = [cells[0], cells[-1]]
     if ends[0][1]["value"] == ends[1][1]["value"]:
         ends = [cells[0] if len(cells) == 1 else (f"all {len(cells)}", cells[0][1])]
@@ -126,8 +135,14 @@ def _said(study: Document, column: Document) -> str:
     texts = [f"{quantities.number(figure['value'])} {unit}".rstrip() for _, figure in ends]
     words = " to ".join(f"{text} ({name})" if name else text for text, (name, _) in zip(texts, ends, strict=True))
     said = LEADS.get(key, f"{figure_name(column)}: {{}}").format(words, base=study.get("base", ""))
-    of = f" ({variant})" if variant else ""
-    return said + of + _doubt([one for _, one in cells] if key in RATIOS else [])
+    return said + _doubt([one for _, one in cells] if key in RATIOS else [])
+
+
+def _speaker(study: Document, keys: Sequence[str]) -> str:
+    """`(as published)`: the variant whose rows were all that spoke; '' where their names say it."""
+    spoke = [_shown(study, key) for key in keys]
+    several = [name for part, name in spoke if name and sum(1 for _ in _values(part, keys[0])) > 1]
+    return f" ({several[0]})" if several and len(set(several)) == 1 and len(several) == len(keys) else ""
 
 
 def _shown(study: Document, key: str) -> tuple[Document, str]:

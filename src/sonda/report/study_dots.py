@@ -10,7 +10,7 @@ from sonda.report.figures import Figure
 from sonda.report.labels import markup
 from sonda.report.palette import BLUE, GREEN, GREY, ORANGE, PURPLE, SKY, VERMILION, YELLOW
 from sonda.report.study_cells import figure_hint, printed_cell, study_cell
-from sonda.report.study_tables import VARIANT, Document, figure_name, of_variant, row_names, variants_of
+from sonda.report.study_tables import VARIANT, Document, figure_name, row_names, variants_of
 from sonda.report.table import Cell, Column, Table, build
 
 COLORS = (BLUE, ORANGE, GREEN, VERMILION, PURPLE, SKY, YELLOW, GREY)
@@ -37,14 +37,14 @@ class Dot:
 
 def dots_of(study: Document, key: str) -> list[Dot]:
     """Every configuration that has this figure, of ours or published, in the order of the table."""
-    variants = variants_of(study) if not study.get("base") else []
-    parts = [(name, of_variant(study, name)) for name in variants] if len(variants) > 1 else [("", study)]
+    apart = not study.get("base") and len(variants_of(study)) > 1
+    # One name for a place in all variants, whatever axes one of them alone walks along.
+    named = {**study, "axes": [axis for axis in study["axes"] if axis != VARIANT]} if apart else study
     dots = []
-    for variant, part in parts:
-        for name, row in zip(row_names(part), part["rows"], strict=True):
-            figure = row["figures"][key]
-            if figure["value"] is not None or figure.get("published"):
-                dots.append(Dot(name, variant, figure))
+    for name, row in zip(row_names(named), study["rows"], strict=True):
+        figure = row["figures"][key]
+        if figure["value"] is not None or figure.get("published"):
+            dots.append(Dot(name, str(row["configuration"][VARIANT]) if apart else "", figure))
     return dots
 
 
