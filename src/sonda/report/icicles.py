@@ -15,6 +15,8 @@ from sonda.report.tree import MAIN, Node, Weight, fold
 
 Way = Callable[[LayerRow], Value | None]
 
+MOST = 1000
+"""Nodes of one view: two pixels each on a wide screen, and drawn within a second."""
 DEEPEST = 6
 """Levels that a figure has room for; more are reached by a click."""
 
@@ -41,8 +43,8 @@ def measures_of(part: PartSummary) -> list[Measure]:
         "time": lambda row: row.own,
         "cycles": cycles_of,
         "energy": lambda row: row.own_simulated.energy if row.own_simulated is not None else None,
-        "FLOPs": lambda row: _own(row).flops,
-        "bytes": lambda row: _own(row).bytes,
+        "FLOPs": lambda row: cost.flops if (cost := _own(row)) is not None else None,
+        "bytes": lambda row: cost.bytes if (cost := _own(row)) is not None else None,
     }
     found = []
     for name, way in ways.items():
@@ -62,7 +64,7 @@ def layer_icicle(
     if not measures:
         return None
     colors = list(dict.fromkeys(limit_color(row) for row in layers))
-    trees = [(measure, fold(layers, weight=measure.weight)) for measure in measures]
+    trees = [(measure, fold(layers, MOST, measure.weight)) for measure in measures]
     deepest = 1 + max(node.depth for _, views in trees for nodes in views.values() for node in nodes)
     return {
         "data": [],
@@ -126,8 +128,9 @@ def _view(nodes: Sequence[Node], name: str, colors: Sequence[str], places: Mappi
     }
 
 
-def _own(row: LayerRow) -> Cost:
-    return row.own_cost if row.own_cost is not None else row.cost
+def _own(row: LayerRow) -> Cost | None:
+    """Without the layers inside; None where that is not known, for theirs would count twice."""
+    return row.own_cost if row.own_cost is not None else row.cost if row.leaf else None
 
 
 def _weight(way: Way) -> Weight:

@@ -18,7 +18,7 @@ _HIDDEN = {"Cc", "Cf", "Cs", "Zl", "Zp"}
 
 def plain(text: str) -> str:
     """The text on one line, with every character that would act instead of being drawn shown as `�`."""
-    if text.isascii() and text.isprintable():
+    if text.isprintable():  # which none of the hidden categories is
         return text
     spaced = text.replace("\r\n", " ").replace("\n", " ").replace("\t", " ")
     return "".join("\ufffd" if unicodedata.category(char) in _HIDDEN else char for char in spaced)
@@ -34,7 +34,10 @@ def script_data(value: Any) -> str:
 
     NaN and infinity become null, because JSON has no word for them.
     """
-    text = json.dumps(_finite(value), ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    try:
+        text = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    except ValueError:
+        text = json.dumps(_finite(value), ensure_ascii=False, allow_nan=False, separators=(",", ":"))
     for char in "<>&\u2028\u2029":
         text = text.replace(char, f"\\u{ord(char):04x}")
     return text

@@ -54,6 +54,7 @@
     const measure = figure.measures[figure.measure || 0];
     const view = measure.views[figure.view || ""];
     const whole = view.values.reduce((sum, value) => sum + value, 0) || 1;
+    const level = figure.level && view.ids.includes(figure.level) ? figure.level : undefined;
     const inside = [...view.values];
     const place = new Map(view.ids.map((id, index) => [id, index]));
     // Parents stand before their children, so a walk from the end adds up.
@@ -61,6 +62,10 @@
       const above = place.get(view.parents[at]);
       if (above !== undefined) inside[above] += inside[at];
     }
+    // Text that no reader could see takes most of the time of a large tree: fields of a few pixels have none.
+    const across = (level && inside[place.get(level)]) || whole;
+    const seen = view.labels.map((label, at) =>
+      (inside[at] / across < 0.008 ? "" : `${label}<br>${((100 * inside[at]) / whole).toFixed(inside[at] / whole < 0.1 ? 1 : 0)}%`));
     const table = figure.table ? sonda.table(figure.table) : null;
     const said = view.ids.map((_, at) => {
       const share = `${escaped(measure.name)} ${amount(inside[at], measure)}, ${measure.source}: ` +
@@ -77,7 +82,7 @@
     return {
       type: "icicle", ids: view.ids, parents: view.parents, labels: view.labels, values: view.values,
       // Own amounts: a parent is as wide as its children and its own code together.
-      branchvalues: "remainder", hovertext: said, hoverinfo: "text", textinfo: "label+percent root",
+      branchvalues: "remainder", hovertext: said, hoverinfo: "text", text: seen, textinfo: "text", level,
       customdata: view.views, tiling: { orientation: "v" }, pathbar: { visible: true, thickness: 22 }, maxdepth: 8,
       leaf: { opacity: 1 }, sort: false,
       marker: { colors: view.colors.map((one) => figure.colors[one][0]), line: { width: 1, color: css("--panel") } },
@@ -95,16 +100,18 @@
   function choosing(figure, place) {
     const back = document.querySelector(`[data-back="${figure.place}"]`);
     const trail = [];
-    const show = (view) => {
+    const show = (view, level) => {
       figure.view = view;
+      figure.level = level;
       back.hidden = trail.length === 0;
       return draw(figure);
     };
     place.on("plotly_icicleclick", (event) => {
       const view = event.points[0].customdata;
-      if (!view) return true;
-      trail.push(figure.view || "");
-      show(view);
+      if (view) {
+        trail.push(figure.view || "");
+        show(view);
+      } else show(figure.view, event.nextLevel);
       return false;
     });
     back.addEventListener("click", () => show(trail.pop()));
