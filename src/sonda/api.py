@@ -183,13 +183,18 @@ def load(reference: str = "last", store: Where = None) -> Profile:
     return Explored(found) if is_exploration(found) else Profile(found)
 
 
-def import_trace(*paths: str | Path, store: Where = None, workers: int = 0, on_cluster: str = "") -> Profile:
-    """Read another tool's file as a run, as `sonda import` does; several traces are ranks, which workers share."""
+def import_trace(
+    *paths: str | Path, store: Where = None, workers: int = 0, on_cluster: str = "", run: str = ""
+) -> Profile:
+    """Read another tool's file as a run, as `sonda import` does; several traces are ranks, which workers share.
+
+    `run`: of a TensorBoard log directory this one, not the newest.
+    """
     from sonda.imports.importing import import_files
     from sonda.studies.executors.spreading import spread_for
 
     with spread_for(workers, on_cluster) as spread:
-        return Profile(import_files([Path(path) for path in paths], _opened(store).root, spread=spread))
+        return Profile(import_files([Path(path) for path in paths], _opened(store).root, run=run, spread=spread))
 
 
 def compare(a: str | Profile, b: str | Profile, store: Where = None) -> Comparison:

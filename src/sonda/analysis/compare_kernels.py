@@ -1,4 +1,5 @@
 """Two imported traces kernel by kernel: how often each ran, how long a launch took, and what that makes per step.
+Where neither has a device, operation by operation of the host.
 
 The interval of a ratio of means is that of its logarithm, from the spread of single launches (Student's t with Welch's
 degrees of freedom), widened so that those of all kernels hold at once with 95 % (Bonferroni). Launches of one run are
@@ -15,7 +16,7 @@ from statistics import fmean, stdev
 from sonda.analysis.kernels import KernelTotals
 from sonda.analysis.statistics import student
 from sonda.analysis.summary import Value
-from sonda.analysis.trace_summary import DeviceWork, device_work, is_imported
+from sonda.analysis.trace_summary import DeviceWork, device_work, host_work, is_imported
 from sonda.record.errors import SondaError
 from sonda.record.run import Run
 
@@ -68,6 +69,8 @@ class KernelComparison:
     slowdown: Value
     """How much longer B's steps take, 0.05 for 5 %, or its windows where there are no steps."""
     warnings: tuple[str, ...]
+    on_host: bool = False
+    """Neither side has a device: what is compared are operations of the host."""
 
     def fails(self, limit: float) -> bool:
         """Whether B is slower than A by more than `limit` with 95 % confidence; without an interval, at all."""
@@ -84,9 +87,15 @@ def compare_kernels(a: Sequence[Run], b: Sequence[Run]) -> KernelComparison:
         if not is_imported(run):
             raise SondaError(f"{run.id} was measured, the other was imported", "look at both: sonda report A B")
     mine, theirs = device_work(left), device_work(right)
+    on_host = not mine.kernels and not theirs.kernels
+    if on_host:
+        mine, theirs = host_work(left), host_work(right)
     if not mine.kernels or not theirs.kernels:
         lacking = left if not mine.kernels else right
-        raise SondaError(f"{lacking.id} holds no kernel", "compare traces that have activities of a device")
+        raise SondaError(
+            f"{lacking.id} holds no {'operation' if on_host else 'kernel'}",
+            "compare traces that both have activities of a device, or both operations of the host",
+        )
     per_step = bool(mine.step_count and theirs.step_count)
     divide = (mine.step_count, theirs.step_count) if per_step else (1, 1)
     found_a = {(one.kind, one.name): one for one in mine.kernels}
@@ -103,7 +112,8 @@ def compare_kernels(a: Sequence[Run], b: Sequence[Run]) -> KernelComparison:
         left.id, right.id, per_step, tuple(rows),
         tuple(_lone(one, divide[0]) for key, one in found_a.items() if key not in found_b),
         tuple(_lone(one, divide[1]) for key, one in found_b.items() if key not in found_a),
-        tuple(_totals(mine, theirs, divide)), _slowdown(mine, theirs), tuple(warnings),
+        tuple(_totals(mine, theirs, divide, "operations" if on_host else "kernels and copies")),
+        _slowdown(mine, theirs), tuple(warnings), on_host,
     )  # fmt: skip
 
 
@@ -142,8 +152,8 @@ def _ratio(a: tuple[float, float, int], b: tuple[float, float, int], comparisons
     return Value(value, "1", "derived", low, high), significant, text if significant else "not significant"
 
 
-def _totals(a: DeviceWork, b: DeviceWork, steps: tuple[int, int]) -> list[tuple[str, Value, Value]]:
-    """Sums over devices; step is the mean step."""
+def _totals(a: DeviceWork, b: DeviceWork, steps: tuple[int, int], all_: str) -> list[tuple[str, Value, Value]]:
+    """Sums over devices; step is the mean step. `all_`: what the activities are."""
     rows = []
     if a.step_count and b.step_count:
         rows.append(("step", _time(fmean(_steps(a))), _time(fmean(_steps(b)))))
@@ -153,7 +163,7 @@ def _totals(a: DeviceWork, b: DeviceWork, steps: tuple[int, int]) -> list[tuple[
                 sum(getattr(one, name) for one in work.devices) / many for work, many in zip((a, b), steps, strict=True)
             ]
             rows.append((name, _time(sides[0]), _time(sides[1])))
-    rows.append(("kernels and copies", _time(a.total / steps[0]), _time(b.total / steps[1])))
+    rows.append((all_, _time(a.total / steps[0]), _time(b.total / steps[1])))
     return rows
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -70,16 +71,25 @@ def is_imported(run: Run) -> bool:
 
 def device_work(run: Run) -> DeviceWork:
     """Timelines, kernels and steps of any run; of an imported one with memory that does not grow with it."""
+    return _work(run, on_device, run.info.target.get("device") != "launches")
+
+
+def host_work(run: Run) -> DeviceWork:
+    """The same of a run without a device: operations of the host in place of kernels, and no timelines."""
+    return _work(run, lambda spans: np.flatnonzero(spans.where(kind="op")), False)
+
+
+def _work(run: Run, activities: Callable[[Spans], np.ndarray], timeline: bool) -> DeviceWork:
+    """`activities` are the rows that count; with `timeline` they cover their devices."""
     coverages: dict[tuple[int, str], Coverage] = {}
     table = KernelTable()
     steps: dict[int, list[int]] = {}
     counters: list[tuple[str, Value]] = []
-    timeline = run.info.target.get("device") != "launches"
     columns = (*COLUMNS, *_counted(run))
     # Only imported spans are in the order of time.
     blocks = read_blocks(run, columns) if is_imported(run) else iter([run.spans])
     for spans in blocks:
-        rows = on_device(spans)
+        rows = activities(spans)
         rows = rows[np.argsort(spans.number("start")[rows], kind="stable")]
         if len(rows):
             table.feed(spans, rows)

@@ -34,11 +34,11 @@ def render_kernel_comparison(
     screen.table(totals_table(found))
     if rows:
         screen.line()
-        screen.table(compared_table(found.rows[:rows]))
+        screen.table(compared_table(found.rows[:rows], found.on_host))
     for side, lone in (("A", found.only_a), ("B", found.only_b)):
         if lone and rows:
             screen.line()
-            screen.table(lone_table(lone[:rows], side))
+            screen.table(lone_table(lone[:rows], side, found.on_host))
             if len(lone) > rows:
                 screen.line(f"and {len(lone) - rows:,} more", "dim", 2)
     for warning in found.warnings:
@@ -73,29 +73,30 @@ def totals_table(found: KernelComparison) -> Table:
     )
 
 
-def compared_table(rows: Sequence[ComparedKernel]) -> Table:
-    """Kernels of both sides."""
+def compared_table(rows: Sequence[ComparedKernel], on_host: bool = False) -> Table:
+    """Kernels of both sides, or operations of the host."""
+    one, once, often = ("operation", "call", "calls") if on_host else ("kernel", "launch", "launches")
     return build(
         [
-            (Column("kernel (largest change first)", right=False), [kernel_name(row.name) for row in rows]),
-            (Column("launches A", keep=3), _counts([row.launches_a for row in rows])),
-            (Column("launches B", keep=3), _counts([row.launches_b for row in rows])),
+            (Column(f"{one} (largest change first)", right=False), [kernel_name(row.name) for row in rows]),
+            (Column(f"{often} A", keep=3), _counts([row.launches_a for row in rows])),
+            (Column(f"{often} B", keep=3), _counts([row.launches_b for row in rows])),
             (Column("A"), numbers([row.a for row in rows], suffix=True)[1]),
             (Column("B"), numbers([row.b for row in rows], suffix=True)[1]),
-            (Column("launch A", keep=4), numbers([row.mean_a for row in rows], suffix=True)[1]),
-            (Column("launch B", keep=4), numbers([row.mean_b for row in rows], suffix=True)[1]),
-            (Column("a launch of B", right=False), [_verdict(row) for row in rows]),
+            (Column(f"{once} A", keep=4), numbers([row.mean_a for row in rows], suffix=True)[1]),
+            (Column(f"{once} B", keep=4), numbers([row.mean_b for row in rows], suffix=True)[1]),
+            (Column(f"a {once} of B", right=False), [_verdict(row) for row in rows]),
         ],
-        "kernels",
+        "operations" if on_host else "kernels",
     )
 
 
-def lone_table(rows: Sequence[LoneKernel], side: str) -> Table:
-    """Kernels that only one side has."""
+def lone_table(rows: Sequence[LoneKernel], side: str, on_host: bool = False) -> Table:
+    """Kernels that only one side has, or operations of the host."""
     return build(
         [
             (Column(f"only in {side}", right=False), [kernel_name(row.name) for row in rows]),
-            (Column("launches"), _counts([row.launches for row in rows])),
+            (Column("calls" if on_host else "launches"), _counts([row.launches for row in rows])),
             (Column("time"), numbers([row.time for row in rows], suffix=True)[1]),
         ],
         f"only {side}",
@@ -106,7 +107,7 @@ def kernel_comparison_document(found: KernelComparison) -> dict[str, Any]:
     """The comparison as plain JSON values."""
     return {
         "schema": SCHEMA, "kind": "kernel comparison", "a": found.a, "b": found.b, "per_step": found.per_step,
-        "slowdown": value_document(found.slowdown),
+        "on_host": found.on_host, "slowdown": value_document(found.slowdown),
         "totals": {name: {"a": value_document(a), "b": value_document(b)} for name, a, b in found.totals},
         "kernels": [
             {"name": row.name, "kind": row.kind, "launches_a": row.launches_a, "launches_b": row.launches_b,
