@@ -7,7 +7,7 @@ function (the phase `fused`), an evaluating one is a `forward`.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from time import perf_counter_ns
 from typing import Any, Protocol
@@ -56,9 +56,16 @@ def make_ready(learner: EpochLearner, batches: Batches, observer: AnnouncedObser
                 learner.ready(*batches.made(numbers), train=part == "train")
 
 
-def drive_epochs(learner: EpochLearner, batches: Batches, observer: AnnouncedObserver, course: Course) -> list[Walk]:
+Together = Callable[[list[float]], list[float]]
+"""Sums of the numbers that all processes give; the numbers themselves where there is one."""
+
+
+def drive_epochs(
+    learner: EpochLearner, batches: Batches, observer: AnnouncedObserver, course: Course,
+    together: Together = lambda numbers: numbers,
+) -> list[Walk]:  # fmt: skip
     """Train to the end of the course; its walks."""
-    driver = _Driver(learner, batches, observer, course)
+    driver = _Driver(learner, batches, observer, course, together)
     for epoch in range(course.epochs):
         driver.walk("train", epoch)
         if course.sizes["validate"]:
@@ -69,8 +76,11 @@ def drive_epochs(learner: EpochLearner, batches: Batches, observer: AnnouncedObs
 
 
 class _Driver:
-    def __init__(self, learner: EpochLearner, batches: Batches, observer: AnnouncedObserver, course: Course) -> None:
+    def __init__(
+        self, learner: EpochLearner, batches: Batches, observer: AnnouncedObserver, course: Course, together: Together
+    ) -> None:
         self.learner, self.batches, self.observer, self.course = learner, batches, observer, course
+        self.together = together
         self.walks: list[Walk] = []
         self.trained = 0
         """Steps of training."""
@@ -97,9 +107,14 @@ class _Driver:
                 self.trained += trains
                 self.course.tell(part, epoch, step + 1, steps, self.walks)
             # The first question to the device since the walk began.
-            samples = sum(count for _, _, count in found)
-            lost = sum(float(loss) * count for loss, _, count in found)
-            right = sum(int(hits) for _, hits, _ in found)
+            lost, right, seen = self.together(
+                [
+                    sum(float(loss) * count for loss, _, count in found if count),
+                    float(sum(int(hits) for _, hits, _ in found)),
+                    float(sum(count for _, _, count in found)),
+                ]
+            )
+            samples = round(seen)
         self.walks.append(
             Walk(
                 part=part,

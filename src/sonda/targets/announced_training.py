@@ -5,8 +5,6 @@ It keeps no checkpoints: a training that was interrupted begins anew. What it le
 
 from __future__ import annotations
 
-import os
-from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from time import perf_counter_ns
@@ -15,11 +13,8 @@ from typing import Any
 import numpy as np
 
 from sonda.frameworks.announced import AnnouncedObserver
-from sonda.frameworks.announced_epochs import EpochLearner, drive_epochs, make_ready
-from sonda.frameworks.checkpoint import write_arrays
+from sonda.frameworks.announced_epochs import EpochLearner, Together, drive_epochs, make_ready
 from sonda.frameworks.counted_step import count_step
-from sonda.record.errors import SondaError
-from sonda.record.training import FINAL
 from sonda.targets.job import Job
 from sonda.targets.training_worker import Keeper, Opened
 from sonda.workloads.data.epoch_batches import EpochBatches
@@ -27,33 +22,26 @@ from sonda.workloads.network_cost import network_costs
 
 
 def train_announced(
-    job: Job, directory: Path, opened: Opened, learner: Any, observer: AnnouncedObserver, dtype: str = "float32"
-) -> None:
+    job: Job, directory: Path, opened: Opened, learner: Any, observer: AnnouncedObserver, dtype: str = "float32",
+    batches: EpochBatches | None = None, together: Together = lambda numbers: numbers,
+) -> None:  # fmt: skip
     """Train through a job's epochs and leave the result in the directory; the observer is open already.
 
-    `learner` is an `EpochLearner` with `arrays()`, its weights by PyTorch's names and in its layout.
+    `learner` is an `EpochLearner` with `arrays()`, its weights by PyTorch's names and in its layout. Of several ranks
+    each has its own `batches`, `together` adds up what they saw, and the first leaves the result.
     """
-    keeper = Keeper(job, opened, directory)
-    batches = EpochBatches(opened.data, opened.workload, job.seed, dtype)
+    first = observer.rank == 0
+    keeper = Keeper(job, opened, directory, observer.rank, first)
+    batches = batches or EpochBatches(opened.data, opened.workload, job.seed, dtype)
     trains: EpochLearner = learner
     make_ready(trains, batches, observer)
     keeper.trained.initialisation_ns = perf_counter_ns() - opened.begun - opened.loading_ns
     keeper.trained.notes.append("layers are not recorded: a step is one compiled function")
     course = replace(keeper.course(), done=0, keep=lambda *_: None, end=lambda _: None)
-    walks = drive_epochs(trains, batches, observer, course)
-    _keep_weights(keeper.place / FINAL, learner.arrays())
+    walks = drive_epochs(trains, batches, observer, course, together)
+    arrays = learner.arrays()
+    if first:
+        keeper.keep_weights(arrays)
     costs = network_costs(opened.workload, True, np.dtype(dtype).itemsize)
     count_step(observer, "train", costs, job.framework, dtype)
     keeper.finish(walks)
-
-
-def _keep_weights(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
-    partial = path.with_name(f".{path.name}")
-    try:
-        write_arrays(partial, arrays)
-        os.replace(partial, path)
-    except OSError as error:
-        partial.unlink(missing_ok=True)
-        raise SondaError(
-            f"cannot keep the trained weights in {path.parent}: {error.strerror or error}", "free some space"
-        ) from None

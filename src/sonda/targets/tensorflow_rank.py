@@ -110,10 +110,11 @@ class Member:
 
         # Before numpy and TensorFlow start threads, which then inherit the counters.
         counting = Counting(str(self.directory))
-        from sonda.targets.training_worker import described
+        from sonda.targets.training_worker import described, open_training
         from sonda.workloads.catalogue import describe
 
-        workload: Any = describe(self.job.workload, self.job.options)
+        opened = open_training(self.job) if self.job.epochs else None
+        workload: Any = opened.workload if opened else describe(self.job.workload, self.job.options)
         batch = check_batch(self.plan, workload.batch)
         workload = replace(workload, batch=batch)
         shares = equal_shares(self.plan.ranks, batch)
@@ -121,12 +122,16 @@ class Member:
         strategy = self._strategy(tf)
         (self.directory / BEGUN).touch()
         self.shared = self._network(strategy, workload)
-        seen = self._steps(tf, workload, shares, counting)
+        seen = None
+        if opened:
+            self._epochs(replace(opened, workload=workload), counting)
+        else:
+            seen = self._steps(tf, workload, shares, counting)
         about = {**described(workload, self.shared.network), "batch": batch}
         for outcome in outcomes:
             outcome.workload = about
-            outcome.samples = [shares[outcome.rank]] * seen.steps
-            if self.plan.mode == "multiworker":
+            outcome.samples = [shares[outcome.rank]]
+            if seen and self.plan.mode == "multiworker":
                 outcome.worked_ns, outcome.waited_ns = seen.worked, seen.waited
 
     def meet(self) -> None:
@@ -170,6 +175,28 @@ class Member:
         part = tf.config.LogicalDeviceConfiguration()
         tf.config.set_logical_device_configuration(processor, [part] * len(devices))
         return [f"/CPU:{index}" for index in range(len(devices))]
+
+    def _epochs(self, opened: Any, counting: Any) -> None:
+        """Train through epochs; the first rank leaves the result."""
+        from sonda.targets.announced_training import train_announced
+        from sonda.targets.tensorflow_worker import Observing
+        from sonda.workloads.in_tensorflow.shared_learning import SharedBatches, SharedLearner
+
+        shared, ranks = self.shared, self.plan.ranks
+        alone = self.plan.mode != "multiworker"
+        mine = slice(0, ranks) if alone else slice(self.number, self.number + 1)
+        dtype = shared.network.dtype
+        batches = SharedBatches(
+            opened.data, opened.workload, self.job.seed, dtype, lambda size: spread_out(ranks, size), mine
+        )
+        learner = SharedLearner(shared, batches)
+
+        def together(numbers: list[float]) -> list[float]:
+            return numbers if alone else [ranks * shared.mean(number) for number in numbers]
+
+        notes = self._notes(opened.workload)
+        with Observing(self.job, self.directory, counting, shared.network.root, notes, self.number) as observer:
+            train_announced(self.job, self.directory, opened, learner, observer, dtype, batches, together)
 
     # ---- timed steps ------------------------------------------------------------------------------------------
 
@@ -228,6 +255,11 @@ class Member:
                 "workers do not wait for each other within a step: weights that one reads another may have moved"
             )
         return found
+
+
+def spread_out(ranks: int, size: int) -> tuple[int, ...]:
+    """Samples of every rank of a batch of any size: as equal as can be, the first ones have more; some may have 0."""
+    return tuple(size // ranks + (rank < size % ranks) for rank in range(ranks))
 
 
 def profile_events_of(folder: Path) -> Iterator[Any]:

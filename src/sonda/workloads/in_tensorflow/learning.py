@@ -12,21 +12,22 @@ from sonda.workloads.in_tensorflow.layers import Layers
 from sonda.workloads.in_tensorflow.network import NetworkInTensorflow, arranged
 
 
+def evaluated(network: NetworkInTensorflow, inputs: Any, targets: Any) -> tuple[Any, Any]:
+    """The mean loss and the number of right answers, weights and statistics as they are."""
+    layers = Layers(network.weights, False, network.narrow, network.compiled)
+    scores = layers.network(network.structure, "", inputs)
+    classes = tf.argmax(targets, axis=-1) if network.squared else targets
+    right = tf.reduce_sum(tf.cast(tf.argmax(scores, axis=-1) == tf.cast(classes, tf.int64), tf.int64))
+    return network.loss(scores, targets), right
+
+
 class TensorflowLearner:
     """Weights are TensorFlow's variables, which a training step moves. A graph is traced for every size of a batch."""
 
     def __init__(self, description: Description, seed: int, precision: str, compiled: bool) -> None:
         self.network = NetworkInTensorflow(description, True, seed, precision, compiled)
         self._learn = self.network.function()
-        self._judge = tf.function(self._judged, jit_compile=compiled)
-
-    def _judged(self, inputs: Any, targets: Any) -> tuple[Any, Any]:
-        network = self.network
-        layers = Layers(network.weights, False, network.narrow, network.compiled)
-        scores = layers.network(network.structure, "", inputs)
-        classes = tf.argmax(targets, axis=-1) if network.squared else targets
-        right = tf.reduce_sum(tf.cast(tf.argmax(scores, axis=-1) == tf.cast(classes, tf.int64), tf.int64))
-        return network.loss(scores, targets), right
+        self._judge = tf.function(lambda *batch: evaluated(self.network, *batch), jit_compile=compiled)
 
     def _moved(self, inputs: np.ndarray, targets: np.ndarray) -> tuple[Any, Any]:
         return tf.cast(tf.constant(arranged(inputs)), self.network.kind), tf.constant(targets)

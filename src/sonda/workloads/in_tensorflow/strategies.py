@@ -14,7 +14,7 @@ import numpy as np
 import tensorflow as tf
 
 from sonda.workloads.description import Description
-from sonda.workloads.in_tensorflow.layers import Layers
+from sonda.workloads.in_tensorflow.learning import evaluated
 from sonda.workloads.in_tensorflow.network import NetworkInTensorflow
 
 COMMUNICATE = "communicate"
@@ -47,6 +47,7 @@ class Mirroring(_Shared):
         with strategy.scope():
             self.network = NetworkInTensorflow(description, True, seed, precision, False)
         self._learn = tf.function(self._step)
+        self._judge = tf.function(self._judged)
 
     def replicas(self) -> int:
         """Of this process."""
@@ -91,6 +92,26 @@ class Mirroring(_Shared):
         with tf.name_scope("optimizer"):
             for weight, slope in zip(weights, summed, strict=True):
                 strategy.extended.update(weight, _moved, args=(slope, network.rate / network.scale), group=True)
+
+    def judge(self, batch: Any) -> tuple[float, int]:
+        """Sum of the losses of this process' shares, and right answers in them."""
+        found = self._judge(*batch)
+        losses, rights = (self.strategy.experimental_local_results(one) for one in found)
+        return sum(float(loss) for loss in losses), sum(int(right) for right in rights)
+
+    def _judged(self, inputs: Any, targets: Any, _whole: Any) -> Any:
+        return self.strategy.run(self._judged_replica, args=(inputs, targets))
+
+    def _judged_replica(self, inputs: Any, targets: Any) -> tuple[Any, Any]:
+        loss, right = evaluated(self.network, inputs, targets)
+        # A replica without a sample has no mean.
+        return tf.math.multiply_no_nan(loss, tf.cast(tf.shape(targets)[0], loss.dtype)), right
+
+    def settle(self) -> None:
+        """Every replica gets the mean of what each had for itself; all processes of a strategy must ask for it."""
+        for name, weight in self.network.weights.items():
+            if name not in self.network.trained:
+                weight.assign(weight.read_value())
 
     def total(self, losses: Any) -> float:
         """The loss of the whole batch; all processes of a strategy must ask for it."""
@@ -141,6 +162,7 @@ class Serving(_Shared):
             self.network = NetworkInTensorflow(description, True, seed, precision, False)
         self._learn = tf.function(self._step)
         self._exchange = tf.function(self._exchanged)
+        self._judge = tf.function(lambda inputs, targets: evaluated(self.network, inputs, targets))
 
     def replicas(self) -> int:
         return self.workers
@@ -180,6 +202,18 @@ class Serving(_Shared):
             weight.assign_sub(tf.zeros_like(values))
         return read
 
+    def judge(self, batch: Any) -> tuple[float, int]:
+        """Sum of the losses of all shares, and right answers in them; by the coordinator, which reads the weights."""
+        loss, right = 0.0, 0
+        for inputs, targets, _ in batch:
+            if len(targets):
+                mean, hits = self._judge(inputs, targets)
+                loss, right = loss + float(mean) * len(targets), right + int(hits)
+        return loss, right
+
+    def settle(self) -> None:
+        """Nothing: there is one of each weight."""
+
     def total(self, losses: Any) -> float:
         """The loss of the whole batch, of weights as each worker met them."""
         return float(sum(float(one.fetch()) for one in losses))
@@ -187,15 +221,6 @@ class Serving(_Shared):
     def mean(self, value: float) -> float:
         """The number: there is one coordinator."""
         return value
-
-
-def evaluated(network: NetworkInTensorflow, inputs: Any, targets: Any) -> tuple[Any, Any]:
-    """The mean loss and the number of right answers, weights and statistics as they are."""
-    layers = Layers(network.weights, False, network.narrow, network.compiled)
-    scores = layers.network(network.structure, "", inputs)
-    classes = tf.argmax(targets, axis=-1) if network.squared else targets
-    right = tf.reduce_sum(tf.cast(tf.argmax(scores, axis=-1) == tf.cast(classes, tf.int64), tf.int64))
-    return network.loss(scores, targets), right
 
 
 def cut(inputs: np.ndarray | Any, targets: Any, shares: Sequence[int], first: int = 0) -> list[tuple[Any, Any]]:
