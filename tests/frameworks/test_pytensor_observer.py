@@ -116,6 +116,17 @@ def test_numba_compiles_in_the_first_call_and_that_is_no_part_of_a_step(in_one: 
     assert not [one for one in spans.words("path").decoded() if one.startswith("test.")]
 
 
+def test_a_first_call_that_loads_code_from_disk_is_in_no_figure(tmp_path: Path, compiled: Path, in_one: Ran) -> None:
+    """What an earlier process compiled is loaded in the first call, and nobody says for how long."""
+    again = run(tmp_path / "run", compiled, "NUMBA", "short")
+    spans = again.assembly.spans
+    assert "test: Numba" not in spans.words("name").decoded()
+    steps = np.flatnonzero(spans.where(kind="step"))
+    assert [spans.words("pass").decoded()[row] for row in steps] == ["warmup", "timed", "timed", "timed"]
+    assert seen(spans).parts == [("test", 4)]
+    check_structure(spans)
+
+
 @pytest.mark.skipif(shutil.which("g++") is None, reason="the C linker needs g++")
 def test_the_machine_in_c_says_how_long_its_operations_take(tmp_path: Path, compiled: Path, in_one: Ran) -> None:
     ran = run(tmp_path / "run", compiled, "CVM", "short")

@@ -72,6 +72,7 @@ class PyTensorObserver(Replacing):
         define = self.recorder.define
         self._forward = watch.phases.codes["forward"]
         self._fused = watch.phases.codes["fused"]
+        self._warmup = define(kind="pass", name="warmup")
         self._values = {
             name: define(kind="value", quantity=name, source="counted")
             for name in ("shape", "training", "optimizer", "exhausted")
@@ -161,7 +162,10 @@ class PyTensorObserver(Replacing):
         return call
 
     def _first(self, original: Any, function: Any, known: _Known, stream: Stream, args: tuple, kwargs: dict) -> Any:
-        """The first call, in which Numba compiles: that comes apart, and the step begins behind it."""
+        """The first call, in which Numba compiles: that comes apart, and the step begins behind it.
+
+        Of code that is found on disk nobody says how long loading took: such a step is of the pass `warmup`.
+        """
         self.compilations.listen()
         self.compilations.taken()
         stream.layers.append(known.root)  # what it calls is a part of it
@@ -175,13 +179,15 @@ class PyTensorObserver(Replacing):
             end = now()
             stream.layers.pop()
             code = self.recorder.define(kind="compile", name=f"{function.name or 'pytensor.function'}: Numba")
-            for started, ended in self.compilations.taken():
+            compiled = self.compilations.taken()
+            for started, ended in compiled:
                 stream.push((code, started, code + 1, ended))
                 begin = ended
             if not failed:
                 self._known[function.maker] = known
                 root = (known.root, begin, known.root + 1, end) if stream.detail else ()
-                stream.push((known.phase, begin, *root, *self._facts(known), known.phase + 1, end))
+                step = (known.phase, begin, *root, *self._facts(known), known.phase + 1, end)
+                stream.push(step if compiled else (self._warmup, begin, *step, self._warmup + 1, end))
                 self._stepped(known)
 
     def _ended(self, stream: Stream, known: _Known, failed: bool) -> None:
