@@ -18,8 +18,10 @@ TESTS = Path(__file__).parent
 class Machinery:
     """A scheduler on the loopback and workers, each a process."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, more: Sequence[str] = ()) -> None:
+        """`more` are words of the scheduler's and every worker's command line."""
         self.folder = folder
+        self.more = list(more)
         self.file = folder / "scheduler.json"
         self.processes: dict[str, subprocess.Popen[bytes]] = {}
         self.begin("scheduler", ["scheduler", "--host", "127.0.0.1", "--port", "0", "--scheduler-file", str(self.file)])
@@ -37,8 +39,8 @@ class Machinery:
         environment = {**os.environ, "PYTHONPATH": str(TESTS), "SONDA_NODE": node, "OMP_NUM_THREADS": "1"}
         with open(self.folder / f"{name}.log", "ab") as log:
             self.processes[name] = subprocess.Popen(
-                [*within, sys.executable, "-c", program, *words, "--no-dashboard"], stdout=log, stderr=log,
-                env=environment, cwd=self.folder,
+                [*within, sys.executable, "-c", program, *words, "--no-dashboard", *self.more], stdout=log,
+                stderr=log, env=environment, cwd=self.folder,
             )  # fmt: skip
 
     def worker(self, name: str, node: str, before: str = "pass", within: Sequence[str] = ()) -> None:

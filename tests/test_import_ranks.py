@@ -187,13 +187,6 @@ def test_the_command_reads_ranks_with_workers(tmp_path: Path) -> None:
     assert refused.returncode == 2 and "--workers -1" in refused.stderr
 
 
-def test_the_workers_of_a_scheduler_make_the_same_run(tmp_path: Path) -> None:
-    pytest.importorskip("distributed", reason="needs the extra cluster")
-    with spread_for(2, "local") as spread:
-        run = import_files([RANKS], tmp_path / "runs", spread=spread)
-    same(import_files([RANKS], tmp_path / "runs"), run)
-
-
 def test_one_process_alone_is_not_spread() -> None:
     with spread_for() as nobody, spread_for(1) as one:
         assert nobody is None and one is None

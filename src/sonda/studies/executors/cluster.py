@@ -76,6 +76,11 @@ class Cluster:
             address = self._own.scheduler_address
         self._address = address
         try:
+            if address.startswith("tls://") and not dask.config.get("distributed.comm.tls.ca-file", None):
+                raise SondaError(
+                    f"{address} asks for certificates, and Dask is configured with none",
+                    "set DASK_DISTRIBUTED__COMM__TLS__CA_FILE, and __CLIENT__CERT and __CLIENT__KEY beside it",
+                )
             self._client = _connected(self._distributed, address)
             if self._own is not None:
                 self._client.wait_for_workers(1, timeout=START_S)

@@ -6,6 +6,7 @@ Each job is one worker on a node of its own. The scheduler runs where Sonda runs
 from __future__ import annotations
 
 import os
+import re
 import shutil
 from typing import Any
 
@@ -15,6 +16,7 @@ PREFIX = "slurm:"
 SETTINGS = {"partition", "account", "time", "memory", "cores", "constraint", "host", "setup"}
 """What may be given: Slurm's own words; `host` is the address at which nodes find this machine, `setup` a line that
 every job begins with, as `source /path/to/activate`."""
+UNITS = {"cores": "cores", "memory": "bytes"}
 
 
 def settings_of(text: str) -> dict[str, str]:
@@ -25,6 +27,9 @@ def settings_of(text: str) -> dict[str, str]:
         if not equals or key not in SETTINGS or not value:
             raise SondaError(f"--on-cluster {word!r} is no setting of Slurm", f"use {', '.join(sorted(SETTINGS))}")
         found[key] = value
+    for key, pattern, like in (("cores", r"[1-9][0-9]*", "8"), ("memory", r"[0-9.]+ ?[KMGT]i?B?", "16GB")):
+        if key in found and not re.fullmatch(pattern, found[key]):
+            raise SondaError(f"--on-cluster {key}={found[key]} is no number of {UNITS[key]}", f"write {key}={like}")
     return found
 
 

@@ -118,7 +118,11 @@ def on_nodes(
     except ImportError:
         raise MissingExtraError("submitit", "cluster") from None
     executor = _executor(submitit, nodes, cluster, folder, gpus)
-    job = executor.submit(work, *arguments)
+    try:
+        job = executor.submit(work, *arguments)
+    except (submitit.core.utils.FailedJobError, submitit.core.utils.FailedSubmissionError, OSError) as error:
+        lines = [line for line in str(error).splitlines() if line.strip()] or ["no reason was given"]
+        raise SondaError(f"the job was not taken: {lines[-1].strip()}", "see the words of sbatch above") from None
     said = ""
     try:
         while not job.done():
