@@ -70,7 +70,7 @@ def runs(hardware: Hardware, layer: Layer, tiles: Whole) -> NDArray[np.bool_]:
 
     The layer is one for all tiles, or one for each: then its sizes are arrays.
     """
-    return fits(hardware, layer, tiles) & _sums_rightly(layer, tiles)
+    return fits(hardware, layer, tiles) & sum_rightly(layer, tiles)
 
 
 def fits(hardware: Hardware, layer: Layer, tiles: Whole) -> NDArray[np.bool_]:
@@ -99,7 +99,7 @@ def sums_rightly(layer: Layer, tile: Tile) -> bool:
     (several samples, rows of windows that the tile does not divide, groups whose filters it does not divide): weights
     can then overtake activations.
     """
-    return bool(_sums_rightly(layer, np.array([[getattr(tile, letter) for letter in LETTERS]], np.int64))[0])
+    return bool(sum_rightly(layer, np.array([[getattr(tile, letter) for letter in LETTERS]], np.int64))[0])
 
 
 def hands_on(layer: Layer, tiles: Whole) -> NDArray[np.bool_]:
@@ -110,7 +110,8 @@ def hands_on(layer: Layer, tiles: Whole) -> NDArray[np.bool_]:
     return handed
 
 
-def _sums_rightly(layer: Layer, tiles: Whole) -> NDArray[np.bool_]:
+def sum_rightly(layer: Layer, tiles: Whole) -> NDArray[np.bool_]:
+    """The same of many tiles, rows of an array; the layer is one for all, or one for each."""
     right = (tiles[:, G] == 1) | (tiles[:, N] == 1)
     right &= (layer.stride == 1) | ((tiles[:, X] == 1) & (tiles[:, Y] == 1))
     early = (layer.rows % tiles[:, X] > 0) | ((tiles[:, G] < layer.G) & (layer.K // layer.G % tiles[:, K] > 0))

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sonda.accelerators import mapping as maps
-from sonda.accelerators.candidate_tiles import LETTERS, N, hands_on
+from sonda.accelerators.candidate_tiles import LETTERS, N, hands_on, sum_rightly
 from sonda.accelerators.dense_operation import Form, forms
 from sonda.accelerators.engine_description import EngineDescription
 from sonda.accelerators.engines import flexible_dense, mesh
@@ -21,6 +21,7 @@ from sonda.accelerators.hardware import Hardware
 from sonda.accelerators.layer import Layer, Tile
 from sonda.accelerators.machines import family, together
 from sonda.accelerators.operation import Bags, Convolution, MatrixProduct
+from sonda.accelerators.searched_tiles import Tiled, search_all
 from sonda.accelerators.taken import Taken
 from sonda.record.errors import SondaError
 
@@ -55,6 +56,47 @@ class DenseOperations:
             numbers.sort(key=lambda number: engines[number].hardware.multipliers)
             tiled = [(number, tiles) for number, tiles in self._tiles(engines, numbers, given) if tiles is not None]
             yield from self._on_dense(engines, tiled)
+
+    def best_on(self, engines: Sequence[EngineDescription]) -> Iterator[tuple[list[int], Taken]]:
+        """The same under the tiles that take least where the buffer is unlimited: flexible dense engines only. One
+        that has no tile by rule for one of the operations is left out, too."""
+        alike: dict[Hardware, list[int]] = {}
+        for number, engine in enumerate(engines):
+            if engine.kind == "flexible_dense":
+                alike.setdefault(replace(engine.hardware, read_ports=1, write_ports=1), []).append(number)
+        for numbers in alike.values():
+            ruled, described = (dict(self._tiles(engines, numbers, given)) for given in (False, True))
+            numbers = [number for number in numbers if ruled[number] is not None and described[number] is not None]
+            if not numbers:
+                continue
+            starts = [[self._start(ruled[number]), self._start(described[number])] for number in numbers]
+            machines = [engines[number].hardware for number in numbers]
+            found = search_all(self._forms, machines, starts)
+            tiled = [(number, tiles) for number, tiles in zip(numbers, found, strict=True) if tiles is not None]
+            size = max(1, AT_ONCE // (len(self._shapes) * machines[0].multipliers))
+            for begin in range(0, len(tiled), size):
+                yield self._under(engines, tiled[begin : begin + size])
+
+    def _start(self, tiles: Whole | None) -> Tiled:
+        """Tiles by rule or description, as a search begins with them."""
+        assert tiles is not None
+        layers, tiles, count = self._apart(tiles.copy(), 1)
+        form = np.where(count > self._count, 1, 0)
+        form[~sum_rightly(Layer(*layers.T), tiles)] = -1
+        return Tiled(form, layers, count, tiles)
+
+    def _under(self, engines: Sequence[EngineDescription], tiled: list[tuple[int, Tiled]]) -> tuple[list[int], Taken]:
+        """Engines under tiles that they can run."""
+        numbers = [number for number, _ in tiled]
+        form, layers, count, tiles = (
+            np.concatenate([getattr(one, name) for _, one in tiled]) for name in ("form", "layers", "count", "tiles")
+        )
+        result = flexible_dense.simulate_all(self._machines(engines, numbers), layers, tiles)
+
+        def words(place: int) -> dict[str, Any]:
+            return self._forms[place % len(self._forms)][form[place]].words(Tile(*tiles[place].tolist()))
+
+        return numbers, Taken(list(range(len(self._forms))) * len(numbers), result, count, words)
 
     def _on_mesh(self, engine: EngineDescription, given: bool) -> Taken:
         products, count = self._products

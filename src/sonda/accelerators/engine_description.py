@@ -188,7 +188,8 @@ def takes(kind: str, operation: str) -> bool:
 def read_engine(name: str, given: Fields) -> EngineDescription | None:
     """The engine that a table describes; nothing where it has mistakes, which are noted."""
     given.only(("kind", "dataflow", "tile", "convolution_tile", *(one.name for one in fields(Hardware))))
-    known = kinds()
+    # Looking for packages that add kinds takes longer than all else here; explorations read engines by the thousand.
+    known = tuple(CONTROLLERS) if given.has("kind", CONTROLLERS) else kinds()
     named = given.one_of("kind", known)
     # A misspelt kind is read as the one that was meant, so that the other fields are judged, too.
     kind = named or given.meant("kind", known)

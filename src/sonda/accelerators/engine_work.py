@@ -91,8 +91,11 @@ class EngineWork:
         return dict(Counter(one.kind for one in self._program.operations if accelerator.route.get(one.kind) is None))
 
     def prepare(self, accelerator: Accelerator, engines: Iterable[EngineDescription], mapping: str) -> None:
-        """Simulate designs of one engine all at once, as far as that can be; `on` then finds what they take."""
-        designs = {(_key(one), mapping, None): one for one in engines if mapping != SEARCHED and one.kind in DENSE}
+        """Simulate designs of one engine all at once, as far as that can be; `on` then finds what they take.
+
+        A mapping that is searched is that of an unlimited buffer.
+        """
+        designs = {(_key(one), mapping, None): one for one in engines if one.kind in DENSE}
         kinds = next((_kinds(accelerator, engine) for engine in designs.values()), ())
         designs = {design: engine for design, engine in designs.items() if (design, kinds) not in self._work}
         operations = self._operations(kinds, zeros_count=False)
@@ -103,7 +106,8 @@ class EngineWork:
             if kinds not in self._dense:
                 self._dense[kinds] = DenseOperations([one.shape for one, _ in operations])
             keys, ready = list(designs), list(designs.values())
-            for numbers, taken in self._dense[kinds].on(ready, mapping == ""):
+            dense = self._dense[kinds]
+            for numbers, taken in dense.best_on(ready) if mapping == SEARCHED else dense.on(ready, mapping == ""):
                 works = _works([ready[number] for number in numbers], operations, [taken])
                 self._work |= {(keys[number], kinds): work for number, work in zip(numbers, works, strict=True)}
                 self._together += len(numbers) * len(operations)

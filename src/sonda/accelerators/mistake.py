@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Container, Iterable
 from typing import Any
 
 from sonda.record.errors import SondaError
@@ -91,6 +91,11 @@ class Fields:
             key, [], lambda value: isinstance(value, list) and all(map(_is_text, value)), "a list of texts"
         )
         return tuple(value or ())
+
+    def has(self, key: str, words: Container[str]) -> bool:
+        """Whether the value is one of these words."""
+        value = self._table.get(key)
+        return isinstance(value, str) and value in words
 
     def is_table(self, key: str) -> bool:
         return isinstance(self._table.get(key), dict)

@@ -76,7 +76,7 @@ def reduce(hardware: Hardware, first: Whole, last: Whole) -> Reduction:
     network = REDUCTIONS.index(hardware.reduction)
     sizes = np.array(((len(first), hardware.multipliers, hardware.write_ports),))
     hops, vector, totals = _gathered(hardware, sizes, first[None], last[None], hardware.multipliers)
-    return _setup(hops[0], vector[0], totals[0].tolist(), network)
+    return _setup(hops[0], vector[:, 0], totals[0].tolist(), network)
 
 
 def reduce_all(hardware: Hardware, sizes: Count, counts: Count) -> Reduction:
@@ -87,7 +87,7 @@ def reduce_all(hardware: Hardware, sizes: Count, counts: Count) -> Reduction:
     first = np.arange(int(counts.max())) * sizes[:, None]
     widest = largest(hardware.multipliers)
     hops, vector, totals = _gathered(hardware, cases, first, first + (sizes[:, None] - 1), widest)
-    return _setup(hops, np.ascontiguousarray(vector.transpose(1, 0, 2)), list(totals.T), network)
+    return _setup(hops, vector, list(totals.T), network)
 
 
 def _gathered(hardware: Hardware, cases: Whole, first: Whole, last: Whole, widest: int) -> tuple[Whole, Whole, Whole]:
@@ -96,7 +96,7 @@ def _gathered(hardware: Hardware, cases: Whole, first: Whole, last: Whole, wides
     The machine with the most multipliers has `widest`.
     """
     hops = np.zeros((len(cases), widest), np.int64)
-    vector = np.zeros((len(cases), 8, first.shape[1]), np.int64)
+    vector = np.zeros((8, *first.shape), np.int64)
     totals = np.zeros((len(cases), 4), np.int64)
     network, accumulators = REDUCTIONS.index(hardware.reduction), int(hardware.accumulators)
     latest = np.empty(hops.shape[1].bit_length(), np.int64)
@@ -168,7 +168,7 @@ def _gather(
         multipliers = cases[case, 1]
         lines = cases[case, 2]
         passed = hops[case]
-        its = vector[case]
+        its = vector[:, case]
         levels = np.int64(0)
         while (1 << levels) < multipliers:
             levels += 1

@@ -21,7 +21,7 @@ from sonda.accelerators.charges import FIGURES, Charges, added
 from sonda.accelerators.description import Accelerator
 from sonda.accelerators.design_costs import Costs, costs_of
 from sonda.accelerators.energy_table import load_energy_table
-from sonda.accelerators.engine_work import EngineWork
+from sonda.accelerators.engine_work import SEARCHED, EngineWork
 from sonda.accelerators.memory import Memory
 from sonda.accelerators.mistake import DescriptionMistakes
 from sonda.accelerators.placement import Placement
@@ -204,7 +204,8 @@ class _Grid:
             found.deny(self._codes([[one] for one in engines], of_engine, of_memory))
             if name in base.route.values():
                 buildable = [one for one in engines if not isinstance(one, SondaError)]
-                self._work.prepare(base, buildable, mapping)
+                if mapping != SEARCHED or not all(isinstance(memory, Memory) for memory in memories):
+                    self._work.prepare(base, buildable, mapping)
                 costs = costs_of(self._work, base, engines, memories, mapping, charges)
                 found.deny(self._codes(costs.errors, of_engine, of_memory))
                 found.add(costs, partial(self._spread, of_engine=of_engine, of_memory=of_memory))

@@ -68,13 +68,7 @@ def simulate_all(hardware: Hardware, layers: Whole, tiles: Whole) -> Result:
     array with an element for each layer, as `simulate` gives it; there is no stack. Raises SondaError where the machine
     cannot run one of them; `runs_all` says which.
     """
-    if not runs_all(hardware, layers, tiles).all():
-        raise SondaError("a tile does not fit the machine, or overlaps too often", "simulate layers one by one")
-    layer = Layer(*layers.T)
-    tile = Tile(*tiles.T)
-    plan = plan_of(hardware, layer, tile)
-    setup = reduction.reduce_all(hardware, tile.neuron + plan.through_memory, tile.neurons)
-    dealt = _deal(hardware, layer, tile, plan)
+    layer, tile, plan, setup, dealt = _prepare_all(hardware, layers, tiles)
     cycles = _time_all(hardware, layer, tile, plan, setup, dealt)
     pairs = np.zeros(len(tiles), np.int64)
     if hardware.reduction == "ASNETWORK":
@@ -83,6 +77,11 @@ def simulate_all(hardware: Hardware, layers: Whole, tiles: Whole) -> Result:
         for one in np.flatnonzero(np.equal(tile.neuron, 1)).tolist():
             pairs[one] = _offered_together(spans[one], int(neurons[one]), dealt.place[one, 1])
     return _result(hardware, layer, tile, plan, setup, dealt.routing, cycles, {}, pairs)
+
+
+def cycles_all(hardware: Hardware, layers: Whole, tiles: Whole) -> Whole:
+    """The cycles of `simulate_all` alone."""
+    return _time_all(hardware, *_prepare_all(hardware, layers, tiles))
 
 
 def runs_all(hardware: Hardware, layers: Whole, tiles: Whole) -> NDArray[np.bool_]:
@@ -111,6 +110,15 @@ def _prepare(hardware: Hardware, layer: Layer, tile: Tile) -> tuple[Plan, Reduct
     first = np.arange(0, tile.neurons * size, size)
     setup = reduction.reduce(hardware, first, first + (size - 1))
     return plan, setup, _deal(hardware, layer, tile, plan)
+
+
+def _prepare_all(hardware: Hardware, layers: Whole, tiles: Whole) -> tuple[Layer, Tile, Plan, Reduction, _Packages]:
+    if not runs_all(hardware, layers, tiles).all():
+        raise SondaError("a tile does not fit the machine, or overlaps too often", "simulate layers one by one")
+    layer, tile = Layer(*layers.T), Tile(*tiles.T)
+    plan = plan_of(hardware, layer, tile)
+    setup = reduction.reduce_all(hardware, tile.neuron + plan.through_memory, tile.neurons)
+    return layer, tile, plan, setup, _deal(hardware, layer, tile, plan)
 
 
 def _deal(hardware: Hardware, layer: Layer, tile: Tile, plan: Plan) -> _Packages:
