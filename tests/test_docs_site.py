@@ -119,6 +119,12 @@ def test_readme_leads_to_pages_that_are_there() -> None:
     assert links and [link for link in links if not (REPOSITORY / link).exists()] == []
 
 
+def test_examples_that_pages_name_are_there() -> None:
+    named = {name for path in DOCS.rglob("*.md") for name in re.findall(r"`(examples/\w+)`", path.read_text("utf-8"))}
+    assert len(named) >= 5
+    assert [name for name in sorted(named) if not (REPOSITORY / name).is_dir()] == []
+
+
 @pytest.mark.parametrize("room", sorted(path.stem for path in (DOCS / "rooms").glob("*.md")))
 def test_a_room_names_files_that_it_has(room: str) -> None:
     text = (DOCS / "rooms" / f"{room}.md").read_text(encoding="utf-8")
