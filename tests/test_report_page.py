@@ -12,12 +12,13 @@ from typing import Any
 import pytest
 
 import report_examples as examples
-from sonda.analysis.summary import LayerRow, Summary, Value
+from sonda.analysis.summary import LayerRow, PartSummary, Simulated, Summary, Value
 from sonda.record.errors import SondaError
 from sonda.record.run import ProbeState, Run, RunInfo
 from sonda.report import figures
 from sonda.report.icicles import layer_icicle, measures_of
 from sonda.report.page import page_text, write_page
+from sonda.report.rooflines import Target, rooflines, targets_section
 
 
 class Elements(HTMLParser):
@@ -220,3 +221,54 @@ def test_big_trees_are_folded() -> None:
     for measure in tree["measures"]:
         assert all(len(view["ids"]) <= 2000 for view in measure["views"].values())
         assert sum(name.startswith("n") for view in measure["views"].values() for name in view["ids"]) == 5001
+
+
+def test_several_targets_share_one_roofline() -> None:
+    row = examples.layer("conv", "Conv2d", 1e6, 1e6, 2e6, 5e7, 1e7, 1e9)
+    slow = (("peak", Value(5e10, "FLOP/s", "measured")), ("DRAM", Value(2e10, "B/s", "measured")))
+    fast = (("peak", Value(2e11, "FLOP/s", "measured")), ("DRAM", Value(4e10, "B/s", "measured")))
+    figure = rooflines([Target("cpu/1", [row], slow), Target("cpu/2", [row, row], fast)])
+    roofs = [trace for trace in figure["data"] if trace["mode"] == "lines+text"]
+    assert [trace["name"] for trace in roofs] == [
+        "cpu/1: peak 50.0 GFLOP/s", "cpu/1: DRAM 20.0 GB/s", "cpu/2: peak 200 GFLOP/s", "cpu/2: DRAM 40.0 GB/s",
+    ]  # fmt: skip
+    one, two = (trace for trace in figure["data"] if trace["mode"] == "markers")
+    assert (one["x"], one["y"], len(two["x"])) == ([5.0], [2.5e10], 2)  # 50 MFLOP over 10 MB, in 2 ms
+    # Colours join marks and ceilings of a target, shapes tell targets apart without them.
+    assert roofs[0]["line"]["color"] == roofs[1]["line"]["color"] == one["marker"]["color"] != two["marker"]["color"]
+    assert one["marker"]["symbol"] != two["marker"]["symbol"]
+
+
+def test_targets_without_layers_need_no_shared_roofline() -> None:
+    assert targets_section([examples.training(), examples.inference()], ["cpu/1", "cpu/2"]) is None
+    both = targets_section([examples.training(), examples.training("0badcafe")], ["cpu/1", "<cpu>"])
+    assert both is not None and "&lt;cpu&gt;" in both.html and "<cpu>" not in both.html
+
+
+def test_cycles_and_energy_are_widths_where_a_run_has_them() -> None:
+    """Two layers on an accelerator without a clock: no time, so cycles come first."""
+    part = simulated_part({"a": (300.0, 2e-6), "b": (100.0, 6e-6)})
+    assert [(one.name, one.unit, one.source) for one in measures_of(part)[:2]] == [
+        ("cycles", "cycle", "simulated"), ("energy", "J", "simulated"),
+    ]  # fmt: skip
+    tree = layer_icicle(part.layers, measures_of(part), "table", {0: -1, 1: 0, 2: 1})
+    assert tree is not None
+    cycles, energy = (measure["views"][""] for measure in tree["measures"][:2])
+    assert (cycles["values"], energy["values"]) == ([0.0, 300.0, 100.0], [0.0, 2e-6, 6e-6])
+    assert cycles["rows"] == [-1, 0, 1]
+
+
+def simulated_part(layers: dict[str, tuple[float, float]]) -> PartSummary:
+    """Layers by name with their cycles and joules, in a model that has none of its own."""
+    none = Value(None, "ns", "simulated", reason="no clock")
+
+    def row(path: str, cycles: float, joules: float) -> LayerRow:
+        made = examples.layer(path, "Linear", 0.0, 0.0, 0.0, 0.0, 0.0, 1.0, leaf=bool(path))
+        whole = Value(cycles, "cycle", "simulated")
+        nothing = Value(0.0, "1", "simulated")
+        own = Simulated(whole, 0.5, nothing, nothing, nothing, nothing, {"compute": whole}, "compute",
+                        Value(joules, "J", "simulated"))  # fmt: skip
+        return replace(made, own=none, simulated=own, own_simulated=own if path else None)
+
+    rows = [row("", 400.0, 8e-6), *(row(path, *found) for path, found in layers.items())]
+    return replace(examples.training_part(), layers=tuple(rows), simulated=rows[0].simulated)

@@ -254,7 +254,7 @@ def test_every_screen_has_the_energy_with_its_bounds(two: Accelerator, tmp_path:
     # 2 x 163840 + 40960 products, (2 x 1280 + 640) writes at 10 pJ: 400.64 nJ, 192.32 to 865.28.
     text = render_summary(summary, 120, color=False)
     assert "401 nJ (192–865)" in text
-    assert "<dt>energy</dt><dd>401 nJ (192–865)</dd>" in page_text([summary])
+    assert "<dt>energy of a step</dt><dd>401 nJ (192–865)</dd>" in page_text([summary])
     document = json.loads(json.dumps(to_document(summary)))
     energy = document["parts"][0]["metrics"]["energy:simulated"]
     assert energy["unit"] == "J"

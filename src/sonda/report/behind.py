@@ -46,8 +46,11 @@ def series_table(series: Sequence[Series], noun: str, place: Callable[[int], Cel
     return build(columns, "over time")
 
 
-def roofline_table(rows: Sequence[LayerRow]) -> Table:
-    """The layers that a roofline shows: how much they compute per byte, how fast, how near to the roof."""
+def roofline_table(rows: Sequence[LayerRow], targets: Sequence[str] = ()) -> Table:
+    """The layers that a roofline shows: how much they compute per byte, how fast, how near to the roof.
+
+    `targets` names the target of each row, where there are several.
+    """
     intensity = [
         Value((row.cost.flops.value or 0.0) / (row.cost.bytes.value or 1.0), "FLOP/B", "derived") for row in rows
     ]
@@ -57,6 +60,7 @@ def roofline_table(rows: Sequence[LayerRow]) -> Table:
     return build(
         [
             (Column("layer", right=False, path=True), [Cell(layer_name(row), row.path, tone="name") for row in rows]),
+            *([(Column("target", right=False), words([plain(name) for name in targets]))] if targets else []),
             (Column("type", right=False), words([plain(row.name) for row in rows])),
             (Column("intensity, FLOP/B", hint="floating-point operations for every byte moved"), _exact(intensity)),
             (Column(f"achieved, {rate}"), achieved),

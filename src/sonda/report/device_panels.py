@@ -18,17 +18,20 @@ def device_panels(part: PartSummary, summary: Summary, place: str, drawn: list[F
     """Of the part that the kernels belong to; empty for the others. Figures are added to `drawn`."""
     if part.device is None or part is not summary.parts[0]:
         return ""
-    tables = "".join(table_html(table, f"{table.name} sortable") for table in device_tables(summary, MOST_KERNELS))
+    listed = [table for table in device_tables(summary, MOST_KERNELS) if table.name != "roofline of kernels"]
+    tables = "".join(table_html(table, f"{table.name} sortable") for table in listed)
     said = _listed(side_phrases(part.device) + memory_phrases(summary))
     panels = panel(
         "GPU and its kernels", said + tables, "A kernel is a program that runs on the GPU; the host launches it."
     )
     roofline = summary.kernel_roofline
-    figure = kernel_roofline(roofline.rows, roofline.roofs) if roofline is not None else None
-    if figure is not None and roofline is not None:
+    if roofline is not None and roofline.rows:
+        figure = kernel_roofline(roofline.rows, roofline.roofs)
+        table = kernel_roof_table(roofline.rows[:MOST_KERNELS])
         panels += panel(
             "Kernels against the roofline",
-            place_figure(figure, f"{place}kernels", drawn, "", kernel_roof_table(roofline.rows, whole=True)),
+            place_figure(figure, f"{place}kernels", drawn, "no kernel has FLOPs and bytes")
+            + table_html(table, "sortable"),
             "Each kernel by its counted bytes: filled in DRAM, open in L2; dashed lines are theoretical.",
         )
     counted = summary.kernel_counters

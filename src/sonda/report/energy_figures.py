@@ -9,7 +9,7 @@ from sonda.report.energy import devices_table, windows_table
 from sonda.report.figures import Figure, phase_color
 from sonda.report.labels import markup
 from sonda.report.markup import panel, place_figure, table_html
-from sonda.report.palette import BLUE, GREEN, ORANGE, PURPLE, SKY, VERMILION
+from sonda.report.palette import BLUE, GREEN, HATCH, ORANGE, PURPLE, SKY, VERMILION
 
 HEIGHT = 320
 BENEATH = 0.24
@@ -62,7 +62,7 @@ def bars(found: EnergySummary) -> Figure | None:
             "arrayminus": [(value.value or 0.0) - (value.low or 0.0) for value in values],
         },
         "marker": {"color": BLUE,
-                   "pattern": {"shape": ["/" if value.source == "estimated" else "" for value in values]}},
+                   "pattern": {**HATCH, "shape": ["/" if value.source == "estimated" else "" for value in values]}},
         "hovertext": [f"{markup(one.name)}: {markup(quantities.provenance(one.cost.energy))}" for one in known],
         "hoverinfo": "text",
     }  # fmt: skip

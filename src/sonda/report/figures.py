@@ -96,9 +96,9 @@ def roofline(rows: Sequence[LayerRow], lines: Sequence[tuple[str, Value]]) -> Fi
             "y": [points[index].cost.achieved.value for index in chosen],
             # The area is the time; 5 px keeps the smallest visible.
             "marker": {"color": color, "symbol": SYMBOLS[bound], "opacity": 0.75,
-                       "line": {"width": 1, "color": color if not bound else "rgba(255,255,255,.6)"},
+                       "line": {"width": 1, "color": "rgba(255,255,255,.6)"},
                        "size": [5 + 25 * math.sqrt((points[i].cost.time.value or 0.0) / longest) for i in chosen]},
-            "text": [_layer_words(points[index]) for index in chosen],
+            "text": [layer_words(points[index]) for index in chosen],
             "hovertemplate": "%{text}<br>intensity %{x:.3~g} FLOP/B, derived<extra></extra>",
         })  # fmt: skip
     layout = {
@@ -200,7 +200,7 @@ def phase_color(name: str, index: int) -> str:
     return PHASE_COLORS.get(name, SPARE_COLORS[index % len(SPARE_COLORS)])
 
 
-def _layer_words(row: LayerRow) -> str:
+def layer_words(row: LayerRow) -> str:
     """Everything about a layer, one line each, for the hover box."""
     cost = row.cost
     lines = [

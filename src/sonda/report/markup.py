@@ -9,6 +9,8 @@ from sonda.report.rows import classes as classes_of
 from sonda.report.rows import packed
 from sonda.report.table import Cell, Column, Table
 
+LONG = 25
+"""Rows beyond which a table scrolls inside of its panel."""
 STATIC = 200
 """Rows that stand in the page as elements; of a longer table the script draws those in sight, from data."""
 
@@ -34,8 +36,9 @@ def table_html(table: Table, classes: str = "") -> str:
     )
     notes = f'<ul class="reasons">{reasons}</ul>' if reasons else ""
     name = f' aria-label="{markup(table.name)}"' if table.name else ""
+    tall = " tall" if len(table.rows) > LONG else ""
     return (
-        f'<div class="scroll"><table class="{markup(classes)}"{name}>\n<thead><tr>{head}</tr></thead>\n'
+        f'<div class="scroll{tall}"><table class="{markup(classes)}"{name}>\n<thead><tr>{head}</tr></thead>\n'
         f"<tbody>\n{body}\n</tbody></table></div>{_rest(table)}{notes}"
     )
 

@@ -6,7 +6,7 @@ from sonda.analysis.modelled_summary import Budget, ModelledSummary
 from sonda.report import quantities
 from sonda.report.figures import Figure
 from sonda.report.labels import markup
-from sonda.report.palette import BLUE, DARK_INK, ORANGE, PURPLE, VERMILION
+from sonda.report.palette import BLUE, DARK_INK, HATCH, ORANGE, PURPLE, VERMILION
 
 PARTS = {
     "issue": BLUE, "mispredictions": VERMILION, "instruction_misses": PURPLE, "data_misses": ORANGE,
@@ -31,7 +31,7 @@ def budget_figure(summary: ModelledSummary) -> Figure | None:
         data.append({
             "type": "bar", "orientation": "h", "name": part.replace("_", " "), "y": places,
             "x": [(value.value or 0.0) / scale.factor for value in values],
-            "marker": {"color": color, "pattern": {"shape": "/", "fgopacity": 0.35}},
+            "marker": {"color": color, "pattern": {**HATCH, "shape": "/"}},
             "hovertext": [f"{markup(name)}, {part.replace('_', ' ')}: {markup(quantities.provenance(value))}"
                           for (name, _), value in zip(known, values, strict=True)],
             "hoverinfo": "text",

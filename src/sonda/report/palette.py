@@ -32,11 +32,13 @@ SLOT_COLORS = {
 """Level 1 of Top-Down."""
 SYMBOLS = {
     "compute": "circle", "memory": "square", "overhead": "triangle-up", "input": "diamond", "transfer": "hexagon",
-    "host": "star", "": "circle-open",
+    "host": "star", "": "pentagon",
 }  # fmt: skip
 """Marks of what limits a layer, for those to whom two colours look alike."""
 HEAT = "Cividis"
 """Amounts on a map: made to look the same with and without red-green vision (Nunez and others, PLOS ONE 13, 2018)."""
+HATCH = {"fillmode": "overlay", "fgcolor": "rgba(255,255,255,.75)", "size": 7, "solidity": 0.3}
+"""Of bars that a model or a guess made: stripes over their colour, whatever their shape."""
 DARK_INK, LIGHT_INK = "#101418", "#ffffff"
 
 

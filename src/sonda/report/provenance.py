@@ -59,10 +59,12 @@ def lacking_table(summary: Summary, info: RunInfo | None) -> Table | None:
     for probe in info.probes if info is not None else ():
         if probe.state != "ok":
             rows.append((probe.name, probe.reason or STATES.get(probe.state, probe.state), probe.remedy))
+    # What a simulated accelerator has no notion of is not missing.
+    measured = summary.target.get("device") != "sim"
     reason = summary.ceilings.get("reason")
-    if reason:
+    if reason and measured:
         rows.append(("ceilings of the machine", str(reason), ""))
-    for part in summary.parts:
+    for part in summary.parts if measured else ():
         missing: dict[tuple[str, str], list[str]] = {}
         for row in part.phases:
             values = {"FLOPs": row.cost.flops, "bytes": row.cost.bytes, "% of roof": row.cost.roof,

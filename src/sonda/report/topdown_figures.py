@@ -11,7 +11,7 @@ from sonda.record.topdown import Category
 from sonda.report import quantities
 from sonda.report.figures import Figure
 from sonda.report.labels import markup
-from sonda.report.palette import GREY, HEAT, SLOT_COLORS, SPARE_COLORS, ink_on
+from sonda.report.palette import GREY, HATCH, HEAT, SLOT_COLORS, SPARE_COLORS, ink_on
 
 MOST_LAYERS = 60
 MOST_BARS = 400
@@ -73,7 +73,7 @@ def topdown_bars(topdown: TopDown) -> Figure | None:
             "type": "bar", "orientation": "h", "name": markup(category.words), "y": places,
             "x": [None if value.value is None else 100 * max(value.value, 0.0) for value in values],
             "marker": {"color": _color(category, topdown),
-                       "pattern": {"shape": ["/" if value.source == "estimated" else "" for value in values]}},
+                       "pattern": {**HATCH, "shape": ["/" if value.source == "estimated" else "" for value in values]}},
             "hovertext": [f"<b>{markup(name)}</b><br>{_words(topdown, category, slots)}" for name, slots in rows],
             "hoverinfo": "text",
         })  # fmt: skip

@@ -1,0 +1,93 @@
+"""Layers of several targets under their ceilings, in one picture: the same network on different machines."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from sonda.analysis.summary import LayerRow, Summary, Value
+from sonda.report.behind import roofline_table
+from sonda.report.figures import Figure, axis_ends, axis_ticks, ceiling_lines, layer_words, roofline_rows
+from sonda.report.labels import markup
+from sonda.report.markup import panel, place_figure
+from sonda.report.palette import BLUE, GREEN, ORANGE, PURPLE, SKY, VERMILION
+from sonda.report.sections import Section
+
+COLORS = (BLUE, VERMILION, GREEN, PURPLE, ORANGE, SKY)
+SYMBOLS = ("circle", "square", "diamond", "triangle-up", "star", "hexagon")
+MOST_POINTS = 1000
+"""Of one target."""
+CAPTION = (
+    "Each mark is a layer on one target; colours and shapes tell targets apart, and lines of the same colour are that "
+    "target's ceilings (solid: measured, dashed: theoretical). The area of a mark is its part of the target's time."
+)
+
+
+@dataclass(frozen=True)
+class Target:
+    """One machine, or one way of using it, with what the layers did there."""
+
+    name: str
+    rows: Sequence[LayerRow]
+    lines: Sequence[tuple[str, Value]]
+
+
+def targets_section(summaries: Sequence[Summary], names: Sequence[str]) -> Section | None:
+    """All targets in one roofline; None where fewer than two have layers with FLOPs, bytes and time."""
+    from sonda.analysis.roofline import lines
+
+    found = []
+    for summary, name in zip(summaries, names, strict=True):
+        rows = roofline_rows(summary.parts[0].layers) if summary.parts else []
+        if rows:
+            found.append(Target(name, rows, lines(summary.ceilings)))
+    if len(found) < 2:
+        return None
+    drawn: list[Figure] = []
+    rows = [row for target in found for row in target.rows]
+    table = roofline_table(rows, [target.name for target in found for _ in target.rows])
+    html = place_figure(rooflines(found), "rooflines", drawn, "", table)
+    return Section("Rooflines", "targets", panel("Roofline of all targets", html, CAPTION), tuple(drawn))
+
+
+def rooflines(targets: Sequence[Target]) -> Figure:
+    """Leaves of all targets as points under the ceilings of each, both axes logarithmic."""
+    across = [_intensity(row) for target in targets for row in target.rows]
+    data: list[Figure] = []
+    for index, target in enumerate(targets):
+        for line in ceiling_lines(target.lines, min(across), max(across)):
+            label = f"{markup(target.name)}: {line['name']}"
+            data.append({
+                **line, "name": label, "text": [label if text else "" for text in line["text"]], "meta": "target",
+                "line": {**line["line"], "color": COLORS[index % len(COLORS)]},
+                "textfont": {"color": COLORS[index % len(COLORS)], "size": 12},
+                "hovertemplate": f"{markup(target.name)}: {line['hovertemplate']}",
+            })  # fmt: skip
+    roofs = [(line["x"], line["y"]) for line in data]
+    for index, target in enumerate(targets):
+        rows = target.rows[:MOST_POINTS]
+        longest = max(row.cost.time.value or 0.0 for row in rows) or 1.0
+        data.append({
+            "type": "scatter", "mode": "markers", "name": markup(target.name),
+            "x": [_intensity(row) for row in rows], "y": [row.cost.achieved.value for row in rows],
+            "marker": {"color": COLORS[index % len(COLORS)], "symbol": SYMBOLS[index % len(SYMBOLS)], "opacity": 0.7,
+                       "line": {"width": 1, "color": "rgba(255,255,255,.6)"},
+                       "size": [5 + 25 * math.sqrt((row.cost.time.value or 0.0) / longest) for row in rows]},
+            "text": [f"{markup(target.name)}<br>{layer_words(row)}" for row in rows],
+            "hovertemplate": "%{text}<br>intensity %{x:.3~g} FLOP/B, derived<extra></extra>",
+        })  # fmt: skip
+    achieved = [row.cost.achieved.value or 0.0 for target in targets for row in target.rows]
+    ends = axis_ends([*across, *(x for xs, _ in roofs for x in xs)])
+    upright = axis_ends([*achieved, *(y for _, ys in roofs for y in ys)])
+    layout = {
+        "xaxis": {"type": "log", "title": {"text": "intensity, FLOP per byte (nominal)"}, **axis_ticks(ends, "1")},
+        "yaxis": {"type": "log", "title": {"text": "achieved"}, **axis_ticks(upright, "FLOP/s")},
+        "legend": {"orientation": "h", "y": 1.02, "yanchor": "bottom"},
+        "height": 500,
+    }
+    return {"data": data, "layout": layout}
+
+
+def _intensity(row: LayerRow) -> float:
+    return (row.cost.flops.value or 0.0) / (row.cost.bytes.value or 1.0)
