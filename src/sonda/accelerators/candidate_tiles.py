@@ -136,12 +136,16 @@ def _listed(room: int, sizes: Sequence[Sequence[int]], most: int) -> Whole | Non
     tiles = np.ones((1, len(sizes)), np.int64)
     used = np.ones(1, np.int64)
     for letter, tried in enumerate(sizes):
-        grown = []
-        for size in tried:
-            grown.append(tiles[used * size <= room])
-            grown[-1][:, letter] = size
-            if sum(map(len, grown)) > most:
-                return None
-        tiles = np.concatenate(grown)
-        used = multiplied(tiles)
+        ascending = np.array(tried, np.int64)
+        fitting = np.searchsorted(ascending, room // used, side="right")
+        total = int(fitting.sum())
+        if total > most:
+            return None
+        # Every tile with every size that fits beside it: all with the first size, then all with the second, and so on.
+        which = np.repeat(np.arange(len(tiles)), fitting)
+        size = np.arange(total) - np.repeat(np.cumsum(fitting) - fitting, fitting)
+        order = np.argsort(size, kind="stable")
+        which, size = which[order], ascending[size[order]]
+        tiles, used = tiles[which], used[which] * size
+        tiles[:, letter] = size
     return tiles
