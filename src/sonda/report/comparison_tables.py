@@ -106,7 +106,7 @@ def _table(rows: Sequence[ComparedRow], title: str, names: list[str]) -> Table:
                 Column("B/A", keep=4, hint="time of B over time of A; above 1 B is slower"),
                 [_ratio(row) for row in rows],
             ),
-            (Column("95 % interval", keep=3, hint="of B/A"), [_interval(row.ratio) for row in rows]),
+            (Column("95 % interval", keep=3, hint="of B/A"), [_interval(row) for row in rows]),
             (Column("B against A", right=False), [_judged(row) for row in rows]),
         ],
         "comparison",
@@ -117,13 +117,20 @@ def _ratio(row: ComparedRow) -> Cell:
     value = row.ratio.value
     if value is None or not math.isfinite(value):
         return Cell(quantities.MISSING, None, quantities.provenance(row.ratio), row.ratio.reason, "quiet")
-    return Cell(f"{value:.3f}", value, quantities.provenance(row.ratio))
+    return Cell(f"{value:.3f}", value, quantities.provenance(row.ratio), tone=_grey(row))
 
 
-def _interval(ratio: Value) -> Cell:
+def _grey(row: ComparedRow) -> str:
+    """The tone of numbers that say nothing for sure."""
+    return "" if row.significant else "quiet"
+
+
+def _interval(row: ComparedRow) -> Cell:
+    ratio = row.ratio
     if ratio.low is None or ratio.high is None:
         return Cell(quantities.MISSING, None, ratio.reason, ratio.reason, "quiet")
-    return Cell(f"{ratio.low:.3f}–{ratio.high:.3f}", ratio.high - ratio.low, quantities.provenance(ratio))
+    text = f"{ratio.low:.3f}–{ratio.high:.3f}"
+    return Cell(text, ratio.high - ratio.low, quantities.provenance(ratio), tone=_grey(row))
 
 
 def _judged(row: ComparedRow) -> Cell:

@@ -24,6 +24,7 @@ from sonda.report.imported import trace_section
 from sonda.report.labels import markup, script_data
 from sonda.report.output import whole_file
 from sonda.report.provenance import with_provenance
+from sonda.report.rooflines import targets_section
 from sonda.report.sections import Section, run_section
 from sonda.report.serving import serving_section
 from sonda.report.summary_tables import column_names
@@ -64,11 +65,14 @@ def page_text(
     kept: Sequence[Run | None] = runs or [None] * len(summaries)
     # An exploration has no step that could stand beside those of runs.
     steps = [
-        (summary, name) for summary, name, run in zip(summaries, names, kept, strict=True)
+        (summary, name, run) for summary, name, run in zip(summaries, names, kept, strict=True)
         if run is None or not is_exploration(run)
     ]  # fmt: skip
     if len(steps) > 1:
-        sections.append(side_by_side_section([summary for summary, _ in steps], [name for _, name in steps]))
+        beside, called, judged = zip(*steps, strict=True)
+        sections.append(side_by_side_section(beside, called, judged, comparison))
+        shared = targets_section(beside, called)
+        sections += [shared] if shared is not None else []
     for index, (summary, name, run) in enumerate(zip(summaries, names, kept, strict=True)):
         alone = len(sections) == 0 and len(summaries) == 1
         if run is not None and is_exploration(run):

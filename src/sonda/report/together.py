@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from sonda.analysis.compare import compare
 from sonda.analysis.comparison import Comparison
 from sonda.analysis.summary import Summary
-from sonda.report import figures
+from sonda.record.errors import SondaError
+from sonda.record.run import Run
+from sonda.report import against_first, figures
+from sonda.report.against_first import Against
 from sonda.report.comparison_tables import (
     layers_table,
     one_sided_phrases,
@@ -22,19 +26,58 @@ from sonda.report.summary_tables import side_by_side_table
 from sonda.report.tree import LIMIT
 
 
-def side_by_side_section(summaries: Sequence[Summary], names: Sequence[str]) -> Section:
-    """Several runs: bars per phase and one column each."""
+def side_by_side_section(
+    summaries: Sequence[Summary],
+    names: Sequence[str],
+    runs: Sequence[Run | None] = (),
+    comparison: Comparison | None = None,
+) -> Section:
+    """Several runs: how each compares with the first, bars per phase, and one column each.
+
+    `runs`, in the order of the summaries, are what differences are judged by; without them none is. The `comparison` of
+    two runs, where there is one, has its own section, and only greys what is not significant here.
+    """
     drawn: list[Figure] = []
-    table = side_by_side_table(summaries, names)
-    html = "<h1>Side by side</h1>\n"
+    others = [Against(names[1], comparison)] if comparison is not None else _others(names, runs)
+    said = against_first.verdict_words(names[0], others)
+    verdict = f'<div class="panel verdict"><p class="first">{markup(said)}</p>{_reasons(others)}</div>' if said else ""
+    html = f"<h1>Side by side</h1>\n{verdict}"
     by_cycles = figures.in_cycles(summaries)
     for title, cycles, place in (("Time", False, "bars"), ("Cycles", True, "cyclebars")):
         chosen = [index for index, one in enumerate(by_cycles) if one is cycles]
         if chosen:
             figure = figures.phase_bars([summaries[one] for one in chosen], [names[one] for one in chosen], cycles)
             html += panel(f"{title} per step by phase", place_figure(figure, place, drawn, "no run has phases"))
-    html += panel("", table_html(table, "side"))
+    table = against_first.greyed(side_by_side_table(summaries, names), others)
+    html += panel("All runs", table_html(table, "side"), GREYED if said else "")
+    for title, judged in (("Step and phases", against_first.phases_against(names[0], others)),
+                          ("Layers", against_first.layers_against(names[0], others))):  # fmt: skip
+        if judged is not None and comparison is None:
+            listed = table_html(judged, "sortable").replace('class="scroll"', 'class="scroll tall"', 1)
+            html += panel(f"{title} against {names[0]}", listed, GREYED)
     return Section("Side by side", "together", html, tuple(drawn))
+
+
+GREYED = "What does not differ significantly from the first run, with 95 %, is grey."
+
+
+def _others(names: Sequence[str], runs: Sequence[Run | None]) -> list[Against]:
+    """Every later run against the first, as far as they can be compared."""
+    if not runs or runs[0] is None:
+        return []
+    found = []
+    for name, run in zip(names[1:], runs[1:], strict=True):
+        try:
+            comparison = compare([runs[0]], [run]) if run is not None else None
+            found.append(Against(name, comparison))
+        except SondaError as error:
+            found.append(Against(name, None, error.cause))
+    return found
+
+
+def _reasons(others: Sequence[Against]) -> str:
+    lines = [f"{one.name} cannot be compared: {one.reason}" for one in others if one.reason]
+    return "".join(f'<p class="soft small">{markup(line)}</p>' for line in lines)
 
 
 def comparison_section(comparison: Comparison) -> Section:
@@ -45,13 +88,14 @@ def comparison_section(comparison: Comparison) -> Section:
         f'<h1>Comparison</h1><p class="soft">{markup(sides_words(comparison))}</p>',
         f'<div class="panel verdict"><p class="first">{markup(verdict_words(comparison))}</p>{warnings}{notes}</div>',
     ]
+    grey = "Equal cycles are grey." if comparison.exact else "What is not significant is grey."
     for part in comparison.parts:
         title = "Step and phases" if len(comparison.parts) == 1 else f"{part.name}: step and phases"
         phrases = "".join(f'<p class="soft small">{markup(phrase)}</p>' for phrase in one_sided_phrases(part))
-        pieces.append(panel(title, table_html(step_and_phases_table(part), "sortable") + phrases))
+        pieces.append(panel(title, table_html(step_and_phases_table(part), "sortable") + phrases, grey))
         if part.layers:
             table = table_html(layers_table(part.layers[:LIMIT], "layer"), "sortable")
             more = len(part.layers) - LIMIT
             left = f'<p class="soft small">{more:,} more layers are in sonda compare --json</p>' if more > 0 else ""
-            pieces.append(panel("Layers", table.replace('class="scroll"', 'class="scroll tall"', 1) + left))
+            pieces.append(panel("Layers", table.replace('class="scroll"', 'class="scroll tall"', 1) + left, grey))
     return Section("Comparison", "comparison", "\n".join(pieces))
