@@ -62,10 +62,15 @@ def test_ranks_sum_in_proportion_to_their_shares() -> None:
         pieces = Pieces(own, memory)
         for parameter in own:
             pieces.write(parameter, torch.ones(256), (3.0, 1.0))
+        given = [torch.full((256,), 2.0) for _ in own]
         places = [total.data_ptr() for _, total in pieces.finish()]
-        mine = [pieces.write(parameter, torch.ones(256), (3.0, 1.0)).data_ptr() for parameter in own]
-        pieces.finish()
-        return [place in mine for place in places]
+        lie = [pieces.write(one, gradient, (3.0, 1.0)) for one, gradient in zip(own, given, strict=True)]
+        # What is summed here stays where it was computed; what others sum lies in this rank's region.
+        stayed = [one is gradient for one, gradient in zip(lie, given, strict=True)]
+        assert all((total == 4).all() for _, total in pieces.finish())
+        mine = [pieces.place(parameter).data_ptr() for parameter in own]
+        assert [place in mine for place in places] == stayed
+        return stayed
 
     first, second = on_threads(2, work)
     assert (sum(first), sum(second)) == (6, 2)

@@ -1,8 +1,9 @@
-"""Adding gradients up in shared memory: each is written once, summed once, and read by all where it lies.
+"""Adding gradients up in shared memory: each is written once at most, summed once, and read by all where it lies.
 
-Every gradient goes to its rank's region as soon as backward has it, and the memory it was computed in is free again.
 A piece is summed by one rank, into its own region; ranks divide the pieces by their shares of the batch, which say how
-fast each is. All optimizers then read the same sums, so nothing is copied back and all ranks have the same bits.
+fast each is. As soon as backward has a gradient it goes to its rank's region, for the rank that sums it; whoever sums
+takes its own from where it was computed, for nobody else reads that. All optimizers then read the same sums, so nothing
+is copied back and all ranks have the same bits.
 """
 
 from __future__ import annotations
@@ -31,6 +32,8 @@ class Piece:
         ]
         self.owner = 0
         """The rank that sums it, in this step."""
+        self.own: Any = None
+        """This rank's gradient until it is summed here."""
         self.version = 0
         """Of the sum, when it was handed to this rank's optimizer."""
 
@@ -64,18 +67,20 @@ class Pieces:
             self.release()
             memory.wait(TAKEN, memory.own(TAKEN))
         piece = self._of[id(parameter)]
-        place = piece.places[memory.me]
-        place.copy_(gradient)
-        number = memory.announce(GRADIENTS)
         loads = [(load + piece.bytes) / share for load, share in zip(self._load, shares, strict=True)]
         piece.owner = loads.index(min(loads))
         self._load[piece.owner] += piece.bytes
         self._written.append(piece)
+        lies = gradient
         if piece.owner == memory.me:
-            self._mine.append((piece, number))
+            piece.own = gradient
+            self._mine.append((piece, memory.announce(GRADIENTS)))
+        else:
+            lies = self.place(parameter).copy_(gradient)
+            memory.announce(GRADIENTS)
         while self._mine and memory.reached(GRADIENTS, self._mine[0][1]):
             self._sum(self._mine.popleft()[0])
-        return place
+        return lies
 
     def finish(self) -> list[tuple[Any, Any]]:
         """Every parameter that was written with the sum of its gradient, once all ranks have summed theirs."""
@@ -103,6 +108,10 @@ class Pieces:
                 "use @backend=gloo",
             )
 
+    def place(self, parameter: Any) -> Any:
+        """Where this rank's region has the parameter's gradient, or its sum."""
+        return self._of[id(parameter)].places[self.memory.me]
+
     def holds(self, parameter: Any) -> bool:
         piece = self._of.get(id(parameter))
         return piece is not None and piece.parameter is parameter
@@ -117,13 +126,14 @@ class Pieces:
         """In the order of ranks, so that it does not matter who sums."""
         import torch
 
-        first, second, *others = piece.places
-        own = piece.places[self.memory.me]
-        total = torch.add(first, second, out=own) if not others else torch.add(first, second)
+        place = self.place(piece.parameter)
+        first, second, *others = (
+            piece.own if rank == self.memory.me else there for rank, there in enumerate(piece.places)
+        )
+        torch.add(first, second, out=place)
         for other in others:
-            total.add_(other)
-        if others:
-            own.copy_(total)
+            place.add_(other)
+        piece.own = None
 
 
 class Adding:
