@@ -1,7 +1,8 @@
-"""Explorations on several workers: Dask against two plain processes that do the same, and a million points.
+"""Explorations and studies on two workers: Dask against two plain processes that do the same, and a million points.
 
-The plain processes are given half of the batches each, all at once, and send nothing back: nobody schedules them. Both
-crews are warm, and take turns in one run.
+The plain processes are given half of the work each, all at once, and send nothing back: nobody schedules them. Both
+crews are warm, and take turns in one run; where others use the cores too, processor seconds of all processes together
+say more than the clock.
 """
 
 from __future__ import annotations
@@ -10,67 +11,150 @@ import os
 import subprocess
 import sys
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 from time import perf_counter, process_time
 
 import numpy as np
 
 from benchmarks.bar import Bar, Interval, at_least, at_most, paired_interval
-from benchmarks.cluster_work import explore_parts
+from benchmarks.cluster_work import explore_parts, measure_points
+from sonda.record.run import SPANS, Run
+from sonda.record.store import Store
 from sonda.studies.batches import cut
+from sonda.studies.elsewhere import elsewhere
+from sonda.studies.engine import run_study
 from sonda.studies.executors.cluster import LOCAL, Cluster
 from sonda.studies.executors.executor import Executor, Task
 from sonda.studies.executors.processes import Processes
 from sonda.studies.explore import BATCH
 from sonda.studies.explored_part import Order, explore_part
+from sonda.studies.measure import measuring
+from sonda.studies.plan import plan
 from sonda.studies.space import parse_space, points
+from sonda.studies.study import Study
 from sonda.targets.exploration import grid_of
 from sonda.targets.job import Job
 
-ROUNDS = 5
+PAIRS = 15
+"""Of explorations: short and many, so that what others do meanwhile meets both alike."""
+STUDY_PAIRS = 5
 JOB = Job(workload="dlrm", on="sim:dlrm-hybrid", set="clock_GHz=1 memory.dram=hbm2", threads=1)
 FIELDS = [
-    "embeddings.multipliers=32..512*2", "perceptrons.dn_bw=8..128*2", "memory.buffer_KiB=16..8192*2",
-    "memory.bytes_per_cycle=1..512*2", "memory.latency_cycles=10..210+2", "perceptrons.multipliers=64..512*2",
+    "embeddings.multipliers=128..1024*2", "perceptrons.dn_bw=8..128*2", "memory.buffer_KiB=16..8192*2",
+    "memory.bytes_per_cycle=1..512*2", "memory.latency_cycles=10..258+2", "perceptrons.multipliers=128..1024*2",
 ]  # fmt: skip
-"""1,010,000 points."""
-SHORTER = ["memory.latency_cycles=10..28+2" if field.startswith("memory.latency") else field for field in FIELDS]
-"""100,000 of them."""
+"""1,000,000 points, all of them possible."""
+SHORT = ["memory.latency_cycles=10..48+2" if field.startswith("memory.latency") else field for field in FIELDS]
+"""160,000 of them: four batches for each of two workers."""
+STUDY = Study("two-workers", {"workload": "mlp", "on": "sim:maeri-256", "threads": 1}, {"batch": (1, 2, 3, 4)})
+Sides = dict[str, Callable[[], None]]
 
 
 def run() -> list[Bar]:
-    orders = _orders(SHORTER)
-    total = sum(int(np.prod([len(values) for values in order.axes.values()])) for order in orders)
-    plain = Processes(2)
-    dask = Cluster(LOCAL, workers=2)
+    plain, dask = Processes(2), Cluster(LOCAL, workers=2)
     try:
-        _plain(plain, orders)
-        _spread(dask, orders)
-        ratios, costs = [], []
-        for number in range(ROUNDS):
-            times = {}
-            for name in ("plain", "dask") if number % 2 else ("dask", "plain"):
-                began, used = perf_counter(), process_time()
-                _plain(plain, orders) if name == "plain" else _spread(dask, orders)
-                times[name] = perf_counter() - began
-                if name == "dask":
-                    costs.append(100 * (process_time() - used) / times[name] / 2)
-            ratios.append(times["plain"] / times["dask"])
-            rates = {name: total / seconds for name, seconds in times.items()}
-            print(f"{total:,} points: plain {rates['plain']:,.0f}/s, Dask {rates['dask']:,.0f}/s, {ratios[-1]:.2f}x")
+        bars = [*_explorations(plain, dask), *_studies(plain, dask)]
     finally:
         plain.close()
         dask.close()
-    small, large = (_memory(fields) for fields in (SHORTER, FIELDS))
+    small, large = (_memory(fields) for fields in (SHORT, FIELDS))
     print(f"a million points on two processes: {large[1]:.0f} s; most memory of the process that collects them "
-          f"{large[0]:.0f} MB, of 100,000 points {small[0]:.0f} MB")  # fmt: skip
+          f"{large[0]:.0f} MB, of 160,000 points {small[0]:.0f} MB")  # fmt: skip
     flat = large[0] / small[0]
     return [
-        at_least("exploration on two Dask workers / two plain processes", paired_interval(ratios), 0.9, "x"),
-        at_most("scheduling, of the time of the workers", paired_interval(costs), 5.0, " %"),
+        *bars,
         at_most("minutes for a million points of DLRM", Interval(*[large[1] / 60] * 3), 10.0, " min"),
-        at_most("memory of a million points / of 100,000", Interval(flat, flat, flat), 1.5, "x"),
+        at_most("memory of a million points / of 160,000", Interval(flat, flat, flat), 1.5, "x"),
     ]
+
+
+def _explorations(plain: Executor, dask: Executor) -> list[Bar]:
+    orders = _orders(SHORT)
+    total = sum(int(np.prod([len(values) for values in order.axes.values()])) for order in orders)
+    scheduling: list[float] = []
+
+    def spread() -> None:
+        began, used = perf_counter(), process_time()
+        _checked(dask, explore_part, [Task(number, order) for number, order in enumerate(orders)])
+        scheduling.append(100 * (process_time() - used) / (perf_counter() - began) / 2)
+
+    def halves() -> None:
+        _checked(plain, explore_parts, [Task(number, orders[number::2]) for number in range(2)])
+
+    speeds, costs = _paired(f"{total:,} points", {"plain": halves, "Dask": spread}, PAIRS)
+    return [
+        at_least("exploration on two Dask workers / two plain processes", paired_interval(speeds), 0.9, "x"),
+        at_most("the same, processor time of all processes", paired_interval(costs), 1 / 0.9, "x"),
+        at_most("scheduling, of the time of the workers", paired_interval(scheduling[1:]), 5.0, " %"),
+    ]
+
+
+def _studies(plain: Executor, dask: Executor) -> list[Bar]:
+    """A study of simulated runs; raises SystemExit where two workers do not make the runs that one makes."""
+    wanted = plan(STUDY)
+    with tempfile.TemporaryDirectory(prefix="sonda-studies-") as name:
+        alone = Store(Path(name) / "alone")
+        begin = perf_counter()
+        expected = run_study(STUDY, alone, measuring(alone, STUDY), lambda _: None)
+        print(f"{len(wanted)} simulated runs in one process after the other: {perf_counter() - begin:.1f} s")
+        stores = iter(range(1_000))
+
+        def spread() -> None:
+            store = Store(Path(name) / str(next(stores)))
+            found = run_study(
+                STUDY, store, measuring(store), lambda _: None, spread=lambda some: elsewhere(STUDY, store, dask, some)
+            )
+            if [_facts(run) for _, run in found.runs] != [_facts(run) for _, run in expected.runs]:
+                raise SystemExit("two workers did not make the runs that one makes")
+
+        def halves() -> None:
+            place = Path(name) / str(next(stores))
+            _checked(plain, measure_points, [Task(at, (place, STUDY, wanted[at::2])) for at in range(2)])
+
+        speeds, costs = _paired(f"{len(wanted)} runs", {"plain": halves, "Dask": spread}, STUDY_PAIRS)
+    return [
+        at_most("a study on two Dask workers / two plain processes", paired_interval(1 / np.array(speeds)), 1.15, "x"),
+        at_most("the same, processor time of all processes", paired_interval(costs), 1.15, "x"),
+    ]
+
+
+def _facts(run: Run) -> tuple[object, ...]:
+    """All that a simulated run says but when it was made."""
+    import pyarrow.parquet as pq
+
+    table = pq.read_table(run.directory / SPANS)
+    steady = [name for name in table.column_names if name not in ("start", "duration")]
+    return run.id, run.info.seed, run.info.point, run.info.workload, table.select(steady).to_pydict()
+
+
+def _paired(what: str, sides: Sides, pairs: int) -> tuple[list[float], list[float]]:
+    """The speed of the second side over that of the first, and its processor time over that of the first, of each pair;
+    the sides take turns in going first, after one that warms up."""
+    first, second = sides
+    for side in sides.values():
+        side()
+    speeds, costs = [], []
+    for number in range(pairs):
+        times, used = {}, {}
+        for name in (first, second) if number % 2 else (second, first):
+            began, before = perf_counter(), _processor()
+            sides[name]()
+            times[name], used[name] = perf_counter() - began, _processor() - before
+        speeds.append(times[first] / times[second])
+        costs.append(used[second] / used[first])
+        said = ", ".join(f"{name} {times[name]:.2f} s ({used[name]:.2f} s of processors)" for name in sides)
+        print(f"{what}: {said}; speed {speeds[-1]:.2f}x, processors {costs[-1]:.2f}x")
+    return speeds, costs
+
+
+def _processor() -> float:
+    """Processor seconds of this process, all that it started, and all that they started and waited for."""
+    import psutil
+
+    own = psutil.Process()
+    times = [one.cpu_times() for one in (own, *own.children(recursive=True))]
+    return sum(sum(one[:4]) for one in times)
 
 
 def _orders(fields: list[str]) -> list[Order]:
@@ -78,15 +162,6 @@ def _orders(fields: list[str]) -> list[Order]:
     assert points(space)
     grid = grid_of(JOB, (JOB.on,), space)
     return [Order(grid.job, grid.zeros, JOB.on, piece, space, (JOB.on,)) for piece in cut(grid.axes[JOB.on], BATCH)]
-
-
-def _plain(executor: Executor, orders: list[Order]) -> None:
-    halves = [Task(number, orders[number::2]) for number in range(2)]
-    _checked(executor, explore_parts, halves)
-
-
-def _spread(executor: Executor, orders: list[Order]) -> None:
-    _checked(executor, explore_part, [Task(number, order) for number, order in enumerate(orders)])
 
 
 def _checked(executor: Executor, work: object, tasks: list[Task]) -> None:

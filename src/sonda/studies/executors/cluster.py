@@ -47,6 +47,10 @@ SETTINGS = {
     "distributed.admin.tick.limit": "60s",  # simulating holds the interpreter: that is no reason to complain
     "distributed.worker.profile.enabled": False,  # it stops what is measured or simulated a hundred times a second
     "distributed.scheduler.allowed-failures": 1,
+    # Unasked, Dask wakes up fifty times a second in every part of it, which costs as much as its tasks.
+    "distributed.admin.tick.interval": "500ms",
+    "distributed.admin.system-monitor.interval": "5s",
+    "distributed.worker.memory.monitor-interval": "1s",
 }
 
 
