@@ -7,6 +7,7 @@ from typing import Any
 
 from sonda.analysis.interference import Company, Interference, times
 from sonda.analysis.summary import Value
+from sonda.report import quantities
 from sonda.report.corun_details import (
     PAGE_LAYERS,
     counters_table,
@@ -17,17 +18,17 @@ from sonda.report.corun_details import (
     phases_table,
     slowdown_cell,
 )
+from sonda.report.corun_figures import slowdown_map
 from sonda.report.document import SCHEMA, value_document
 from sonda.report.figures import Figure
 from sonda.report.labels import markup, plain
-from sonda.report.markup import panel, table_html
+from sonda.report.markup import panel, place_figure, table_html
 from sonda.report.screen import Screen
 from sonda.report.sections import Section
 from sonda.report.table import Cell, Column, Table, build, numbers, percents, words
 
 ALL = "all others"
-SCALE = "#2166ac", "#f7f7f7", "#b2182b"
-"""Blue, white, red: faster than alone, as fast, slower."""
+GREYED = "Time per step beside another program over time per step alone; what is not significant is grey."
 
 
 def render_corun(found: Interference, width: int | None = None, *, short: str = "", color: bool | None = None) -> str:
@@ -174,7 +175,7 @@ def corun_section(found: Interference, index: int, alone: bool) -> Section:
     place = f"run{index}"
     level = "h1" if alone else "h2"
     warnings = "".join(f'<p class="warning">{markup(one)}</p>' for one in found.warnings)
-    heat = _heat_map(found)
+    drawn: list[Figure] = []
     phases = phases_table(found)
     layers = layers_table(found, PAGE_LAYERS)
     counted = "".join(f'<p class="soft small">{markup(line)}</p>' for line in not_counted(found))
@@ -186,11 +187,13 @@ def corun_section(found: Interference, index: int, alone: bool) -> Section:
         f'<div class="panel verdict"><p class="first">{markup(found.sentence)}</p>{warnings}</div>',
         panel(
             "Slowdown: a row suffers from a column",
-            f'<div class="figure" id="{place}heat" style="min-height:{heat["layout"]["height"]}px"></div>'
-            + table_html(matrix_table(found), "sortable"),
+            place_figure(_heat_map(found), f"{place}heat", drawn, "") + table_html(matrix_table(found), "sortable"),
+            GREYED,
         ),
         panel(
-            "The same of CPU time, without waiting for a core", table_html(matrix_table(found, cpu=True), "sortable")
+            "The same of CPU time, without waiting for a core",
+            table_html(matrix_table(found, cpu=True), "sortable"),
+            GREYED,
         ),
         panel("Programs", table_html(participants_table(found), "sortable")),
         panel("Slowdown by phase, all together", table_html(phases, "sortable")) if phases is not None else "",
@@ -200,28 +203,23 @@ def corun_section(found: Interference, index: int, alone: bool) -> Section:
         panel("Notes", notes) if notes else "",
     ]
     html = "\n".join(piece for piece in pieces if piece)
-    return Section(f"{found.title} ({found.run})", place, html, ({"place": f"{place}heat", **heat},))
+    return Section(f"{found.title} ({found.run})", place, html, tuple(drawn))
 
 
 def _heat_map(found: Interference) -> Figure:
+    """The matrix; what is not significant says so in its field."""
     names = [plain(name) for name in found.participants]
-    values = [[found.slowdown(row, column).value for column in found.participants] for row in found.participants]
-    texts = [
-        ["" if row == column else times(found.slowdown(row, column)) for column in found.participants]
-        for row in found.participants
-    ]
-    largest = max([1.1, *(value for line in values for value in line if value is not None)])
-    trace = {
-        "type": "heatmap", "x": [f"by {markup(name)}" for name in names], "y": [markup(name) for name in names],
-        "z": values, "text": texts, "texttemplate": "%{text}", "hoverinfo": "x+y+text", "zmid": 1.0,
-        "zmin": 2 - largest, "zmax": largest,
-        "colorscale": [[at / 2, shade] for at, shade in enumerate(SCALE)], "colorbar": {"title": {"text": "slowdown"}},
-    }  # fmt: skip
-    layout = {
-        "height": 140 + 60 * len(names), "yaxis": {"autorange": "reversed", "automargin": True},
-        "xaxis": {"automargin": True}, "margin": {"l": 120, "r": 20, "t": 20, "b": 60},
-    }  # fmt: skip
-    return {"data": [trace], "layout": layout}
+    fields = [[found.slowdown(row, column) for column in found.participants] for row in found.participants]
+    values = [[value.value for value in line] for line in fields]
+    texts = [["" if value.value is None else f"{times(value)}{_doubt(value)}" for value in line] for line in fields]
+    hints = [[quantities.provenance(value) for value in line] for line in fields]
+    return slowdown_map(names, names, values, texts, hints)
+
+
+def _doubt(value: Value) -> str:
+    if value.low is None or value.high is None or not value.low <= 1 <= value.high:
+        return ""
+    return ", not significant"
 
 
 def _company(company: Company) -> dict[str, Any]:

@@ -11,9 +11,10 @@ from sonda.analysis.summary import Value
 from sonda.record.errors import SondaError
 from sonda.report.document import SCHEMA, value_document
 from sonda.report.exploration_figures import trade_figure
+from sonda.report.exploration_points import points_table
 from sonda.report.figures import Figure
 from sonda.report.labels import markup, plain
-from sonda.report.markup import table_html
+from sonda.report.markup import panel, place_figure, table_html
 from sonda.report.output import whole_file
 from sonda.report.screen import Screen
 from sonda.report.sections import Section
@@ -144,7 +145,7 @@ def exploration_document(found: Exploration, points: Any = None) -> dict[str, An
 
 
 def exploration_section(found: Exploration, points: Any, index: int, alone: bool) -> Section:
-    """The exploration on a page: the sentence, pictures of the trades, the front as a table."""
+    """The exploration on a page: the sentence, pictures of the trades, the front and all points as tables."""
     place = f"run{index}"
     level = "h1" if alone else "h2"
     drawn: list[Figure] = []
@@ -156,20 +157,29 @@ def exploration_section(found: Exploration, points: Any, index: int, alone: bool
     others = [name for name in found.objectives if name != "cycles"]
     for number, name in enumerate(others):
         shade = next((one for one in others if one != name), "")
-        figure = trade_figure(found, points, name, shade)
-        drawn.append({"place": f"{place}f{number}", **figure})
-        shown = f", shade: {shade}" if shade else ""
-        room = f'style="min-height:{figure["layout"]["height"]}px"'
-        drawing = f'<div class="figure" id="{place}f{number}" {room}></div>'
-        pieces.append(f'<div class="panel"><h3>{found.speed.capitalize()} and {name}{shown}</h3>{drawing}</div>')
+        drawing = place_figure(trade_figure(found, points, name, shade), f"{place}f{number}", drawn, "")
+        pieces.append(panel(f"{found.speed.capitalize()} and {name}", drawing, _trade_caption(found, name, shade)))
     table = table_html(front_table(found, found.front[:MOST_ROWS]), "sortable") if found.front else ""
     more = len(found.front) - MOST_ROWS
     left = f'<p class="soft small">{more:,} more are in sonda show {markup(found.run)} --json</p>' if more > 0 else ""
-    pieces.append(f'<div class="panel"><h3>Pareto front</h3>{table}{left}</div>')
+    pieces.append(panel("Pareto front", table + left))
+    listed = points_table(found, points)
+    shown = f"{len(listed.rows):,} of {found.points:,} points" if len(listed.rows) < found.points else ""
+    note = f"{shown}: the front, and an even sample of the others; all with sonda explore --csv FILE." if shown else ""
+    tall = table_html(listed, "sortable").replace('class="scroll"', 'class="scroll tall"', 1)
+    pieces.append(panel("All points", tall, note))
     lines = "".join(f"<p>{markup(line)}</p>" for line in count_lines(found))
     notes = "".join(f'<p class="soft small">{markup(note)}</p>' for note in found.notes)
-    pieces.append(f'<div class="panel">{lines}{notes}</div>')
+    pieces.append(panel("What was simulated", lines + notes))
     return Section(f"{found.title} ({found.run})", place, "\n".join(pieces), tuple(drawn))
+
+
+def _trade_caption(found: Exploration, name: str, shade: str) -> str:
+    varies = shade and len({point.values[shade].value for point in found.front}) > 1
+    return (
+        f"Diamonds are the front: no other point is better in {', '.join(found.objectives)} at once. Down and left is "
+        f"better in {found.speed} and {name}{f'; the shade is {shade}' if varies else ''}."
+    )
 
 
 def write_points(path: Path, points: Any, form: str) -> Path:

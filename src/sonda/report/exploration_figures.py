@@ -8,10 +8,12 @@ from sonda.analysis.exploration import Exploration, Point, amount, times
 from sonda.analysis.summary import Value
 from sonda.report.figures import Figure
 from sonda.report.labels import markup
+from sonda.report.palette import GREY, HEAT, VERMILION
 
 MOST_DOTS = 4000
 """Of points that are not on the front; more are drawn as an even sample of rows."""
-FRONT_COLOR, CLOUD_COLOR = "#c2554d", "#8d949c"
+FEW_DOTS = 300
+"""So few are drawn larger."""
 
 
 def trade_figure(found: Exploration, points: Any, name: str, shade: str = "") -> Figure:
@@ -23,13 +25,15 @@ def trade_figure(found: Exploration, points: Any, name: str, shade: str = "") ->
     data = [
         {
             "type": "scatter", "mode": "markers", "name": "other points", "x": cloud[0], "y": cloud[1],
-            "marker": {"size": 4, "color": CLOUD_COLOR, "opacity": 0.45}, "hoverinfo": "skip",
+            "marker": {"size": 4 if len(cloud[0]) > FEW_DOTS else 7, "color": GREY, "opacity": 0.6},
+            "hoverinfo": "skip",
         },
         {
-            "type": "scatter", "mode": "markers", "name": "front",
+            "type": "scatter", "mode": "markers", "name": "Pareto front",
             "x": [found.value(point, "cycles").value for point in found.front],
             "y": [point.values[name].value for point in found.front],
-            "marker": {"size": 10, "line": {"width": 1, "color": "rgba(255,255,255,.6)"}, **_shading(found, shade)},
+            "marker": {"size": 12, "symbol": "diamond", "line": {"width": 1, "color": "rgba(255,255,255,.6)"},
+                       **_shading(found, shade)},
             "text": [_hover(found, point) for point in found.front],
             "hovertemplate": "%{text}<extra></extra>",
         },
@@ -57,11 +61,11 @@ def _cloud(points: Any, name: str, by_time: bool) -> tuple[list[float], list[flo
 
 
 def _shading(found: Exploration, shade: str) -> dict[str, Any]:
-    if not shade:
-        return {"color": FRONT_COLOR}
-    values = [point.values[shade].value for point in found.front]
+    values = [point.values[shade].value for point in found.front] if shade else []
+    if len(set(values)) < 2:  # one shade tells nothing
+        return {"color": VERMILION}
     unit = found.front[0].values[shade].unit if found.front else ""
-    return {"color": values, "colorscale": "Viridis", "colorbar": {"title": {"text": markup(f"{shade}, {unit}")}}}
+    return {"color": values, "colorscale": HEAT, "colorbar": {"title": {"text": markup(f"{shade}, {unit}")}}}
 
 
 def _hover(found: Exploration, point: Point) -> str:
