@@ -27,6 +27,7 @@ from sonda.report.profile_tables import profile_document, profile_tables
 from sonda.report.screen import Screen
 from sonda.report.sections import Section
 from sonda.report.table import Table
+from sonda.report.verdict_panel import evidence, remedies
 
 MOST_ON_PAGE = 500
 
@@ -85,7 +86,8 @@ def _tables(work: DeviceWork, paths: Sequence[CriticalPath], rows: int) -> list[
 def trace_section(found: TraceSummary, index: int, alone: bool) -> Section:
     """The same for a page."""
     summary, place, level = found.summary, f"run{index}", "h1" if alone else "h2"
-    sentences = "".join(f'<p class="first">{markup(one.sentence)}</p>' for one in summary.verdicts)
+    sentences = "".join(f'<p class="first">{markup(one.sentence)}</p>{evidence(one)}' for one in summary.verdicts)
+    sentences += remedies(summary.verdicts)
     warnings = "".join(f'<p class="warning">{markup(one)}</p>' for one in summary.warnings)
     notes = "".join(f'<p class="soft small">{markup(note)}</p>' for note in summary.notes)
     status = "" if summary.status == "complete" else f" · {summary.status}"
@@ -98,12 +100,12 @@ def trace_section(found: TraceSummary, index: int, alone: bool) -> Section:
     if found.job is not None:
         pieces += _job_panels(found.job, place, drawn)
     for table in _profile(found, MOST_ON_PAGE) + _tables(found.work, found.paths, 0):
-        pieces.append(panel(table.name, table_html(table, "sortable")))
+        pieces.append(panel(table.name[:1].upper() + table.name[1:], table_html(table, "sortable")))
     if found.work.kernels:
         shown = found.work.kernels[:MOST_ON_PAGE]
         more = len(found.work.kernels) - len(shown)
         left = f'<p class="soft small">{more:,} more are in sonda show --json</p>' if more > 0 else ""
-        pieces.append(panel("kernels", table_html(kernels_table(found.work, shown), "sortable") + left))
+        pieces.append(panel("Kernels", table_html(kernels_table(found.work, shown), "sortable") + left))
     return Section(f"{summary.title} ({summary.run})", place, "\n".join(pieces), tuple(drawn))
 
 

@@ -116,8 +116,9 @@ def framed(title: str, sections: Sequence[Section]) -> str:
 <main>
 {body}
 </main>
-<footer>Made by Sonda {markup(VERSION)}. Hover over a number for its source and interval; – is missing, with its reason
-below. <noscript>Figures and sorting need scripts, which are switched off here.</noscript></footer>
+<footer>Made by Sonda {markup(VERSION)}. Hover over a number, tap it or walk to it with the arrow keys for its unit,
+source and interval; hatched ones are estimated; – is missing, with its reason below.
+<noscript>Figures and sorting need scripts, which are switched off here.</noscript></footer>
 <script type="application/json" id="figures">{script_data(figures)}</script>
 <script>
 {_asset("tables.js")}{_asset("hints.js")}</script>

@@ -7,7 +7,8 @@ Okabe M., Ito K.: Color Universal Design, 2008 (jfly.uni-koeln.de/color), as rep
 from __future__ import annotations
 
 BLUE, ORANGE, VERMILION, GREEN = "#0072b2", "#e69f00", "#d55e00", "#009e73"
-SKY, PURPLE, YELLOW, GREY = "#56b4e9", "#cc79a7", "#f0e442", "#8d949c"
+SKY, PURPLE, YELLOW, GREY = "#56b4e9", "#cc79a7", "#f0e442", "#666d75"
+"""Grey is ours, for what has no name: a lighter one looks like purple to readers without green cones."""
 
 BOUND_COLORS = {
     "compute": BLUE, "memory": ORANGE, "overhead": VERMILION, "input": PURPLE, "transfer": SKY, "host": YELLOW,

@@ -24,9 +24,9 @@ def verdict_panel(summary: Summary) -> str:
     for index, verdict in enumerate(summary.verdicts):
         lines.append(f"<p{' class=first' if index == 0 else ''}>{markup(verdict.sentence)}</p>{evidence(verdict)}")
     lines.append(remedies(summary.verdicts))
-    lines += [f'<p class="warning">{markup(warning)}</p>' for warning in summary.warnings]
     if summary.parts and not is_idle(summary, summary.parts[0]):
         lines.append(_facts(summary.parts[0]))
+    lines += [f'<p class="warning">{markup(warning)}</p>' for warning in summary.warnings]
     return f'<div class="panel verdict {markup(kind)}">' + "\n".join(line for line in lines if line) + "</div>"
 
 

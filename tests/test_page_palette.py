@@ -1,0 +1,72 @@
+"""Colours of figures: told apart by every kind of colour vision, and text on them is readable."""
+
+from __future__ import annotations
+
+from itertools import combinations
+
+import numpy as np
+import pytest
+
+from sonda.report import palette
+
+SIGHT = {
+    "all cones": np.eye(3),
+    "no red cones": np.array(
+        [[0.152286, 1.052583, -0.204868], [0.114503, 0.786281, 0.099216], [-0.003882, -0.048116, 1.051998]]
+    ),
+    "no green cones": np.array(
+        [[0.367322, 0.860646, -0.227968], [0.280085, 0.672501, 0.047413], [-0.011820, 0.042940, 0.968881]]
+    ),
+    "no blue cones": np.array(
+        [[1.255528, -0.076749, -0.178779], [-0.078411, 0.930809, 0.147602], [0.004733, 0.691367, 0.303900]]
+    ),
+}
+"""Machado, Oliveira and Fernandes, IEEE TVCG 15 (2009), severity 1.0, on linear RGB."""
+NOTICED = 2.3
+"""CIE 1976 distance that half of all readers just notice (Mahy and others, 1994); fields that touch need several."""
+TRAINING = ("data", "forward", "loss", "backward", "optimizer", "communicate", "other")
+GROUPS = {
+    "limits": tuple(palette.BOUND_COLORS.values()),
+    "phases of training": tuple(palette.PHASE_COLORS[name] for name in TRAINING),
+    "phases of generating": tuple(palette.PHASE_COLORS[name] for name in ("data", "prefill", "decode", "other")),
+    "cycles": tuple(palette.STACK_COLORS.values()),
+    "slots": (*palette.SLOT_COLORS.values(), palette.GREY),
+}
+"""Colours that stand side by side in one figure."""
+
+
+def seen(color: str, sight: np.ndarray) -> np.ndarray:
+    """L*a*b* of a colour as somebody sees it (sRGB, D65)."""
+    coded = np.array([int(color[at : at + 2], 16) / 255 for at in (1, 3, 5)])
+    linear = np.where(coded <= 0.04045, coded / 12.92, ((coded + 0.055) / 1.055) ** 2.4)
+    linear = np.clip(sight @ linear, 0, 1)
+    xyz = np.array([[0.4124, 0.3576, 0.1805], [0.2126, 0.7152, 0.0722], [0.0193, 0.1192, 0.9505]]) @ linear
+    part = xyz / np.array([0.9505, 1.0, 1.089])
+    root = np.where(part > 0.008856, np.cbrt(part), 7.787 * part + 16 / 116)
+    return np.array([116 * root[1] - 16, 500 * (root[0] - root[1]), 200 * (root[1] - root[2])])
+
+
+@pytest.mark.parametrize("sight", SIGHT)
+@pytest.mark.parametrize("group", GROUPS)
+def test_colours_of_one_figure_are_told_apart(group: str, sight: str) -> None:
+    for one, other in combinations(GROUPS[group], 2):
+        distance = float(np.linalg.norm(seen(one, SIGHT[sight]) - seen(other, SIGHT[sight])))
+        assert distance > 4 * NOTICED, (one, other, round(distance, 1))
+
+
+def test_text_on_a_field_is_readable() -> None:
+    """At least 4.5 to 1, which WCAG 2.2 asks of small text."""
+    for color in {*palette.BOUND_COLORS.values(), *palette.STACK_COLORS.values(), *palette.SLOT_COLORS.values()}:
+        bright, dim = sorted((palette.luminance(color), palette.luminance(palette.ink_on(color))), reverse=True)
+        assert (bright + 0.05) / (dim + 0.05) >= 4.5, color
+
+
+def test_luminance_is_that_of_the_definition() -> None:
+    assert palette.luminance("#ffffff") == pytest.approx(1.0)
+    assert palette.luminance("#000000") == 0.0
+    assert palette.luminance("#808080") == pytest.approx(0.2159, abs=1e-4)  # ((128/255 + 0.055) / 1.055) ** 2.4
+
+
+def test_every_limit_has_a_shape_of_its_own() -> None:
+    assert palette.SYMBOLS.keys() == palette.BOUND_COLORS.keys()
+    assert len(set(palette.SYMBOLS.values())) == len(palette.SYMBOLS)
