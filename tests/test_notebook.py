@@ -118,8 +118,8 @@ def test_a_point_stands_where_its_numbers_say():
         "layout": {"xaxis": {**axis, "range": [0.0, 2.0]}, "yaxis": {**axis, "range": [1.0, 3.0]}},
     }
     mark = next(ElementTree.fromstring(svg(figure)).iter(f"{SVG}circle"))
-    # Both in the middle of their decades: between 84 and 744 px across, between 392 and 40 px up.
-    assert (mark.get("cx"), mark.get("cy"), mark.get("r")) == ("414.0", "216.0", "5.0")
+    # Both in the middle of their decades: between 108 and 744 px across, between 392 and 40 px up.
+    assert (mark.get("cx"), mark.get("cy"), mark.get("r")) == ("426.0", "216.0", "5.0")
     assert mark.findtext(f"{SVG}title") == "a\nb"
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -103,7 +104,7 @@ class VerifyReport:
         }
 
 
-def verify_stonne(path: Path | str) -> VerifyReport:
+def verify_stonne(path: Path | str, say: Callable[[str], None] = lambda text: None) -> VerifyReport:
     """Simulate every run of a reference file and compare cycles, accesses and every counter that the file has.
 
     What else the file has of results is named in `not_compared`.
@@ -120,6 +121,7 @@ def verify_stonne(path: Path | str) -> VerifyReport:
         raise next(error for error in read if isinstance(error, SondaError))
     report = VerifyReport()
     for place, run in enumerate(read):
+        say(f"simulating run {place + 1} of {len(read)}")
         if isinstance(run, SondaError):
             _note_unreadable(report, entries[place], place, run)
         else:

@@ -7,13 +7,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from sonda.cli.face import Json, app, hush, say, write_json
+from sonda.cli.face import Json, app, hush, put, say, write_json
 
 if TYPE_CHECKING:
     from sonda.workloads.data import Prepared
-
-SHOWN = 5
-"""Skipped images that are named on the screen; all are in the manifest."""
 
 data = typer.Typer(
     help="""Data sets for training: prepare, make, show.
@@ -89,7 +86,7 @@ def make(
     if json:
         write_json({"directory": str(place), "classes": [kind.name for kind in KINDS], "count": count, "seed": seed})
     else:
-        print(f"{len(KINDS)} kinds, {count:,} fish each, in {place}. Next: sonda data prepare {place} --image 197x148")
+        put(f"{len(KINDS)} kinds, {count:,} fish each, in {place}. Next: sonda data prepare {place} --image 197x148")
 
 
 @data.command()
@@ -115,8 +112,6 @@ def show(
 
 
 def _show(found: Prepared, json: bool, verified: bool = False, fractions: list[float] | None = None) -> None:
-    from sonda.report.labels import plain
-
     shares = [found.labels[share] for share in found.split(fractions)] if fractions else []
     tables = [[int((share == kind).sum()) for kind in range(len(found.classes))] for share in shares]
     manifest = found.manifest
@@ -124,28 +119,9 @@ def _show(found: Prepared, json: bool, verified: bool = False, fractions: list[f
         extra: dict[str, Any] = {"shares": tables} if shares else {}
         write_json({"directory": str(found.directory), "verified": verified, **_plain(manifest), **extra})
         return
-    count, _, height, width = manifest.shape
-    made = manifest.made
-    size = manifest.files["images.npy"].bytes / 1e6
-    print(f"{found.directory}: {count:,} images of {width}x{height}, {made.colour}, float16 in [0, 1], {size:,.1f} MB")
-    print(f"  from {plain(made.source)} ({made.layout}), seed {made.seed}, sonda {made.sonda}", end="")
-    print(plain("".join(f", {key} {value}" for key, value in made.origin.items())))
-    if manifest.parts:
-        print("  parts: " + ", ".join(f"{plain(part.name)} {part.count:,}" for part in manifest.parts))
-    classes = [plain(name) for name in manifest.classes]
-    longest = max(len(name) for name in classes)
-    for at, (name, number) in enumerate(zip(classes, manifest.counts, strict=True)):
-        print(f"  {name:<{longest}}  {number:>8,}" + "".join(f"  {table[at]:>8,}" for table in tables))
-    if tables:
-        print(f"  {'together':<{longest}}  {count:>8,}" + "".join(f"  {sum(table):>8,}" for table in tables))
-    if manifest.skipped:
-        print(f"  skipped {len(manifest.skipped):,}:")
-        for one in manifest.skipped[:SHOWN]:
-            print(f"    {plain(one.name)}: {plain(one.reason)}")
-        if len(manifest.skipped) > SHOWN:
-            print(f"    and {len(manifest.skipped) - SHOWN:,} more, in manifest.json")
-    if verified:
-        print("  checksums are right")
+    from sonda.report.data_set import render_data_set
+
+    put(render_data_set(str(found.directory), manifest, tables, verified))
 
 
 def _plain(manifest: Any) -> Any:

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from sonda.cli import completion
-from sonda.cli.face import Json, app, hush, open_store, say, say_each, workload_options, write_json
+from sonda.cli.face import Json, app, hush, open_store, put, say, say_each, workload_options, write_json
 from sonda.cli.showing import show_corun, show_exploration
 
 
@@ -62,11 +62,11 @@ def study(
 
     if not reference:
         rows = list_studies()
-        write_json({"studies": rows}) if json else print(render_studies(rows))
+        write_json({"studies": rows}) if json else put(render_studies(rows))
         return
     if plan:
         document = load_plan(reference, scale, repeat, energy_probe, data)
-        write_json(document) if json else print(render_plan(document))
+        write_json(document) if json else put(render_plan(document))
         return
     if show:
         document = show_study(reference, scale, repeat, open_store(), energy_probe, data, nodes)
@@ -82,7 +82,7 @@ def study(
         from sonda.report.study_page import write_study_page
 
         write_study_page(page, document)
-    write_json(document) if json else print(render_study(document))
+    write_json(document) if json else put(render_study(document))
 
 
 @app.command("explore", context_settings={"ignore_unknown_options": True, "allow_extra_args": True})
@@ -197,7 +197,7 @@ def corun(
     for one in tag or []:
         store.check_tag(one)
     setting = Setting(seconds, repeat, timeout, ways, partition, bandwidth, sweep_ways, probe)
-    found = carry_out(participants, store, cores, setting, say_each, warn=lambda text: print(text, file=sys.stderr))
+    found = carry_out(participants, store, cores, setting, say_each, warn=lambda text: put(text, sys.stderr))
     hush()
     for one in tag or []:
         store.tag(found.id, one)
@@ -240,9 +240,11 @@ def verify(
         from sonda.report.verification import render_scalesim
         from sonda.targets.scalesim import verify_mesh
 
+        say(f"holding {on or 'a mesh'} against SCALE-Sim")
         result = verify_mesh(Job(workload=subject, options=options, on=on, set=" ".join(set or [])))
+        hush()
         document = result.to_document()
-        write_json(document) if json else print(render_scalesim(document))
+        write_json(document) if json else put(render_scalesim(document))
         if result.exit_status:
             raise SystemExit(result.exit_status)
     else:
@@ -258,9 +260,10 @@ def _verify_stonne(file: str, options: list[str], json: bool) -> None:
         raise SondaError(f"--{options[0]} means nothing to verify stonne", "the runs of the file say what to simulate")
     if not file:
         raise SondaError("no file of reference runs was given", "write: sonda verify stonne FILE.json")
-    result = verify_stonne(file)
+    result = verify_stonne(file, say)
+    hush()
     document = result.to_document()
-    write_json(document) if json else print(render_verification(document))
+    write_json(document) if json else put(render_verification(document))
     if result.exit_status:
         raise SystemExit(result.exit_status)
 
@@ -292,7 +295,7 @@ def doctor(
     if json:
         write_json(checks_document(checks))
     else:
-        print(render_doctor(checks))
+        put(render_doctor(checks))
 
 
 def _validate(json: bool) -> None:
@@ -302,6 +305,6 @@ def _validate(json: bool) -> None:
     found = validate(say)
     hush()
     document = found.to_document()
-    write_json(document) if json else print(render_validation(document))
+    write_json(document) if json else put(render_validation(document))
     if found.exit_status:
         raise SystemExit(found.exit_status)

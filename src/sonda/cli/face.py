@@ -5,12 +5,13 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, TextIO
 
 import typer
 
 from sonda.cli import completion
 from sonda.cli.building import built
+from sonda.cli.progress import SHOWN
 
 if TYPE_CHECKING:
     from sonda.record.store import Store
@@ -61,6 +62,8 @@ def main() -> None:
         cut = words.index("--")
         words, command = words[:cut], words[cut + 1 :]
     try:
+        if command is None and words:
+            SHOWN.begin(f"sonda {words[0]}")
         code = built(app, words).main(words, prog_name="sonda", standalone_mode=False, obj=command)
     except SondaError as error:
         complain(str(error))
@@ -78,6 +81,8 @@ def main() -> None:
         code = 2
     except Exception as error:
         code = _unforeseen(error)
+    finally:
+        hush()
     sys.exit(code)
 
 
@@ -142,6 +147,7 @@ def workload_options(context: typer.Context, workload: str, input: list[str] | N
 
 
 def complain(text: str) -> None:
+    hush()
     print(f"sonda: {text}", file=sys.stderr)
 
 
@@ -150,8 +156,8 @@ def say(text: str) -> None:
     if getattr(text, "lasting", False):
         hush()
         print(text, file=sys.stderr, flush=True)
-    elif sys.stderr.isatty():
-        print(f"\r\033[K{text} …", end="", file=sys.stderr, flush=True)
+    else:
+        SHOWN.say(text)
 
 
 def say_each(text: str) -> None:
@@ -163,13 +169,20 @@ def say_each(text: str) -> None:
 
 
 def hush() -> None:
-    if sys.stderr.isatty():
-        print("\r\033[K", end="", file=sys.stderr, flush=True)
+    """Take away what was said, before something that stays is printed."""
+    SHOWN.hush()
+
+
+def put(text: Any, to: TextIO | None = None) -> None:
+    """Print something that stays, on stdout unless told otherwise."""
+    hush()
+    print(text, file=to or sys.stdout)
 
 
 def write_json(document: Any) -> None:
     import msgspec
 
+    hush()
     sys.stdout.buffer.write(msgspec.json.encode(document) + b"\n")
     sys.stdout.flush()
 
@@ -177,6 +190,7 @@ def write_json(document: Any) -> None:
 def write_pieces(pieces: Iterable[bytes]) -> None:
     """A document that is too long to be held, as it comes."""
     for piece in pieces:
+        hush()
         sys.stdout.buffer.write(piece)
     sys.stdout.flush()
 

@@ -16,6 +16,7 @@ from sonda.cli.face import (
     complain,
     hush,
     open_store,
+    put,
     say,
     say_each,
     write_json,
@@ -59,7 +60,7 @@ def list_runs(
     listed = list(rows)
     hush()
     damaged = [str(error) for error in store.damaged]
-    print(render_runs(listed, damaged=damaged, more=max(0, len(names) - len(listed) - len(damaged))))
+    put(render_runs(listed, damaged=damaged, more=max(0, len(names) - len(listed) - len(damaged))))
 
 
 @app.command("show")
@@ -149,7 +150,7 @@ def rm(
     if json:
         write_json({"removed": removed})
     else:
-        print(f"removed {len(removed)} run{'' if len(removed) == 1 else 's'}")
+        put(f"removed {len(removed)} run{'' if len(removed) == 1 else 's'}")
 
 
 @app.command("compare")
@@ -184,7 +185,7 @@ def compare(
     if json:
         write_json(comparison_document(result))
     else:
-        print(render_comparison(result, layers=rows, fail_above=limit))
+        put(render_comparison(result, layers=rows, fail_above=limit))
     if limit is not None and result.fails(limit):
         raise SystemExit(1)
 
@@ -197,7 +198,7 @@ def _compare_imported(a: list[Run], b: list[Run], limit: float | None, rows: int
     if json:
         write_json(kernel_comparison_document(result))
     else:
-        print(render_kernel_comparison(result, rows=rows, fail_above=limit))
+        put(render_kernel_comparison(result, rows=rows, fail_above=limit))
     if limit is not None and result.fails(limit):
         raise SystemExit(1)
 
@@ -265,11 +266,13 @@ def report(
             comparison = compare_runs([runs[0]], [runs[1]])
         except SondaError:
             comparison = None  # two runs with nothing in common still stand side by side
+    say(f"writing {output} of {len(runs)} run{'' if len(runs) == 1 else 's'}")
     path = write_page(output, [summarise(one) for one in runs], runs, comparison)
+    hush()
     if json:
         write_json({"page": str(path)})
     else:
-        print(path)
+        put(path)
 
 
 @app.command("export")
@@ -319,6 +322,6 @@ def export(
         write_json(document)
         return
     if stonne is not None:
-        print(f"{stonne}: {len(document['stonne'])} files")
+        put(f"{stonne}: {len(document['stonne'])} files")
     for path in drawn:
-        print(f"{path} (times are {IN_CYCLES})" if in_cycles(found) else path)
+        put(f"{path} (times are {IN_CYCLES})" if in_cycles(found) else path)

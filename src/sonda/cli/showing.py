@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING, Any
 
-from sonda.cli.face import write_json
+from sonda.cli.face import put, write_json
 
 if TYPE_CHECKING:
     from sonda.record.run import Run
@@ -20,17 +20,19 @@ def show_runs(shown: list[tuple[Run, Any]], store: Store, rows: int, json: bool,
         documents = [summary for _, summary in shown]
         write_json(to_document(documents[0]) if len(documents) == 1 else summaries_document(documents))
         return
+    from sonda.report.screen import width_of
     from sonda.report.terminal import render_side_by_side, render_summary
 
     to = to or sys.stdout
     if len(shown) == 1:
         run, summary = shown[0]
-        text = render_summary(summary, layers=rows, short=store.short(run.id), color=to.isatty())
+        short, width = store.short(run.id), width_of(to)
+        text = render_summary(summary, width, rows, short=short, color=to.isatty())
     else:
-        text = render_side_by_side([summary for _, summary in shown], layers=rows, color=to.isatty())
-        names = " ".join(store.short(run.id) for run, _ in shown)
-        text += f"\n  Saved as runs {names}. Page: sonda report {names}\n"
-    print(text, file=to)
+        names = [store.short(run.id) for run, _ in shown]
+        summaries = [summary for _, summary in shown]
+        text = render_side_by_side(summaries, width=width_of(to), layers=rows, saved=names, color=to.isatty())
+    put(text, to)
 
 
 def show_imported(run: Run, store: Store, rows: int, json: bool) -> None:
@@ -38,7 +40,7 @@ def show_imported(run: Run, store: Store, rows: int, json: bool) -> None:
     from sonda.report.imported import render_trace, trace_document
 
     found = summarise_trace(run)
-    write_json(trace_document(found)) if json else print(render_trace(found, rows=rows, short=store.short(run.id)))
+    write_json(trace_document(found)) if json else put(render_trace(found, rows=rows, short=store.short(run.id)))
 
 
 def show_exploration(run: Run, store: Store, rows: int, json: bool) -> None:
@@ -50,7 +52,7 @@ def show_exploration(run: Run, store: Store, rows: int, json: bool) -> None:
     if json:
         write_json(exploration_document(found, run.points))
     else:
-        print(render_exploration(found, rows=rows, short=store.short(run.id)))
+        put(render_exploration(found, rows=rows, short=store.short(run.id)))
 
 
 def show_corun(run: Run, store: Store, json: bool) -> None:
@@ -61,7 +63,7 @@ def show_corun(run: Run, store: Store, json: bool) -> None:
     if json:
         write_json(corun_document(found))
     else:
-        print(render_corun(found, short=store.short(run.id)))
+        put(render_corun(found, short=store.short(run.id)))
 
 
 def show_serving(run: Run, store: Store, json: bool) -> None:
@@ -73,7 +75,7 @@ def show_serving(run: Run, store: Store, json: bool) -> None:
     if json:
         write_json(serving_document(found))
     else:
-        print(render_serving(found, short=store.short(run.id)))
+        put(render_serving(found, short=store.short(run.id)))
 
 
 def show_energy(run: Run, store: Store, json: bool, to: Any = None) -> None:
@@ -88,4 +90,7 @@ def show_energy(run: Run, store: Store, json: bool, to: Any = None) -> None:
     if json:
         write_json(energy_document(found))
     else:
-        print(render_energy(found, short=store.short(run.id)), file=to or sys.stdout)
+        from sonda.report.screen import width_of
+
+        to = to or sys.stdout
+        put(render_energy(found, width_of(to), short=store.short(run.id), color=to.isatty()), to)

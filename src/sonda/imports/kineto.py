@@ -51,6 +51,8 @@ class _Reading:
     spans: Spill
     marks: Spill
     source: Source = field(default_factory=Source)
+    tell: Callable[[int], None] = lambda position: None
+    """Told how many bytes of the text have been read."""
 
     def __enter__(self) -> _Reading:
         self.spans.__enter__()
@@ -66,11 +68,12 @@ class _Reading:
             spans, marks = raw_events(events, self.source)
             self.spans.add(spans)
             self.marks.add(marks)
+            self.tell(self.text.position)
 
 
-def _reading(stream: IO[bytes], path: Path) -> _Reading:
+def _reading(stream: IO[bytes], path: Path, tell: Callable[[int], None] = lambda position: None) -> _Reading:
     text = EventText(stream, decode_events, decode_event)
-    return _Reading(text, Spill(path), Spill(path.with_name(f"{path.name}-marks")))
+    return _Reading(text, Spill(path), Spill(path.with_name(f"{path.name}-marks")), tell=tell)
 
 
 def read_kineto(
@@ -84,11 +87,18 @@ def read_kineto(
     tell(f"reading {path.name}")
     size = path.stat().st_size
     with open_text(path) as stream:
-        reading = _reading(stream, directory / f"events-{number}")
+        packed = hasattr(stream, "_gzip")
+        helped = not alone and not packed
+        whole = size // 2 if helped and size >= SHARED_FROM else size
+
+        def told(position: int) -> None:
+            of = "" if packed else f" of {max(position, whole) >> 20:,}"
+            tell(f"reading {path.name}, {position >> 20:,}{of} MiB")
+
+        reading = _reading(stream, directory / f"events-{number}", told)
         spills, marks = [reading.spans], [reading.marks]
         try:
             reading.text.read_head()
-            helped = not alone and not hasattr(stream, "_gzip")
             helper = _Helper.start(path, size, directory / f"events-{number}-b") if helped else None
             with reading:
                 theirs = None if helper is None else _together(reading, helper)

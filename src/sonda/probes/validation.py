@@ -174,13 +174,19 @@ def validate(say: Say = lambda text: None, times: int = 100) -> Validated:
     from sonda.probes.validation_system import source_trials, system_trials
 
     trials: list[Trial] = []
+    where = ""
+
+    def tell(text: str) -> None:
+        say(f"{where}: {text}")
+
     parts: tuple[tuple[str, Callable[[], Iterable[Trial]]], ...] = (
-        ("os", lambda: system_trials(say, times)),
-        ("pmu", lambda: pmu_trials(say)),
-        ("callgrind", lambda: callgrind_trials(say)),
-        ("sources", lambda: source_trials(say)),
+        ("os", lambda: system_trials(tell, times)),
+        ("pmu", lambda: pmu_trials(tell)),
+        ("callgrind", lambda: callgrind_trials(tell)),
+        ("sources", lambda: source_trials(tell)),
     )
-    for name, part in parts:
+    for number, (name, part) in enumerate(parts, start=1):
+        where = f"part {number} of {len(parts)}"
         try:
             trials += part()
         except Exception as error:

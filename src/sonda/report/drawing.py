@@ -12,7 +12,7 @@ from typing import Any
 from sonda.report.labels import markup
 
 WIDTH, HEIGHT = 760, 440
-LEFT, RIGHT, TOP, BOTTOM = 84, 16, 40, 48
+LEFT, RIGHT, TOP, BOTTOM = 108, 16, 40, 48
 """Room around the field, px."""
 INK = "#6b7480"
 """Axes, labels and roofs: seen on white and on black alike."""

@@ -55,6 +55,9 @@ def render_runs(
         screen.line(f"{more:,} older, shown with --all", "dim")
     for cause in damaged:
         screen.line(f"! skipped: {plain(cause)}", "yellow", 0, 2)
+    if rows:
+        screen.line()
+        screen.line("Next: sonda show RUN; sonda compare RUN RUN; sonda report RUN", "dim")
     return screen.text()
 
 

@@ -6,7 +6,7 @@ import io
 import os
 import sys
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TextIO
 
 from sonda.report.labels import shortened
 from sonda.report.table import LAST, Table
@@ -20,6 +20,7 @@ PIPE_WIDTH = 120
 
 GAP = 3
 LEAST_PATH = 16
+LEAST_SENTENCE = 28
 
 _STYLES = {
     "good": "green", "bad": "red", "strong": "yellow", "quiet": "dim", "head": "dim",
@@ -41,7 +42,7 @@ class Screen:
         self._plain = not terminal
         self._buffer = io.StringIO()
         if width is None:
-            width = _terminal_width() if sys.stdout.isatty() or os.environ.get("COLUMNS") else PIPE_WIDTH
+            width = width_of(sys.stdout) or PIPE_WIDTH
         self.width = max(20, width)
         self._console = Console(
             file=self._buffer, force_terminal=terminal, width=self.width, markup=False, highlight=False, emoji=False,
@@ -78,6 +79,18 @@ class Screen:
     def table(self, table: Table, indent: int = 2, reasons: bool = True) -> None:
         """A table; columns that do not fit are left out and named below, as are the reasons of missing numbers."""
         shown, dropped = fitted(table, self.width - indent)
+        # Where nothing can be left out, or not enough, the columns stand in bands one below the other.
+        for number, band in enumerate(bands(shown, self.width - indent)):
+            if number:
+                self.line()
+            self._rows(band, indent)
+        if dropped:
+            self.line(f"left out at this width: {', '.join(dropped)}", "dim", indent, 2)
+        if reasons:
+            for reason, names in shown.reasons().items():
+                self.line(f"– {', '.join(name or 'value' for name in names)}: {reason}", "dim", indent, 2)
+
+    def _rows(self, shown: Table, indent: int) -> None:
         widths = _widths(shown)
         self._print(_row([column.name for column in shown.columns], ["head"] * len(widths), shown, widths, indent))
         room = self.width - indent - sum(widths[:-1]) - GAP * (len(widths) - 1)
@@ -88,11 +101,6 @@ class Screen:
             self._print(_row([*texts[:-1], lines[0]], tones, shown, widths, indent))
             for line in lines[1:]:
                 self._print(_row([""] * (len(texts) - 1) + [line], tones, shown, widths, indent))
-        if dropped:
-            self.line(f"left out at this width: {', '.join(dropped)}", "dim", indent, 2)
-        if reasons:
-            for reason, names in shown.reasons().items():
-                self.line(f"– {', '.join(name or 'value' for name in names)}: {reason}", "dim", indent, 2)
 
     def text(self) -> str:
         """Everything so far, without blanks at the ends of lines."""
@@ -103,6 +111,17 @@ class Screen:
         self._console.print(renderable, soft_wrap=True)
 
 
+def width_of(stream: TextIO) -> int | None:
+    """Columns of the terminal that this stream is, or those that COLUMNS says; None for anything else."""
+    said = os.environ.get("COLUMNS", "")
+    if said.isdigit() and int(said) > 0:
+        return int(said)
+    try:
+        return os.get_terminal_size(stream.fileno()).columns or None
+    except (OSError, ValueError):
+        return None
+
+
 def fitted(table: Table, room: int) -> tuple[Table, list[str]]:
     """The table with as many columns as fit into `room`, and the names of those left out."""
     dropped: list[str] = []
@@ -111,10 +130,35 @@ def fitted(table: Table, room: int) -> tuple[Table, list[str]]:
     while _least(shown) > room and order:
         dropped.append(order.pop(0).name)
         shown = table.without(set(dropped))
-    excess = sum(_widths(shown)) + GAP * (len(shown.columns) - 1) - room
+    excess = _width(shown) - room
     if excess > 0:
         shown = _narrowed(shown, excess)
     return shown, [column.name for column in table.columns if column.name in dropped]
+
+
+def bands(table: Table, room: int) -> list[Table]:
+    """The same table in bands of as many columns as fit side by side, each with the first column; one where all fit."""
+    if table.columns[-1].wrap or _width(table) <= room:
+        return [table]
+    found: list[list[int]] = [[]]
+    for index in range(1, len(table.columns)):
+        if found[-1] and _width(_columns(table, [0, *found[-1], index])) > room:
+            found.append([])
+        found[-1].append(index)
+    return [_columns(table, [0, *band]) for band in found]
+
+
+def _columns(table: Table, kept: list[int]) -> Table:
+    rows = tuple(tuple(row[index] for index in kept) for row in table.rows)
+    return replace(table, columns=tuple(table.columns[index] for index in kept), rows=rows)
+
+
+def _width(table: Table) -> int:
+    """Cells that the table takes; of sentences, which go on below, as few as can be read."""
+    widths = _widths(table)
+    if table.columns[-1].wrap:
+        widths[-1] = min(widths[-1], LEAST_SENTENCE)
+    return sum(widths) + GAP * (len(widths) - 1)
 
 
 def _least(table: Table) -> int:
@@ -127,11 +171,10 @@ def _least(table: Table) -> int:
 
 def _narrowed(table: Table, excess: int) -> Table:
     """Cut the widest flexible column: paths in front, other words behind."""
-    if table.columns[-1].wrap:
-        return table
     widths = _widths(table)
-    choice = [index for index, column in enumerate(table.columns) if column.path]
-    choice = choice or [index for index, column in enumerate(table.columns) if not column.right]
+    whole = [(index, column) for index, column in enumerate(table.columns) if not column.wrap]
+    choice = [index for index, column in whole if column.path]
+    choice = choice or [index for index, column in whole if not column.right]
     if not choice:
         return table
     target = max(choice, key=lambda index: widths[index])
@@ -178,9 +221,3 @@ def _folded(text: str, room: int) -> list[str]:
     import textwrap
 
     return textwrap.wrap(text, max(LEAST_PATH, room)) or [""]
-
-
-def _terminal_width() -> int:
-    import shutil
-
-    return shutil.get_terminal_size((80, 24)).columns

@@ -28,7 +28,7 @@ from sonda.report.outside import show_outside
 from sonda.report.over_time import show_over_time
 from sonda.report.probed import show_probed
 from sonda.report.ranks import rank_phases_table, show_ranks
-from sonda.report.screen import Screen, fitted
+from sonda.report.screen import Screen, bands
 from sonda.report.simulated_tables import (
     choose_simulated,
     is_idle,
@@ -45,7 +45,6 @@ from sonda.report.summary_tables import (
     side_by_side_table,
 )
 from sonda.report.system_tables import show_second, show_system
-from sonda.report.table import Table
 from sonda.report.topdown_tables import show_counters
 from sonda.report.training import show_training, trainings_table
 
@@ -116,32 +115,37 @@ def render_side_by_side(
     width: int | None = None,
     layers: int = 10,
     *,
+    saved: Sequence[str] = (),
     color: bool | None = None,
 ) -> str:
     """Several runs, one column each, the fastest marked; `names` head the columns, else the targets.
 
-    Where one is simulated, its layers stand beside those of the others, `layers` of them.
+    Where one is simulated, its layers stand beside those of the others, `layers` of them. `saved` are ids to type.
     """
     screen = Screen(width, color)
     heads = list(names) or column_names(summaries)
     titles = list(dict.fromkeys(plain(summary.title) for summary in summaries))
     screen.line(SEPARATOR.join(titles), "bold")
     screen.line()
+    for head, summary in zip(heads, summaries, strict=True):
+        screen.line(f"{plain(head)}: {plain(summary.verdicts[0].sentence)}", "", 2, 2)
+    screen.line()
     trainings = trainings_table(summaries, heads)
-    for table in _in_bands(trainings, screen.width - 2) if trainings is not None else ():
+    for table in bands(trainings, screen.width - 2) if trainings is not None else ():
         screen.table(table, reasons=False)
         screen.line()
-    for table in _in_bands(side_by_side_table(summaries, heads), screen.width - 2):
+    for table in bands(side_by_side_table(summaries, heads), screen.width - 2):
         screen.table(table)
         screen.line()
     if any(part.simulated for summary in summaries for part in summary.parts):
-        for table in _in_bands(layers_side_by_side(summaries, heads, layers), screen.width - 2):
+        for table in bands(layers_side_by_side(summaries, heads, layers), screen.width - 2):
             screen.table(table, reasons=False)
             screen.line()
     for head, summary in zip(heads, summaries, strict=True):
-        screen.line(f"{plain(head)}: {plain(summary.verdicts[0].sentence)}", "", 2, 2)
         for warning in summary.warnings:
-            screen.line(f"! {plain(warning)}", "yellow", 4, 2)
+            screen.line(f"! {plain(head)}: {plain(warning)}", "yellow", 2, 2)
+    if saved:
+        screen.line(f"Saved as runs {' '.join(saved)}. Page: sonda report {' '.join(saved)}", "", 2, 2)
     return screen.text()
 
 
@@ -181,6 +185,9 @@ def render_comparison(
         screen.line(plain(note), "dim", 2, 2)
     for warning in comparison.warnings:
         screen.line(f"! {plain(warning)}", "yellow", 2, 2)
+    if len(comparison.a) == len(comparison.b) == 1:
+        screen.line()
+        screen.line(f"Page of both: sonda report {plain(comparison.a[0])} {plain(comparison.b[0])}", "", 2, 2)
     return screen.text()
 
 
@@ -190,6 +197,9 @@ def render_doctor(
     """Checks as (name, state, detail, remedy); the remedies of what does not work stand below, one line each."""
     rows = list(checks)
     screen = Screen(width, color)
+    good = sum(state == "ok" for _, state, _, _ in rows)
+    screen.line(f"{good} of {len(rows)} things that can be measured or used are there on this machine.", "bold")
+    screen.line()
     screen.table(checks_table([row[:3] for row in rows]), indent=0)
     remedies = [(name, remedy) for name, _, _, remedy in rows if remedy]
     if remedies:
@@ -197,6 +207,8 @@ def render_doctor(
         screen.line("What would change that", "bold")
         for name, remedy in remedies:
             screen.line(f"{plain(name)}: {plain(remedy)}", "", 2, 2)
+    screen.line()
+    screen.line("Next: sonda doctor --validate counts known work with every probe; sonda run resnet18 --train", "dim")
     return screen.text()
 
 
@@ -276,27 +288,6 @@ def _part_words(part: PartSummary) -> str:
     step = quantities.amount(part.step.value, part.step.unit)
     spread = f", ±{quantities.percent(part.noise, 1)} %" if part.step.low is not None else ""
     return f"{plain(part.name)}: {steps}{warmup}, {step} each{spread}"
-
-
-def _in_bands(table: Table, room: int) -> list[Table]:
-    """The same table in bands of as many columns as fit side by side, each with the first column."""
-    names = [column.name for column in table.columns]
-    bands: list[list[int]] = [[]]
-    for index in range(1, len(names)):
-        trial = _columns(table, [0, *bands[-1], index])
-        if bands[-1] and _too_wide(trial, room):
-            bands.append([])
-        bands[-1].append(index)
-    return [_columns(table, [0, *band]) for band in bands]
-
-
-def _columns(table: Table, kept: list[int]) -> Table:
-    rows = tuple(tuple(row[index] for index in kept) for row in table.rows)
-    return Table(tuple(table.columns[index] for index in kept), rows, table.name)
-
-
-def _too_wide(table: Table, room: int) -> bool:
-    return fitted(table, room)[0] is not table
 
 
 def _time(nanoseconds: float | None) -> str:

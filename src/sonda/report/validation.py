@@ -18,6 +18,8 @@ Document = Mapping[str, Any]
 def render_validation(document: Document, width: int | None = None, *, color: bool | None = None) -> str:
     """First what may be thought of each probe, then every trial, then what would make more of them possible."""
     screen = Screen(width, color)
+    screen.line(_verdict(document["probes"]), "bold")
+    screen.line()
     screen.table(probes_table(document["probes"]), indent=0)
     screen.line()
     screen.line("Known work and what was counted", "bold")
@@ -36,6 +38,13 @@ def render_validation(document: Document, width: int | None = None, *, color: bo
         for probe, remedy in remedies:
             screen.line(plain(f"{probe}: {remedy}"), "", 2, 2)
     return screen.text()
+
+
+def _verdict(probes: Sequence[Document]) -> str:
+    counts = {state: sum(one["state"] == state for one in probes) for state in SHOWN}
+    return (
+        ", ".join(f"{count} {SHOWN[state]}" for state, count in counts.items() if count) + f", of {len(probes)} probes"
+    )
 
 
 def probes_table(probes: Sequence[Document]) -> Table:

@@ -169,8 +169,8 @@ class _Experiment:
         """All windows once, with processes of their own."""
         begin = perf_counter_ns()
         measured: list[Measured] = []
-        turn = f"{repetition + 1} of {self.setting.repeat}"
-        self.say(f"starting {len(self.cast.participants)} programs, {turn}")
+        everything = self.setting.repeat * len(windows)
+        self.say(f"starting {len(self.cast.participants)} programs")
         setting = self.setting
         with Crew(
             self.cast.participants, directory, setting.seconds, setting.timeout, self.groups, self._started
@@ -180,7 +180,7 @@ class _Experiment:
             for number, window in enumerate(windows, start=1):
                 label = " + ".join(self.cast.names[slot] for slot in window.members)
                 divided = f" ({window.partition})" if window.partition else ""
-                self.say(f"{label}{divided}, window {number} of {len(windows)}, {turn}")
+                self.say(f"window {repetition * len(windows) + number} of {everything}: {label}{divided}")
                 measured += self._window(crew, number, label, window, repetition)
             crew.finish()
         end = perf_counter_ns()

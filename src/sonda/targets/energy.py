@@ -43,7 +43,7 @@ def measure_energy(
         with sampling(wanted, directory, say) as energy:
             assert energy.sampler is not None
             _refuse_nothing(energy.sampler)
-            say(f"running {program_name(command)}")
+            say("")  # what the program prints stands alone
             before = read_conditions()
             environment = {**os.environ, **energy.environment}
             counted = count_outside(command, {}, 0.0, environment, output, passed_on)
@@ -83,7 +83,10 @@ def _refuse_nothing(sampler: EnergySampler) -> None:
     """Raise SondaError where the sampler has nothing to read: the program would run for nothing."""
     state = sampler.available()
     if state.state != "ok":
-        raise SondaError(f"no energy can be read: {state.reason}", state.remedy or "see: sonda doctor")
+        raise SondaError(
+            f"no energy can be read: {state.reason}",
+            f"{state.remedy or 'see: sonda doctor'}; or estimate it from the processor's watts: --model cpu=20..95",
+        )
 
 
 def _others(before: Conditions, after: Conditions) -> list[str]:

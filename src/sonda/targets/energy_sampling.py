@@ -15,7 +15,7 @@ from sonda.probes.power_model import parse_model
 from sonda.record.errors import SondaError
 from sonda.record.sample import Sample
 from sonda.record.span import Spans
-from sonda.targets.keeping import Say
+from sonda.targets.keeping import Expected, Say
 
 ENERGY, MODEL, METERED = "energy", "energy-model", "metered"
 """Two probes, and where a run's `target` keeps what they found."""
@@ -143,7 +143,7 @@ def sampling(wanted: Asked | None, directory: Path, say: Say = lambda text: None
         yield Sampling()
         return
     if wanted.idle:
-        say(f"measuring idle power for {wanted.idle:g} s")
+        say(Expected(f"measuring idle power for {wanted.idle:g} s", wanted.idle))
     sampler = EnergySampler(
         directory, wanted.interval, wanted.idle, root=wanted.root, gpus=wanted.gpus, model=wanted.model
     )

@@ -29,6 +29,21 @@ class Lasting(str):
     lasting = True
 
 
+STARTING_S = 6.0
+"""s that a framework is imported, a model built and warmed up, and its operations counted; about."""
+
+
+class Expected(str):
+    """What is going on, with the `seconds` that it is expected to take."""
+
+    seconds: float
+
+    def __new__(cls, text: str, seconds: float) -> Expected:
+        found = super().__new__(cls, text)
+        found.seconds = seconds
+        return found
+
+
 @dataclass(frozen=True)
 class Place:
     """Where a run belongs: its id where that is decided beforehand, its repetitions, its study."""

@@ -23,7 +23,7 @@ from sonda.targets.counting import ask
 from sonda.targets.energy_sampling import asked as asked_energy
 from sonda.targets.energy_sampling import sampling
 from sonda.targets.job import Job, check_job
-from sonda.targets.keeping import Place, Say, gpus, identities, observed
+from sonda.targets.keeping import STARTING_S, Expected, Place, Say, gpus, identities, observed
 from sonda.targets.kernels import with_kernels
 from sonda.targets.modelled import Modelled, asked_for, instruction_set, model_job
 from sonda.targets.ncu_pass import Replayed, count_job, settings_for
@@ -36,6 +36,14 @@ def measure(job: Job, store: Store, place: Place | None = None, say: Say = lambd
     """Run a job in a process of its own and keep what was seen. Raises SondaError when it cannot be run."""
     with store.scratch() as compiled:
         return _measure(check_job(job), store, place or Place(), say, compiled)
+
+
+def lasting(job: Job) -> str:
+    """What is said while a job runs: where it is the time that is given and not the steps, how long it will take."""
+    text = f"running {job.workload} on {job.on}"
+    if job.steps is not None or job.epochs:
+        return text
+    return Expected(text, STARTING_S + job.seconds)
 
 
 def _measure(job: Job, store: Store, place: Place, say: Say, compiled: Path) -> Run:
@@ -62,7 +70,7 @@ def _measure(job: Job, store: Store, place: Place, say: Say, compiled: Path) -> 
         say("measuring what this machine can do")
         load_or_measure(store.root, [threads])
         card = load_or_measure_gpu(store.root, device.index, say).device if on_gpu else None
-        say(f"running {job.workload} on {job.on}")
+        say(lasting(job))
         own = own_probes(job.probe)
         energy_asked = asked_energy(job.probe)
         with training.held(directory, say), sampling(energy_asked, directory, say) as energy, reading(own):

@@ -25,6 +25,7 @@ from sonda.targets.energy_sampling import asked as asked_energy
 from sonda.targets.energy_sampling import sampling
 from sonda.targets.job import Job, check_job
 from sonda.targets.keeping import Place, Say, gpus, identities, observed
+from sonda.targets.local import lasting
 from sonda.targets.parallel_plan import plan_of, record
 from sonda.targets.parallel_report import RankOutcome, Report
 from sonda.targets.parallel_start import Agent
@@ -52,7 +53,7 @@ def measure(job: Job, store: Store, place: Place | None = None, say: Say = lambd
         counters = ask(job.probe, directory)
         say("measuring what this machine can do")
         load_or_measure(store.root, [threads])
-        say(f"running {job.workload} on {job.on}")
+        say(lasting(job))
         with training.held(directory, say, plan.nodes), sampling(asked_energy(job.probe), directory, say) as energy:
             agent = Agent(training.job, plan, directory, say, energy.environment)
             before = read_conditions()

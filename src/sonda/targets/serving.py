@@ -20,14 +20,22 @@ from sonda.targets.child import run_child
 from sonda.targets.energy_sampling import asked as asked_energy
 from sonda.targets.energy_sampling import sampling
 from sonda.targets.job import Job, check_job
-from sonda.targets.keeping import Place, Say
+from sonda.targets.keeping import STARTING_S, Expected, Place, Say
 from sonda.targets.serving_worker import QUERIES, sized
 from sonda.targets.spec import available_threads, parse_target, runnable
-from sonda.targets.traffic import Traffic, check_traffic
+from sonda.targets.traffic import SECONDS, Traffic, check_traffic
 from sonda.targets.worker import TRAFFIC
 
 SERVING = "serving"
 """Where a run's `target` keeps its traffic and what became of it."""
+
+
+def _lasting(job: Job, traffic: Traffic) -> str:
+    """What is said while a model is served: where queries come for a given time, how long it will take."""
+    text = f"serving {job.workload} on {job.on}, {traffic.scenario}"
+    if traffic.queries is not None or traffic.find:
+        return text
+    return Expected(text, STARTING_S + (traffic.seconds or SECONDS))
 
 
 def measure_serving(
@@ -49,7 +57,7 @@ def measure_serving(
     with store.scratch() as directory:
         (directory / TRAFFIC).write_bytes(msgspec.json.encode(traffic))
         with sampling(asked_energy(job.probe), directory, say) as energy:
-            say(f"serving {job.workload} on {job.on}, {traffic.scenario}")
+            say(_lasting(job, traffic))
             before = read_conditions()
             begin = perf_counter_ns()
             outcome = run_child(job, directory, threads, energy.environment)

@@ -1,0 +1,109 @@
+"""Progress: a line that says how long something has taken and will take still; tested by a clock of its own."""
+
+from __future__ import annotations
+
+import io
+
+import pytest
+
+from sonda.cli.progress import WIPE, Progress
+from sonda.targets.keeping import Expected
+
+
+class Watch:
+    """A progress line, its stream, and a clock that is set by hand."""
+
+    def __init__(self, watched: bool = True) -> None:
+        self.stream, self.now = io.StringIO(), 100.0
+        self.progress = Progress(lambda: self.stream, lambda: watched, lambda: self.now)
+
+    def after(self, seconds: float) -> str:
+        self.now += seconds
+        return self.progress.line()
+
+
+@pytest.fixture
+def watch():
+    made = Watch()
+    yield made
+    made.progress.hush()
+
+
+def test_what_is_short_has_no_times(watch):
+    watch.progress.say("reading")
+    assert watch.after(1.9) == "reading …"
+    assert watch.stream.getvalue().startswith(f"{WIPE}reading …")
+
+
+def test_what_lasts_says_how_long_it_has_taken(watch):
+    watch.progress.say("reading")
+    assert watch.after(12) == "reading … 12 s"
+    assert watch.after(300) == "reading … 5 min"
+
+
+def test_what_is_expected_says_how_long_is_left_until_it_is_wrong(watch):
+    watch.progress.say(Expected("running mlp on cpu", 16))
+    assert watch.after(6) == "running mlp on cpu … 6 s, about 10 s left"
+    assert watch.after(14) == "running mlp on cpu … 20 s"
+
+
+def test_what_counts_says_how_long_is_left(watch):
+    watch.progress.say("simulating run 1 of 1,001")
+    watch.now += 10
+    watch.progress.say("simulating run 101 of 1,001")
+    # 100 runs in 10 s, 900 to go
+    assert watch.after(0) == "simulating run 101 of 1,001 … 10 s, about 90 s left"
+
+
+def test_another_total_begins_anew(watch):
+    watch.progress.say("read 1 of 4 traces")
+    watch.now += 30
+    watch.progress.say("linked 0 of 8 traces")
+    watch.now += 4
+    watch.progress.say("linked 2 of 8 traces")
+    assert watch.after(0) == "linked 2 of 8 traces … 4 s, about 12 s left"
+
+
+def test_whoever_knows_better_is_believed(watch):
+    watch.progress.say("drew 5 of 10 fish, 7 s left")
+    assert watch.after(3) == "drew 5 of 10 fish, 7 s left … 3 s"
+
+
+def test_what_is_begun_is_shown_only_once_it_has_lasted(watch):
+    watch.progress.begin("sonda show")
+    assert watch.stream.getvalue() == ""
+    assert watch.after(3) == "sonda show … 3 s"
+    watch.progress.hush()
+    assert watch.stream.getvalue() == "", "what was never shown needs no wiping"
+
+
+def test_saying_nothing_takes_the_line_away(watch):
+    watch.progress.say("measuring idle power")
+    watch.progress.say("")
+    assert watch.stream.getvalue().endswith(f"…{WIPE}")
+
+
+def test_nobody_watches_nothing_is_written():
+    unwatched = Watch(watched=False)
+    unwatched.progress.say("reading")
+    unwatched.progress.hush()
+    assert unwatched.stream.getvalue() == ""
+
+
+def test_a_line_is_cut_at_the_width_of_the_terminal(watch, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "20")
+    watch.progress.say("a sentence that is longer than twenty columns")
+    shown = watch.stream.getvalue().removeprefix(WIPE)
+    assert len(shown) == 19 and shown.endswith("…")
+
+
+def test_hushing_takes_the_line_away_once(watch):
+    watch.progress.say("reading")
+    watch.progress.hush()
+    watch.progress.hush()
+    assert watch.stream.getvalue().endswith(f"…{WIPE}")
+
+
+def test_a_stream_that_is_closed_disturbs_nothing(watch):
+    watch.stream.close()
+    watch.progress.say("reading")
