@@ -193,7 +193,7 @@ def corun_section(found: Interference, index: int, alone: bool) -> Section:
         panel(
             "The same of CPU time, without waiting for a core",
             table_html(matrix_table(found, cpu=True), "sortable"),
-            GREYED,
+            "CPU time per step beside another program over that alone; what is not significant is grey.",
         ),
         panel("Programs", table_html(participants_table(found), "sortable")),
         panel("Slowdown by phase, all together", table_html(phases, "sortable")) if phases is not None else "",

@@ -5,16 +5,19 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 
+from sonda.report import quantities
 from sonda.report.figures import Figure
 from sonda.report.labels import markup
 from sonda.report.palette import DARK_INK, SKY, VERMILION
 from sonda.report.study_dots import COLORS, MARKS
+from sonda.report.table import Cell, Column, Table, build
 
 SCALE = SKY, "#f7f7f7", VERMILION
 """Faster than alone, as fast, slower: safe for colour-blind readers, and dark ink is read on all of them."""
 LEAST = 1.1
 """Slowdowns below 10 % are not made to look large."""
-TICKS = (0.25, 0.5, 0.8, 0.9, 1, 1.1, 1.25, 1.5, 2, 3, 4, 6, 8, 16)
+TICKS, FINE = (0.125, 0.25, 0.5, 1, 2, 4, 8, 16), (0.6, 0.8, 0.9, 1, 1.1, 1.25, 1.6)
+"""Of the scale of shades, and where all are below 2."""
 HEIGHT = 360
 
 
@@ -31,7 +34,7 @@ def slowdown_map(
     """
     shades = [[None if value is None else math.log2(value) for value in line] for line in values]
     reach = max([math.log2(LEAST), *(abs(shade) for line in shades for shade in line if shade is not None)])
-    ticks = [tick for tick in TICKS if abs(math.log2(tick)) <= reach]
+    ticks = [tick for tick in (TICKS if reach > 1 else FINE) if abs(math.log2(tick)) <= reach]
     trace = {
         "type": "heatmap", "x": [f"by {markup(name)}" for name in columns], "y": [markup(name) for name in rows],
         "z": shades, "text": [[markup(one) for one in line] for line in texts], "texttemplate": "%{text}",
@@ -64,7 +67,7 @@ def miss_curve(misses: Mapping[str, Mapping[float, float]]) -> Figure | None:
         }
         for at, (name, by) in enumerate(misses.items())
     ]  # fmt: skip
-    ticks = [f"{size / 2**20:g} MiB" if size >= 2**20 else f"{size / 2**10:g} KiB" for size in sizes]
+    ticks = [_size(size) for size in sizes]
     layout = {
         "height": HEIGHT,
         "showlegend": True,
@@ -73,3 +76,20 @@ def miss_curve(misses: Mapping[str, Mapping[float, float]]) -> Figure | None:
         "yaxis": {"type": "log", "title": {"text": "misses a step (modelled)"}},
     }
     return {"data": data, "layout": layout}
+
+
+def misses_table(misses: Mapping[str, Mapping[float, float]]) -> Table:
+    """The table behind the curve."""
+    sizes = sorted({size for by in misses.values() for size in by})
+    columns = [(Column("program", right=False), [Cell(name, name, tone="name") for name in misses])]
+    for size in sizes:
+        cells = [
+            Cell(f"{by[size]:,.0f}", by[size], "misses a step, modelled") if size in by else Cell(quantities.MISSING)
+            for by in misses.values()
+        ]
+        columns.append((Column(_size(size)), cells))
+    return build(columns, "misses")
+
+
+def _size(size: float) -> str:
+    return f"{size / 2**20:g} MiB" if size >= 2**20 else f"{size / 2**10:g} KiB"

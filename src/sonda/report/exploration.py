@@ -157,7 +157,9 @@ def exploration_section(found: Exploration, points: Any, index: int, alone: bool
     others = [name for name in found.objectives if name != "cycles"]
     for number, name in enumerate(others):
         shade = next((one for one in others if one != name), "")
-        drawing = place_figure(trade_figure(found, points, name, shade), f"{place}f{number}", drawn, "")
+        figure = trade_figure(found, points, name, shade)
+        behind = front_table(found, found.front[:MOST_ROWS]) if found.front else None
+        drawing = place_figure(figure, f"{place}f{number}", drawn, "", behind)
         pieces.append(panel(f"{found.speed.capitalize()} and {name}", drawing, _trade_caption(found, name, shade)))
     table = table_html(front_table(found, found.front[:MOST_ROWS]), "sortable") if found.front else ""
     more = len(found.front) - MOST_ROWS

@@ -19,8 +19,9 @@ MARKS = ("circle", "square", "diamond", "triangle-up", "cross", "x", "star", "he
 WIDE = 30
 """Values that differ by more than this are drawn on a logarithmic axis."""
 MOST_PLACES = 80
-OF_A_PLACE, AROUND = 20, 130
+OF_A_PLACE, OF_A_NAME, AROUND = 20, 10, 130
 """px of height."""
+FEW_NAMES = 3
 NO_DIFFERENCE = ("slowdown", "speedup", "relative_edp", "relative_edp_with_idle")
 """Figures of which 1 means that nothing changed."""
 
@@ -65,7 +66,8 @@ def dots_figure(study: Document, column: Document) -> Figure | None:
     log = min(values) > 0 and max(values) / min(values) > WIDE
     axis: Figure = {"title": {"text": markup(name)}, **({"type": "log"} if log else {"rangemode": "tozero"})}
     layout: Figure = {
-        "height": AROUND + OF_A_PLACE * max(3, len(places)),
+        # A phone lists the names below each other.
+        "height": AROUND + OF_A_PLACE * max(3, len(places)) + OF_A_NAME * max(0, len(data) - FEW_NAMES),
         "xaxis": axis,
         "yaxis": {"type": "category", "categoryorder": "array", "categoryarray": [markup(one) for one in places[::-1]],
                   "automargin": True, "dtick": 1},

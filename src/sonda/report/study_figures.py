@@ -9,7 +9,7 @@ from sonda.report.labels import markup
 from sonda.report.palette import GREY
 from sonda.report.study_cells import figure_hint, study_cell
 from sonda.report.study_dots import COLORS, MARKS, reach
-from sonda.report.study_tables import Document, row_names
+from sonda.report.study_tables import Document, figure_name, row_names
 from sonda.report.table import Cell, Column, Table, build
 
 HEIGHT = 380
@@ -153,6 +153,16 @@ def energy_figure(study: Document, figures: Sequence[str], title: str) -> Figure
         "legend": {"orientation": "h", "y": 1.02, "yanchor": "bottom"}, "showlegend": True,
     }  # fmt: skip
     return {"data": data, "layout": layout}
+
+
+def energy_table(study: Document, columns: Sequence[Document]) -> Table:
+    """The table behind the bars."""
+    names = row_names(study)
+    shown = [(Column("configuration", right=False), [Cell(name, name) for name in names])]
+    for column in columns:
+        cells = [study_cell(row["figures"][column["figure"]]) for row in study["rows"]]
+        shown.append((Column(figure_name(column)), cells))
+    return build(shown, "energy")
 
 
 def _value(row: Document, figure: str) -> float | None:

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from sonda.report.corun_figures import miss_curve, slowdown_map
+from sonda.report.corun_figures import miss_curve, misses_table, slowdown_map
 from sonda.report.figures import Figure
 from sonda.report.labels import markup
 from sonda.report.markup import panel, place_figure, table_html
@@ -20,9 +20,16 @@ from sonda.report.page import framed
 from sonda.report.sections import Section
 from sonda.report.study import failure_lines
 from sonda.report.study_answer import Answer, answer, measured
-from sonda.report.study_cells import axis_cell, figure_hint, interval_words
+from sonda.report.study_cells import axis_cell, figure_hint, interval_words, study_cell
 from sonda.report.study_dots import dots_figure, dots_table
-from sonda.report.study_figures import accuracy_figure, accuracy_table, energy_figure, scaling_figure, scaling_table
+from sonda.report.study_figures import (
+    accuracy_figure,
+    accuracy_table,
+    energy_figure,
+    energy_table,
+    scaling_figure,
+    scaling_table,
+)
 from sonda.report.study_published import pairs, published_figure, published_table
 from sonda.report.study_stacks import stack_figure, stack_table, stacks
 from sonda.report.study_tables import (
@@ -31,6 +38,7 @@ from sonda.report.study_tables import (
     Document,
     beside,
     figure_name,
+    matrix,
     of_variant,
     study_tables,
     unmeasured,
@@ -49,6 +57,8 @@ WIDE = 10_000
 """A page scrolls: no table is taken apart."""
 MISSES = "modelled_misses@"
 UNTITLED = "Figures"
+FEW = 3
+"""Rows out of line that are said at once."""
 
 
 @dataclass(frozen=True)
@@ -84,7 +94,7 @@ def study_section(study: Document) -> Section:
         pieces.append(panel(picture.title, html, picture.caption))
     pieces += _options(study, drawn)
     pieces += _published(study, drawn)
-    for one in study_tables(study, WIDE, published=False):
+    for one in study_tables(study, WIDE, page=True):
         pieces.append(panel(one.title or UNTITLED, table_html(one.table, "sortable"), one.caption))
     pieces += _operations(study)
     pieces += _said(study)
@@ -95,7 +105,11 @@ def _answer_panel(study: Document, found: Answer) -> str:
     """The answer with its numbers, then how much of the study it rests on."""
     first, *others = found.sentences
     lines = [f'<p class="first">{markup(first)}</p>', *(f"<p>{markup(one)}</p>" for one in others)]
-    lines += [f'<p class="warning">Out of line: {markup(one)}.</p>' for one in study.get("verdicts", ())]
+    strange = [f'<p class="warning">Out of line: {markup(one)}.</p>' for one in study.get("verdicts", ())]
+    lines += strange[:FEW]
+    if strange[FEW:]:
+        more = "".join(strange[FEW:])
+        lines.append(f"<details><summary>{len(strange) - FEW:,} more out of line</summary>{more}</details>")
     rows = study["rows"]
     known = sum(map(measured, rows))
     counts = sorted({figure["n"] for row in rows for figure in row["figures"].values() if figure["value"] is not None})
@@ -137,9 +151,11 @@ def _pictures(study: Document, found: Answer) -> Iterator[Picture]:
     if trade:
         caption = "Each point is a variant; no other needs fewer cycles and less energy than those on the front."
         yield Picture("trade", "Pareto front: cycles and energy", trade_figure(trade), caption, trade_table(trade))
-    curve = miss_curve(_misses(study))
+    misses = _misses(study)
+    curve = miss_curve(misses)
     if curve is not None:
-        yield Picture("misses", "Misses by size of the last cache", curve, "Of one modelled step; no clock is read.")
+        caption = "Of one modelled step; no clock is read."
+        yield Picture("misses", "Misses by size of the last cache", curve, caption, misses_table(misses))
 
 
 def _dots_caption(study: Document, key: str) -> str:
@@ -166,10 +182,12 @@ def _matrix_picture(study: Document) -> Picture | None:
         return None
     names = list(dict.fromkeys(name for cells in by.values() for name in cells))
     values = [[cells[name]["value"] if name in cells else None for name in names] for cells in by.values()]
-    texts = [["" if value is None else f"{value:.2f}" for value in line] for line in values]
+    texts = [[study_cell(cells[name]).text if name in cells else "" for name in names] for cells in by.values()]
     hints = [[figure_hint(cells[name]) if name in cells else "" for name in names] for cells in by.values()]
     caption = "Time per step beside another program over time per step alone: a row suffers from a column."
-    return Picture("heat", "Slowdown matrix", slowdown_map(list(by), names, values, texts, hints), caption)
+    column = next(column for column in study["columns"] if column["figure"] == SLOWDOWN)
+    figure = slowdown_map(list(by), names, values, texts, hints)
+    return Picture("heat", "Slowdown matrix", figure, caption, matrix(whole, column))
 
 
 def _misses(study: Document) -> dict[str, dict[float, float]]:
@@ -190,7 +208,8 @@ def _energies(study: Document) -> Iterator[Picture]:
         unit = str(columns[0]["unit"]) or f"times {study.get('base', '')}" if columns else ""
         figure = energy_figure(study, [str(one["figure"]) for one in columns], unit)
         if figure is not None:
-            yield Picture(place, title, figure, "Hatched: estimated by a power model, not measured.")
+            table = energy_table(study, columns)
+            yield Picture(place, title, figure, "Hatched: estimated by a power model, not measured.", table)
 
 
 def _metric(column: Document) -> str:

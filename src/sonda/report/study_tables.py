@@ -28,8 +28,8 @@ class Titled:
     """What its intervals are."""
 
 
-def study_tables(study: Document, width: int, *, published: bool = True) -> Iterator[Titled]:
-    """All tables of a study, in their order; those of printed figures where they are asked for.
+def study_tables(study: Document, width: int, *, page: bool = False) -> Iterator[Titled]:
+    """All tables of a study, in their order; those that stand behind pictures are left out for a `page`.
 
     Without a base the first variant is shown whole and all of them by the figures that the study compares; with a base
     variants are rows like any other.
@@ -54,9 +54,9 @@ def study_tables(study: Document, width: int, *, published: bool = True) -> Iter
             table = statistics_table(study, column, study["statistics"])
             yield Titled(f"{figure_name(column)}, {', '.join(study['statistics'])}", table)
     for column in study["columns"]:
-        if column["figure"] == SLOWDOWN and {"workload", WITH} <= set(study["axes"]):
+        if column["figure"] == SLOWDOWN and {"workload", WITH} <= set(study["axes"]) and not page:
             yield Titled("Slowdown: a row suffers from a column", matrix(whole, column), reasons=False)
-        printed = beside_table(study, column) if published else None
+        printed = None if page else beside_table(study, column)
         if printed is not None:
             yield Titled(f"{figure_name(column)}, ours beside what was published", printed, reasons=False)
     for column in study["columns"] if variants else ():
