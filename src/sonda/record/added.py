@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Callable
+from functools import lru_cache
 from importlib import metadata
 from typing import Any
 
@@ -15,7 +18,13 @@ NOUNS = {WORKLOADS: "workload", PROBES: "probe", ACCELERATORS: "accelerator", EN
 
 def added(group: str) -> dict[str, metadata.EntryPoint]:
     """The entries of a group by name, in the order of the alphabet. Nothing is imported."""
-    return {entry.name: entry for entry in sorted(metadata.entry_points(group=group), key=lambda one: one.name)}
+    return dict(_entries(group, metadata.entry_points, tuple(sys.path)))
+
+
+@lru_cache(maxsize=32)
+def _entries(group: str, read: Callable[..., Any], path: tuple[str, ...]) -> dict[str, metadata.EntryPoint]:
+    """Read once for each `path`: every package's files are opened, which takes longer than to summarise a run."""
+    return {entry.name: entry for entry in sorted(read(group=group), key=lambda one: one.name)}
 
 
 def imported(entry: metadata.EntryPoint) -> Any:
