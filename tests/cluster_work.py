@@ -113,10 +113,3 @@ def measure_by_hand(folder: str) -> None:
         return measure
 
     elsewhere.measuring = measuring  # type: ignore[assignment]
-
-
-def burn(seconds: float) -> None:
-    """Uses so many seconds of a processor."""
-    until = time.process_time() + seconds
-    while time.process_time() < until:
-        sum(range(1000))
