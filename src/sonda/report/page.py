@@ -6,6 +6,7 @@ A content security policy in the page forbids every outside request, so this hol
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from importlib import resources
 from pathlib import Path
 
@@ -23,7 +24,7 @@ from sonda.report.exploration import exploration_section
 from sonda.report.imported import trace_section
 from sonda.report.labels import markup, script_data
 from sonda.report.output import whole_file
-from sonda.report.provenance import with_provenance
+from sonda.report.provenance import with_provenance, with_words
 from sonda.report.rooflines import targets_section
 from sonda.report.sections import Section, run_section
 from sonda.report.serving import serving_section
@@ -82,9 +83,11 @@ def page_text(
         elif run is not None and is_serving(run):
             sections.append(serving_section(served(run, summary.title), index, alone))
         elif run is not None and is_imported(run):
-            sections.append(trace_section(summarise_trace(run), index, alone))
+            trace = summarise_trace(run)
+            known = replace(summary, parts=(), device_work=trace.work)
+            sections.append(with_words(trace_section(trace, index, alone), known, run.info))
         elif run is not None and is_energy(run) and summary.energy is not None:
-            sections.append(energy_section(summary.energy, index, alone))
+            sections.append(with_words(energy_section(summary.energy, index, alone), summary, run.info))
         else:
             section = run_section(summary, name, index, alone=alone)
             section = with_training(with_ranks(section, summary.target), summary.training)

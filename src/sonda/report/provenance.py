@@ -40,16 +40,28 @@ SLOTS = {
     "data or arithmetic units; bad speculation is work on a wrong path",
     "MPKI": "misses per 1,000 instructions",
 }
+ENERGY = {
+    "J, W": "joule, of energy; watt, of power: a joule a second",
+    "idle": "power that the machine takes while the program does not run, read before it began",
+    "EDP": "energy-delay product: energy times time, so that slow and frugal does not beat fast and hungry for nothing",
+}
 KERNELS = {
     "kernel": "a program that runs on the GPU",
     "launch": "the host's call that starts a kernel",
     "stall": "a reason for which threads of a kernel wait",
+    "stream": "a queue of kernels that run one after the other",
 }
 
 
 def with_provenance(section: Section, summary: Summary, info: RunInfo | None) -> Section:
     """The section with its end."""
-    pieces = [section.html, _lacking(summary, info), _words(summary), _origin(summary, info)]
+    found = with_words(section, summary, info)
+    return replace(found, html="\n".join(piece for piece in (found.html, _origin(summary, info)) if piece))
+
+
+def with_words(section: Section, summary: Summary, info: RunInfo | None) -> Section:
+    """The section with what could not be measured and what its words mean, where its notes stand in it already."""
+    pieces = [section.html, _lacking(summary, info), _words(summary)]
     return replace(section, html="\n".join(piece for piece in pieces if piece))
 
 
@@ -99,10 +111,14 @@ def _words(summary: Summary) -> str:
     """What the words of this page mean, and what sources there are."""
     simulated = any(part.simulated is not None for part in summary.parts)
     found = {"step": WORDS["step"], "layer": WORDS["layer"], **SIMULATED} if simulated else dict(WORDS)
+    if not summary.parts:
+        found = {}
     if any(part.topdown is not None or part.counted is not None for part in summary.parts):
         found |= SLOTS
-    if any(part.device is not None for part in summary.parts):
+    if any(part.device is not None for part in summary.parts) or summary.device_work is not None:
         found |= KERNELS
+    if summary.energy is not None:
+        found |= ENERGY
     found |= {"source": "; ".join(f"{name}: {meaning}" for name, meaning in SOURCES.items())}
     items = "".join(f"<dt>{markup(word)}</dt><dd>{markup(meaning)}</dd>" for word, meaning in found.items())
     return panel("Words on this page", f'<dl class="words">{items}</dl>')

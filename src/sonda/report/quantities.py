@@ -160,5 +160,5 @@ def _source_words(source: str) -> str:
 def own_scale(value: float, unit: str) -> Scale:
     """The scale that suits one number: the largest in which it is at least 1."""
     choice = scales(unit)
-    fitting = [scale for scale in choice if abs(value) / scale.factor >= 0.9995]
-    return fitting[-1] if fitting else choice[0]
+    size = abs(value)
+    return next((scale for scale in reversed(choice) if size / scale.factor >= 0.9995), choice[0])
