@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import socket
 import subprocess
@@ -125,6 +126,24 @@ def test_a_mistake_in_the_options_is_found_before_a_process_is_started(tmp_path:
     job = Job(workload="mlp", options={"depth": "3"}, train=True, on="ddp=cpu/1+cpu/1")
     with pytest.raises(SondaError, match=r"^mlp has no option 'depth'"):
         measure(job, Store(tmp_path))
+
+
+def test_a_full_disk_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ranks could not say what became of them: nothing can be written any more."""
+    on = "ddp=cpu/1+cpu/1"
+    job = Job(workload="mlp", train=True, on=on)
+    store = Store(tmp_path)
+
+    def full(path: Path, data: bytes) -> int:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with pytest.raises(SondaError, match=r"the disk of the store .* is full: No space left on device; free some space"):
+        with store.scratch() as directory:
+            agent = Agent(job, plan_of(job, parse_target(on)), directory, say)
+            monkeypatch.setattr(Path, "write_bytes", full)
+            agent.run()
+    monkeypatch.undo()
+    assert not list(tmp_path.glob(".partial*")), "and nothing is left of it"
 
 
 def test_ranks_that_never_meet_are_not_waited_for(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 from bisect import bisect_left
@@ -21,6 +22,7 @@ RUN_NAMES = re.compile(r"(?<![^\0])[0-9]{8}T[0-9]{6}(?:[0-9]{3})?-[0-9a-f]{4,32}
 IDENTITIES = re.compile(r"-([0-9a-f]+)(?![^\0])")
 TAG_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.+-]{0,99}")
 SHORTEST = 4
+FULL = (errno.ENOSPC, errno.EDQUOT)
 MOST_TRIES = 100
 """A tag's directory may vanish between making it and writing into it, when somebody takes the tag off elsewhere."""
 
@@ -289,6 +291,12 @@ class Store:
             ) from None
         try:
             yield directory
+        except OSError as error:
+            if error.errno not in FULL:
+                raise
+            raise SondaError(
+                f"the disk of the store {self.root} is full: {error.strerror}", "free some space, or set $SONDA_HOME"
+            ) from None
         finally:
             _discard_quietly(directory)
 

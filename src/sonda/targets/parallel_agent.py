@@ -43,7 +43,10 @@ def main() -> int:
     plan = msgspec.json.decode((directory / PLAN).read_bytes(), type=Plan)
     report = run_on_nodes(plan, directory) if plan.nodes > 1 else _reported(plan, directory)
     if plan.nodes == 1 or report.cause:
-        write_whole(directory / OUTCOME, msgspec.json.encode(report))
+        try:
+            write_whole(directory / OUTCOME, msgspec.json.encode(report))
+        except OSError:
+            return 1  # the disk is full, which whoever started this finds too
     return 1 if report.cause else 0
 
 

@@ -47,7 +47,10 @@ def main() -> int:
     except Exception as error:
         outcome.cause, outcome.remedy = describe_failure(error), "check the workload's options"
         outcome.lost = type(error).__name__ == "DistBackendError" or any(word in str(error).lower() for word in LOST)
-    write_outcome(directory, outcome)
+    try:
+        write_outcome(directory, outcome)
+    except OSError:
+        os._exit(1)  # the disk is full, which whoever started the ranks finds too
     if outcome.cause:
         # Threads of the communication may wait for a rank that is gone: nothing is left to be cleaned up.
         os._exit(1)

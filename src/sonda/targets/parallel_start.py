@@ -25,6 +25,8 @@ from sonda.targets.spec import STRATEGIES
 from sonda.targets.training import LostError
 
 POLL_S = 0.1
+ROOM = 1 << 18
+"""Bytes that ranks need at least to say what became of them."""
 
 
 class KeptElsewhereError(SondaError):
@@ -71,6 +73,7 @@ class Agent:
             foreseen = self._watch(self._process)
             path = self._directory / OUTCOME
             if not path.exists():
+                (self._directory / "room").write_bytes(bytes(ROOM))  # raises OSError where the disk is full
                 raise SondaError(
                     f"the process that started the ranks of {self._job.on} ended with code {self._process.returncode}",
                     "see its output above",

@@ -1,9 +1,9 @@
 """Adding gradients up in shared memory: each is written once at most, summed once, and read by all where it lies.
 
-A piece is summed by one rank, into its own region; ranks divide the pieces by their shares of the batch, which say how
-fast each is. As soon as backward has a gradient it goes to its rank's region, for the rank that sums it; whoever sums
-takes its own from where it was computed, for nobody else reads that. All optimizers then read the same sums, so nothing
-is copied back and all ranks have the same bits.
+A piece is summed by one rank, into its own region; ranks divide the bytes that are to be moved by their shares of the
+batch, which say how fast each is. As soon as backward has a gradient it goes to its rank's region, for the rank that
+sums it; whoever sums takes its own from where it was computed, for nobody else reads that. All optimizers then read the
+same sums, so nothing is copied back and all ranks have the same bits.
 """
 
 from __future__ import annotations
@@ -18,6 +18,8 @@ from sonda.record.errors import SondaError
 
 LINE = 64
 """Bytes of a line of cache; every piece begins at one."""
+SUMMING, COPYING = 3, 2
+"""Bytes moved for each of a piece: two read and one written by whoever sums it, one of each by the others."""
 
 
 class Piece:
@@ -52,6 +54,7 @@ class Pieces:
         self._mine: deque[tuple[Piece, int]] = deque()
         """Pieces to be summed here, and what the counter of those written says when they are there."""
         self._load = [0.0] * memory.size
+        """Bytes that every rank has moved in this step."""
         self._held: list[Piece] = []
         """Sums that this rank's optimizer may still read."""
 
@@ -67,9 +70,11 @@ class Pieces:
             self.release()
             memory.wait(TAKEN, memory.own(TAKEN))
         piece = self._of[id(parameter)]
-        loads = [(load + piece.bytes) / share for load, share in zip(self._load, shares, strict=True)]
+        loads = [(load + SUMMING * piece.bytes) / share for load, share in zip(self._load, shares, strict=True)]
         piece.owner = loads.index(min(loads))
-        self._load[piece.owner] += piece.bytes
+        self._load = [
+            load + (SUMMING if rank == piece.owner else COPYING) * piece.bytes for rank, load in enumerate(self._load)
+        ]
         self._written.append(piece)
         lies = gradient
         if piece.owner == memory.me:
