@@ -69,6 +69,18 @@ def shown() -> list[Shown]:
     return found
 
 
+def mentioned() -> list[Shown]:
+    """Every `sonda …` between backticks in the text of a page."""
+    found = []
+    for page in PAGES:
+        text = page.read_text(encoding="utf-8")
+        text = re.sub(r"^```.*?^```", lambda block: "\n" * block[0].count("\n"), text, flags=re.DOTALL | re.MULTILINE)
+        for match in re.finditer(r"`(sonda [^`]+)`", text):
+            line = text.count("\n", 0, match.start()) + 1
+            found.append(Shown(str(page.relative_to(REPOSITORY)), line, " ".join(match[1].split())))
+    return found
+
+
 # ---- lighter settings -------------------------------------------------------------------------------------------
 
 SMALLER = {
@@ -85,7 +97,7 @@ SMALLER = {
     "--length": "8",
     "--samples": "2",
     "--latency-bound": "20s",
-    "--qps": "100",
+    "--qps": "10",
     "--max-batch": "4",
     "--seconds": "0.2",
 }
@@ -94,12 +106,13 @@ SMALLER = {
 ADDED: tuple[tuple[str, tuple[str, ...]], ...] = (
     (r"^run (?!.*(--epochs|sim:|--input|-- ))\S", ("--steps", "2", "--warmup", "1")),
     (r"^run (?!.*sim:).*--input", ("--steps", "2", "--warmup", "1")),
+    (r"^(run|serve) (?!.*(--on|-- ))\S", ("--threads", "1")),
     (r"^run (?!.*-- ).*--epochs", ("--images", "8")),
     (r"^run resnet34 .*--epochs.*--data (?!.*nodes)", ("--tag", "trained")),
     (r"^(run|serve|explore|verify scalesim) resnet(?!.*(--data|--weights))", ("--image", "32x32")),
     (r"^run (resnet|cnn)(?!.*--data)", ("--batch", "4")),
     (r"^serve", ("--queries", "64", "--percentile", "90")),
-    (r"^corun", ("--seconds", "0.2", "--timeout", "120")),
+    (r"^corun", ("--seconds", "0.2", "--timeout", "120", "--repeat", "1")),
     (r"^data make", ("--count", "2", "--image", "60x45")),
     (r"^study (?!dlrm|my-study|$)(?!.*--(plan|show))", ("--plan",)),
     (r"^study dlrm-accelerator(?!.*--(scale|plan|show|on-cluster))", ("--plan",)),
@@ -108,7 +121,7 @@ ADDED: tuple[tuple[str, tuple[str, ...]], ...] = (
 what measures them is tested with small studies of its own (test_study_engine.py)."""
 
 INSTEAD: dict[str, str] = {
-    r"\bID\b": "kept",
+    r"(?<!-)\b(ID|last)\b": "kept",
     r"\bRUN\b": "trained",
     r"tcp://10\.0\.0\.1:8786": "tcp://127.0.0.1:9",
     r"^data make fish fish\b": "data make fish drawn-fish",
@@ -127,8 +140,9 @@ INSTEAD: dict[str, str] = {
 }
 """Words of a page that stand for something of the reader's, and spaces that would take long."""
 
-LACKING = ("cuda:", "slurm:", "tcp://", "energy ", "--probe energy", "perf-stat", "papi", "--probe ncu")
-"""Words of commands that need something a machine may lack. There they must end with one line and exit code 2."""
+LACKING = ("cuda:", "slurm:", "tcp://", "energy ", "--probe energy", "--record", "perf-stat", "papi", "--probe ncu")
+"""Words of commands that need something a machine, or a new store, may lack. There they must end with one line and exit
+code 2; 125 where they would have wrapped a program."""
 
 ELSEWHERE = {
     r"^run .*--try": "test_trial.py",
@@ -136,16 +150,18 @@ ELSEWHERE = {
     r"^run .*@nodes=2,at=": "test_parallel_nodes.py",
     r"^run .*--on-cluster local": "test_training_jobs.py",
     r"^run .*--probe callgrind": "test_modelled_pass.py",
+    r"autoencoder|sim:small-mesh": "test_extending.py",
 }
-"""Commands that take minutes or two machines, and the file whose tests run what they do."""
+"""Commands that take minutes, two machines or a package of one's own, and the file whose tests run what they do."""
 
 FIRST = {
     r"^compare main head": ("--tag main", "--tag head"),
+    r"^compare before after": ("--tag before", "--tag after"),
     r"--weights trained": ("--tag trained",),
 }
 """What must have been run before, as words of other shown commands."""
 
-MAY_FAIL = r"^compare main head"
+MAY_FAIL = r"^compare (main head|before after)"
 """Exit code 1 is an answer there: the runs of a busy machine may differ."""
 
 FRAMEWORKS = r"--framework (tensorflow|jax|pytensor)|keras_fit\.py|tf-models:"
