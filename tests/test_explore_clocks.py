@@ -14,6 +14,8 @@ from sonda.record.store import Store
 from sonda.report.exploration import exploration_section, render_exploration
 from sonda.studies.explore import BY_CYCLES, BY_TIME, explore
 from sonda.studies.space import parse_space
+from sonda.targets import exploration
+from sonda.targets import exploring as grid
 from sonda.targets.job import Job
 
 DRAM = "memory.buffer_KiB=1 memory.dram=ddr4-2400"
@@ -109,3 +111,21 @@ def test_a_page_of_one_clock_stays_in_cycles(tmp_path: Path) -> None:
     section = exploration_section(explored(run), run.points, 0, True)
     assert section.figures[0]["layout"]["xaxis"]["title"]["text"] == "cycles (simulated)"
     assert "<h3>Cycles and " in section.html
+
+
+def test_compiling_is_over_before_the_clock_starts_even_where_the_first_point_cannot_be(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    possible = []
+
+    def seen(*arguments: Any, **named: Any) -> Any:
+        points = grid.explore(*arguments, **named)
+        possible.append(bool((points.impossible == 0).any()))
+        return points
+
+    monkeypatch.setattr(exploration, "explore", seen)
+    axes = {"perceptrons.multipliers": ("64", "256"), "perceptrons.read_ports": ("128",)}
+    exploration.Explorer(Job(workload="dlrm", threads=1), ()).explore("sim:dlrm-hybrid", axes)
+    *before, counted = possible
+    assert before == [True, False]  # 128 ports are more than 64 multipliers
+    assert counted

@@ -99,7 +99,9 @@ class Explorer:
         if on not in self._accelerators:
             self._accelerators[on] = _accelerator(self.job, on)
             first = {key: tuple(values)[:1] for key, values in axes.items() if key != MAPPING}
-            explore(EngineWork(self._program), self._accelerators[on], first, fixed=self._fixed)  # compiles
+            # This compiles. The first point may be impossible; the accelerator as it is described never is.
+            for some in ({}, first):
+                explore(EngineWork(self._program), self._accelerators[on], some, fixed=self._fixed)
         if self._work.simulations > MOST_SIMULATIONS:
             self._work = EngineWork(self._program)
         before, begin = self._work.simulations, time.perf_counter()
