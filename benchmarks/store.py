@@ -25,6 +25,9 @@ RUNS = 100_000
 LINKS = 20_000
 """Runs that share one file of spans on disk: file systems bound the links of a file."""
 ROUNDS = 9
+WAITED_S = 20
+FIRST_ROWS = 200
+"""With which everything that a row needs is loaded."""
 
 
 def run() -> list[Bar]:
@@ -37,11 +40,14 @@ def run() -> list[Bar]:
         print(f"listing them again: {newest.text(2, ' CPU s')}")
         rebuilt, wall = _listing(root, "--rebuild")
         print(f"the index made anew and 20 listed: {rebuilt:.1f} CPU s, {wall:.1f} s")
-        first, after = _stream(root)
-        print(f"--all --json: first byte after {first:.2f} s, {after} runs in the 20 s that were waited for")
+        first, after, growth = _stream(root)
+        print(f"--all --json: first row after {first:.2f} s, {after:,} rows in the {WAITED_S} s that were waited for")
         return [
             at_most("sonda ls, newest 20 of 100,000, with index", newest, 1.0, " s"),
             at_most("index of 100,000 runs made anew", Interval(rebuilt, rebuilt, rebuilt), 60.0, " s", 1),
+            at_most(
+                "memory of --all --json at the end / at its first rows", Interval(growth, growth, growth), 1.2, "x"
+            ),
         ]
     finally:
         shutil.rmtree(root, ignore_errors=True)
@@ -89,21 +95,31 @@ def _listing(root: Path, *options: str) -> tuple[float, float]:
     return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime, perf_counter() - began
 
 
-def _stream(root: Path) -> tuple[float, int]:
-    """Seconds to the first row of all, and how many came in 20 s."""
+def _stream(root: Path) -> tuple[float, int, float]:
+    """Seconds to the first row of all, how many came while it was waited, and how much memory grew meanwhile."""
     began = perf_counter()
     process = _sonda(root, "--all", "--json")
     assert process.stdout is not None
-    first = process.stdout.read1(1)
-    to_first = perf_counter() - began
-    seen = first
-    count = 0
-    while perf_counter() - began < 20 and seen:
-        seen = process.stdout.read1(1 << 16)
-        count += seen.count(b'"run":')
+    to_first, rows, small, large, seen = 0.0, 0, 0, 0, b" "
+    while seen and (not rows or perf_counter() - began < to_first + WAITED_S):
+        seen = os.read(process.stdout.fileno(), 1 << 16)
+        rows += seen.count(b'"run":')
+        if rows:
+            to_first = to_first or perf_counter() - began
+            large = _peak(process.pid) or large
+            small = small or (large if rows >= FIRST_ROWS else 0)
     process.kill()
     process.communicate()
-    return to_first, count
+    return to_first, rows, large / (small or large)
+
+
+def _peak(process: int) -> int:
+    """Most KiB that a process had; 0 where it is gone."""
+    try:
+        lines = Path(f"/proc/{process}/status").read_text().splitlines()
+    except OSError:
+        return 0
+    return next((int(line.split()[1]) for line in lines if line.startswith("VmHWM")), 0)
 
 
 def _sonda(root: Path, *options: str) -> subprocess.Popen[bytes]:
