@@ -136,6 +136,14 @@ def test_mistakes_with_own_parts_are_one_line(home, words, expected):
     assert done.returncode == 2 and expected in done.stderr and len(done.stderr.strip().splitlines()) == 1
 
 
+def test_the_doctor_lists_parts_of_other_packages(home):
+    checks = {one["name"]: one for one in json.loads(run_command(home, "doctor", "--json").stdout)["checks"]}
+    parts = {name for name in checks if "own_parts" in checks[name]["detail"]}
+    assert parts == {"workload autoencoder", "probe machine", "accelerator ideal-256", "accelerator small-mesh",
+                     "engine ideal", "rule updates"}  # fmt: skip
+    assert {checks[name]["state"] for name in parts} == {"ok"}
+
+
 def test_every_part_is_shown_whole_in_the_docs_and_short():
     text = DOCS.read_text()
     for file in sorted((PACKAGE / "own_parts").iterdir()):

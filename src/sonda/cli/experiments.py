@@ -66,7 +66,7 @@ def study(
         return
     if plan:
         document = load_plan(reference, scale, repeat, energy_probe, data)
-        write_json(document) if json else put(render_plan(document))
+        write_json(document) if json else put(render_plan(document, reference=reference))
         return
     if show:
         document = show_study(reference, scale, repeat, open_store(), energy_probe, data, nodes)
@@ -82,7 +82,7 @@ def study(
         from sonda.report.study_page import write_study_page
 
         write_study_page(page, document)
-    write_json(document) if json else put(render_study(document))
+    write_json(document) if json else put(render_study(document, reference=reference))
 
 
 @app.command("explore", context_settings={"ignore_unknown_options": True, "allow_extra_args": True})

@@ -33,6 +33,8 @@ from sonda.probes.perf_events import (
 from sonda.probes.perf_stat import PerfStat
 from sonda.probes.resctrl_partition import left_checks
 from sonda.probes.sensors import State, graphics, rapl_perf, rapl_powercap, resctrl
+from sonda.record.added import NOUNS, added, imported
+from sonda.record.errors import SondaError
 from sonda.record.store import default_root
 
 STATES = ("ok", "missing", "dead", "off", "warning")
@@ -48,7 +50,7 @@ class Check:
     """One thing that was looked at."""
 
     group: str
-    """machine, frameworks, probes, tools or store."""
+    """machine, frameworks, probes, tools, parts (of other packages) or store."""
     name: str
     state: str
     """ok, missing, dead (there, but does not move), off (there, but switched off) or warning."""
@@ -79,6 +81,7 @@ def examine(
                  _check("probes", "cache partitions (resctrl)", resctrl(root))],
         lambda: [Check("probes", *left) for left in left_checks(store or default_root())],
         _tools,
+        _added,
         lambda: _store(store or default_root()),
     )  # fmt: skip
     checks: list[Check] = []
@@ -94,6 +97,18 @@ def examine(
 
 def _check(group: str, name: str, state: State) -> Check:
     return Check(group, name, state.state, state.detail, state.remedy)
+
+
+def _added() -> Iterable[Check]:
+    """Parts that other packages add, each imported: one that fails would fail when it is asked for."""
+    for group, noun in NOUNS.items():
+        for entry in added(group).values():
+            try:
+                imported(entry)
+            except SondaError as error:
+                yield Check("parts", f"{noun} {entry.name}", "dead", error.cause, error.remedy)
+            else:
+                yield Check("parts", f"{noun} {entry.name}", "ok", f"added by {entry.value}")
 
 
 def _machine(machine: dict[str, Any]) -> Iterable[Check]:

@@ -31,8 +31,8 @@ def render_studies(studies: Sequence[Document], width: int | None = None, *, col
     return screen.text()
 
 
-def render_plan(plan: Document, width: int | None = None, *, color: bool | None = None) -> str:
-    """What a study would measure, in order."""
+def render_plan(plan: Document, width: int | None = None, *, reference: str = "", color: bool | None = None) -> str:
+    """What a study would measure, in order; `reference` is what to type to carry it out."""
     screen = Screen(width, color)
     runs = plan["runs"]
     simulated = all(str(run.get("on", "")).startswith("sim:") for run in runs)
@@ -55,6 +55,9 @@ def render_plan(plan: Document, width: int | None = None, *, color: bool | None 
     if columns:
         screen.line()
         screen.table(build(columns), reasons=False)
+    if reference:
+        screen.line()
+        screen.line(f"Carry it out with: {_typed(plan, reference)}", "", 2, 2)
     return screen.text()
 
 
@@ -102,8 +105,11 @@ def _written(value: object) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def render_study(study: Document, width: int | None = None, *, color: bool | None = None) -> str:
-    """A study's tables: our figures with their intervals, published ones beside them, variants, deviations below."""
+def render_study(study: Document, width: int | None = None, *, reference: str = "", color: bool | None = None) -> str:
+    """A study's tables: our figures with their intervals, published ones beside them, variants, deviations below.
+
+    `reference` is what to type to have its page.
+    """
     screen = Screen(width, color)
     screen.line(f"{plain(study['study'])}{_at_scale(study)}", "bold")
     if study["question"]:
@@ -141,7 +147,15 @@ def render_study(study: Document, width: int | None = None, *, color: bool | Non
             screen.line(title, "bold", 2)
             for line in lines:
                 screen.line(plain(str(line)), "", 4, 2)
+    if reference:
+        screen.line()
+        screen.line(f"Page: {_typed(study, reference)} --show --page study.html", "", 2, 2)
     return screen.text()
+
+
+def _typed(document: Document, reference: str) -> str:
+    scale = f" --scale {plain(document['scale'])}" if document["scale"] else ""
+    return f"sonda study {plain(reference)}{scale}"
 
 
 def _at_scale(document: Document) -> str:

@@ -198,7 +198,9 @@ def render_doctor(
     rows = list(checks)
     screen = Screen(width, color)
     good = sum(state == "ok" for _, state, _, _ in rows)
-    screen.line(f"{good} of {len(rows)} things that can be measured or used are there on this machine.", "bold")
+    lacking = [plain(name) for name, state, _, _ in rows if state in ("missing", "dead", "off")]
+    without = f" Without: {', '.join(lacking)}." if lacking else ""
+    screen.line(f"{good} of {len(rows)} checks are fine.{without}", "bold")
     screen.line()
     screen.table(checks_table([row[:3] for row in rows]), indent=0)
     remedies = [(name, remedy) for name, _, _, remedy in rows if remedy]
