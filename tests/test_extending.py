@@ -66,6 +66,15 @@ def test_the_own_probe_is_in_the_table_and_in_the_run(home, measured):
     assert [probe.state for probe in run.info.probes if probe.name == "machine"] == ["ok"]
 
 
+@pytest.mark.slow
+def test_the_own_probe_is_on_the_page_and_in_a_notebook(home, measured):
+    assert run_command(home, "report", "own", "-o", "page.html").returncode == 0
+    assert "machine: context switches" in (home / "page.html").read_text()
+    from sonda.api import load
+
+    assert "machine: context switches" in load("own", home / "store")._repr_html_()
+
+
 def test_an_unmodified_program_is_read_by_the_own_probe_too(home):
     done = run_command(home, "run", "--probe", "machine:0.05s", "--", "sleep", "0.3")
     assert done.returncode == 0 and "machine: context switches" in done.stderr

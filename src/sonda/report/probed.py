@@ -12,6 +12,9 @@ from sonda.report.table import Cell, Column, Table, build, words
 
 PROBED = "probed"
 SHOWN = ("mean", "least", "most", "growth")
+PROBED_MEANS = (
+    "Read beside the program from its beginning to its end: the growth of counters, the level of everything else"
+)
 
 
 def show_probed(screen: Screen, target: Mapping[str, Any]) -> None:

@@ -17,6 +17,7 @@ from sonda.report.modelled_figures import budget_figure
 from sonda.report.modelled_tables import titled_tables
 from sonda.report.outside import outside_figure, outside_table, totals_words
 from sonda.report.over_time import over_time_figure
+from sonda.report.probed import PROBED_MEANS, probed_table
 from sonda.report.simulated_tables import choose_simulated, is_idle, simulated_layer_table, stack_tables
 from sonda.report.summary_tables import counter_phrases, phase_table
 from sonda.report.system_tables import second_table, system_table
@@ -67,6 +68,9 @@ def run_section(summary: Summary, name: str, index: int, alone: bool) -> Section
         pieces.append(_outside_panel(summary.outside, place, drawn))
     if summary.second is not None:
         pieces.append(_second_panel(summary.second))
+    probed = probed_table(summary.target)
+    if probed is not None:
+        pieces.append(panel("Probes of other packages", table_html(probed, "sortable"), PROBED_MEANS))
     label = name if name == summary.run else f"{name} ({summary.run})"
     return Section(label, place, "\n".join(pieces), tuple(drawn))
 
