@@ -256,7 +256,7 @@ def test_measured_roofs_are_solid_and_theoretical_dashed():
     }
     # A measured slope ends at the highest measured peak, a theoretical one at the highest theoretical.
     assert roofs["DRAM 4.00 TB/s"]["y"][1] == 400e12 and roofs["DRAM 4.00 TB/s"]["x"][1] == pytest.approx(100)
-    assert roofs["DRAM in theory 5.00 TB/s"]["y"][1] == 500e12
+    assert roofs["DRAM in theory 5.00 TB/s"]["y"][-1] == 500e12
 
 
 def test_kernels_stand_at_the_intensity_of_each_level():

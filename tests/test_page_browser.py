@@ -165,6 +165,22 @@ def test_keys_sort_walk_and_show_unit_and_source(browser: Browser, page: Callabl
     assert len(browser.run(NAMES)) == 5
 
 
+def test_tab_walks_down_the_page_and_the_focus_is_seen(browser: Browser, page: Callable[[str], Path]) -> None:
+    browser.open(page("one"))
+    browser.run("window.stops = []")
+    for _ in range(30):
+        browser.press("Tab")
+        browser.run("window.stops.push(document.activeElement)")
+    assert browser.run("""window.stops.every((stop, at) => stop !== document.body && (at === 0
+        || stops[at - 1].compareDocumentPosition(stop) & Node.DOCUMENT_POSITION_FOLLOWING))""")
+    # From the numbers behind the verdict over the contents into the layers.
+    assert browser.run("[stops[0].closest('.evidence') !== null, stops.some((s) => s.matches('nav.contents a'))]") == [
+        True, True,
+    ]  # fmt: skip
+    browser.press("Tab")
+    assert browser.run("getComputedStyle(document.activeElement).outlineStyle") == "solid"
+
+
 def test_searching_leaves_the_rows_that_match(browser: Browser, page: Callable[[str], Path]) -> None:
     browser.open(page("one"))
     browser.run("document.querySelector('input[type=search]').focus()")

@@ -138,6 +138,27 @@ def test_numbers_carry_their_source_and_interval(pages: dict[str, str]) -> None:
     assert "missing: no operation was counted in this phase" in titles
 
 
+def test_the_verdict_stands_on_top_with_its_numbers_and_what_to_try(pages: dict[str, str]) -> None:
+    elements = Elements(pages["one"])
+    text = "".join(elements.texts)
+    order = [
+        text.index(said)
+        for said in (
+            "Compute-bound in the convolutions", "part of the step ", "Then memory-bound", "What to try",
+            "with --try Sonda tries them", "--channels-last", "1.12x (measured, ±2 %)", "time of a step",
+            "Phases of a step",
+        )
+    ]  # fmt: skip
+    assert order == sorted(order)
+    chips = [attributes for tag, attributes in elements.tags if tag == "li" and "title" in attributes]
+    # A reader without a mouse reaches them too.
+    assert [(one["title"], one["tabindex"]) for one in chips] == [
+        ("0.710, derived (arithmetic on other metrics)", "0"),
+        ("0.790, derived (arithmetic on other metrics)", "0"),
+        ("2.30 GB, nominal (from the algorithm's formula)", "0"),
+    ]
+
+
 def test_missing_figures_say_why(pages: dict[str, str]) -> None:
     text = "".join(Elements(pages["one step, nothing counted"]).texts)
     assert "Nothing to draw: no layer was seen." in text

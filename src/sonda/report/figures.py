@@ -261,11 +261,15 @@ def axis_ticks(ends: tuple[float, float], unit: str) -> Figure:
 
 def _line(name: str, value: Value, x: list[float], y: list[float], below: bool) -> Figure:
     label = f"{markup(name)} {markup(quantities.amount(value.value, value.unit))}"
+    # Flat roofs are labelled where they end, slopes where they begin; theoretical ones, which lie close by, half-way.
+    texts = [label, ""] if y[0] != y[1] else ["", label]
+    if y[0] != y[1] and value.source != "measured":
+        x, y = [x[0], math.sqrt(x[0] * x[1]), x[1]], [y[0], math.sqrt(y[0] * y[1]), y[1]]
+        texts = ["", label, ""]
     return {
         "type": "scatter", "mode": "lines+text", "name": label, "x": x, "y": y, "showlegend": False,
-        # Flat roofs are labelled where they end, slopes where they begin.
-        "text": [label, ""] if x[0] * 1.0001 < x[1] and y[0] != y[1] else ["", label],
-        "textposition": f"{'bottom' if below else 'top'} {'right' if y[0] != y[1] else 'left'}",
+        "text": texts,
+        "textposition": f"{'bottom' if below or len(x) == 3 else 'top'} {'right' if y[0] != y[1] else 'left'}",
         "line": {"width": 2, "dash": "solid" if value.source == "measured" else "dash"}, "meta": "ceiling",
         "hovertemplate": f"{markup(name)}: {markup(quantities.provenance(value))}<extra></extra>",
     }  # fmt: skip

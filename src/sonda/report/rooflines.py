@@ -59,7 +59,7 @@ def rooflines(targets: Sequence[Target]) -> Figure:
         for line in ceiling_lines(target.lines, min(across), max(across)):
             label = f"{markup(target.name)}: {line['name']}"
             data.append({
-                **line, "name": label, "text": [label if text else "" for text in line["text"]], "meta": "target",
+                **line, **_labelled(line, label, index, len(targets)), "name": label, "meta": "target",
                 "line": {**line["line"], "color": COLORS[index % len(COLORS)]},
                 "textfont": {"color": COLORS[index % len(COLORS)], "size": 12},
                 "hovertemplate": f"{markup(target.name)}: {line['hovertemplate']}",
@@ -87,6 +87,18 @@ def rooflines(targets: Sequence[Target]) -> Figure:
         "height": 500,
     }
     return {"data": data, "layout": layout}
+
+
+def _labelled(line: Figure, label: str, index: int, count: int) -> Figure:
+    """Ceilings of targets lie close together, so each is labelled at a place of its own: along a slope, over or under a
+    flat roof."""
+    left, right, low, high = line["x"][0], line["x"][-1], line["y"][0], line["y"][-1]
+    if low == high:
+        return {"text": ["", label], "textposition": f"{'bottom' if index % 2 == 0 else 'top'} left"}
+    along = index / count
+    x = [left, left ** (1 - along) * right**along, right]
+    y = [low, low ** (1 - along) * high**along, high]
+    return {"x": x, "y": y, "text": ["", label, ""], "textposition": "bottom right"}
 
 
 def _intensity(row: LayerRow) -> float:
