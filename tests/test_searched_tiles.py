@@ -9,13 +9,15 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mapping_examples import machines
+from mapping_examples import layers, machines
+from sonda.accelerators import candidate_tiles, searched_tiles
 from sonda.accelerators import search as one_by_one
-from sonda.accelerators import searched_tiles
 from sonda.accelerators.dense_operations import DenseOperations
 from sonda.accelerators.description import of_hardware
 from sonda.accelerators.engine_description import EngineDescription
+from sonda.accelerators.engines import flexible_dense
 from sonda.accelerators.hardware import Hardware
+from sonda.accelerators.layer import Layer, Tile
 from sonda.accelerators.operation import Convolution, MatrixProduct, Operation
 from sonda.accelerators.placement import Placed, Placement
 from sonda.accelerators.repeated import times
@@ -83,6 +85,20 @@ def test_a_limit_of_trials_ends_both_alike(family: list[Hardware], shape: Matrix
         patch.object(searched_tiles, "AT_ONCE", 64),
     ):
         assert compare(engines, [shape]) == len(engines)
+
+
+@settings(max_examples=150, deadline=None)
+@given(machines(largest=6), layers(), st.data())
+def test_fewer_write_ports_never_take_fewer_cycles_but_through_memory(
+    machine: Hardware, layer: Layer, data: st.DataObject
+) -> None:
+    tiles = candidate_tiles.candidates(machine, layer)
+    tile = Tile(*tiles[data.draw(st.integers(0, len(tiles) - 1))].tolist())
+    if tile.folds_through_memory(machine, layer):
+        return
+    powers = range(machine.multipliers.bit_length())
+    cycles = [flexible_dense.cycles(replace(machine, write_ports=1 << power), layer, tile) for power in powers]
+    assert cycles == sorted(cycles, reverse=True)
 
 
 def test_a_described_tile_is_kept_where_none_is_faster() -> None:
