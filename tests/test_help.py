@@ -175,3 +175,16 @@ def test_only_the_command_that_is_asked_for_is_built_whole() -> None:
     assert not [one for one in listing.commands["run"].params if one.name != "help"]
     assert [one.name for one in running.commands["run"].params] == [one.name for one in ALL["run"].params]
     assert listing.commands["run"].get_short_help_str() == ALL["run"].get_short_help_str()
+
+
+def test_the_version_is_said(place: Path) -> None:
+    from sonda.version import VERSION
+
+    done = run_command(place, "--version")
+    assert (done.returncode, done.stdout) == (0, f"sonda {VERSION}\n")
+
+
+@pytest.mark.parametrize("words", [(), ("data",)])
+def test_nothing_asked_is_help(place: Path, words: tuple[str, ...]) -> None:
+    done = run_command(place, *words)
+    assert (done.returncode, done.stderr) == (0, "") and done.stdout.startswith("Usage: sonda")

@@ -32,6 +32,23 @@ app = typer.Typer(
 )
 
 
+def _tell_version(wanted: bool) -> None:
+    if wanted:
+        from sonda.version import VERSION
+
+        put(f"sonda {VERSION}")
+        raise SystemExit(0)
+
+
+@app.callback()
+def whole(
+    version: Annotated[
+        bool, typer.Option("--version", help="Say which Sonda this is.", is_eager=True, callback=_tell_version)
+    ] = False,
+) -> None:
+    pass
+
+
 Json = Annotated[bool, typer.Option("--json", help="One JSON document on stdout, metrics with unit and source.")]
 
 
@@ -88,6 +105,9 @@ def main() -> None:
 
 def _unforeseen(error: Exception) -> int:
     """A mistake in how the command was written has its own words; anything else is a defect of Sonda's."""
+    if type(error).__name__ == "NoArgsIsHelpError":  # `sonda` alone, `sonda data` alone
+        put(error.format_message())  # type: ignore[attr-defined]
+        return 0
     if hasattr(error, "format_message"):
         context = getattr(error, "ctx", None)
         where = getattr(context, "command_path", "sonda")

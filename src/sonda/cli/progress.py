@@ -7,6 +7,7 @@ got (`3 of 12`) in the time so far.
 
 from __future__ import annotations
 
+import os
 import re
 import sys
 import threading
@@ -139,5 +140,10 @@ def _time(seconds: float) -> str:
     return f"{seconds / 60:.0f} min" if seconds < 6000 else f"{seconds / 3600:.1f} h"
 
 
-SHOWN = Progress(lambda: sys.stderr, lambda: sys.stderr is not None and sys.stderr.isatty())
+def _somebody() -> bool:
+    """Whether stderr is a terminal on which a line can be taken back."""
+    return sys.stderr is not None and sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
+
+
+SHOWN = Progress(lambda: sys.stderr, _somebody)
 """The line of this process."""

@@ -68,10 +68,11 @@ def _line(trace: Figure, places: list[tuple[float, float]]) -> Iterable[str]:
     path = " ".join(f"{'L' if index else 'M'}{x:.1f} {y:.1f}" for index, (x, y) in enumerate(places))
     dash = ' stroke-dasharray="6 4"' if trace["line"]["dash"] != "solid" else ""
     yield f'<path d="{path}" fill="none" stroke="{INK}" stroke-width="2"{dash}>{_hint(trace["name"])}</path>'
-    level = len({round(y, 1) for _, y in places}) == 1
-    (x, y), anchor = (places[-1], "end") if level else (places[0], "start")
-    below = trace["textposition"].startswith("bottom")
-    yield _text(x if level else x + 8, y + (14 if below else -6), trace["name"], anchor)
+    upright, _, side = trace["textposition"].partition(" ")
+    for (x, y), text in zip(places, trace["text"], strict=True):
+        if text:
+            away = 8 if side == "right" else 0
+            yield _text(x + away, y + (14 if upright == "bottom" else -6), text, "start" if away else "end")
 
 
 def _points(trace: Figure, places: list[tuple[float, float]]) -> Iterable[str]:
