@@ -162,6 +162,12 @@ def test_a_study_that_trains_before_it_serves_takes_other_images(tmp_path: Path)
         load_study("six-operations").with_data(str(tmp_path))
 
 
+@pytest.mark.parametrize(("resumed", "said"), [(1, "epoch 1 was trained"), (3, "epochs 1 to 3 were trained")])
+def test_epochs_of_an_interrupted_process_are_named(resumed: int, said: str):
+    notes = Training(Job(workload="cnn", epochs=5), trained=Trained(resumed=resumed)).notes()
+    assert notes == [f"{said} by a process that was interrupted, with times of its own"]
+
+
 def test_a_file_of_the_users_beside_the_checkpoints_stays(tmp_path: Path):
     (tmp_path / WEIGHTS).write_text("mine")
     (tmp_path / FINAL).write_text("final")

@@ -86,8 +86,8 @@ def test_a_killed_program_goes_on_where_it_was(tmp_path: Path, data: str, monkey
     assert any(one.startswith("going on after epoch ") for one in said)
     training, spans = run.info.workload["training"], run.spans
     assert 2 <= training["resumed"] < EPOCHS
-    assert any(f"epochs 1 to {training['resumed']} were trained by a process that was inter" in one
-               for one in run.info.notes)  # fmt: skip
+    earlier = f"epochs 1 to {training['resumed']} were trained by a process that was interrupted"
+    assert any(note.startswith(earlier) for note in run.info.notes)
     assert [(part, number) for part, number, _ in rows(run)] == [
         *((part, epoch) for epoch in range(EPOCHS) for part in ("train", "validate")), ("test", EPOCHS),
     ]  # fmt: skip

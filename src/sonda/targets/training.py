@@ -21,7 +21,7 @@ from sonda.record.span import Spans
 from sonda.record.store import Store
 from sonda.record.training import FINAL, TRAINING, WEIGHTS, Trained, read_trained
 from sonda.targets.job import Job
-from sonda.targets.keeping import Say
+from sonda.targets.keeping import Lasting, Say
 from sonda.targets.training_progress import FILE as PROGRESS
 from sonda.targets.training_progress import read_aloud
 from sonda.targets.training_spans import with_walks
@@ -74,7 +74,7 @@ class Training:
         where = Path(job.checkpoint) if job.checkpoint else store.root / "checkpoints" / f"{job.workload}-{key}"
         found = Checkpoints(where, settings).newest() if where.is_dir() else None
         if found is not None:
-            say(f"going on after epoch {found[0].epochs} of {job.epochs}, from {where}")
+            say(Lasting(f"going on after epoch {found[0].epochs} of {job.epochs}, from {where}"))
         return cls(msgspec.structs.replace(job, checkpoint=str(where.resolve())), skipped=opened.data.skipped)
 
     @property
@@ -123,7 +123,7 @@ class Training:
                         f"{error.cause}, for the {RESTARTS + 1}th time", "start the same command again to go on"
                     ) from None
                 self.restarts += 1
-                say(f"{error.cause}; going on from the last checkpoint")
+                say(Lasting(f"{error.cause}; going on from the last checkpoint"))
                 _clear(directory)
 
     def added(self, spans: Spans, directory: Path, begin: int) -> Spans:
@@ -156,10 +156,8 @@ class Training:
             return []
         found = [*([self.skipped] if self.skipped else []), *self.trained.notes]
         if self.trained.resumed:
-            found.append(
-                f"epochs 1 to {self.trained.resumed} were trained by a process that was interrupted; their times are "
-                "its own"
-            )
+            earlier = "epoch 1 was" if self.trained.resumed == 1 else f"epochs 1 to {self.trained.resumed} were"
+            found.append(f"{earlier} trained by a process that was interrupted, with times of its own")
         if self.restarts:
             times = "once" if self.restarts == 1 else f"{self.restarts} times"
             found.append(f"ranks were started again {times} after one was lost")
