@@ -11,8 +11,10 @@ from hypothesis import strategies as st
 from sonda.frameworks.parallel.balance import EVERY, Balance, Pace
 from sonda.frameworks.parallel.batches import SharedBatches, cut, scaled_shares
 from sonda.frameworks.parallel.calibration import sizes_of
+from sonda.frameworks.parallel.group import Meter
 from sonda.frameworks.parallel.outlook import choose, foresee, sentences
 from sonda.frameworks.parallel.shares import Line, equal_shares, fit_line, slowest, split_batch
+from sonda.frameworks.parallel.sharing import SharedTask
 from sonda.record.errors import SondaError
 
 lines = st.builds(Line, st.floats(0, 1), st.floats(1e-6, 1))
@@ -160,6 +162,26 @@ def test_sizes_of_a_calibration() -> None:
     assert sizes_of(4) == [2, 4], "one size would not tell what every step costs"
     assert sizes_of(2) == [2]
     assert sizes_of(1) == [1]
+
+
+@pytest.mark.parametrize(("last", "moved"), [(None, True), (6, True), (5, False)])
+def test_after_the_timed_steps_shares_stay(last: int | None, moved: bool) -> None:
+    """The step that is counted then has the shares of the last timed one."""
+
+    class Group:
+        me, size, meter = 0, 2, Meter()
+
+        def numbers(self, own: object) -> list[list[float]]:
+            return [[3.0], [1.0]]
+
+    class Nothing:
+        inputs, samples, tokens, phase_tokens = (), 8, 0, {}  # type: ignore[var-annotated]
+
+    balance = Balance([Line(0, 1.0), Line(0, 1.0)], 8)
+    task = SharedTask(Nothing(), None, Group(), balance)  # type: ignore[arg-type]
+    task.last, task.step = last, 5
+    task.agree()
+    assert (balance.shares != (4, 4)) is moved
 
 
 # ---- batches ----------------------------------------------------------------------------------------------------

@@ -109,6 +109,9 @@ def _train(rank: Rank, group: Group, outlook: Outlook, lines: list[Line]) -> Non
     # Nothing waits for a device in whole epochs, or where a rank is alone, unless shares follow its speed.
     finished = rank.finished if moving or (group.size > 1 and not rank.job.epochs) else _at_once
     kept: list[SharedTask] = []
+    steps = rank.job.steps
+    if steps is None:
+        steps = max(FEWEST_STEPS, min(MOST_STEPS, int(rank.job.seconds / outlook.step)))
     equalise: list[Any] = [_at_once]
     """What makes the ranks' models equal at the end of an epoch."""
 
@@ -126,20 +129,22 @@ def _train(rank: Rank, group: Group, outlook: Outlook, lines: list[Line]) -> Non
             after, equalise[0] = averaging.step_ended, averaging.average_now
         kept.append(SharedTask(task, model, group, balance, moving, together, after, finished, waiting))
         kept[0].equal_weights = plan.equal_weights
+        kept[0].last = None if rank.job.epochs else rank.job.warmup + steps
         return kept[0]
 
     if rank.job.epochs:
         rank.keeper.lead(group.me == 0)
-        rank.drive_epochs(
-            lambda waiting: SharedLearner(
+
+        def learner(waiting: Any) -> SharedLearner:
+            made = SharedLearner(
                 make(waiting), plain, rank.images, rank.job.workers, plan.everybody, lambda: equalise[0]()
             )
-        )
+            made.task.last = made.steps("train") * (rank.job.epochs - rank.keeper.trained.resumed)
+            return made
+
+        rank.drive_epochs(learner)
         _report(rank, kept[0], slice(None), on_device=rank.device != "cpu" and not moving)
         return
-    steps = rank.job.steps
-    if steps is None:
-        steps = max(FEWEST_STEPS, min(MOST_STEPS, int(rank.job.seconds / outlook.step)))
     rank.drive(make, steps)
     _report(rank, kept[0], slice(rank.job.warmup, rank.job.warmup + steps))
 

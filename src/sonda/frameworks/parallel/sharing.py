@@ -66,6 +66,8 @@ class SharedTask:
         self.pace = Pace()
         self.step = 0
         """Steps that are done."""
+        self.last: int | None = None
+        """From so many steps on shares stay: what is counted after the timed steps is a step like the last of them."""
         self._began = 0.0
         self.weight = 1.0
         """What the loss of this step is multiplied with."""
@@ -130,7 +132,7 @@ class SharedTask:
 
     def agree(self) -> None:
         """The next step begins: agree on its shares first."""
-        if self.moving and self.balance.due(self.step):
+        if self.moving and self.balance.due(self.step) and (self.last is None or self.step < self.last):
             with self.waiting():
                 factors = [row[0] for row in self.group.numbers([self.pace.factor])]
             self.balance.update(self.step + self._ahead, factors)
