@@ -13,6 +13,7 @@ import pytest
 
 import report_examples as examples
 from browser import SCREENSHOTS, SIZES, Browser, browser, needs_browser, outside
+from builders import RunBuilder
 from counted_examples import SKYLAKE, counted_run
 from simulated_examples import CLOCKED, nested_run
 from sonda.analysis.summarise import summarise
@@ -301,15 +302,39 @@ def test_a_real_printer_gets_light_figures_that_fit(browser: Browser, page: Call
     assert not browser.run("document.documentElement.classList.contains('paper')")
 
 
+def hundred_thousand() -> Summary:
+    """A training of 50 steps: 40 blocks of 24 layers, forward and backward; the last layer is the slowest."""
+    builder = RunBuilder()
+    part = builder.part("train")
+    for _ in range(50):
+        rows = builder.step(part, 100.0, {"forward": 40.0, "backward": 55.0})
+        for way in ("forward", "backward"):
+            start = builder.rows[rows[way]]["start"]
+            model = builder.add("layer", "Model", rows[way], start, 40e6, path="", direction=way)
+            for block in range(40):
+                at = start + 950_000 * block
+                inside = builder.add("layer", "Block", model, at, 950_000, path=f"b{block}", direction=way)
+                for unit in range(24):
+                    path, length = f"b{block}.{unit}", 30_000 + 100 * unit + block
+                    builder.add("layer", "Linear", inside, at + 35_000 * unit, length, path=path, direction=way)
+    assert len(builder.rows) > 100_000
+    return summarise(builder.run())
+
+
 @pytest.mark.slow
-def test_a_page_of_100000_spans_answers_within_three_seconds(browser: Browser, tmp_path: Path) -> None:
-    """12,500 layers, forward and backward, in four steps: processor time from opening the page to a sorted table."""
+@pytest.mark.parametrize(
+    ("made", "slowest"), [(hundred_thousand, "b39.23"), (lambda: many(12_500), "b1249.12498")], ids=["spans", "layers"]
+)
+def test_a_page_of_100000_spans_answers_within_three_seconds(
+    browser: Browser, tmp_path: Path, made: Callable[[], Summary], slowest: str
+) -> None:
+    """Processor time from opening the page to a table that was sorted as soon as that could be done."""
+    click = f"""document.querySelector('[data-flat]').click();
+        document.querySelector('{TABLE} thead th:nth-child(3)').click(); window.first = {NAMES}[0]; window.stop();"""
+    before, tables, after = page_text([made()]).split("</script>\n<script>", 2)
     path = tmp_path / "large.html"
-    path.write_text(page_text([many(12_500)]), encoding="utf-8")
+    path.write_text("</script>\n<script>".join([before, tables, click, after]), encoding="utf-8")
     browser.open(path, wait=False)
-    browser.run(f"""new Promise((done) => {{ const ask = () =>
-        document.querySelector('{TABLE} button.sort') ? done(true) : setTimeout(ask, 5); ask(); }})""")
-    browser.click("[data-flat]")
-    browser.click(f"{TABLE} thead th:nth-child(3)")
-    assert browser.run(NAMES)[0] == "b1249.12498"  # the slowest of all
+    wait = "new Promise((done) => { const ask = () => window.first ? done(first) : setTimeout(ask, 5); ask(); })"
+    assert browser.run(wait) == slowest
     assert browser.main_thread_seconds() < 3

@@ -92,7 +92,8 @@ def panels(
         data.append({
             "type": "scatter", "mode": "lines+markers" if len(places) <= MOST_BARS else "lines", "x": places,
             "y": values, "yaxis": name, "name": markup(one.name), "showlegend": False, "hovertemplate": said,
-            "line": {"color": LINE_COLOR, "width": 1.4}, "marker": {"size": 4},
+            "line": {"color": LINE_COLOR, "width": 1.4, "dash": "dot" if one.source == "estimated" else "solid"},
+            "marker": {"size": 4},
         })  # fmt: skip
         layout["shapes"] += [_mark(edge(one.step_of(change)), name) for change in one.changes]
     return {"data": data, "layout": layout}
