@@ -156,7 +156,7 @@ def test_a_good_description_is_not_refused_by_these_checks(tmp_path: Path) -> No
         (("verify", "stonne", "models.py"), "models.py is not JSON"),
         (("verify", "stonne"), "no file of reference runs was given; write: sonda verify stonne FILE.json"),
         (("verify", "stonne", "none.json", "--on", "sim:tpu-16x16"), "--on means nothing to verify stonne"),
-        (("verify", "gem5"), "nothing is known of 'gem5'; write: sonda verify stonne FILE.json, or verify scalesim"),
+        (("verify", "gem5"), "nothing is known of 'gem5'; known: scalesim, stonne"),
         (("verify", "scalesim", "models.py"), "there is no workload 'models.py'"),
         (("verify", "scalesim", "--batch", "3"), "--batch is an option of a model, which is not named"),
         (("verify", "scalesim", "--input", "3x3"), "--input is an option of a model, which is not named"),

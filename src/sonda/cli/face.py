@@ -149,16 +149,14 @@ def workload_options(context: typer.Context, workload: str, input: list[str] | N
     from sonda.targets.job import options_of
     from sonda.workloads.catalogue import describe
 
-    options = options_of(context.args, {"input": ",".join(input)} if input else {})
+    unlisted = options_of(context.args, {})
+    options = {**unlisted, **({"input": ",".join(input)} if input else {})}
     try:
         describe(workload, options)
     except SondaError:
+        own = describe(workload, {}).parameters()  # raises what is wrong with the workload itself
         flags = [word for parameter in context.command.params for word in parameter.opts if word.startswith("--")]
-        try:
-            own = describe(workload, {}).parameters()
-        except SondaError:
-            own = {}
-        for key in options:
+        for key in unlisted:
             meant = near(f"--{key}", [*flags, *(f"--{name}" for name in own)])
             if meant in flags and key.replace("-", "_") not in own:
                 raise SondaError(f"{workload} has no option {key!r}", f"did you mean {meant!r}?") from None
