@@ -92,8 +92,8 @@ def prepare_source(
         free = shutil.disk_usage(directory).free
         if needed > free:
             raise SondaError(
-                f"{len(order):,} images need {needed / 1e6:,.0f} MB and {out.parent} has {free / 1e6:,.0f} MB left",
-                "give a smaller --image, or another place with -o",
+                f"{len(order):,} images need {_bytes(needed)} and {out.parent} has {_bytes(free)} left",
+                "free some space, give a smaller --image, or another place with -o",
             )
         kept, skipped = _write_images(directory / IMAGES, source, order, size, channels, unfit, decoded, told)
         labels = source.labels[kept]
@@ -109,6 +109,10 @@ def prepare_source(
         text = msgspec.json.format(msgspec.json.encode(manifest), indent=1)
         (directory / MANIFEST).write_bytes(text + b"\n")
     return load(out)
+
+
+def _bytes(count: int) -> str:
+    return f"{count / 1e6:,.0f} MB" if count >= 1e6 else f"{count / 1e3:,.0f} kB"
 
 
 def _check(image: tuple[int, int] | None, colour: str, seed: int, stretch: float) -> int:
