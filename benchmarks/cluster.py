@@ -27,10 +27,11 @@ from sonda.studies.engine import run_study
 from sonda.studies.executors.cluster import LOCAL, Cluster
 from sonda.studies.executors.executor import Executor, Task
 from sonda.studies.executors.processes import Processes
-from sonda.studies.explore import BATCH
+from sonda.studies.explore import BATCH, explore
 from sonda.studies.explored_part import Order, explore_part
 from sonda.studies.measure import measuring
 from sonda.studies.plan import plan
+from sonda.studies.search_front import search
 from sonda.studies.space import parse_space, points
 from sonda.studies.study import Study
 from sonda.targets.exploration import grid_of
@@ -38,7 +39,7 @@ from sonda.targets.job import Job
 
 PAIRS = 15
 """Of explorations: short and many, so that what others do meanwhile meets both alike."""
-STUDY_PAIRS = 5
+STUDY_PAIRS = 4
 JOB = Job(workload="dlrm", on="sim:dlrm-hybrid", set="clock_GHz=1 memory.dram=hbm2", threads=1)
 FIELDS = [
     "embeddings.multipliers=128..1024*2", "perceptrons.dn_bw=8..128*2", "memory.buffer_KiB=16..8192*2",
@@ -47,6 +48,16 @@ FIELDS = [
 """1,000,000 points, all of them possible."""
 SHORT = ["memory.latency_cycles=10..48+2" if field.startswith("memory.latency") else field for field in FIELDS]
 """160,000 of them: four batches for each of two workers."""
+SEARCHED = Job(
+    workload="mlp", options={"batch": "32"}, on="sim:maeri-256", set="clock_GHz=1 memory.dram=hbm2", mapping="stonne",
+    threads=1,
+)  # fmt: skip
+DESIGNS = [
+    "multipliers=32..1024*2", "read_ports=4..32*2", "write_ports=4..32*2", "memory.buffer_KiB=16..4096*2",
+    "memory.bytes_per_cycle=1..256*2",
+]  # fmt: skip
+"""7,776 points, whose front has several: here the whole grid can be afforded, and tells what a search misses."""
+SHARE = 0.1
 STUDY = Study("two-workers", {"workload": "mlp", "on": "sim:maeri-256", "threads": 1}, {"batch": (1, 2, 3, 4)})
 Sides = dict[str, Callable[[], None]]
 
@@ -64,6 +75,7 @@ def run() -> list[Bar]:
     flat = large[0] / small[0]
     return [
         *bars,
+        _searched(),
         at_most("minutes for a million points of DLRM", Interval(*[large[1] / 60] * 3), 10.0, " min"),
         at_most("memory of a million points / of 160,000", Interval(flat, flat, flat), 1.5, "x"),
     ]
@@ -117,6 +129,28 @@ def _studies(plain: Executor, dask: Executor) -> list[Bar]:
         at_most("a study on two Dask workers / two plain processes", paired_interval(1 / np.array(speeds)), 1.15, "x"),
         at_most("the same, processor time of all processes", paired_interval(costs), 1.15, "x"),
     ]
+
+
+def _searched() -> Bar:
+    """How much of the front of the whole grid a search finds that may simulate a tenth of it."""
+    with tempfile.TemporaryDirectory() as name:
+        whole, found = (_front(run) for run in (
+            explore(SEARCHED, parse_space(DESIGNS), Store(Path(name) / "whole")),
+            search(SEARCHED, parse_space(DESIGNS), Store(Path(name) / "found"), SHARE),
+        ))  # fmt: skip
+    share = len(whole[0] & found[0]) / len(whole[0])
+    print(f"search: {found[1]:,} of {whole[1]:,} points, {len(whole[0] & found[0])} of {len(whole[0])} on the front")
+    return at_least(
+        f"part of the front found with {found[1] / whole[1]:.0%} of the points", Interval(*[share] * 3), 0.9
+    )
+
+
+def _front(run: Run) -> tuple[set[tuple[object, ...]], int]:
+    """Designs on the front, and how many were simulated."""
+    table = run.points
+    settings = table.column_names[: table.column_names.index("cycles:simulated")]
+    rows = table.filter(table.column("front")).select(settings).to_pylist()
+    return {tuple(row.values()) for row in rows}, table.num_rows
 
 
 def _facts(run: Run) -> tuple[object, ...]:
