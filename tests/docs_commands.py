@@ -149,7 +149,9 @@ ELSEWHERE = {
     r"^doctor --validate": "test_validation.py",
     r"^run .*@nodes=2,at=": "test_parallel_nodes.py",
     r"^run .*--on-cluster local": "test_training_jobs.py",
+    r"^run .*--on (ddp|hybrid)=cpu/": "test_parallel_run.py",
     r"^run .*--probe callgrind": "test_modelled_pass.py",
+    r"^study dlrm-accelerator --scale small": "test_study_dlrm.py",
     r"autoencoder|sim:small-mesh": "test_extending.py",
 }
 """Commands that take minutes, two machines or a package of one's own, and the file whose tests run what they do."""
