@@ -126,11 +126,16 @@ def test_what_could_not_be_measured_is_listed_with_reason_and_remedy() -> None:
     table = lacking_table(summary, info)
     assert table is not None
     assert [tuple(cell.text for cell in row) for row in table.rows] == [
-        ("pmu", "no PMU in this virtual machine", "use a bare-metal machine"),
+        ("hardware counters (pmu)", "no PMU in this virtual machine", "use a bare-metal machine"),
         ("ceilings of the machine", "not measured on this machine", "–"),
         ("FLOPs, bytes, % of roof, peak memory of data", "no operation was counted in this phase", "–"),
     ]
     assert lacking_table(replace(examples.training(), parts=()), None) is None
+    silent = replace(examples.training_part(), phases=[examples.phase(name, 1e6, 2e6, None, None, None)
+                                                       for name in ("forward", "backward")])  # fmt: skip
+    alike = lacking_table(replace(examples.training(), parts=(silent,)), None)
+    assert alike is not None
+    assert [row[0].text for row in alike.rows] == ["FLOPs, bytes, % of roof, peak memory of forward, backward"]
 
 
 def test_a_cell_is_estimated_by_its_own_words_only() -> None:

@@ -16,6 +16,8 @@ from sonda.report.table import Cell, Column, Table, build, words
 COUNTED = ("mapping", "energy", "area", "what_if", "outside", "second", "shown", "metered", "alone", "nodes")
 """What a simulated target says of every operation: in tables and notes, and in `sonda show --json`."""
 STATES = {"ok": "worked", "missing": "not there", "dead": "there, but says nothing", "off": "not asked for"}
+PROBES = {"pmu": "hardware counters (pmu)", "energy": "energy, in joules", "os": "counts of the operating system (os)"}
+"""Names of probes for those who do not know them."""
 WORDS = {
     "step": "one batch of data through the network and, in training, one change of its weights",
     "phase": "a part of a step: fetching data, forward, loss, backward, optimizer; what belongs to none is other",
@@ -70,7 +72,9 @@ def lacking_table(summary: Summary, info: RunInfo | None) -> Table | None:
     rows: list[tuple[str, str, str]] = []
     for probe in info.probes if info is not None else ():
         if probe.state != "ok":
-            rows.append((probe.name, probe.reason or STATES.get(probe.state, probe.state), probe.remedy))
+            rows.append(
+                (PROBES.get(probe.name, probe.name), probe.reason or STATES.get(probe.state, probe.state), probe.remedy)
+            )
     # What a simulated accelerator has no notion of is not missing.
     measured = summary.target.get("device") != "sim"
     reason = summary.ceilings.get("reason")
@@ -85,8 +89,10 @@ def lacking_table(summary: Summary, info: RunInfo | None) -> Table | None:
                 if not quantities.known(value) and value.reason:
                     missing.setdefault((row.name, value.reason), []).append(name)
         prefix = f"{part.name}: " if len(summary.parts) > 1 else ""
+        phases: dict[tuple[str, str], list[str]] = {}
         for (phase, why), names in missing.items():
-            rows.append((f"{prefix}{', '.join(names)} of {phase}", why, ""))
+            phases.setdefault((", ".join(names), why), []).append(phase)
+        rows += [(f"{prefix}{names} of {', '.join(of)}", why, "") for (names, why), of in phases.items()]
     energy = summary.energy
     if energy is not None and energy.not_covered:
         rows.append(("energy of " + ", ".join(energy.not_covered), "no sensor of this machine covers it", ""))
