@@ -67,6 +67,7 @@ def test_a_strategy_is_a_mode_with_its_devices() -> None:
         ("mirrored=cpu/1+cpu/1", {"compile": True}, "--compile is for one device in TensorFlow"),
         ("mirrored=cpu/1+cpu/1", {"workload": "tf-models:resnet_imagenet"}, "runs on one device"),
         ("mirrored=cpu+cpu", {"threads": 2}, "--threads does not say which rank"),
+        ("multiworker=cpu+cpu", {"probe": "pmu,callgrind"}, "--probe callgrind is for one device"),
     ],
 )
 def test_what_a_strategy_cannot_do_is_one_line(
@@ -195,7 +196,7 @@ def test_communication_counts_where_nothing_is_computed() -> None:
         Event("optimizer/update/AssignSub:AssignSub", 90, 95),
         Event("NoOp:NoOp", 0, 200),
     ]
-    assert spent(events, CLASSES) == {
+    assert spent(events, lambda name: place_of(name, CLASSES)) == {
         Place("backward", "features.0"): 40, Place("backward", "features.2"): 10, Place("communicate", ""): 40,
         Place("optimizer", ""): 5,
     }  # fmt: skip

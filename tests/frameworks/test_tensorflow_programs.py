@@ -16,6 +16,7 @@ import pytest
 
 from sonda.frameworks.assembly import Assembly, assemble
 from sonda.record.span import Spans
+from sonda.targets.tensorflow_layers import with_graph_layers
 
 pytest.importorskip("tensorflow")
 PROGRAMS = Path(__file__).parent / "programs"
@@ -27,6 +28,7 @@ from observed import check_structure, seen  # noqa: E402
 class Ran:
     code: int
     output: str
+    directory: Path
     assembly: Assembly | None = None
 
     @property
@@ -76,7 +78,7 @@ class Nursery:
         self._process.stdin.write(json.dumps(order) + "\n")
         self._process.stdin.flush()
         code = os.waitstatus_to_exitcode(int(self._process.stdout.readline()))
-        ran = Ran(code, (directory / "output.txt").read_text())
+        ran = Ran(code, (directory / "output.txt").read_text(), directory)
         assert [path.read_text() for path in directory.glob("*.failure")] == []
         if observe:
             ran.assembly = assemble(directory, begin, perf_counter_ns())
@@ -133,10 +135,32 @@ def test_a_step_that_is_one_graph_is_one_phase(nursery: Nursery) -> None:
     name, parent = spans.words("name").decoded(), spans.number("parent")
     training = {step for step in steps if name[parent[parent[step]]] == "train"}
     phases = np.flatnonzero(spans.where(kind="phase", pass_="timed"))
-    assert [name[row] for row in phases if parent[row] in training] == ["fused"] * 17
+    # Of 18 one is traced, and five run under TensorFlow's profiler.
+    assert [name[row] for row in phases if parent[row] in training] == ["fused"] * 12
+    assert words(spans, "name", kind="phase", pass_="pieces") == ["fused"] * 5
     assert {name[row] for row in phases if parent[row] not in training} == {"forward", "data"}
     assert seen(spans).phases == {"fused": 18, "forward": 6 + 4 + 2, "data": 2}
     assert not words(spans, "path", kind="layer"), "layers cannot be seen inside a graph"
+
+
+def test_layers_inside_a_graph_are_joined_from_tensorflows_profile(nursery: Nursery) -> None:
+    """They are the layers that the same program has where it runs layer by layer, and lie inside their calls."""
+    ran = nursery.run("keras_fit", "graph")
+    assert ran.assembly is not None
+    spans, notes = with_graph_layers(ran.assembly, ran.spans, ran.directory)
+    assert len(notes) == 1 and "under TensorFlow's profiler" in notes[0]
+    eager = nursery.run("keras_fit", "eager").spans
+    found = {*zip(words(spans, "path", kind="layer"), words(spans, "name", kind="layer"), strict=True)}
+    known = {*zip(words(eager, "path", kind="layer"), words(eager, "name", kind="layer"), strict=True)}
+    assert {("hidden", "Dense"), ("output", "Dense")} <= found <= known
+    for direction in ("forward", "backward"):
+        assert {"hidden", "output"} <= set(words(spans, "path", kind="layer", direction=direction))
+    inner = [name for name in words(spans, "name", kind="phase", pass_="pieces") if name != "fused"]
+    assert inner == ["forward", "loss", "backward", "optimizer"] * 5
+    start, lasted, parent = (spans.number(name) for name in ("start", "duration", "parent"))
+    for row in range(len(ran.spans), len(spans)):
+        holder = parent[row]
+        assert start[holder] <= start[row] and start[row] + lasted[row] <= start[holder] + lasted[holder]
 
 
 def test_tracing_is_apart_from_running(nursery: Nursery) -> None:

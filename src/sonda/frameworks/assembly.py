@@ -49,6 +49,8 @@ class Assembly:
     """Of traces that number threads in their own way: the thread that launched everything, by name of the trace."""
     no_kernels: str = ""
     """Why there is none."""
+    graphs: list[dict[str, Any]] = field(default_factory=list)
+    """Profiles of graphs, each with the graphs' names and their scopes (`collector/graph_pass.py`)."""
     traced: list[dict[str, Any]] = field(default_factory=list)
     """Functions that were traced and compiled: how often, how long, and why again (`collector/traces.py`)."""
     processes: int = 0
@@ -102,6 +104,7 @@ def _take_facts(result: Assembly, events: ProcessEvents) -> None:
     result.counting = {**events.fact("counting", {}), **result.counting}
     result.devices.update(events.fact("devices", {}))
     result.traced += events.fact("traced", [])
+    result.graphs += events.fact("graphs", [])
     result.tf32 = events.fact("tf32", result.tf32)
     result.no_kernels = events.fact("no_kernels", result.no_kernels)
     for note in (*events.fact("notes", []), *_lost_marks(events)):

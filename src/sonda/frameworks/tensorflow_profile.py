@@ -9,7 +9,7 @@ counts for the layer of its product. What moves values between devices counts as
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,7 +26,7 @@ MOVING = ("_Send", "_Recv", "_HostSend", "_HostRecv")
 FUSED = re.compile(r"Fused(?:Conv2D|MatMul)")
 PRODUCTS = ("Conv2d", "Linear")
 """Layers whose products swallow the bias and the activation behind them."""
-CALL = re.compile(r"EagerLocalExecute: __inference_(?P<function>.*)_\d+$")
+CALL = re.compile(r"EagerLocalExecute: (?P<graph>__inference_(?P<function>.*)_\d+)$")
 ORDER = ("forward", LOSS, "backward", COMMUNICATE, "optimizer")
 """Phases of a training step in the order of time."""
 
@@ -48,6 +48,15 @@ class Place:
     path: str
 
 
+@dataclass(frozen=True)
+class Scope:
+    """A scope of a graph: what it is (layer, loss, optimizer), its name and its class."""
+
+    kind: str
+    name: str
+    class_name: str
+
+
 @contextmanager
 def profiled(tf: Any, folder: Path) -> Iterator[None]:
     """Have TensorFlow write a profile of what runs in this block to a folder."""
@@ -60,11 +69,16 @@ def profiled(tf: Any, folder: Path) -> Iterator[None]:
         tf.profiler.experimental.stop()
 
 
-def calls(events: Iterable[Event], function: str) -> list[list[Event]]:
-    """The events of every call of a `tf.function` of this name, by call, in order of time."""
+def calls(events: Iterable[Event], *functions: str) -> list[list[Event]]:
+    """The events of every call of a `tf.function`, by call, in order of time.
+
+    Functions have their name, or those of their graphs (`__inference_step_12`), which no other function has.
+    """
     known = list(events)
     bounds = sorted(
-        (one.start, one.end) for one in known if (match := CALL.match(one.name)) and match["function"] == function
+        (one.start, one.end)
+        for one in known
+        if (match := CALL.match(one.name)) and not {match["graph"], match["function"]}.isdisjoint(functions)
     )
     found: list[list[Event]] = [[] for _ in bounds]
     named = [one for one in known if ":" in one.name and not CALL.match(one.name)]
@@ -107,11 +121,37 @@ def product_before(path: str, classes: Mapping[str, str]) -> str:
     return next((one for one in reversed(before) if classes[one].startswith(PRODUCTS)), path)
 
 
-def spent(events: Sequence[Event], classes: Mapping[str, str]) -> dict[Place, int]:
+def scoped_place(name: str, scopes: Mapping[str, Scope]) -> Place | None:
+    """The place of an operation of a graph whose scopes are known; its path is the scope of the innermost layer.
+
+    What is in no known scope is backward where a gradient made it, and nowhere otherwise.
+    """
+    words, _, kind = name.rpartition(":")
+    if kind in MOVING:
+        return Place(COMMUNICATE, "")
+    pieces = words.split("/")
+    backward = any(piece.startswith(GRADIENT) for piece in pieces)
+    found = ""
+    for first in range(len(pieces)):
+        for last in range(len(pieces), first, -1):
+            scope = "/".join(pieces[first:last])
+            if scope in scopes and len(scope) > len(found):
+                found = scope
+    of = scopes[found].kind if found else ""
+    if of == "optimizer":
+        return Place("optimizer", "")
+    if of == LOSS:
+        return Place("backward" if backward else LOSS, LOSS if backward else "")
+    if of:
+        return Place("backward" if backward else "forward", found)
+    return Place("backward", "") if backward else None
+
+
+def spent(events: Sequence[Event], where: Callable[[str], Place | None]) -> dict[Place, int]:
     """ns of each place in one call. Every moment counts once: for the operation that began last, and for communication
-    only where nothing is computed."""
+    only where nothing is computed. `where` is the place of an operation by its name."""
     edges: list[tuple[int, int, int]] = []
-    placed = [(one, place) for one in events if (place := place_of(one.name, classes)) is not None]
+    placed = [(one, place) for one in events if (place := where(one.name)) is not None]
     for number, (one, _) in enumerate(placed):
         edges += ((one.start, 1, number), (one.end, 0, number))
     found: dict[Place, int] = {}

@@ -27,6 +27,7 @@ from sonda.frameworks.tensorflow_profile import (
     Event,
     Place,
     calls,
+    place_of,
     product_before,
     profiled,
     spent,
@@ -87,9 +88,10 @@ def drive_shares(
         lasted = task.mean((perf_counter_ns() - again) / 1e9)
         for name, weight in task.weights.items():
             weight.assign(kept[name])
-    observer.notes.append(
+    _say(
+        observer,
         f"tracing a function and running it twice took {(perf_counter_ns() - begin) / 1e9:.2g} s before the steps, "
-        "not in them"
+        "not in them",
     )
     row = batches()
     noted: list[tuple[int, int]] = []
@@ -125,6 +127,12 @@ def drive_shares(
             shutil.rmtree(folder, ignore_errors=True)
     count_step(observer, "train", [_where_it_ran(cost, ran, classes) for cost in costs], "tensorflow", task.dtype)
     return seen
+
+
+def _say(observer: AnnouncedObserver, note: str) -> None:
+    """What holds for all ranks alike is said by the first."""
+    if observer.rank == 0:
+        observer.notes.append(note)
 
 
 def _wait(results: Any) -> None:
@@ -176,7 +184,7 @@ def _in_pieces(
     ran: set[tuple[str, str]] = set()
     told = lasted = 0
     for (begin, end), inside in zip(noted, found, strict=True):
-        pieces = pieces_of(spent(inside, classes), loss, classes)
+        pieces = pieces_of(spent(inside, lambda name: place_of(name, classes)), loss, classes)
         write_call(observer, begin, end, pieces, holding)
         ran.update((piece.phase, piece.path) for piece in pieces)
         waited = sum(piece.lasted for piece in pieces if piece.phase == COMMUNICATE)
@@ -184,10 +192,11 @@ def _in_pieces(
         seen.worked.append(end - begin - waited)
         told += sum(piece.lasted for piece in pieces)
         lasted += end - begin
-    observer.notes.append(
+    _say(
+        observer,
         f"layers are those of the same graph under TensorFlow's profiler, which tells {100 * told / lasted:.0f} % of "
         "its time apart: what is fused counts for the layer of its product, and a moment in which replicas work side "
-        "by side counts once"
+        "by side counts once",
     )
     return ran
 

@@ -34,6 +34,7 @@ from sonda.targets.outside import count_outside, kept, samples_of
 from sonda.targets.own_probes import own_probes, reading
 from sonda.targets.signals import handled
 from sonda.targets.spec import available_threads, has_gpu
+from sonda.targets.tensorflow_layers import with_graph_layers
 
 INJECT = Path(__file__).parent.parent / "frameworks" / "inject"
 PYTHON = re.compile(r"^(python|pypy)[\d.]*$")
@@ -106,6 +107,8 @@ def run_command(
         gpu_identities = identities(assembly)
         energy.finish(counted.begin, counted.end, ["cpu", *gpu_identities], gpu_identities)
         kernels = with_kernels(assembly, directory, counted.begin)
+        kernels.spans, inside = with_graph_layers(assembly, kernels.spans, directory)
+        kernels.notes += inside
         threads = assembly.threads or available_threads()
         if any(directory.glob("*.full")):
             raise SondaError(

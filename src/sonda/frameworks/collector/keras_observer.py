@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import threading
 import weakref
+from contextlib import contextmanager
 from time import perf_counter_ns as now
 from typing import Any
 
@@ -24,6 +25,21 @@ class _Mine(threading.local):
 
     symbolic = 0
     """Calls that put a model together and compute nothing."""
+    losing = ""
+    """The class of the loss that a graph is being made of."""
+
+    @contextmanager
+    def loss_of(self, one: Any) -> Any:
+        """What is made inside belongs to this loss, or to the one around it; a trainer is none."""
+        kept = self.losing
+        if not kept and type(one).__name__.endswith("Loss"):
+            self.losing = type(one).__name__
+        elif not kept and not hasattr(one, "fit"):
+            self.losing = f"{type(one).__name__}Loss"
+        try:
+            yield
+        finally:
+            self.losing = kept
 
 
 class KerasObserver(Replacing):
@@ -66,12 +82,15 @@ class KerasObserver(Replacing):
 
         self.backend = str(self.keras.backend.backend())
         if self.backend == "tensorflow":
+            from keras.src.backend.tensorflow.core import name_scope
             from keras.src.backend.tensorflow.trainer import TensorFlowTrainer
             from tensorflow.python.eager.context import executing_eagerly
 
             self._eagerly = executing_eagerly
             # Under a strategy a batch is fetched for it, which is none of a step either.
             self.replace(TensorFlowTrainer, "_maybe_symbolic_build", self._building)
+            self._kinds = ((Layer, "layer"), (BaseOptimizer, "optimizer"))
+            self.replace(name_scope, "__enter__", self._scope)
         elif self.backend == "jax":
             from jax._src.core import trace_state_clean  # type: ignore[import-not-found,unused-ignore]
 
@@ -165,13 +184,34 @@ class KerasObserver(Replacing):
             self._codes[key] = (weakref.ref(layer), code)
         return code
 
+    def _scope(self, original: Any) -> Any:
+        """A scope of the graph that is being made: whose operations have its name."""
+
+        def enter(scope: Any) -> Any:
+            result = original(scope)
+            tensorflow = self.watch.tensorflow
+            if tensorflow is None or self._eagerly():
+                return result
+            about = next(((kind, type(scope.caller).__name__) for owner, kind in self._kinds
+                          if isinstance(scope.caller, owner)), None)  # fmt: skip
+            if about is None and self.mine.losing:
+                about = ("loss", self.mine.losing)
+            if about is not None:
+                from tensorflow.python.framework.ops import get_name_scope
+
+                tensorflow.graph.scoped(get_name_scope(), about[0], str(scope.name), about[1])
+            return result
+
+        return enter
+
     # ---- loss and optimizer -----------------------------------------------------------------------------------
 
     def _in_phase(self, name: str) -> Any:
         def wrap(original: Any) -> Any:
             def call(*args: Any, **kwargs: Any) -> Any:
                 if self._silent or self.recorder.stream().layers:
-                    return original(*args, **kwargs)
+                    with self.mine.loss_of(args[0]):
+                        return original(*args, **kwargs)
                 stream = self.recorder.stream()
                 stream.begin(self.phases.codes[name], None)
                 try:

@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from time import perf_counter_ns as now
 from typing import Any
 
+from .graph_pass import GraphPass
 from .replacing import Replacing
 from .tensorflow_signature import signature_of
 from .traces import Function, Traces, code_place
@@ -22,7 +23,6 @@ from .watch import Observed, Watch, watch_process
 
 MANUAL = -1
 """The optimizer of a program that updates its weights itself, as far as is known: its steps end with a backward."""
-
 
 WORTH_COUNTING = 8_000_000
 """ns. TensorFlow has a dozen threads, and what the operating system counts of all of them takes 0.15 ms to read at both
@@ -82,6 +82,7 @@ class TensorflowObserver(Replacing):
         names = ("optimizer", "loader", "iterator", "exhausted", "training")
         self.values = {name: define(kind="value", quantity=name, source="counted") for name in names}
         self._warmup = define(kind="pass", name="warmup")
+        self.graph = GraphPass(self.recorder, watch.schedule.profile and not watch.schedule.replay)
 
     # ---- installing -------------------------------------------------------------------------------------------
 
@@ -89,6 +90,7 @@ class TensorflowObserver(Replacing):
         from tensorflow.python.data.ops import iterator_ops
         from tensorflow.python.eager import backprop, context
         from tensorflow.python.eager.polymorphic_function import polymorphic_function, tracing_compilation
+        from tensorflow.python.profiler import profiler_v2
 
         self.eagerly = context.executing_eagerly
         self.replace(polymorphic_function.Function, "__call__", self._function)
@@ -97,7 +99,13 @@ class TensorflowObserver(Replacing):
         self.replace(backprop.GradientTape, "__exit__", self._exit_tape)
         self.replace(backprop.GradientTape, "gradient", self._gradient)
         self.replace(iterator_ops.OwnedIterator, "_next_internal", self._next)
+        for owner in (profiler_v2, self.tf.profiler.experimental):
+            self.replace(owner, "start", self.graph.making_room)
         self.on = True
+
+    def remove(self) -> None:
+        self.graph.stop()
+        super().remove()
 
     # ---- phases -----------------------------------------------------------------------------------------------
 
@@ -120,6 +128,8 @@ class TensorflowObserver(Replacing):
         """A step is over."""
         self.steps += 1
         self.watch.stepped(now())
+        if self.watch.schedule.over:
+            self.graph.stop()
 
     def number(self, one: Any) -> int:
         """A number that no other object has."""
@@ -155,6 +165,13 @@ class TensorflowObserver(Replacing):
         about = self._about(function, identity)
         mine.depth, mine.tracing = 1, None
         inside = bool(stream.phases)  # of a tape, or of a layer: a part of that phase
+        profiled = False
+        if name == "fused" and not inside:
+            profiled = self.graph.begins(identity, function)
+        else:
+            self.graph.meanwhile()
+        if profiled:
+            stream.push((self.graph.code, now()))
         if name and not inside:
             stream.begin(self.codes[name], None)
         done = False
@@ -178,6 +195,9 @@ class TensorflowObserver(Replacing):
                 stream.push((self._warmup, begin, *trace.compiled, self._warmup + 1, end))
             if name and not inside:
                 self._close_call(stream, identity, known, done, end if first else 0)
+            if profiled:
+                stream.push((self.graph.code + 1, now()))
+                self.graph.ended(trace is not None or not done)
 
     def _close_call(self, stream: Any, identity: int, known: Any, done: bool, end: int) -> None:
         """End the phase of a call, of a first one at `end`. One that failed, for want of data perhaps, is no step."""
@@ -368,8 +388,9 @@ def observe_tensorflow(tf: Any, settings: dict, counting: Any = None) -> None:
     observer.install()
 
     def facts() -> dict:
+        observer.graph.stop()
         traced = observer.traces.facts()
-        return {"traced": traced} if traced else {}
+        return {**({"traced": traced} if traced else {}), **observer.graph.facts()}
 
     observed = Observed(
         "tensorflow", observer.remove, lambda: observer.steps, lambda: thread_count(tf), costs, facts

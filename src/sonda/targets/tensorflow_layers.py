@@ -1,0 +1,136 @@
+"""Phases and layers inside the compiled steps of a TensorFlow program, from TensorFlow's own profile of a few of them.
+
+The steps of the pass `pieces` ran under TensorFlow's profiler. Its operations have the names of the scopes that they
+were made under, and the collector said which scopes are layers of Keras. Operations of a layer are added up; layers are
+laid out one after the other inside the call: their durations are measured, their places within it are not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from sonda.frameworks.assembly import Assembly
+from sonda.frameworks.tensorflow_profile import LOSS, ORDER, Place, Scope, calls, scoped_place, spent
+from sonda.record.errors import SondaError
+from sonda.record.span import Spans, Words, joined
+from sonda.targets.tensorflow_rank import profile_events_of
+
+ROOT = ""
+"""The path of the outermost layer."""
+
+
+class _Row(NamedTuple):
+    """A new span; `parent` is a row of the whole, `of` the row whose thread and rank it has."""
+
+    of: int
+    parent: int
+    start: int
+    duration: int
+    kind: str
+    name: str
+    path: str = ""
+    direction: str = ""
+
+
+def with_graph_layers(assembly: Assembly, spans: Spans, directory: Path) -> tuple[Spans, list[str]]:
+    """The spans with what the profiles of graphs tell of their steps behind them, and notes."""
+    notes: list[str] = []
+    for graph in assembly.graphs:
+        try:
+            spans = _added(spans, graph, directory, notes)
+        except (SondaError, ValueError, OSError) as error:
+            notes.append(f"layers inside the graph are missing: {error}")
+    return spans, notes
+
+
+def _added(spans: Spans, graph: Mapping[str, Any], directory: Path, notes: list[str]) -> Spans:
+    scopes = {scope: Scope(*about) for scope, about in graph["scopes"].items()}
+    phases = np.flatnonzero(spans.where(kind="phase", name="fused", pass_="pieces"))
+    phases = phases[np.argsort(spans.number("start")[phases], kind="stable")]
+    found = calls(profile_events_of(directory / graph["profile"]), *map(str, graph["functions"]))
+    if not len(phases) or len(found) != len(phases):
+        notes.append(f"layers inside the graph are missing: its profile holds {len(found)} of {len(phases)} calls")
+        return spans
+    known: dict[str, Place | None] = {}
+
+    def where(name: str) -> Place | None:
+        if name not in known:
+            known[name] = scoped_place(name, scopes)
+        return known[name]
+
+    times = [spent(events, where) for events in found]
+    paths = paths_of(scopes, {place.path for one in times for place in one})
+    rows: list[_Row] = []
+    told = lasted = 0
+    for phase, one in zip(phases.tolist(), times, strict=True):
+        told += _lay_out(rows, spans, phase, one, scopes, paths)
+        lasted += int(spans.number("duration")[phase])
+    notes.append(
+        f"layers inside the graph are those of {len(phases)} steps under TensorFlow's profiler, which tells "
+        f"{100 * told / lasted:.0f} % of their time apart: what is fused counts for the layer of its last operation, "
+        "and a moment in which operations run side by side counts once"
+    )
+    return _joined(spans, rows)
+
+
+def paths_of(scopes: Mapping[str, Scope], used: Collection[str]) -> dict[str, str]:
+    """The path of every layer that is used, by its scope: names of the layers around it, the outermost left out.
+
+    Twins are numbered. A graph that was only made, and never run, has scopes of the same layers too.
+    """
+    found: dict[str, str] = {}
+    taken: dict[str, int] = {}
+    for scope, about in scopes.items():
+        if about.kind != "layer" or scope not in used:
+            continue
+        pieces = scope.split("/")
+        above = ["/".join(pieces[:count]) for count in range(1, len(pieces))]
+        names = [scopes[one].name for one in above if one in scopes and scopes[one].kind == "layer"]
+        path = ".".join([*names[1:], about.name]) if names else ROOT
+        taken[path] = taken.get(path, 0) + 1
+        found[scope] = path if taken[path] == 1 or not path else f"{path}#{taken[path]}"
+    return found
+
+
+def _lay_out(
+    rows: list[_Row], spans: Spans, call: int, times: Mapping[Place, int], scopes: Mapping[str, Scope],
+    paths: Mapping[str, str],
+) -> int:  # fmt: skip
+    """Phases and layers of one call, whose row is given, one after the other; ns that they take together."""
+    first = at = int(spans.number("start")[call])
+    for phase in ORDER:
+        mine = {place: ns for place, ns in times.items() if place.phase == phase}
+        if not mine:
+            continue
+        holder = len(spans) + len(rows)
+        rows.append(_Row(call, call, at, sum(mine.values()), "phase", phase))
+        direction = "backward" if phase == "backward" else "forward"
+        order = list(scopes) if phase != "backward" else list(scopes)[::-1]
+        for scope in order:
+            lasted = mine.get(Place(phase, scope), 0)
+            if lasted and scope in paths:
+                named = scopes[scope].class_name
+                rows.append(_Row(call, holder, at, lasted, "layer", named, paths[scope], direction))
+                at += lasted
+        at += sum(ns for place, ns in mine.items() if place.path not in paths or place.path in ("", LOSS))
+    return at - first
+
+
+def _joined(spans: Spans, rows: list[_Row]) -> Spans:
+    of = np.array([row.of for row in rows], dtype=np.int64)
+    more = Spans(
+        {
+            "start": np.array([row.start for row in rows]),
+            "duration": np.array([row.duration for row in rows]),
+            **{name: spans.number(name)[of] for name in ("rank", "thread")},
+        },
+        {
+            **{name: Words.of(getattr(row, name) for row in rows) for name in ("kind", "name", "path", "direction")},
+            "pass": Words.constant("pieces", len(rows)),
+        },
+    )
+    return joined(spans, more, np.array([row.parent for row in rows], dtype=np.int64))

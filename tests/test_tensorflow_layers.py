@@ -1,0 +1,154 @@
+"""Layers inside a compiled step of a TensorFlow program, joined from a profile that TensorFlow left."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from time import perf_counter_ns as now
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from sonda.frameworks.assembly import Assembly
+from sonda.frameworks.collector.graph_pass import AFTER, CALLS, GraphPass
+from sonda.frameworks.collector.recorder import Recorder
+from sonda.frameworks.tensorflow_profile import Event, Place, Scope, scoped_place
+from sonda.record.span import Spans, Words
+from sonda.targets import tensorflow_layers
+from sonda.targets.tensorflow_layers import paths_of, with_graph_layers
+
+SCOPES = {
+    "sequential": ("layer", "sequential", "Sequential"),
+    "sequential/dense": ("layer", "dense", "Dense"),
+    "sequential_1": ("layer", "sequential", "Sequential"),
+    "sequential_1/dense_1": ("layer", "dense", "Dense"),
+    "sequential_1/sub_1": ("layer", "sub", "Sequential"),
+    "sequential_1/sub_1/dense_1_2": ("layer", "dense", "Dense"),
+    "compile_loss": ("loss", "compile_loss", "CompileLoss"),
+    "adam": ("optimizer", "adam", "Adam"),
+}
+"""As Keras makes them: the first two are of a graph that shapes were found with, and never runs."""
+KNOWN = {scope: Scope(*about) for scope, about in SCOPES.items()}
+
+
+@pytest.mark.parametrize(
+    ("name", "place"),
+    [
+        ("StatefulPartitionedCall/sequential_1/dense_1/Relu:_FusedMatMul", Place("forward", "sequential_1/dense_1")),
+        (
+            "StatefulPartitionedCall/gradient_tape/sequential_1/sub_1/dense_1_2/MatMul/MatMul_1:MatMul",
+            Place("backward", "sequential_1/sub_1/dense_1_2"),
+        ),
+        ("StatefulPartitionedCall/compile_loss/mse/Mean:Mean", Place("loss", "")),
+        ("StatefulPartitionedCall/gradient_tape/compile_loss/mse/Mul_1:Mul", Place("backward", "loss")),
+        ("StatefulPartitionedCall/adam/Mul_1/ReadVariableOp:ReadVariableOp", Place("optimizer", "")),
+        ("replica_1/sequential_1/dense_1/MatMul:_Recv", Place("communicate", "")),
+        ("gradient_tape/AddN:AddN", Place("backward", "")),
+        ("StatefulPartitionedCall/div_no_nan:DivNoNan", None),
+    ],
+)
+def test_an_operation_belongs_to_the_innermost_known_scope(name: str, place: Place | None) -> None:
+    assert scoped_place(name, KNOWN) == place
+
+
+def test_paths_are_names_below_the_outermost_and_only_of_what_runs() -> None:
+    used = {"sequential_1/dense_1", "sequential_1/sub_1/dense_1_2", "sequential_1"}
+    assert paths_of(KNOWN, used) == {
+        "sequential_1": "", "sequential_1/dense_1": "dense", "sequential_1/sub_1/dense_1_2": "sub.dense",
+    }  # fmt: skip
+    both = {**KNOWN, "sequential_1/dense_7": Scope("layer", "dense", "Dense")}
+    assert paths_of(both, {"sequential_1/dense_1", "sequential_1/dense_7"})["sequential_1/dense_7"] == "dense#2"
+
+
+def observed() -> Spans:
+    """A run, a part, two steps of 1000 ns; the second is in pieces, its call from 2100 to 2900."""
+    return Spans(
+        {
+            "start": np.array([0, 0, 1000, 1100, 2000, 2100]),
+            "duration": np.array([9000, 9000, 1000, 800, 1000, 800]),
+            "parent": np.array([-1, 0, 1, 2, 1, 4]),
+            "thread": np.full(6, 7),
+        },
+        {
+            "kind": Words.of(["run", "part", "step", "phase", "step", "phase"]),
+            "name": Words.of(["", "train", "train", "fused", "train", "fused"]),
+            "pass": Words.of(["timed", "timed", "timed", "timed", "pieces", "pieces"]),
+        },
+    )
+
+
+EVENTS = [
+    Event("EagerLocalExecute: __inference_train_99", 40_000, 40_700),  # a function of the same name that evaluates
+    Event("EagerLocalExecute: __inference_train_12", 50_000, 50_700),
+    Event("StatefulPartitionedCall/sequential_1/dense_1/MatMul:MatMul", 50_010, 50_110),
+    Event("StatefulPartitionedCall/sequential_1/sub_1/dense_1_2/MatMul:MatMul", 50_110, 50_160),
+    Event("StatefulPartitionedCall/compile_loss/mse/Mean:Mean", 50_160, 50_180),
+    Event("StatefulPartitionedCall/gradient_tape/sequential_1/sub_1/dense_1_2/MatMul:MatMul", 50_200, 50_300),
+    Event("StatefulPartitionedCall/gradient_tape/sequential_1/dense_1/MatMul:MatMul", 50_300, 50_500),
+    Event("StatefulPartitionedCall/adam/Mul:Mul", 50_500, 50_560),
+]
+
+
+def joined(monkeypatch: pytest.MonkeyPatch, events: list[Event]) -> tuple[Spans, list[str]]:
+    monkeypatch.setattr(tensorflow_layers, "profile_events_of", lambda folder: events)
+    assembly = Assembly(observed())
+    scopes = {scope: list(about) for scope, about in SCOPES.items()}
+    assembly.graphs.append({"profile": "graph-1", "functions": ["__inference_train_12"], "scopes": scopes})
+    return with_graph_layers(assembly, assembly.spans, Path())
+
+
+def test_phases_and_layers_are_laid_out_inside_the_call(monkeypatch: pytest.MonkeyPatch) -> None:
+    spans, notes = joined(monkeypatch, EVENTS)
+    new = range(6, len(spans))
+    kinds, names, paths = (spans.words(name).decoded() for name in ("kind", "name", "path"))
+    start, lasted, parent = (spans.number(name) for name in ("start", "duration", "parent"))
+    found = [(kinds[row], names[row], paths[row], int(start[row]), int(lasted[row])) for row in new]
+    assert found == [
+        ("phase", "forward", "", 2100, 150), ("layer", "Dense", "dense", 2100, 100),
+        ("layer", "Dense", "sub.dense", 2200, 50), ("phase", "loss", "", 2250, 20),
+        ("phase", "backward", "", 2270, 300), ("layer", "Dense", "sub.dense", 2270, 100),
+        ("layer", "Dense", "dense", 2370, 200), ("phase", "optimizer", "", 2570, 60),
+    ]  # fmt: skip
+    assert [int(parent[row]) for row in new] == [5, 6, 6, 5, 5, 10, 10, 5]
+    assert {spans.words("pass").decoded()[row] for row in new} == {"pieces"}
+    assert {int(spans.number("thread")[row]) for row in new} == {7}
+    assert "tells 66 % of their time apart" in notes[0]  # 530 of 800 ns
+
+
+def test_a_profile_of_other_calls_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    spans, notes = joined(monkeypatch, [EVENTS[0], *EVENTS[2:]])
+    assert len(spans) == 6 and notes == ["layers inside the graph are missing: its profile holds 0 of 1 calls"]
+
+
+def test_a_few_calls_are_profiled_after_the_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    said: list[str] = []
+    train = SimpleNamespace(_list_all_concrete_functions=lambda: [SimpleNamespace(name="__inference_train_12")])
+    graph = GraphPass(Recorder(str(tmp_path)), True)
+
+    def start() -> None:
+        graph._running, graph._until = True, now() + 1_000_000_000_000
+        said.append("start")
+
+    monkeypatch.setattr(graph, "_start", start)
+
+    def stop() -> None:
+        graph._left = 0
+        said.append("stop")
+
+    monkeypatch.setattr(graph, "stop", stop)
+    assert not any(graph.begins(1, train) for _ in range(AFTER + 5)), "no layer of Keras is in the graph"
+    graph.scoped("sequential/dense", "layer", "dense", "Dense")
+    for _ in range(CALLS):
+        assert graph.begins(1, train) and not graph.begins(2, train)
+        graph.ended(traced=False)
+    assert said == ["start", "stop"] and not graph.begins(1, train)
+    assert not any(GraphPass(Recorder(""), True).begins(1, train) for _ in range(99)), "nowhere to write"
+
+
+def test_a_profile_does_not_grow_while_the_function_stays_away(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    graph = GraphPass(Recorder(str(tmp_path)), True)
+    stopped: list[bool] = []
+    graph._running, graph._until = True, now() - 1
+    monkeypatch.setattr(graph, "stop", lambda: stopped.append(True))
+    graph.meanwhile()
+    assert stopped == [True]
