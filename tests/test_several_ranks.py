@@ -92,6 +92,18 @@ def test_what_is_exchanged_inside_of_phases_is_communication():
     assert phases == {"forward": 38 * MS, "backward": 0, "communicate": 52 * MS, "other": 10 * MS}
 
 
+def test_layers_of_a_long_training_are_those_of_the_steps_that_recorded_them():
+    builder = RunBuilder()
+    part = builder.part("train")
+    for step in range(30):
+        rows = builder.step(part, 100, {"forward": 50})
+        if step < 8:
+            builder.layer(rows["forward"], "conv", "Conv2d", 40)
+    found = summarise(builder.run()).parts[0]
+    assert found.steps == 30
+    assert [(row.path, row.forward.value, row.cost.share) for row in found.layers] == [("conv", 40 * MS, 0.4)]
+
+
 def test_where_shares_move_rates_are_those_of_the_counted_share():
     builder = RunBuilder()
     part = builder.part("train")

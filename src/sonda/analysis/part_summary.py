@@ -274,9 +274,10 @@ def _layers(part: Part, counts: Counts | None, scale: Scale, effective: int) -> 
     )
     alike_own: list[Value] | list[None] = [None] * len(own)
     alike_total: list[Value] | list[None] = [None] * len(own)
-    if not part.alike.all() and not part.on_device:
-        alike_own = times(layers.own[:, part.alike], effective, ONLY_COUNTED)
-        alike_total = times(both[:, part.alike], effective, ONLY_COUNTED)
+    same = part.alike[part.detailed]
+    if not same.all() and same.any() and not part.on_device and not len(part.pieces):
+        alike_own = times(layers.own[:, same], effective, ONLY_COUNTED)
+        alike_total = times(both[:, same], effective, ONLY_COUNTED)
     has_backward = layers.backward.max(axis=1, initial=0) > 0
     calls = spans.calls()
     hosts = _host_times(part, effective) if part.on_device else {}

@@ -56,7 +56,8 @@ class Part:
     """ns of every phase in every step of `rows`; `other` is the time that no phase covers. What a rank exchanged inside
     of other phases, as batch norms do, is in `communicate`."""
     layers: LayerTimes
-    """Of the measured steps; on a GPU of those whose kernels were recorded; of those in pieces where there are any."""
+    """Of the measured steps that are `detailed`; on a GPU of those whose kernels were recorded; of those in pieces where
+    there are any."""
     activities: Activities
     """Of devices, in the steps whose kernels were recorded."""
     host: np.ndarray
@@ -69,6 +70,8 @@ class Part:
     """ns of the steps in pieces, where there are such; layers are theirs then."""
     piece_phases: dict[str, np.ndarray]
     """ns of every phase in these steps."""
+    detailed: np.ndarray
+    """Mask over the measured steps: those whose layers were recorded."""
     rank: int = 0
     others: tuple[Part, ...] = ()
     """The same part as other ranks did it."""
@@ -164,8 +167,11 @@ def _part(name: str, index: Index, steps: np.ndarray) -> Part:
     number[rows] = np.arange(len(rows))
     phases = _phases(index, number, times, durations)
     host_phases = _phases(index, number, host, host[rows])
-    number[rows] = np.where(measured, np.cumsum(measured) - 1, -1)
-    many = int(measured.sum())
+    detailed = _detailed(index, rows[measured])
+    chosen = measured.copy()
+    chosen[measured] = detailed
+    number[rows] = np.where(chosen, np.cumsum(chosen) - 1, -1)
+    many = int(chosen.sum())
     piece_phases: dict[str, np.ndarray] = {}
     if apart.any():
         number[:] = -1
@@ -185,8 +191,14 @@ def _part(name: str, index: Index, steps: np.ndarray) -> Part:
         name=name, index=index, rows=rows, durations=durations, measured=measured, warmup=int((~measured).sum()),
         only_warmup=only_warmup, counted=steps[counted], shapes=shapes_of(spans, rows),
         phases=phases, layers=layers, activities=activities, host=host[rows], host_phases=host_phases,
-        host_layers=host_layers, pieces=times[steps[apart]], piece_phases=piece_phases,
+        host_layers=host_layers, pieces=times[steps[apart]], piece_phases=piece_phases, detailed=detailed,
     )  # fmt: skip
+
+
+def _detailed(index: Index, steps: np.ndarray) -> np.ndarray:
+    """Which of these steps had their layers recorded: of a long training the first do. All, where none had."""
+    found = np.isin(steps, index.step_of[index.spans.where(kind="layer")])
+    return found if found.any() else np.ones(len(steps), dtype=bool)
 
 
 def shapes_of(spans: Spans, steps: np.ndarray) -> np.ndarray:
