@@ -56,8 +56,8 @@ class Part:
     """ns of every phase in every step of `rows`; `other` is the time that no phase covers. What a rank exchanged inside
     of other phases, as batch norms do, is in `communicate`."""
     layers: LayerTimes
-    """Of the measured steps that are `detailed`; on a GPU of those whose kernels were recorded; of those in pieces where
-    there are any."""
+    """Of the measured steps that are `detailed`; on a GPU of those whose kernels were recorded; of those in pieces
+    where there are any."""
     activities: Activities
     """Of devices, in the steps whose kernels were recorded."""
     host: np.ndarray
