@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from pathlib import Path
 
+import numpy as np
 import pytest
 from rich.cells import cell_len
 
 from command_line import run_command
 from sonda.record.run import Run
+from test_interference import experiment, pieces
+from test_serving_run import evenly, synthetic
 
 DATA = Path(__file__).parent / "data"
 WIDTHS = (80, 100, 200)
@@ -109,3 +113,48 @@ def fits(text: str, width: int) -> None:
     """No line is longer than the terminal is wide."""
     long = [line for line in text.splitlines() if cell_len(line) > width]
     assert not long, long
+
+
+def validated() -> dict:
+    """A validation as `sonda doctor --validate` has it, with long words."""
+    trial = {"probe": "kernel counters", "check": "fills of 4,096 pages", "state": "trusted", "expected": "4,096",
+             "found": "4,098", "deviation": 0.0005, "reason": "", "remedy": ""}  # fmt: skip
+    missing = {**trial, "probe": "pmu", "state": "missing", "reason": "no PMU in this virtual machine",
+               "remedy": "use a bare-metal machine, or one whose host passes the PMU through"}  # fmt: skip
+    probes = [{"probe": "kernel counters", "state": "trusted", "sentence": "counts known work to within 0.05 %"},
+              {"probe": "pmu", "state": "missing", "sentence": "no PMU in this virtual machine"}]  # fmt: skip
+    return {"probes": probes, "trials": [trial, missing]}
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+def test_screens_of_what_costs_much_to_make_fit(tmp_path, width):
+    from sonda.analysis.interference import interference
+    from sonda.analysis.serving import served
+    from sonda.report.corun import render_corun
+    from sonda.report.serving import render_serving
+    from sonda.report.validation import render_validation
+
+    measured = lambda members, turn, slot: pieces(1.0 + 3.0 * (len(members) > 1 and slot == 1))  # noqa: E731
+    corun = render_corun(interference(experiment(tmp_path, measured, repeat=3)), width, color=False)
+    fits(corun, width)
+    assert corun.index("All 3 together") < corun.index("Counted:") < corun.index("Page: sonda report")
+    serving = render_serving(
+        served(synthetic(tmp_path, evenly(np.full(100, 2_000_000)), scenario="single-stream")), width, color=False
+    )
+    fits(serving, width)
+    assert serving.index("quer") < serving.index("Page: sonda report")
+    validation = render_validation(validated(), width, color=False)
+    fits(validation, width)
+    assert validation.startswith("1 trusted, 1 not available, of 2 probes")
+    assert validation.index("4,098") < validation.index("What would change that")
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+def test_screens_of_verifications_fit(tmp_path, monkeypatch, width):
+    monkeypatch.setenv("COLUMNS", str(width))
+    runs = [run for run in json.loads((DATA / "stonne" / "golden.json").read_text()) if run["mode"] == "TPU"][:2]
+    (tmp_path / "golden.json").write_text(json.dumps(runs))
+    for words in (("stonne", "golden.json"), ("scalesim",)):
+        done = run_command(tmp_path, "verify", *words)
+        assert done.returncode == 0, done.stderr
+        fits(done.stdout, width)
