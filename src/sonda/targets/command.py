@@ -98,6 +98,7 @@ def run_command(
         counters = ask(watching.probe, directory, command, outside=watching.interval > 0)
         own = own_probes(watching.probe)
         with sampling(asked(watching.probe), directory, say) as energy, reading(own):
+            say("")  # what the program prints stands alone
             before = read_conditions()
             counted = _run(command, directory, watching, counters.outside, energy.environment)
             after = read_conditions()
