@@ -1,0 +1,93 @@
+"""Several runs on a page: each against the first, what is not significant grey and said, what has no ratio too."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from builders import trained
+from simulated_examples import CLOCKED, nested_run
+from sonda.analysis.compare import compare
+from sonda.analysis.summarise import summarise
+from sonda.record.run import Run
+from sonda.report.against_first import Against, greyed, layers_against, phases_against, verdict_words
+from sonda.report.comparison_tables import layers_table, step_and_phases_table
+from sonda.report.summary_tables import side_by_side_table
+from sonda.report.together import comparison_section, side_by_side_section
+
+NOISE = (0.99, 1.01, 1.0, 0.98, 1.02, 1.0, 1.01, 0.99)
+"""Steps that vary by a percent or two around 120 ms."""
+NAMES = ["first", "alike", "slow"]
+
+
+@pytest.fixture(scope="module")
+def runs() -> list[Run]:
+    """Alike has the steps of the first in another order; slow takes exactly twice as long."""
+    return [trained(NOISE, id="a1"), trained(NOISE[::-1], id="b2"), trained([2 * one for one in NOISE], id="c3")]
+
+
+@pytest.fixture(scope="module")
+def others(runs: list[Run]) -> list[Against]:
+    return [Against(name, compare(runs[:1], [run])) for name, run in zip(NAMES[1:], runs[1:], strict=True)]
+
+
+def test_the_sentence_judges_every_run_against_the_first(others: list[Against]) -> None:
+    assert verdict_words("first", others) == "Against first per step: alike: not significant, slow is 2.00x slower."
+    assert verdict_words("first", [Against("sim", None, "cycles and times have no ratio")]) == ""
+
+
+def test_step_phases_and_layers_have_a_column_for_each_run(others: list[Against]) -> None:
+    phases = phases_against("first", others)
+    assert phases is not None
+    assert [column.name for column in phases.columns] == ["", "first ms", "alike", "slow"]
+    by_name = {row[0].text: row for row in phases.rows}
+    # By the builder a step is 120 ms: data 5, forward 40, backward 60, optimizer 10.
+    assert by_name["step"][1].text.startswith("120") and by_name["backward"][1].text.startswith("60")
+    assert {(row[2].text, row[2].tone) for row in phases.rows} == {("not significant", "quiet")}
+    assert {(row[3].text, row[3].tone) for row in phases.rows} == {("2.00x slower", "bad")}
+    assert "95 % interval" in by_name["step"][3].hint
+    layers = layers_against("first", others)
+    assert layers is not None
+    assert [row[0].text for row in layers.rows] == ["(Net)", "conv", "norm"], "most time first: all, 60 ms, 30 ms"
+
+
+def test_times_that_do_not_differ_are_grey_in_the_table_of_all_runs(runs: list[Run], others: list[Against]) -> None:
+    table = greyed(side_by_side_table([summarise(run) for run in runs], NAMES), others)
+    step = next(row for row in table.rows if row[0].text == "step")
+    assert (step[2].tone, step[3].tone) == ("quiet", "")
+    assert step[2].hint.endswith("not significant against the first") and "measured" in step[2].hint
+    assert step[1].tone != "quiet", "the first is not held against itself"
+
+
+def test_numbers_of_a_comparison_that_say_nothing_are_grey(runs: list[Run]) -> None:
+    same = compare(runs[:1], runs[1:2]).parts[0]
+    slower = compare(runs[:1], runs[2:]).parts[0]
+    for part, tones in ((same, {"quiet"}), (slower, {"", "bad"})):
+        for table in (step_and_phases_table(part), layers_table(part.layers, "layer")):
+            judged = [cell for row in table.rows for cell in row[3:]]
+            assert {cell.tone for cell in judged} == tones
+
+
+def test_the_section_says_all_of_it(runs: list[Run]) -> None:
+    section = side_by_side_section([summarise(run) for run in runs], NAMES, runs)
+    assert "alike: not significant, slow is 2.00x slower" in section.html
+    for title in ("All runs", "Step and phases against first", "Layers against first"):
+        assert re.search(f"<h3[^>]*>{title}</h3>", section.html), title
+    assert 'class="number quiet"' in section.html
+    assert [figure["place"] for figure in section.figures] == ["bars"]
+
+
+def test_a_comparison_of_two_is_not_said_twice(runs: list[Run]) -> None:
+    compared = compare(runs[:1], runs[1:2])
+    beside = side_by_side_section([summarise(run) for run in runs[:2]], NAMES[:2], runs[:2], compared)
+    assert "Layers against first" not in beside.html
+    assert "What is not significant is grey." in comparison_section(compared).html
+
+
+def test_a_run_that_cannot_be_compared_says_why(runs: list[Run], tmp_path: Path) -> None:
+    several = [*runs[:2], nested_run(CLOCKED, tmp_path)]
+    section = side_by_side_section([summarise(run) for run in several], [*NAMES[:2], "sim"], several)
+    assert "sim cannot be compared: abcd1234abcd is simulated, others are measured" in section.html
+    assert "alike: not significant" in section.html
