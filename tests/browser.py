@@ -33,7 +33,7 @@ KEYS = {
     "ArrowLeft": (37, ""), "ArrowRight": (39, ""), "Home": (36, ""), "End": (35, ""),
 }  # fmt: skip
 SETTLED = """new Promise((done) => {
-  const end = performance.now() + 60000;
+  const end = performance.now() + 200000;
   const ask = () => {
     const ready = document.readyState === "complete" && !document.querySelector(".figure:not([data-drawn])");
     if (ready || performance.now() > end) done(ready); else setTimeout(ask, 50);
