@@ -75,7 +75,7 @@ QUANTITIES = {
         ),
         Quantity("counter_enabled", "ns", "time that a group of counters was asked to count, of all threads"),
         Quantity("counter_running", "ns", "time that it really counted; where that is less, counts are estimated"),
-        Quantity("communication", "ns", "time that a layer spent exchanging with other ranks"),
+        Quantity("communication", "ns", "time that a layer or phase spent exchanging with other ranks"),
         Quantity("operations", "1", "framework operations dispatched"),
         Quantity("tokens", "1", "tokens produced or consumed"),
         Quantity("samples", "1", "samples processed"),
