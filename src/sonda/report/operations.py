@@ -18,8 +18,11 @@ Row = Mapping[str, Any]
 
 def operations_table(rows: Sequence[Row]) -> Table:
     """For a terminal."""
-    columns = [(Column(title, right=right, keep=keep), [Cell(text, missing=_missing(row, text)) for text, row in
-                zip(map(show, rows), rows, strict=True)]) for title, right, keep, show in COLUMNS]  # fmt: skip
+    columns = []
+    for title, right, keep, show in COLUMNS:
+        shown = [(row, show(row)) for row in rows]
+        cells = [Cell(text, _order(text, right), missing=_missing(row, text)) for row, text in shown]
+        columns.append((Column(title, right=right, keep=keep), cells))
     return build(columns)
 
 
@@ -33,6 +36,13 @@ def write_recording(path: Path, recording: Row) -> None:
         path.write_text(text, encoding="utf-8")
     except OSError as error:
         raise SondaError(f"{path} cannot be written: {error.strerror}", "give another file") from None
+
+
+def _order(text: str, number: bool) -> float | str | None:
+    """What a field sorts by: the number that it shows, or its words."""
+    if text == quantities.MISSING:
+        return None
+    return float(text.removesuffix(" %").replace(",", "")) if number else text
 
 
 def _missing(row: Row, text: str) -> str:

@@ -13,7 +13,8 @@ from sonda.report.energy_document import energy_fields
 from sonda.report.energy_figures import energy_panels
 from sonda.report.figures import Figure
 from sonda.report.labels import markup, plain
-from sonda.report.markup import panel, table_html
+from sonda.report.markup import panel, place_figure, table_html
+from sonda.report.palette import BLUE
 from sonda.report.screen import Screen
 from sonda.report.sections import Section
 from sonda.report.table import Cell, Column, Table, build, numbers, percents, words
@@ -211,7 +212,11 @@ def serving_section(found: ServingSummary, index: int, alone: bool) -> Section:
     timed = found.scenario != "offline"  # there a latency only says how many samples came before
     warnings = "".join(f'<p class="warning">{markup(one)}</p>' for one in found.warnings)
     notes = "".join(f'<p class="soft small">{markup(one)}</p>' for one in found.notes)
-    histogram = f'<div class="figure" id="{place}latency" style="min-height:{HEIGHT}px"></div>'
+    drawn: list[Figure] = []
+    histogram = ""
+    if timed:
+        table = histogram_table(found).without({""})  # the bars are the picture
+        histogram = place_figure(histogram_figure(found), f"{place}latency", drawn, "", table)
     pieces = [
         f"<{level}>{markup(found.title)}</{level}>",
         f'<p class="soft">{markup(found.subtitle)} · run {markup(found.run)}</p>',
@@ -220,14 +225,13 @@ def serving_section(found: ServingSummary, index: int, alone: bool) -> Section:
         panel("Latency", histogram + table_html(percentiles_table(found), "sortable")) if timed else "",
         panel("Search of the rate", table_html(trials_table(found), "sortable")) if found.trials else "",
         panel("LoadGen", table_html(loadgen_table(found), "sortable")) if found.loadgen else "",
-        panel("Notes", notes),
+        panel("Notes", notes) if notes else "",
     ]
-    drawn: tuple[Figure, ...] = ({"place": f"{place}latency", **histogram_figure(found)},) if timed else ()
     if found.energy is not None:
         html, more = energy_panels(found.energy, f"{place}energy")
         pieces.append(f"<h3>Energy</h3>\n{html}")
         drawn += more
-    return Section(f"{found.title} ({found.run})", place, "\n".join(piece for piece in pieces if piece), drawn)
+    return Section(f"{found.title} ({found.run})", place, "\n".join(piece for piece in pieces if piece), tuple(drawn))
 
 
 def histogram_figure(found: ServingSummary) -> Figure:
@@ -236,7 +240,8 @@ def histogram_figure(found: ServingSummary) -> Figure:
     trace = {
         "type": "bar", "x": edges[:-1], "y": list(found.counts), "offset": 0,
         "width": [high - low for low, high in pairwise(edges)],
-        "hovertext": [f"{low:.3g} to {high:.3g} ms: {count:,}"
+        "marker": {"color": BLUE},
+        "hovertext": [f"{low:.3g} to {high:.3g} ms: {count:,} queries, measured"
                       for (low, high), count in zip(pairwise(edges), found.counts, strict=True)],
         "hoverinfo": "text",
     }  # fmt: skip

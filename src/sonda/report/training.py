@@ -10,10 +10,11 @@ from sonda.analysis.summary import Summary, Value
 from sonda.analysis.training import Epoch, Training
 from sonda.record.nodes import nodes_of
 from sonda.report import quantities
-from sonda.report.figures import PHASE_COLORS, Figure
+from sonda.report.figures import Figure
 from sonda.report.labels import markup, plain
-from sonda.report.markup import panel, table_html
+from sonda.report.markup import panel, place_figure, table_html
 from sonda.report.nodes import nodes_table
+from sonda.report.palette import BLUE, GREEN, SKY
 from sonda.report.ranks import ranks_of, ranks_table
 from sonda.report.screen import Screen
 from sonda.report.sections import Section
@@ -23,7 +24,7 @@ FEW = 12
 """Epochs that a screen lists: all of so many, else the first, the best and the last."""
 ENDS = 5
 HEIGHT = 340
-ACCURACY, TRAINING, VALIDATION = "#3d7a5f", PHASE_COLORS["forward"], PHASE_COLORS["backward"]
+ACCURACY, TRAINING, VALIDATION = GREEN, SKY, BLUE
 NOT_VALIDATED = "nothing was validated"
 
 
@@ -118,15 +119,12 @@ def with_training(section: Section, found: Training | None) -> Section:
     """The section of a run with its epochs below, where it has some."""
     if found is None:
         return section
-    place = f"{section.place}epochs"
-    pieces = [
-        f'<p class="first">{markup(sentence(found))}</p><p class="soft">{markup(before_words(found))}</p>'
-        f'<div class="figure" id="{place}" style="min-height:{HEIGHT}px"></div>',
-        table_html(epochs_table(found.epochs), "sortable"),
-    ]
-    panels = "\n".join(map(panel, ("Loss and accuracy", "Epoch by epoch"), pieces))
-    html = f"{section.html}\n<h3>Epochs</h3>\n{panels}"
-    return replace(section, html=html, figures=(*section.figures, {"place": place, **curve(found)}))
+    drawn: list[Figure] = []
+    picture = place_figure(curve(found), f"{section.place}epochs", drawn, "")
+    said = f'<p class="first">{markup(sentence(found))}</p><p class="soft">{markup(before_words(found))}</p>'
+    table = table_html(epochs_table(found.epochs), "sortable").replace('class="scroll"', 'class="scroll tall"', 1)
+    html = f"{section.html}\n{panel('Epochs', said + picture + table)}"
+    return replace(section, html=html, figures=(*section.figures, *drawn))
 
 
 def with_ranks(section: Section, target: Mapping[str, Any]) -> Section:
@@ -145,7 +143,8 @@ def curve(found: Training) -> Figure:
     def line(name: str, values: Sequence[float | None], color: str, second: bool = False) -> Figure:
         trace: Figure = {
             "type": "scatter", "mode": "lines+markers" if len(numbers_of) < 60 else "lines", "name": name,
-            "x": numbers_of, "y": list(values), "line": {"color": color},
+            "x": numbers_of, "y": list(values), "line": {"color": color, "dash": "dot" if second else "solid"},
+            "hovertemplate": f"epoch %{{x}}: {name} %{{y:.4~g}}{' %' if second else ''}, measured<extra></extra>",
         }  # fmt: skip
         return {**trace, "yaxis": "y2"} if second else trace
 
