@@ -7,6 +7,7 @@ import re
 import shlex
 import sys
 from collections.abc import Callable
+from functools import cache
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -122,6 +123,12 @@ def test_lighter_settings_keep_the_words_of_a_command() -> None:
     assert lighter(["sonda", "run", "cnn", "--batch", "64"])[3] == SMALLER["--batch"]
 
 
+@cache
+def options_of_workloads() -> set[str]:
+    own = {option for name in names() for option in describe(name, {}).parameters()}
+    return {"--preset", *(f"--{option.replace('_', '-')}" for option in own)}  # dlrm's preset stands for several
+
+
 def unknown_words(command: Shown) -> list[str]:
     """The first word that is no command, or options that the command does not have. A workload has some of its own."""
     words = [word.strip("[]") for word in command.words[1:]]
@@ -132,9 +139,7 @@ def unknown_words(command: Shown) -> list[str]:
         group = group.commands[words.pop(0)]
     known = {option for parameter in group.params for option in (*parameter.opts, *parameter.secondary_opts)}
     if group.name in ("run", "serve", "explore", "verify"):
-        known |= {"--preset"}  # of dlrm: stands for several of its options
-        for name in names():
-            known |= {f"--{option.replace('_', '-')}" for option in describe(name, {}).parameters()}
+        known |= options_of_workloads()
     ours = words[: words.index("--")] if "--" in words else words
     return [word for word in ours if word.startswith("--") and word.split("=")[0] not in known]
 
