@@ -129,10 +129,15 @@ def options_of_workloads() -> set[str]:
     return {"--preset", *(f"--{option.replace('_', '-')}" for option in own)}  # dlrm's preset stands for several
 
 
+@cache
+def whole_command() -> Any:
+    return get_command(app)
+
+
 def unknown_words(command: Shown) -> list[str]:
     """The first word that is no command, or options that the command does not have. A workload has some of its own."""
     words = [word.strip("[]") for word in command.words[1:]]
-    group: Any = get_command(app)
+    group: Any = whole_command()
     while words and hasattr(group, "commands"):
         if words[0] not in group.commands:
             return words[:1]
