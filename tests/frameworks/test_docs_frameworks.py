@@ -24,8 +24,11 @@ model.compile("sgd", "mse")
 model.fit(numpy.ones((16, 3), "float32"), numpy.ones((16, 2), "float32"), batch_size=4, verbose=0)
 """
 
-ELSEWHERE = {r"resnet50 .*--compile": "test_optimisation_matrix.py"}
-"""Compiling a ResNet-50 takes minutes; XLA is switched on for smaller networks there."""
+ELSEWHERE = {
+    r"resnet50 .*--compile": "test_optimisation_matrix.py",
+    r"--on (mirrored|multiworker)=": "test_tensorflow_strategies.py",
+}
+"""What would take minutes, and where it is run: XLA on smaller networks, strategies with processes of their own."""
 
 
 def distinct() -> dict[str, str]:
@@ -58,3 +61,7 @@ def test_a_shown_command_of_another_framework(text: str, desk: Path, monkeypatch
     else:
         assert done.returncode == 0, done.stderr
         assert "Traceback" not in done.stderr
+
+
+def test_what_runs_elsewhere_has_a_test_there() -> None:
+    assert [file for file in ELSEWHERE.values() if not (Path(__file__).parent / file).exists()] == []
