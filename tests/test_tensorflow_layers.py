@@ -74,6 +74,7 @@ def observed() -> Spans:
             "name": Words.of(["", "train", "train", "fused", "train", "fused"]),
             "pass": Words.of(["timed", "timed", "timed", "timed", "pieces", "pieces"]),
         },
+        {"task_clock:counted": np.array([np.nan, np.nan, np.nan, 700, np.nan, 750])},
     )
 
 
@@ -99,7 +100,7 @@ def joined(monkeypatch: pytest.MonkeyPatch, events: list[Event]) -> tuple[Spans,
 
 def test_phases_and_layers_are_laid_out_inside_the_call(monkeypatch: pytest.MonkeyPatch) -> None:
     spans, notes = joined(monkeypatch, EVENTS)
-    new = range(6, len(spans))
+    new = range(5, len(spans))  # the call itself becomes the first phase: phases do not lie in one another
     kinds, names, paths = (spans.words(name).decoded() for name in ("kind", "name", "path"))
     start, lasted, parent = (spans.number(name) for name in ("start", "duration", "parent"))
     found = [(kinds[row], names[row], paths[row], int(start[row]), int(lasted[row])) for row in new]
@@ -109,7 +110,8 @@ def test_phases_and_layers_are_laid_out_inside_the_call(monkeypatch: pytest.Monk
         ("phase", "backward", "", 2270, 300), ("layer", "Dense", "sub.dense", 2270, 100),
         ("layer", "Dense", "dense", 2370, 200), ("phase", "optimizer", "", 2570, 60),
     ]  # fmt: skip
-    assert [int(parent[row]) for row in new] == [5, 6, 6, 5, 5, 10, 10, 5]
+    assert [int(parent[row]) for row in new] == [4, 5, 5, 4, 4, 9, 9, 4]
+    assert np.isnan(spans.metric("task_clock", "counted")[5]) and spans.metric("task_clock", "counted")[3] == 700
     assert {spans.words("pass").decoded()[row] for row in new} == {"pieces"}
     assert {int(spans.number("thread")[row]) for row in new} == {7}
     assert "tells 66 % of their time apart" in notes[0]  # 530 of 800 ns

@@ -155,12 +155,9 @@ def test_layers_inside_a_graph_are_joined_from_tensorflows_profile(nursery: Nurs
     assert {("hidden", "Dense"), ("output", "Dense")} <= found <= known
     for direction in ("forward", "backward"):
         assert {"hidden", "output"} <= set(words(spans, "path", kind="layer", direction=direction))
-    inner = [name for name in words(spans, "name", kind="phase", pass_="pieces") if name != "fused"]
-    assert inner == ["forward", "loss", "backward", "optimizer"] * 5
-    start, lasted, parent = (spans.number(name) for name in ("start", "duration", "parent"))
-    for row in range(len(ran.spans), len(spans)):
-        holder = parent[row]
-        assert start[holder] <= start[row] and start[row] + lasted[row] <= start[holder] + lasted[holder]
+    inner = sorted(words(spans, "name", kind="phase", pass_="pieces"))
+    assert inner == sorted(["forward", "loss", "backward", "optimizer"] * 5)
+    check_structure(spans)
 
 
 def test_tracing_is_apart_from_running(nursery: Nursery) -> None:

@@ -16,7 +16,7 @@ import numpy as np
 from sonda.frameworks.assembly import Assembly
 from sonda.frameworks.tensorflow_profile import LOSS, ORDER, Place, Scope, calls, scoped_place, spent
 from sonda.record.errors import SondaError
-from sonda.record.span import Spans, Words, joined
+from sonda.record.span import NUMBER_COLUMNS, TEXT_COLUMNS, Spans, Words, joined
 from sonda.targets.tensorflow_rank import profile_events_of
 
 ROOT = ""
@@ -65,16 +65,17 @@ def _added(spans: Spans, graph: Mapping[str, Any], directory: Path, notes: list[
     times = [spent(events, where) for events in found]
     paths = paths_of(scopes, {place.path for one in times for place in one})
     rows: list[_Row] = []
+    firsts: dict[int, tuple[str, int]] = {}
     told = lasted = 0
     for phase, one in zip(phases.tolist(), times, strict=True):
-        told += _lay_out(rows, spans, phase, one, scopes, paths)
+        told += _lay_out(rows, firsts, spans, phase, one, scopes, paths)
         lasted += int(spans.number("duration")[phase])
     notes.append(
         f"layers inside the graph are those of {len(phases)} steps under TensorFlow's profiler, which tells "
         f"{100 * told / lasted:.0f} % of their time apart: what is fused counts for the layer of its last operation, "
         "and a moment in which operations run side by side counts once"
     )
-    return _joined(spans, rows)
+    return _joined(_with_firsts(spans, firsts), rows)
 
 
 def paths_of(scopes: Mapping[str, Scope], used: Collection[str]) -> dict[str, str]:
@@ -97,17 +98,24 @@ def paths_of(scopes: Mapping[str, Scope], used: Collection[str]) -> dict[str, st
 
 
 def _lay_out(
-    rows: list[_Row], spans: Spans, call: int, times: Mapping[Place, int], scopes: Mapping[str, Scope],
-    paths: Mapping[str, str],
+    rows: list[_Row], firsts: dict[int, tuple[str, int]], spans: Spans, call: int, times: Mapping[Place, int],
+    scopes: Mapping[str, Scope], paths: Mapping[str, str],
 ) -> int:  # fmt: skip
-    """Phases and layers of one call, whose row is given, one after the other; ns that they take together."""
+    """Phases and layers of one call, whose row is given, one after the other; ns that they take together.
+
+    Phases do not lie in one another: the call's own row becomes the first of them, by name and ns in `firsts`.
+    """
+    step = int(spans.number("parent")[call])
     first = at = int(spans.number("start")[call])
     for phase in ORDER:
         mine = {place: ns for place, ns in times.items() if place.phase == phase}
         if not mine:
             continue
-        holder = len(spans) + len(rows)
-        rows.append(_Row(call, call, at, sum(mine.values()), "phase", phase))
+        if call not in firsts:
+            holder, firsts[call] = call, (phase, sum(mine.values()))
+        else:
+            holder = len(spans) + len(rows)
+            rows.append(_Row(call, step, at, sum(mine.values()), "phase", phase))
         direction = "backward" if phase == "backward" else "forward"
         order = list(scopes) if phase != "backward" else list(scopes)[::-1]
         for scope in order:
@@ -118,6 +126,20 @@ def _lay_out(
                 at += lasted
         at += sum(ns for place, ns in mine.items() if place.path not in paths or place.path in ("", LOSS))
     return at - first
+
+
+def _with_firsts(spans: Spans, firsts: Mapping[int, tuple[str, int]]) -> Spans:
+    """The spans with other names and durations of some; what was counted in these was counted in the whole call."""
+    names, lasted = spans.words("name").decoded().astype(object), spans.number("duration").copy()
+    for row, (name, duration) in firsts.items():
+        names[row], lasted[row] = name, duration
+    rows = list(firsts)
+    metrics = {column: values.copy() for column, values in spans.metrics.items()}
+    for values in metrics.values():
+        values[rows] = np.nan
+    numbers = {name: spans.number(name) for name in NUMBER_COLUMNS} | {"duration": lasted}
+    words = {name: spans.words(name) for name in TEXT_COLUMNS} | {"name": Words.of(names.tolist())}
+    return Spans(numbers, words, metrics)
 
 
 def _joined(spans: Spans, rows: list[_Row]) -> Spans:
