@@ -59,9 +59,9 @@ def explored(count: int) -> tuple[Exploration, pa.Table]:
     fields = [pa.field(name, value.type, metadata={"unit": "J"} if name.startswith("energy") else None)
               for name, value in columns.items()]  # fmt: skip
     found = Exploration(
-        run="abcd12345678", title="DLRM", subtitle="sim:dlrm-hybrid", axes={"multipliers": [str(one) for one in numbers]},
-        points=count, possible=count - 1, impossible=(), unpriced=(), objectives=("cycles", "energy"), front=(), best={},
-        on_host=("",), seconds=0.1, simulations=count, notes=(),
+        run="abcd12345678", title="DLRM", subtitle="sim:dlrm-hybrid", axes={"multipliers": list(map(str, numbers))},
+        points=count, possible=count - 1, impossible=(), unpriced=(), objectives=("cycles", "energy"), front=(),
+        best={}, on_host=("",), seconds=0.1, simulations=count, notes=(),
     )  # fmt: skip
     return found, pa.table(list(columns.values()), schema=pa.schema(fields))
 
