@@ -73,13 +73,13 @@ def slow_once(order: tuple[str, int]) -> int:
 
 
 def explore_or_die(order: Any) -> Any:
-    """Explores a batch; the first to come to the second value of `read_ports` is killed when it has explored it. The
-    mark stands in the folder where the exploration was asked for."""
+    """Explores a batch; the first to come to 16 ports is killed when it has explored it. The mark stands in the folder
+    where the exploration was asked for."""
     from sonda.studies.explored_part import explore_part
 
     part = explore_part(order)
     mark = Path("killed")
-    if order.axes["read_ports"] == ("16",) and not mark.exists():
+    if ("16",) in order.axes.values() and not mark.exists():
         mark.touch()
         os.kill(os.getpid(), signal.SIGKILL)
     return part

@@ -190,9 +190,8 @@ def test_a_node_that_says_nothing_for_a_while(nodes: Machinery, tmp_path: Path) 
 def test_a_worker_killed_in_the_middle_of_a_batch(
     nodes: Machinery, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    job = Job(workload="mlp", on="sim:maeri-256", threads=1)
-    space = parse_space(["read_ports=8,16,32"])
-    nodes.end("two")
+    job = Job(workload="dlrm", options={"preset": "5-1M-2-100"}, on="sim:dlrm-hybrid", threads=1)
+    space = parse_space(["perceptrons.read_ports=8,16,32"])
     monkeypatch.setattr(exploring, "explore_part", cluster_work.explore_or_die)
     monkeypatch.chdir(tmp_path)  # workers were started elsewhere, and find it
     with executor_for(cluster=nodes.address) as executor:
@@ -200,12 +199,12 @@ def test_a_worker_killed_in_the_middle_of_a_batch(
             exploring.explore(job, space, Store(tmp_path / name), executor=executor, batch=1) for name in ("a", "b")
         )
     assert (tmp_path / "killed").exists()
-    assert run.points.column("read_ports").to_pylist() == [8, 16, 32]
+    assert run.points.column("perceptrons.read_ports").to_pylist() == [8, 16, 32]
     assert run.points.to_pydict() == undisturbed.points.to_pydict()
 
 
 def test_a_worker_killed_in_the_middle_of_an_import(nodes: Machinery, tmp_path: Path) -> None:
-    nodes.worker("six", "north")
+    nodes.worker("six", "north")  # whoever was killed before
     nodes.wait_for_workers(2)
     mark = tmp_path / "killed"
     with executor_for(cluster=nodes.address) as executor:

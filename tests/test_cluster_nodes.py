@@ -109,6 +109,32 @@ def test_a_node_that_is_away_keeps_its_rows_and_what_it_lacks_is_said(store: Sto
     assert not whole.failures and whole.measured == 1 and len(store.names()) == 4
 
 
+def test_simulations_are_given_out_several_at_once(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    """40 points to one worker: eight times five; one that fails does not keep the others of its five."""
+    given: list[int] = []
+
+    class Noting(Nodes):
+        def run(self, work: Any, tasks: Iterable[Task]) -> Iterator[Done]:
+            for task in tasks:
+                given.append(len(task.order))
+                yield from super().run(work, [task])
+
+    def measuring(store: Store, study: Study) -> Any:
+        def measure(point: Point) -> Run:
+            if point.configuration["batch"] == 3:
+                raise SondaError("three cannot be", "give another")
+            return keep(store, point)
+
+        return measure
+
+    monkeypatch.setattr(elsewhere, "measuring", measuring)
+    study = Study("many", {"workload": "mlp", "on": "sim:maeri-256"}, {"batch": tuple(range(1, 41))}, repeat=1)
+    result = carry_out(store, Noting("EPYC"), "", study)
+    assert given == [5] * 8 and len(result.runs) == 39
+    ((point, why),) = result.failures
+    assert point.configuration["batch"] == 3 and why == "three cannot be; give another"
+
+
 def test_times_of_different_machines_are_not_mixed_in_silence(store: Store) -> None:
     points = plan(STUDY)
     keep(store, points[0], processor="EPYC", logical_cores=8)

@@ -17,14 +17,14 @@ FILE = """
 [study]
 name = "two-workers"
 question = "Are they the same?"
-seed = 7
 metrics = ["cycles", "energy_uJ"]
 [workload]
-name = "mlp"
+name = "dlrm"
 on = "{on}"
 threads = 1
 [axes]
-batch = [1, 2]
+preset = ["5-1M-2-100", "5-1M-20-100"]
+seed = [7]
 """
 
 
@@ -40,16 +40,17 @@ def facts(run: Run) -> dict[str, Any]:
 @pytest.mark.slow
 def test_two_workers_make_the_runs_of_one(tmp_path: Path) -> None:
     file = tmp_path / "study.toml"
-    file.write_text(FILE.format(on="sim:maeri-256"))
+    file.write_text(FILE.format(on="sim:dlrm-hybrid"))
     documents, found = [], []
     for workers in (0, 2):
         store = Store(tmp_path / str(workers))
         documents.append(carry_out(str(file), "", None, False, store, lambda _: None, workers=workers))
         found.append(sorted((facts(run) for run in store.runs()), key=lambda one: one["id"]))
     assert len(found[0]) == 2 and found[0] == found[1]
+    assert {one["seed"] for one in found[1]} == {7}
     assert documents[0]["rows"] == documents[1]["rows"] and documents[1]["measured"] == 2
     cycles = [row["figures"]["cycles"]["value"] for row in documents[0]["rows"]]
-    assert 0 < cycles[0] < cycles[1], "two samples take longer than one"
+    assert 0 < cycles[0] < cycles[1], "twenty samples take longer than two"
 
 
 def test_what_is_measured_is_not_shared_by_processes_of_one_machine(tmp_path: Path) -> None:

@@ -252,7 +252,7 @@ class Store:
             partial.mkdir(parents=True)
             for file, content in files.items():
                 (partial / file).write_bytes(content)
-            Run.load(partial)
+            info = Run.load(partial).info
             partial.rename(self.root / name)
         except OSError as error:
             _discard_quietly(partial)
@@ -262,7 +262,7 @@ class Store:
         except SondaError:
             _discard_quietly(partial)
             raise
-        return Run.load(self.root / name)
+        return Run(self.root / name, info)
 
     def remove_older_than(self, age: timedelta) -> list[Path]:
         """Remove the runs made longer ago than `age`; returns what was removed."""

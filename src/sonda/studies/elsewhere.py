@@ -18,7 +18,7 @@ from sonda.record.errors import SondaError
 from sonda.record.run import Run
 from sonda.record.store import Store, identity_of
 from sonda.studies.engine import Outcome, load_study_result
-from sonda.studies.executors.executor import Executor, Task
+from sonda.studies.executors.executor import Done, Executor, Task, attempt
 from sonda.studies.measure import measuring
 from sonda.studies.plan import NODE, Point, configurations, simulated
 from sonda.studies.study import Study
@@ -26,6 +26,9 @@ from sonda.targets.node import node_name
 from sonda.workloads.own import is_own, own_model
 
 EACH = "each"
+MOST_TOGETHER, TURNS = 16, 8
+"""Simulated points that a worker is given at once, at most, and how often it is given some, at least: a point may take
+some 30 ms, and giving it to somebody takes 7."""
 IDENTITY_DIGITS = 16
 """Of a point of a study; ids of other runs are shorter."""
 
@@ -61,13 +64,19 @@ def measure_there(order: PointOrder) -> Shipped:
         store.remove(run.directory)
 
 
+def simulate_there(tasks: Sequence[Task]) -> list[Done]:
+    """Simulate points one after the other; one that fails does not keep the others."""
+    return [attempt(measure_there, task) for task in tasks]
+
+
 def elsewhere(study: Study, store: Store, executor: Executor, points: Sequence[Point]) -> Iterator[Outcome]:
     """Measure points wherever the executor has room; runs appear whole in the store as they come."""
     tasks = [
         Task(number, PointOrder(point, study, _content(point)), _needs(point), str(point.configuration.get(NODE, "")))
         for number, point in enumerate(points)
     ]
-    for done in executor.run(measure_there, tasks):
+    ended = _together(tasks, executor) if all_simulated(study) else executor.run(measure_there, tasks)
+    for done in ended:
         point = points[done.number]
         if done.failure:
             yield point, SondaError(done.failure, done.remedy)
@@ -76,6 +85,18 @@ def elsewhere(study: Study, store: Store, executor: Executor, points: Sequence[P
             yield point, store.adopt(done.value.name, done.value.files)
         except SondaError as error:
             yield point, error
+
+
+def _together(tasks: Sequence[Task], executor: Executor) -> Iterator[Done]:
+    """What became of simulations that are given out several at once, few enough that workers end at about the same
+    time."""
+    size = max(1, min(MOST_TOGETHER, len(tasks) // (TURNS * executor.workers)))
+    groups = [tasks[at : at + size] for at in range(0, len(tasks), size)]
+    for done in executor.run(simulate_there, [Task(number, group) for number, group in enumerate(groups)]):
+        if done.failure:
+            yield from (dataclasses.replace(done, number=task.number) for task in groups[done.number])
+        else:
+            yield from done.value
 
 
 def all_simulated(study: Study) -> bool:
