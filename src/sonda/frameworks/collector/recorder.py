@@ -201,8 +201,9 @@ class Recorder:
     def _say_why(self, error: OSError) -> None:
         """A file tells the parent: of a full disk an empty one, whose name needs no room; else one with the reason."""
         full = error.errno in (errno.ENOSPC, errno.EDQUOT)
+        name = f"{os.getpid()}.{'full' if full else 'unwritten.failure'}"
         try:
-            with open(os.path.join(self.directory, f"{os.getpid()}.{'full' if full else 'unwritten.failure'}"), "wb") as file:
+            with open(os.path.join(self.directory, name), "wb") as file:
                 file.write(b"" if full else f"{error.strerror or error}\n".encode())
         except OSError:
             pass
