@@ -184,6 +184,11 @@ def test_no_clear_limit_names_what_takes_most():
     assert ("--channels-last",) in options(verdict)
 
 
+def test_one_phase_takes_and_reaches():
+    found = none.rule(summary(phases=[phase("optimizer", cost(90, reached=0.4))]))
+    assert found is not None and "the optimizer takes 90 % of the step and reaches 40 % of the roof" in found.sentence
+
+
 def test_no_clear_limit_names_time_outside_every_phase():
     verdict = none.rule(summary([phase("other", bare(70))], [layer("a", "Conv2d", cost(30, "compute", 0.8))]))
     assert "70 % of the step lies between the phases: Python code, and the observing itself" in verdict.sentence

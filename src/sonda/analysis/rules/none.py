@@ -63,7 +63,8 @@ def _largest(part: PartSummary) -> str:
         return f"{wording.percent(outside)} of the step lies between the phases: Python code, and the observing itself"
     spent = sum(work.cost.time.value or 0.0 for work in largest)
     least = sum((work.cost.roof.value or 0.0) * (work.cost.time.value or 0.0) for work in largest)
+    take, reach = ("take", "reach") if largest[0].layer else ("takes", "reaches")
     return (
-        f"{families(largest)} take {wording.percent(share(largest))} of the step and reach "
+        f"{families(largest)} {take} {wording.percent(share(largest))} of the step and {reach} "
         f"{wording.percent(least / spent)} of the roof"
     )
