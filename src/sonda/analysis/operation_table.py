@@ -30,7 +30,7 @@ class OperationTotals:
     own: int = 0
     """Without the operations inside it."""
     in_steps: int = 0
-    """Of calls that begin in a step."""
+    """Own time of calls that begin in a step."""
 
     @property
     def in_pipeline(self) -> bool:
@@ -67,6 +67,8 @@ class OperationTable:
         host = np.flatnonzero(operation != NONE)
         around = self._around(spans, operation, host)
         inside = np.bincount(around[around >= 0], duration[host[around >= 0]], len(self._totals)).astype(np.int64)
+        within = (around >= 0) & in_step[host]
+        stepped -= np.bincount(around[within], duration[host[within]], len(self._totals)).astype(np.int64)
         columns = (column.tolist() for column in (calls, time, inside, stepped))
         for one, more, total, taken, in_steps in zip(self._totals, *columns, strict=True):
             one.calls += more

@@ -1,9 +1,9 @@
-"""The summary of an imported profile of TensorFlow or JAX: its steps, what they are spent on, its operations."""
+"""The summary of an imported profile: its steps, what they are spent on, its operations."""
 
 from __future__ import annotations
 
 import statistics
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -75,22 +75,27 @@ def is_profile(run: Run) -> bool:
 
 
 def summarise_profile(run: Run) -> ProfileSummary:
-    """Steps and operations of an imported profile, with memory that does not grow with it."""
+    """Steps and operations of an imported profile, or of a trace, with memory that does not grow with it."""
     ranks: dict[int, Breakdown] = {}
     table = OperationTable()
     for spans in read_blocks(run, COLUMNS):
-        found = classes(spans)
+        found = classes(spans, is_profile(run))
         rank = int(spans.number("rank")[0]) if len(spans) else 0  # a block holds one rank
         breakdown = ranks.setdefault(rank, Breakdown(rank))
         breakdown.feed(spans, found)
         table.feed(spans, found, breakdown.in_step(spans.number("start")))
-    steps = [one for rank in ranks.values() for one in _step_times(rank.result(), rank.seen)]
+    steps = [one for rank in ranks.values() for one in _step_times(_named(run, rank.result()), rank.seen)]
     about: dict[str, Any] = run.info.workload.get("profile") or {}
     traced = {str(name): (int(one["calls"]), int(one["traced"])) for name, one in (about.get("traced") or {}).items()}
     return ProfileSummary(
         tuple(sorted(steps, key=lambda one: (-one.median * len(one.durations), one.rank, one.name))), table.rows(),
         str(about.get("steps") or ""), traced,
     )  # fmt: skip
+
+
+def _named(run: Run, steps: Steps) -> Steps:
+    """Steps of a trace are numbered by their names, `ProfilerStep#7`: they are all of one kind."""
+    return steps if is_profile(run) else replace(steps, names=tuple(name.partition("#")[0] for name in steps.names))
 
 
 def _step_times(steps: Steps, seen: np.ndarray) -> list[StepTimes]:

@@ -8,6 +8,7 @@ from sonda.analysis.rules.input import ALWAYS
 from sonda.analysis.rules.work import WORTH
 from sonda.analysis.step_breakdown import PARTS
 from sonda.analysis.summary import Remedy, Value, Verdict
+from sonda.record.profile_names import GET_NEXT
 
 PREFETCH = Remedy(
     "prefetch, map with num_parallel_calls, or cache the data set: what is loaded ahead is not waited for"
@@ -84,8 +85,10 @@ def _operations(found: ProfileSummary, steps: StepTimes) -> Verdict | None:
     if not _largest(steps, "operations"):
         return None
     longest: dict[str, int] = {}
+    placed = any(one.path for one in found.operations)
     for one in found.operations:
-        if one.place == "host" and one.path and not one.in_pipeline:
+        of_model = bool(one.path) == placed and not one.name.startswith(GET_NEXT)
+        if one.place == "host" and of_model and not one.in_pipeline:
             longest[one.name] = longest.get(one.name, 0) + one.in_steps
     name, time = max(longest.items(), key=lambda item: item[1])
     sentence = (

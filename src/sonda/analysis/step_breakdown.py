@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from sonda.record.profile_names import COMMUNICATING, DRIVER, GET_NEXT, LAUNCHING, PIPELINE_PATH, TRANSFERRING
+from sonda.record.profile_names import COMMUNICATING, DRIVER, ENGINE, GET_NEXT, LAUNCHING, PIPELINE_PATH, TRANSFERRING
 from sonda.record.span import Spans
 
 CLASSES = ("compute", "communication", "transfer", "compile", "operations", "input", "launch", "host")
@@ -24,14 +24,22 @@ NOTHING = -1
 """The class of what is no part of a step's time: steps themselves, and what the input pipeline does ahead."""
 
 
-def classes(spans: Spans) -> np.ndarray:
-    """The class of every span, `NOTHING` where it has none."""
+def classes(spans: Spans, by_path: bool = True) -> np.ndarray:
+    """The class of every span, `NOTHING` where it has none.
+
+    `by_path`: operations of the model are known by their paths. Traces of PyTorch have none: there whatever the host
+    does is an operation, but for what the engine of autograd does around them.
+    """
     kind, name, path = spans.words("kind"), spans.words("name"), spans.words("path")
-    by_name = np.array([_by_name(word) for word in name.words])[name.codes]
-    by_path = np.array([_by_path(word) for word in path.words])[path.codes]
+    named = np.array([_by_name(word) for word in name.words])[name.codes]
+    if by_path:
+        placed = np.array([_by_path(word) for word in path.words])[path.codes]
+    else:
+        engine = np.array([word.startswith(ENGINE) for word in name.words])[name.codes]
+        placed = np.where(engine, HOST, OPERATIONS)
     # An operation of the model is one whatever its name, but for one that communicates or waits for input.
-    found = np.where((by_name == HOST) & (by_path != HOST), by_path, by_name)
-    found = np.where((by_path == NOTHING) & (by_name != INPUT), NOTHING, found)
+    found = np.where((named == HOST) & (placed != HOST), placed, named)
+    found = np.where((placed == NOTHING) & (named != INPUT), NOTHING, found)
     for word, of in (*ON_DEVICE.items(), ("compile", COMPILE)):
         found[kind.equal(word)] = of
     found[~np.isin(kind.codes, [at for at, word in enumerate(kind.words) if word in (*ON_DEVICE, "compile", "op")])] = (

@@ -59,7 +59,7 @@ class TraceSummary:
     paths: tuple[CriticalPath, ...]
     """Of every rank whose path was walked."""
     profile: ProfileSummary | None = None
-    """Steps and operations, where the file was a profile of TensorFlow or JAX."""
+    """Steps and operations, where the file was a profile of TensorFlow or JAX, or a trace without a device."""
     job: Job | None = None
     """Ranks and their steps, where there are several."""
 
@@ -150,7 +150,8 @@ def summarise_trace(run: Run, paths: bool = True) -> TraceSummary:
             f"{wording.plural(unseen, 'call')} made a stream wait for another, and the trace does not say which: the "
             "critical path does not see that; torch.profiler records it with enable_cuda_sync_events"
         )
-    profile = summarise_profile(run) if is_profile(run) else None
+    host_only = not (work.devices or work.kernels or work.counters)
+    profile = summarise_profile(run) if is_profile(run) or host_only else None
     job = job_of(run) if paths and is_job(run) else None
     if job is None and paths and is_job(run):
         notes.append("no step is in the traces of all ranks: they are not compared with each other")
@@ -172,10 +173,19 @@ def _all_verdicts(work: DeviceWork, profile: ProfileSummary | None, job: Job | N
     """What ranks say of each other, what the devices' timeline says, and what the steps of a profile say."""
     said = profile_verdicts(profile, bool(work.devices)) if profile is not None else []
     said = [rank_verdict(job), *said] if job is not None else said
-    return [*_verdicts(work), *said] if work.devices or not said else said
+    return [*_verdicts(work, profile), *said] if work.devices or not said else said
 
 
-def _verdicts(work: DeviceWork) -> list[Verdict]:
+def _host_sentence(profile: ProfileSummary | None) -> str:
+    nothing = "No activity of a device is in the trace: it shows the host only"
+    whole = sum(one.own for one in profile.operations) if profile is not None else 0
+    if profile is None or not whole:
+        return f"{nothing}."
+    longest = [f"{one.name} {wording.percent(one.own / whole)}" for one in profile.operations[:3]]
+    return f"{nothing}. Of {wording.duration(whole)} in operations, {wording.join(longest)}."
+
+
+def _verdicts(work: DeviceWork, profile: ProfileSummary | None) -> list[Verdict]:
     if not work.devices:
         if work.kernels:
             launches = sum(one.launches for one in work.kernels)
@@ -184,7 +194,7 @@ def _verdicts(work: DeviceWork) -> list[Verdict]:
         elif work.counters:
             sentence = f"{wording.plural(len(work.counters), 'count')} of a whole program."
         else:
-            sentence = "No activity of a device is in the trace: it shows the host only."
+            sentence = _host_sentence(profile)
         return [Verdict("none", sentence, {})]
     device = max(work.devices, key=lambda one: one.window)
     name = device.device if len(work.devices) == 1 else f"{device.device} of rank {device.rank}"

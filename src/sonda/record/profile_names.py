@@ -8,8 +8,10 @@ PIPELINE_PATH = "tf.data"
 """The path of what threads of tf.data do: they prepare what steps will ask for."""
 EAGER_PATH = "eager"
 """Before the path of operations that were called one by one, outside of a compiled function."""
-GET_NEXT = ("IteratorGetNext", "EagerLocalExecute: IteratorGetNext")
+GET_NEXT = ("IteratorGetNext", "EagerLocalExecute: IteratorGetNext", "enumerate(DataLoader)")
 """Beginnings of names of calls that wait for the next batch."""
+ENGINE = "autograd::engine::"
+"""Before the names of what PyTorch's autograd does around an operation."""
 LAUNCHING = "launch of "
 """Before the name of a kernel, where a call of the device's programming interface bears it."""
 DRIVER = re.compile(r"(?:cu|hip)[A-Z]\w*|cuda[A-Z]\w*")

@@ -76,10 +76,12 @@ def breakdown_table(steps: StepTimes) -> Table:
 def operations_table(found: ProfileSummary, operations: tuple[OperationTotals, ...]) -> Table:
     """Operations, those with the longest time of their own first."""
     whole = sum(one.own for one in found.operations)
+    placed = any(one.path for one in found.operations)
+    where = [(Column("in", right=False, path=True, keep=6), [_path(one.path) for one in operations])] if placed else []
     return build(
         [
             (Column("operation", right=False), [kernel_name(one.name) for one in operations]),
-            (Column("in", right=False, path=True, keep=6), [_path(one.path) for one in operations]),
+            *where,
             (Column("on", right=False, keep=7), words([one.place for one in operations])),
             (Column("calls", keep=5), numbers([Value(one.calls, "1", "counted") for one in operations])[1]),
             (Column("own time", hint="without the operations inside"),
