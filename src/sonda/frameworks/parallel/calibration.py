@@ -134,10 +134,17 @@ def count_norms(model: Any) -> int:
 
 @contextmanager
 def untouched(model: Any, modules: Sequence[Any] = ()) -> Iterator[None]:
-    """Leave weights, statistics and random numbers as they were before the block."""
+    """Leave weights, statistics and random numbers as they were before the block.
+
+    Their values only: a model that was moved to another device or type inside stays there.
+    """
     import torch
 
-    tensors = [tensor for one in (model, *modules) for tensor in (*one.parameters(), *one.buffers())]
+    def tensors_now() -> list[Any]:
+        # Where a model is moved, its buffers are other tensors afterwards.
+        return [tensor for one in (model, *modules) for tensor in (*one.parameters(), *one.buffers())]
+
+    tensors = tensors_now()
     kept = [tensor.detach().clone() for tensor in tensors]
     devices = sorted({tensor.device.index or 0 for tensor in tensors if tensor.is_cuda})
     try:
@@ -145,6 +152,6 @@ def untouched(model: Any, modules: Sequence[Any] = ()) -> Iterator[None]:
             yield
     finally:
         with torch.no_grad():
-            for tensor, before in zip(tensors, kept, strict=True):
+            for tensor, before in zip(tensors_now(), kept, strict=True):
                 tensor.copy_(before)
                 tensor.grad = None
