@@ -6,6 +6,7 @@ import os
 import re
 import shlex
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -14,7 +15,11 @@ from command_line import run_command
 from docs_commands import FRAMEWORKS, lighter, shown
 from docs_desk import ceilings, mnist
 
-pytestmark = pytest.mark.timeout(900)
+LACKING = [one for one in ("torch", "tensorflow", "keras", "jax") if find_spec(one) is None]
+pytestmark = [
+    pytest.mark.timeout(900),
+    pytest.mark.skipif(bool(LACKING), reason=f"needs {', '.join(LACKING)}"),
+]
 
 KERAS = """
 import numpy
