@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from oracle.golden import runs
-from sonda.accelerators import collection, compiled, distribution, few_tiles_kernel, instances, reduction
+from sonda.accelerators import compiled, distribution, few_tiles_kernel, instances, reduction
 from sonda.accelerators.engines import folding_kernel, packages_kernel, streaming_kernel
 from sonda.accelerators.hardware import Hardware
 
@@ -122,26 +122,6 @@ class TestDistribution:
         }
 
 
-class TestCollection:
-    hardware = Hardware(multipliers=16, read_ports=4, write_ports=8)
-
-    @pytest.mark.parametrize(("burst", "cycles"), [(1, 1), (2, 2), (3, 2), (4, 3), (7, 3), (8, 4)])
-    def test_a_burst_is_consumed_by_halves(self, burst: int, cycles: int) -> None:
-        """Offered in cycle 5, seen by the buffer in 6; of n entries ceil(n/2) go per cycle."""
-        assert collection.drained(self.hardware, np.full(burst, 5), np.arange(burst)) == 5 + cycles
-
-    def test_a_line_forwards_one_per_cycle(self) -> None:
-        assert collection.drained(self.hardware, np.full(4, 5), np.zeros(4, np.int64)) == 5 + 4
-
-    def test_order_does_not_matter(self) -> None:
-        offered, line = np.array([9, 1, 4, 4, 2]), np.array([0, 3, 3, 3, 1])
-        assert collection.drained(self.hardware, offered, line) == 10
-        assert collection.drained(self.hardware, offered[::-1], line[::-1]) == 10
-
-    def test_nothing_takes_no_time(self) -> None:
-        assert collection.drained(self.hardware, np.empty(0, np.int64), np.empty(0, np.int64)) == 0
-
-
 @pytest.mark.parametrize(
     "run", [run for run in runs() if "energy" in run], ids=lambda run: f"{run['id']}-{run['mode']}"
 )
@@ -163,7 +143,6 @@ def test_instances_are_those_of_the_reference(run: dict) -> None:  # type: ignor
 
 KERNELS = [
     reduction._gather,
-    collection._drain,
     packages_kernel.packages,
     streaming_kernel.stream,
     folding_kernel.fold,

@@ -17,7 +17,7 @@ from sonda.report.document import (
     checks_document,
     comparison_document,
     plain_data,
-    runs_document,
+    runs_in_pieces,
     summaries_document,
     to_document,
     value_document,
@@ -29,7 +29,7 @@ DOCUMENTS = {
     "hostile": to_document(examples.hostile()),
     "several": summaries_document([examples.training(), examples.inference()]),
     "comparison": comparison_document(examples.comparison()),
-    "runs": runs_document(examples.run_rows(), ["x is damaged"]),
+    "runs": json.loads(b"".join(runs_in_pieces(examples.run_rows(), lambda: ["x is damaged"]))),
     "checks": checks_document(examples.CHECKS),
 }
 

@@ -36,7 +36,7 @@ from sonda.analysis.summarise import summarise
 from sonda.record.errors import SondaError
 from sonda.record.run import Run, RunInfo
 from sonda.record.store import Store
-from sonda.report.document import runs_document, to_document
+from sonda.report.document import runs_in_pieces, to_document
 from sonda.report.listing import render_runs
 from sonda.report.page import page_text
 from sonda.report.terminal import render_summary
@@ -283,7 +283,7 @@ def test_listings_have_cycles_and_points(tmp_path: Path) -> None:
     text = render_runs(rows, 120)
     assert f"{2 * LAYER + SMALL_LAYER:,} cycles" in text
     assert "12 points" in text
-    first, second = (one["metrics"] for one in runs_document(rows)["runs"])
+    first, second = (one["metrics"] for one in json.loads(b"".join(runs_in_pieces(rows, list)))["runs"])
     assert first["cycles:simulated"]["value"] == 2 * LAYER + SMALL_LAYER
     assert second["points:counted"]["value"] == 12
 

@@ -115,7 +115,7 @@ def test_training_runs_the_tasks_own_step(tmp_path: Path) -> None:
 
 
 def test_what_cannot_be_is_one_line() -> None:
-    with pytest.raises(SondaError, match="tf-models-official has no 'small_image'; did you mean small_images"):
+    with pytest.raises(SondaError, match="tf-models-official has no 'small_image'; did you mean 'small_images'"):
         build(ModelGarden(experiment="small_image"), False, 0, False)
     with pytest.raises(SondaError, match=r"tf-models:text/guess does not classify images.*leave out --train"):
         build(ModelGarden(experiment="text/guess"), True, 0, False)

@@ -198,10 +198,6 @@ class _Recorder:
     def _where(self, caller: int) -> str:
         return (self.calls[caller].path if caller >= 0 else "") or "the model"
 
-    def wants(self, kind: str) -> bool:
-        """Whether the zeros of this kind of operation are asked for."""
-        return kind in self.patterns
-
     def _kind(self, found: Found, caller: int) -> str:
         """A product with weights is `linear`, one in a module of attention `attention`, any other `gemm`."""
         module = self.calls[caller].name if caller >= 0 else ""

@@ -103,13 +103,8 @@ def comparison_document(comparison: Comparison) -> Document:
     }
 
 
-def runs_document(rows: Sequence[RunRow], damaged: Sequence[str] = ()) -> Document:
-    """The listing of a store."""
-    return {"schema": SCHEMA, "kind": "runs", "runs": [_run_document(row) for row in rows], "damaged": list(damaged)}
-
-
 def runs_in_pieces(rows: Iterable[RunRow], damaged: Callable[[], Sequence[str]]) -> Iterator[bytes]:
-    """The same document as text, piece by piece as the rows come; `damaged` is asked when all have come."""
+    """The listing of a store as text, piece by piece as the rows come; `damaged` is asked when all have come."""
     yield b'{"schema":%d,"kind":"runs","runs":[' % SCHEMA
     for number, row in enumerate(rows):
         yield (b"," if number else b"") + msgspec.json.encode(_run_document(row))
