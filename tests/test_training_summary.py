@@ -17,6 +17,7 @@ from sonda.analysis.training import Training, summarise_training
 from sonda.record.run import Run
 from sonda.report.document import value_document
 from sonda.report.quantities import provenance
+from sonda.report.training import before_words
 from sonda.studies.trained_figure import energy_value
 from training_examples import S, trained
 
@@ -93,6 +94,8 @@ def test_checkpoints_between_the_walks_stand_apart() -> None:
     assert found.used.low is not None and found.used.high is not None
     assert found.used.low <= 12_000 <= found.used.high
     assert energy_value(summarise(run), "edp").value == pytest.approx(12_000 * 120)
+    said = before_words(training(run))
+    assert said.endswith("checkpoints took 8.00 s and 800 J (measured), which are in no energy or EDP")
 
 
 def test_an_estimate_of_the_processor_is_never_added_to_what_a_gpu_measured() -> None:

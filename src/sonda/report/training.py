@@ -55,13 +55,18 @@ def sentence(found: Training) -> str:
 
 
 def before_words(found: Training) -> str:
-    """What went before and is in none of the times; '' where that is not known."""
+    """What went before, and on between, and is in none of the figures; '' where that is not known."""
     pieces = [
         f"{name} {quantities.amount(value, 'ns')}"
         for name, value in (("loading", found.loading), ("initialisation", found.initialisation))
         if value is not None
     ]
-    return f"before that, in none of these times: {', '.join(pieces)}" if pieces else ""
+    said = [f"before that, in none of these times: {', '.join(pieces)}"] if pieces else []
+    spent = found.energy
+    if spent is not None and spent.between_time and spent.between.value is not None:
+        time, joules = quantities.amount(spent.between_time, "ns"), quantities.amount(spent.between.value, "J")
+        said.append(f"checkpoints took {time} and {joules} ({spent.between.source}), which are in no energy or EDP")
+    return "; ".join(said)
 
 
 def chosen(found: Training) -> list[Epoch]:
