@@ -6,6 +6,7 @@ Times of the count pass are never shown, so that nothing need run in it.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import groupby
 from typing import Any, Protocol
 
@@ -56,6 +57,23 @@ class StepCost(Cost, Protocol):
 
     @property
     def operation(self) -> str: ...
+
+
+@dataclass(frozen=True)
+class _Moved:
+    """A cost under another layer than its own."""
+
+    phase: str
+    path: str
+    class_name: str
+    operation: str
+    flops: int
+    bytes: int
+
+
+def under(cost: StepCost, path: str, class_name: str) -> StepCost:
+    """The same cost under this layer."""
+    return _Moved(cost.phase, path, class_name, cost.operation, cost.flops, cost.bytes)
 
 
 def count_step(observer: AnnouncedObserver, part: str, costs: Iterable[StepCost], framework: str, dtype: str) -> None:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import shutil
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from time import perf_counter_ns
 from typing import Any, Protocol
@@ -18,7 +17,7 @@ from typing import Any, Protocol
 from sonda.frameworks.announced import AnnouncedObserver
 from sonda.frameworks.announced_steps import time_steps, warm_up
 from sonda.frameworks.call_pieces import Piece, write_call
-from sonda.frameworks.counted_step import StepCost, count_step
+from sonda.frameworks.counted_step import StepCost, count_step, under
 from sonda.frameworks.jax_kernels import replayed
 from sonda.frameworks.jax_profile import LOSS, Operation, Place, exclusive, places, profiled, runs
 from sonda.frameworks.torch_driver import Driving
@@ -73,18 +72,6 @@ def drive_network(
     return done
 
 
-@dataclass(frozen=True)
-class _Cost:
-    """An operation of the counted step."""
-
-    phase: str
-    path: str
-    class_name: str
-    operation: str
-    flops: int
-    bytes: int
-
-
 def _where_it_ran(cost: StepCost, seen: Collection[tuple[str, str]], classes: Mapping[str, str]) -> StepCost:
     """The cost under the layer that has its time: where layers were fused, that is the one around them."""
     path = cost.path
@@ -92,7 +79,7 @@ def _where_it_ran(cost: StepCost, seen: Collection[tuple[str, str]], classes: Ma
         path = path.rpartition(".")[0]
     if not path or path == cost.path:
         return cost
-    return _Cost(cost.phase, path, classes[path], cost.operation, cost.flops, cost.bytes)
+    return under(cost, path, classes[path])
 
 
 class _Runner:

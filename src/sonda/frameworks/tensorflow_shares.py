@@ -18,7 +18,7 @@ from typing import Any, Protocol
 from sonda.frameworks.announced import AnnouncedObserver
 from sonda.frameworks.announced_steps import time_steps, warm_up
 from sonda.frameworks.call_pieces import Piece, write_call
-from sonda.frameworks.counted_step import StepCost, count_step
+from sonda.frameworks.counted_step import StepCost, count_step, under
 from sonda.frameworks.tensorflow_driver import PIECES_STEPS, wait
 from sonda.frameworks.tensorflow_profile import (
     COMMUNICATE,
@@ -222,24 +222,12 @@ def pieces_of(times: Mapping[Place, int], loss: str, classes: Mapping[str, str])
     return found
 
 
-@dataclass(frozen=True)
-class _Cost:
-    """An operation of the counted step."""
-
-    phase: str
-    path: str
-    class_name: str
-    operation: str
-    flops: int
-    bytes: int
-
-
 def _where_it_ran(cost: StepCost, ran: set[tuple[str, str]], classes: Mapping[str, str]) -> StepCost:
     """The cost under the layer that has its time: what is fused with a product ran there."""
     if (cost.phase, cost.path) in ran or not ran or not cost.path:
         return cost
     path = product_before(cost.path, classes)
-    return _Cost(cost.phase, path, classes[path], cost.operation, cost.flops, cost.bytes) if path in classes else cost
+    return under(cost, path, classes[path]) if path in classes else cost
 
 
 def _holds(path: str, classes: Mapping[str, str]) -> bool:
