@@ -19,7 +19,10 @@ from sonda.workloads.catalogue import BUILT_IN
 
 @pytest.fixture
 def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
-    """Makes a package that runs `code` when it is imported, with the version that its distribution says."""
+    """Makes a package that runs `code` when it is imported, with the version that its distribution says.
+
+    After the test none of it is left among the modules: another test's framework would be this one.
+    """
 
     def install(package: str, code: str = "", version: str = "99.0") -> None:
         (tmp_path / package).mkdir()
@@ -28,7 +31,9 @@ def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
         about.mkdir()
         (about / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {package}\nVersion: {version}\n")
         monkeypatch.syspath_prepend(str(tmp_path))
-        for name in [name for name in sys.modules if name.partition(".")[0] == package]:
+        # First set and then deleted, so that what was there before comes back, also where that was nothing.
+        for name in {package} | {name for name in sys.modules if name.partition(".")[0] == package}:
+            monkeypatch.setitem(sys.modules, name, None)
             monkeypatch.delitem(sys.modules, name)
         importlib.invalidate_caches()
 

@@ -12,6 +12,8 @@ from builders import RunBuilder
 from command_line import Done, run_command
 from installed_parts import importable, lay_down
 from sonda.record.run import Run
+from sonda.record.sample import Reading
+from sonda.targets.own_probes import Watched
 
 PACKAGE = Path(__file__).parent.parent / "examples" / "11_own_parts"
 DOCS = Path(__file__).parent.parent / "docs" / "extending.md"
@@ -161,3 +163,15 @@ def test_every_part_is_shown_whole_in_the_docs_and_short():
             assert len(content.splitlines()) < MOST_LINES, file.name
             assert content in text, f"{file.name} is not in the docs as it is"
     assert (PACKAGE / "pyproject.toml").read_text() in text
+
+
+def test_the_mean_of_equal_readings_is_none_other():
+    class Level:
+        def read(self) -> list[Reading]:
+            return [Reading("load", 0.05, "1")]
+
+    # 0.05 + 0.05 + 0.05 is 0.15000000000000002, a third of which is more than 0.05.
+    watched = Watched("machine", Level())
+    assert watched.take() and watched.take() and watched.take()
+    (told,) = watched.kept()
+    assert told["mean"] == told["least"] == told["most"] == 0.05

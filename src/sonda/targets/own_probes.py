@@ -10,6 +10,7 @@ import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from statistics import fmean
 from time import perf_counter_ns
 from typing import Any
 
@@ -84,7 +85,9 @@ def _told(readings: Sequence[Reading]) -> dict[str, Any]:
     about = {"unit": readings[0].unit, "source": readings[0].source, "readings": len(values)}
     if readings[0].total:
         return {**about, "growth": values[-1] - values[0]}
-    return {**about, "mean": sum(values) / len(values), "least": min(values), "most": max(values)}
+    least, most = min(values), max(values)
+    # The mean of equal readings may be rounded past them.
+    return {**about, "mean": min(max(fmean(values), least), most), "least": least, "most": most}
 
 
 @dataclass
