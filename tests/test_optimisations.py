@@ -13,7 +13,7 @@ import pytest
 
 from builders import stepped
 from sonda.analysis.optimisations import Option, _together, parts_of, sentence, weigh
-from sonda.analysis.statistics import Side
+from sonda.analysis.statistics import Side, pooled, ratio, side, welch
 from sonda.analysis.summarise import summarise
 from sonda.analysis.summary import Summary, Value
 from sonda.record.run import Run
@@ -50,6 +50,57 @@ def weighed(times: dict[str, float], noise: float = 0.01, missing: dict[str, str
     runs = {name: summaries(middle, noise, seed=number) for number, (name, middle) in enumerate(times.items())}
     found = weigh("", "base", runs, CHANGES, missing or {})
     return {one.name: one for one in found.options}
+
+
+# ---- few repetitions ----------------------------------------------------------------------------------------------
+
+
+def drawn_sides(drawn: np.random.Generator, noise: Sequence[float], slower: Sequence[float]) -> list[Side]:
+    """Three processes of each variant, of ten steps; `noise` from process to process, 2 % from step to step."""
+    return [
+        side([times * np.exp(own * drawn.standard_normal() + 0.02 * drawn.standard_normal((10, 1))) for _ in range(3)],
+             [10] * 3)
+        for own, times in zip(noise, slower, strict=True)
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("noise", [[0.05] * 6, [0.02] * 5 + [0.2], [0.2] + [0.02] * 5, [0.02] * 3 + [0.08] * 3])
+def test_intervals_of_all_variants_at_once_hold_the_truth_also_where_noise_differs(noise: list[float]) -> None:
+    """150 experiments of a base and five variants that change nothing."""
+    drawn = np.random.default_rng(3)
+    held = 0
+    for _ in range(150):
+        base, *variants = pooled(drawn_sides(drawn, noise, [1.0] * 6))
+        held += all(low[0] <= 1 <= high[0] for _, low, high in (ratio(base, one, 5) for one in variants))
+    # Of 150 with 95 %, fewer than 135 come out once in a hundred times.
+    assert held >= 135
+
+
+def test_three_processes_of_each_tell_twice_as_fast_from_noise() -> None:
+    """5 % from process to process: of a single pair little is known, of six variants together enough."""
+    drawn = np.random.default_rng(4)
+    told = {"apart": 0, "pooled": 0}
+    for _ in range(50):
+        sides = drawn_sides(drawn, [0.05] * 6, [1.0, 1.0, 1.0, 1.0, 1.0, 1.5])
+        for how, (base, *_, last) in (("apart", sides), ("pooled", pooled(sides))):
+            told[how] += bool(ratio(base, last, 5)[1][0] > 1)
+    assert told["pooled"] >= 45 and told["apart"] < told["pooled"]
+
+
+def test_a_variant_that_is_noisier_beyond_chance_keeps_its_own_error() -> None:
+    one = np.ones(1)
+    sides = [Side(one, np.array([0.01]), 2) for _ in range(5)] + [Side(one, np.array([0.2]), 2)]
+    *alike, noisy = pooled(sides)
+    assert noisy is sides[-1]
+    assert all(each.common and each.freedom == 10 and each.error[0] == pytest.approx(0.01) for each in alike)
+    # Two of them share their estimate: its freedom counts once. Beside it the other's few decide.
+    assert welch([(1e-4, alike[0]), (1e-4, alike[1])]) == 10 and welch([(1e-4, alike[0]), (0.04, noisy)]) == 2
+
+
+def test_what_has_no_error_is_left_alone() -> None:
+    one = np.ones(1)
+    sides = [Side(one, np.array([error]), 2) for error in (0.01, 0.0, 0.01)]
+    assert pooled(sides) == sides and pooled(sides[:1]) == sides[:1]
 
 
 # ---- one option ---------------------------------------------------------------------------------------------------

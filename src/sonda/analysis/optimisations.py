@@ -1,9 +1,10 @@
 """What options bring: every variant of a study against its base, options together against the product of the single
 ones, and one sentence for all of them.
 
-Intervals are of samples a second, from steps within processes and from process to process, widened so that all options
-of a place hold at once with 95 % (Bonferroni). Whole trainings are compared by their time. An option *brings nothing*
-where its interval lies within 5 % of the base; where it reaches further and holds 1, nothing is known.
+Intervals are of samples a second, from steps within processes and from process to process. How far processes differ is
+taken from all variants of a place together, which is what few repetitions allow, and intervals are widened so that all
+options of a place hold at once with 95 % (Bonferroni). Whole trainings are compared by their time. An option *brings
+nothing* where its interval lies within 5 % of the base; where it reaches further and holds 1, nothing is known.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from sonda.analysis import wording
-from sonda.analysis.statistics import CONFIDENCE, Side, effective_size, ratio, side, student
+from sonda.analysis.statistics import CONFIDENCE, Side, effective_size, pooled, ratio, side, student, welch
 from sonda.analysis.summary import Summary, Value
 
 EQUAL = 0.05
@@ -78,7 +79,9 @@ def weigh(
     why a variant has no runs.
     """
     names = [name for name in changes if name != base]
-    sides = {name: found for name, of in runs.items() if (found := _side(of)) is not None}
+    found = {name: one for name, of in runs.items() if (one := _side(of)) is not None}
+    repeated = all(len(runs[name]) > 1 for name in found)
+    sides = dict(zip(found, pooled(list(found.values())), strict=True)) if repeated else found
     measured = [name for name in names if name in sides]
     options = []
     for name in names:
@@ -220,9 +223,9 @@ def _together(
     if variance <= 0:
         value = Value(excess, "1", "derived", reason="one measurement each has no interval")
         return Together(parts, product, value, "not significant")
-    freedom = int(variance**2 / sum(term**2 / sides[one].freedom for one, term in zip(weights, terms, strict=True)))
+    freedom = welch([(term, sides[one]) for one, term in zip(weights, terms, strict=True)])
     tail = (1 - CONFIDENCE) / 2 / max(1, comparisons)
-    reach = math.exp(min(student(1 - tail, max(1, freedom)) * math.sqrt(variance), 700.0))
+    reach = math.exp(min(student(1 - tail, freedom) * math.sqrt(variance), 700.0))
     value = Value(excess, "1", "derived", excess / reach, excess * reach)
     text = f"as the product of its parts, {product:.2f}x"
     if excess / reach > 1:

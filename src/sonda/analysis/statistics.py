@@ -190,6 +190,8 @@ class Side:
     middle: np.ndarray
     error: np.ndarray
     freedom: int
+    common: bool = False
+    """Whether `error` is one estimate for all sides of an experiment that are so marked (`pooled`)."""
 
 
 def side(runs: Sequence[np.ndarray], effective: Sequence[int]) -> Side:
@@ -250,11 +252,55 @@ def ratio(a: Side, b: Side, comparisons: int = 1) -> tuple[np.ndarray, np.ndarra
         first, second = float(a.error[column]) ** 2, float(b.error[column]) ** 2
         if first + second <= 0:
             continue
-        freedom = int((first + second) ** 2 / (first**2 / a.freedom + second**2 / b.freedom))
+        freedom = welch([(first, a), (second, b)])
         reach = math.exp(min(student(1 - tail, freedom) * math.sqrt(first + second), 700.0))
         low[column] /= reach
         high[column] *= reach
     return middle, low, high
+
+
+def welch(terms: Sequence[tuple[float, Side]]) -> int:
+    """Degrees of freedom of a sum of squared errors, each with its side (Welch 1947); sides that have one estimate in
+    common bring its freedom once."""
+    total = sum(term for term, _ in terms)
+    shared = sum(term for term, one in terms if one.common)
+    apart = sum(term**2 / one.freedom for term, one in terms if not one.common)
+    return max(1, int(total**2 / (apart + shared**2 / max([one.freedom for _, one in terms if one.common], default=1))))
+
+
+def pooled(sides: Sequence[Side]) -> list[Side]:
+    """Sides of one experiment with one standard error for all of them, as in Dunnett's comparison of several treatments
+    with a control (1955, J. Am. Stat. Assoc. 50, 1096): relative errors of processes on one machine are much alike, and
+    two or three processes of each cannot tell them apart.
+
+    A side whose error is larger than that of the others beyond chance (5 %, Bonferroni) keeps its own, and so does
+    everything where a side has no error. One column.
+    """
+    squares = np.array([float(one.error[0]) ** 2 for one in sides])
+    freedoms = np.array([one.freedom for one in sides])
+    if len(sides) < 3 or not squares.all():
+        return list(sides)
+    weighed = squares * freedoms
+    others = (weighed.sum() - weighed) / (freedoms.sum() - freedoms)
+    chances = [
+        float(np.mean(_quotients(int(own), int(freedoms.sum() - own)) >= square / rest))
+        for square, rest, own in zip(squares, others, freedoms, strict=True)
+    ]
+    alike = np.array(chances) >= (1 - CONFIDENCE) / len(sides)
+    if alike.sum() < 2:
+        return list(sides)
+    error = np.sqrt(weighed[alike].sum() / freedoms[alike].sum())
+    freedom = int(freedoms[alike].sum())
+    return [
+        Side(one.middle, np.array([error]), freedom, common=True) if like else one
+        for one, like in zip(sides, alike, strict=True)
+    ]
+
+
+@lru_cache(maxsize=64)
+def _quotients(above: int, below: int) -> np.ndarray:
+    """Draws of the quotient of two independent estimates of one variance with these degrees of freedom; seeded."""
+    return np.random.default_rng([SEED, above, below]).f(above, below, 50 * RESAMPLES)
 
 
 NEARLY_NORMAL = 200

@@ -32,7 +32,7 @@ class Work:
     def family(self) -> str:
         if self.layer:
             return wording.family(self.name)
-        return "the fused functions" if self.name == "fused" else f"the {self.name}"
+        return "the fused function" if self.name == "fused" else f"the {self.name}"
 
 
 def first_part(summary: Summary) -> PartSummary | None:
