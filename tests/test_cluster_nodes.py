@@ -6,6 +6,7 @@ import dataclasses
 import os
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+from time import sleep
 from typing import Any
 
 import msgspec
@@ -171,3 +172,55 @@ def test_nodes_that_share_a_hosts_name_leave_each_others_work_alone(
     assert partial.abandoned(dead)
     monkeypatch.setenv("SONDA_NODE", "rack/2")
     assert not partial.abandoned(dead)
+
+
+# ---- where the runs of a simulated study are written ----------------------------------------------------------------
+
+SIMULATED = dataclasses.replace(STUDY, workload={"workload": "mlp", "on": "sim:maeri-256"})
+
+
+class Elsewhere(Here):
+    """A node with a folder of the same name, which is not the same folder: the mark is not in it."""
+
+    def run(self, work: Any, tasks: Iterable[Task]) -> Iterator[Done]:
+        for task in tasks:
+            there = [
+                dataclasses.replace(one, order=msgspec.structs.replace(one.order, store=elsewhere.SeenStore(
+                    one.order.store.root, ".partial-of-another-node")))
+                for one in task.order
+            ]  # fmt: skip
+            yield attempt(work, dataclasses.replace(task, order=there))
+
+
+@pytest.mark.parametrize(("nodes", "kept"), [(Here(), "home"), (Elsewhere(), f"sonda-node-{os.getuid()}")])
+def test_a_simulated_run_is_written_where_it_belongs_by_who_sees_that_place(
+    store: Store, monkeypatch: pytest.MonkeyPatch, nodes: Any, kept: str
+) -> None:
+    written: list[str] = []
+
+    def keep_noted(store: Store, study: Study) -> Any:
+        written.append(store.root.name)
+        return lambda point: keep(store, point)
+
+    monkeypatch.setattr(elsewhere, "measuring", keep_noted)
+    result = carry_out(store, nodes, "", SIMULATED)
+    assert written == [kept, kept] and result.measured == 2 and not result.failures
+    assert [run.id for _, run in result.runs] == [point.identity for point in plan(SIMULATED)]
+    assert all(run.directory.parent == store.root and run.spans for _, run in result.runs)
+    assert not list(store.root.glob(".partial-*")), "the mark goes when the study ends"
+    assert not list((store.root.parent / f"sonda-node-{os.getuid()}").glob("*")), "nothing is left on the node"
+
+
+def test_a_run_that_its_worker_wrote_before_it_died_is_not_there_twice(store: Store) -> None:
+    """The worker dies after it has written the run and before it has said so; another does the point again."""
+
+    class Dying(Here):
+        def run(self, work: Any, tasks: Iterable[Task]) -> Iterator[Done]:
+            for task in tasks:
+                attempt(work, task)
+                sleep(0.002)  # a run's name has its moment in ms
+                yield attempt(work, task)
+
+    result = carry_out(store, Dying(), "", SIMULATED)
+    assert len(store.names()) == 2 and len(result.runs) == 2 and not result.failures
+    assert all(run.directory.is_dir() for _, run in result.runs), "the runs that are told of are those that were left"

@@ -1,7 +1,7 @@
 """Points of a study that are measured elsewhere: in other processes, or on the nodes of a cluster.
 
 A node measures into a store of its own and sends the run's files; they come together by copying. What is measured has
-its node for itself; what is simulated need not be alone.
+its node for itself; what is simulated need not be alone, and is written where it belongs by whoever sees that place.
 """
 
 from __future__ import annotations
@@ -33,6 +33,18 @@ IDENTITY_DIGITS = 16
 """Of a point of a study; ids of other runs are shorter."""
 
 
+class SeenStore(msgspec.Struct, frozen=True):
+    """The store as whoever asks for points sees it, and the name of a directory in it that is there meanwhile: who sees
+    that one sees the same store."""
+
+    root: str
+    mark: str
+
+    def is_here(self) -> bool:
+        """Whether this process sees the store, and may write there."""
+        return (Path(self.root) / self.mark).is_dir() and os.access(self.root, os.W_OK | os.X_OK)
+
+
 class PointOrder(msgspec.Struct, frozen=True):
     """A point to be measured, and the study that says how."""
 
@@ -40,6 +52,8 @@ class PointOrder(msgspec.Struct, frozen=True):
     study: Study
     content: str = ""
     """Digest of somebody's own file that the point measures; empty for every other workload."""
+    store: SeenStore | None = None
+    """Where its run may be written; None where it is sent."""
 
 
 class Shipped(msgspec.Struct, frozen=True):
@@ -51,11 +65,7 @@ class Shipped(msgspec.Struct, frozen=True):
 
 def measure_there(order: PointOrder) -> Shipped:
     """Measure a point in a store of this node, and take its run out of it. Raises SondaError."""
-    if _content(order.point) != order.content:
-        raise SondaError(
-            f"{node_name()} has another {order.point.configuration['workload']} than where the study was started",
-            "keep it on a file system that all nodes see",
-        )
+    _check_content(order)
     store = Store(Path(tempfile.gettempdir()) / f"sonda-node-{os.getuid()}")
     run = measuring(store, order.study)(order.point)
     try:
@@ -64,27 +74,41 @@ def measure_there(order: PointOrder) -> Shipped:
         store.remove(run.directory)
 
 
+def keep_there(order: PointOrder) -> Shipped | str:
+    """As `measure_there`; where this process sees the store, the run is written there, and only its name is sent."""
+    if order.store is None or not order.store.is_here():
+        return measure_there(order)
+    _check_content(order)
+    return measuring(Store(order.store.root), order.study)(order.point).directory.name
+
+
 def simulate_there(tasks: Sequence[Task]) -> list[Done]:
     """Simulate points one after the other; one that fails does not keep the others."""
-    return [attempt(measure_there, task) for task in tasks]
+    return [attempt(keep_there, task) for task in tasks]
 
 
 def elsewhere(study: Study, store: Store, executor: Executor, points: Sequence[Point]) -> Iterator[Outcome]:
     """Measure points wherever the executor has room; runs appear whole in the store as they come."""
-    tasks = [
-        Task(number, PointOrder(point, study, _content(point)), _needs(point), str(point.configuration.get(NODE, "")))
-        for number, point in enumerate(points)
-    ]
-    ended = _together(tasks, executor) if all_simulated(study) else executor.run(measure_there, tasks)
-    for done in ended:
-        point = points[done.number]
-        if done.failure:
-            yield point, SondaError(done.failure, done.remedy)
-            continue
-        try:
-            yield point, store.adopt(done.value.name, done.value.files)
-        except SondaError as error:
-            yield point, error
+    with store.scratch() as mark:
+        seen = SeenStore(str(store.root.absolute()), mark.name) if all_simulated(study) else None
+        tasks = [
+            Task(number, PointOrder(point, study, _content(point), seen), _needs(point),
+                 str(point.configuration.get(NODE, "")))
+            for number, point in enumerate(points)
+        ]  # fmt: skip
+        for done in _together(tasks, executor) if seen else executor.run(measure_there, tasks):
+            point = points[done.number]
+            if done.failure:
+                yield point, SondaError(done.failure, done.remedy)
+                continue
+            try:
+                yield point, _taken(done.value, store)
+            except SondaError as error:
+                yield point, error
+
+
+def _taken(came: Shipped | str, store: Store) -> Run:
+    return Run.load(store.root / came) if isinstance(came, str) else store.adopt(came.name, came.files)
 
 
 def _together(tasks: Sequence[Task], executor: Executor) -> Iterator[Done]:
@@ -161,6 +185,14 @@ def on_nodes(study: Study, kinds: Sequence[str], nodes: str) -> Study:
 def _content(point: Point) -> str:
     name = str(point.configuration.get("workload", ""))
     return own_model(name, {}).digest if is_own(name) else ""
+
+
+def _check_content(order: PointOrder) -> None:
+    if _content(order.point) != order.content:
+        raise SondaError(
+            f"{node_name()} has another {order.point.configuration['workload']} than where the study was started",
+            "keep it on a file system that all nodes see",
+        )
 
 
 def _needs(point: Point) -> tuple[str, ...]:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 import statistics
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 
 from sonda.record.errors import SondaError
 from sonda.record.run import Run
@@ -24,6 +25,7 @@ Outcome = tuple[Point, Run | SondaError]
 """A point, and its run or why there is none."""
 Spread = Callable[[list[Point]], Iterator[Outcome]]
 """Measures points elsewhere, several at once; gives each once, in any order."""
+NOTHING: Mapping[Path, Run] = MappingProxyType({})
 
 
 @dataclass(frozen=True)
@@ -77,6 +79,7 @@ def run_study(
             _throw_away(store, points)
         _remove_twins(store, points)
         finished = _finished(store, points)
+        known = {run.directory: run for run in finished.values()}
         waiting = [point for point in points if point.identity not in finished and not _why(study, point)]
         failed = 0
         _throw_away(store, waiting)  # runs that did not end well; two runs of one point must never be in the store
@@ -91,12 +94,13 @@ def run_study(
                 failed += 1
             else:
                 failures.forget(point.identity)
+                known[found.directory] = found
             told.ended(point, failed)
             if spread:
                 told.came(point)
         progress(Progress(len(points), len(points), failed, None, 0.0))
         _remove_twins(store, points)
-        return _collect(study, points, store, len(waiting) - failed)
+        return _collect(study, points, store, len(waiting) - failed, known)
 
 
 def _one_by_one(points: list[Point], measure: Measure, told: _Told) -> Iterator[Outcome]:
@@ -144,9 +148,11 @@ def load_study_result(study: Study, store: Store) -> StudyResult:
     return _collect(study, plan(study), store, 0)
 
 
-def _collect(study: Study, points: list[Point], store: Store, measured: int) -> StudyResult:
+def _collect(
+    study: Study, points: list[Point], store: Store, measured: int, known: Mapping[Path, Run] = NOTHING
+) -> StudyResult:
     reasons = Failures(_beside(study, store, ".failures.json")).reasons
-    finished = _finished(store, points)
+    finished = _finished(store, points, known)
     without = {point.identity: why for point in points if (why := _why(study, point))}
     return StudyResult(
         study,
@@ -180,26 +186,31 @@ def _directories(store: Store, points: Iterable[Point]) -> dict[str, list[Path]]
     return found
 
 
-def _finished(store: Store, points: list[Point]) -> dict[str, Run]:
-    """Complete runs by point identity; the oldest counts."""
-    finished = {}
-    for identity, directories in _directories(store, points).items():
-        for directory in directories:
-            try:
-                run = Run.load(directory)
-            except SondaError:
-                continue
-            if run.info.status == "complete":
-                finished[identity] = run
-                break
-    return finished
+def _finished(store: Store, points: list[Point], known: Mapping[Path, Run] = NOTHING) -> dict[str, Run]:
+    """Complete runs by point identity; the oldest counts. `known` ones are not read again."""
+    directories = _directories(store, points)
+    found = {identity: _oldest_complete(some, known) for identity, some in directories.items()}
+    return {identity: run for identity, run in found.items() if run is not None}
+
+
+def _oldest_complete(directories: list[Path], known: Mapping[Path, Run] = NOTHING) -> Run | None:
+    for directory in directories:
+        try:
+            run = known.get(directory) or Run.load(directory)
+        except SondaError:
+            continue
+        if run.info.status == "complete":
+            return run
+    return None
 
 
 def _remove_twins(store: Store, points: list[Point]) -> None:
     """Leave one run of each point: a process that outlived its killed study may have kept its run after all."""
-    finished = _finished(store, points)
-    for identity, directories in _directories(store, points).items():
-        keep = finished[identity].directory if identity in finished else directories[-1]
+    for directories in _directories(store, points).values():
+        if len(directories) == 1:
+            continue  # that needs no reading
+        complete = _oldest_complete(directories)
+        keep = complete.directory if complete else directories[-1]
         for directory in directories:
             if directory != keep:
                 store.remove(directory)
