@@ -97,8 +97,8 @@ def _as(value: Any, kind: Any) -> Any:
 
 def in_jax(case: str, precision: str = "float32") -> Result:
     jax = pytest.importorskip("jax")
-    from sonda.workloads.in_jax.layers import in_torch_layout
     from sonda.workloads.in_jax.network import build
+    from sonda.workloads.weights import channels_first
 
     class Runner:
         def __init__(self, task: Any) -> None:
@@ -117,7 +117,7 @@ def in_jax(case: str, precision: str = "float32") -> Result:
     # Another one: to make functions ready, a batch is taken.
     task = build(described(case), True, SEED, precision, device)
     losses = [float(task.step(runner)) for _ in range(STEPS)]
-    weights = {name: in_torch_layout(name, np.asarray(values))
+    weights = {name: channels_first(np.asarray(values))
                for name, values in {**task.weights, **task.running}.items()}  # fmt: skip
     return Result(output, losses, weights)
 

@@ -63,6 +63,15 @@ class Operations(Description):
             if min(min(shape) for shape in self.operands(op)) < 1:
                 raise SondaError(f"ops: {self.size} bytes are too few for {op}", "use a larger size")
 
+    def check_studied(self, framework: str) -> None:
+        """Raise SondaError where one of the operations is not among the six, which are all that a framework other than
+        PyTorch has."""
+        for op in self.op:
+            if op not in STUDIED:
+                raise SondaError(
+                    f"ops: {op} is not there in {framework}", f"use --op with some of {', '.join(STUDIED)}"
+                )
+
     def operands(self, op: str) -> tuple[tuple[int, ...], ...]:
         """Shapes of the float32 operands of an operation, parameters included; they and the result fill `size`."""
         floats = self.size // FLOAT

@@ -33,6 +33,17 @@ def initial_weights(description: Description, seed: int) -> Weights:
     return found
 
 
+def channels_last(values: np.ndarray) -> np.ndarray:
+    """A weight of PyTorch's layout where images have their channels last: kernels are height x width x input x
+    output."""
+    return np.ascontiguousarray(values.transpose(2, 3, 1, 0)) if values.ndim == 4 else values
+
+
+def channels_first(values: np.ndarray) -> np.ndarray:
+    """The other way round."""
+    return np.ascontiguousarray(values.transpose(3, 2, 0, 1)) if values.ndim == 4 else values
+
+
 def _values(node: Node, name: str, shape: Shape, drawn: Any) -> np.ndarray:
     if isinstance(node, Linear | Conv2d):
         return _drawn(node, name, shape, drawn)

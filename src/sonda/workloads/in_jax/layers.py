@@ -49,16 +49,6 @@ SIMPLE = {
 }
 
 
-def in_jax_layout(name: str, values: np.ndarray) -> np.ndarray:
-    """A weight of PyTorch's layout as JAX's layers take it."""
-    return np.ascontiguousarray(values.transpose(2, 3, 1, 0)) if values.ndim == 4 else values
-
-
-def in_torch_layout(name: str, values: np.ndarray) -> np.ndarray:
-    """The other way round."""
-    return np.ascontiguousarray(values.transpose(3, 2, 0, 1)) if values.ndim == 4 else values
-
-
 @dataclass
 class Forward:
     """One forward through a network. `narrow` is the type of products where it is not that of the weights."""

@@ -9,8 +9,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from sonda.workloads.description import Description
-from sonda.workloads.in_jax.layers import Arrays, Forward, cross_entropy, in_torch_layout, mean_squared_error
+from sonda.workloads.in_jax.layers import Arrays, Forward, cross_entropy, mean_squared_error
 from sonda.workloads.in_jax.network import NetworkInJax
+from sonda.workloads.weights import channels_first
 
 
 class JaxLearner:
@@ -60,4 +61,4 @@ class JaxLearner:
     def arrays(self) -> dict[str, np.ndarray]:
         """The weights by PyTorch's names and in its layout: convolutions output x input x height x width."""
         found = {**self.network.weights, **self.network.running}
-        return {name: in_torch_layout(name, np.asarray(values)) for name, values in found.items()}
+        return {name: channels_first(np.asarray(values)) for name, values in found.items()}

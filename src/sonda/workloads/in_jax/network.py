@@ -12,13 +12,13 @@ import numpy as np
 
 from sonda.workloads.description import Description
 from sonda.workloads.examples import batch_numbers, examples
-from sonda.workloads.in_jax.layers import Arrays, Cache, Forward, cross_entropy, in_jax_layout, mean_squared_error
+from sonda.workloads.in_jax.layers import Arrays, Cache, Forward, cross_entropy, mean_squared_error
 from sonda.workloads.in_jax.optimizers import AdamW, Sgd
 from sonda.workloads.network_cost import LayerCost, network_costs
 from sonda.workloads.resnet import ResNet
 from sonda.workloads.structure import Gpt, structure_of, walk
 from sonda.workloads.transformer import Transformer
-from sonda.workloads.weights import initial_weights
+from sonda.workloads.weights import channels_last, initial_weights
 
 PRODUCTS = {"float32": "highest", "float64": "highest", "tf32": "tensorfloat32"}
 """Precision of products: JAX lets a GPU use TF32 unless told otherwise."""
@@ -60,7 +60,7 @@ class NetworkInJax:
         self.samples = about.batch
         self.tokens, self.phase_tokens = self._tokens()
         drawn = initial_weights(description, seed)
-        known = {name: in_jax_layout(name, values) for name, values in drawn.items()}
+        known = {name: channels_last(values) for name, values in drawn.items()}
         changing = {f"{path}.{name}" for path, node in walk(self.network) for name in node.buffers()}
         self.weights: Arrays = {name: self._put(values) for name, values in known.items() if name not in changing}
         self.running: Arrays = {name: self._put(values) for name, values in known.items() if name in changing}

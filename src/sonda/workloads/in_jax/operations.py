@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING, Any
 import jax
 import jax.numpy as jnp
 
-from sonda.record.errors import SondaError
 from sonda.workloads.operands import generator, values
 from sonda.workloads.operation_cost import OperationCost, operation_cost
-from sonda.workloads.operations import SCALAR, STUDIED
+from sonda.workloads.operations import SCALAR
 
 if TYPE_CHECKING:
     from sonda.workloads.operations import Operations
@@ -31,9 +30,7 @@ class OperationsInJax:
     tokens = 0
 
     def __init__(self, description: Operations, seed: int, precision: str, device: Any) -> None:
-        lacking = [op for op in description.op if op not in STUDIED]
-        if lacking:
-            raise SondaError(f"ops: {lacking[0]} is not there in JAX", f"use --op with some of {', '.join(STUDIED)}")
+        description.check_studied("JAX")
         self.phase_tokens: dict[str, int] = {}
         self.names = description.op
         self.dtype = precision if precision in WHOLE else "float32"

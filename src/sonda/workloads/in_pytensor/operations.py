@@ -12,10 +12,9 @@ import numpy as np
 import pytensor
 import pytensor.tensor as pt
 
-from sonda.record.errors import SondaError
 from sonda.workloads.operands import generator, values
 from sonda.workloads.operation_cost import OperationCost, operation_cost
-from sonda.workloads.operations import SCALAR, STUDIED
+from sonda.workloads.operations import SCALAR
 
 if TYPE_CHECKING:
     from sonda.workloads.operations import Operations
@@ -38,11 +37,7 @@ class OperationsInPyTensor:
     tokens = 0
 
     def __init__(self, description: Operations, seed: int, precision: str) -> None:
-        lacking = [op for op in description.op if op not in STUDIED]
-        if lacking:
-            raise SondaError(
-                f"ops: {lacking[0]} is not there in PyTensor", f"use --op with some of {', '.join(STUDIED)}"
-            )
+        description.check_studied("PyTensor")
         self.phase_tokens: dict[str, int] = {}
         self.names = description.op
         self.dtype = precision

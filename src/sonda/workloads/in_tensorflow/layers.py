@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-import numpy as np
 import tensorflow as tf
 
 from sonda.workloads.structure import (
@@ -30,16 +29,6 @@ from sonda.workloads.structure import (
 Variables = Mapping[str, Any]
 """Weights by the names of PyTorch's `state_dict`; kernels of convolutions as height x width x input x output."""
 SIMPLE = {ReLU: tf.nn.relu, Sigmoid: tf.sigmoid, Tanh: tf.tanh, Softmax: tf.nn.softmax}
-
-
-def in_tensorflow_layout(values: np.ndarray) -> np.ndarray:
-    """A weight of PyTorch's layout as TensorFlow's layers take it."""
-    return np.ascontiguousarray(values.transpose(2, 3, 1, 0)) if values.ndim == 4 else values
-
-
-def in_torch_layout(values: np.ndarray) -> np.ndarray:
-    """The other way round."""
-    return np.ascontiguousarray(values.transpose(3, 2, 0, 1)) if values.ndim == 4 else values
 
 
 class Layers:

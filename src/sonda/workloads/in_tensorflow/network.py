@@ -12,14 +12,12 @@ from sonda.workloads.examples import examples
 from sonda.workloads.in_tensorflow.layers import (
     Layers,
     cross_entropy,
-    in_tensorflow_layout,
-    in_torch_layout,
     mean_squared_error,
 )
 from sonda.workloads.network_cost import LayerCost, network_costs
 from sonda.workloads.resnet import ResNet
 from sonda.workloads.structure import structure_of, walk
-from sonda.workloads.weights import initial_weights
+from sonda.workloads.weights import channels_first, channels_last, initial_weights
 
 LOSS_SCALE = 1024.0
 """Under mixed float16 the loss is multiplied by this, so that small gradients are no zeros."""
@@ -53,7 +51,7 @@ class NetworkInTensorflow:
         own = per_replica()
         self.weights = {
             name: tf.Variable(
-                tf.cast(in_tensorflow_layout(values), self.kind), trainable=name not in changing,
+                tf.cast(channels_last(values), self.kind), trainable=name not in changing,
                 **(own if name in changing else {}),
             )
             for name, values in initial_weights(description, seed).items()
@@ -106,7 +104,7 @@ class NetworkInTensorflow:
 
     def arrays(self) -> dict[str, np.ndarray]:
         """The weights by PyTorch's names and in its layout, copied."""
-        return {name: in_torch_layout(weight.read_value().numpy()) for name, weight in self.weights.items()}
+        return {name: channels_first(weight.read_value().numpy()) for name, weight in self.weights.items()}
 
 
 def per_replica() -> dict[str, Any]:

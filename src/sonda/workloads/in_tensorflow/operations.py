@@ -7,10 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import tensorflow as tf
 
-from sonda.record.errors import SondaError
 from sonda.workloads.operands import generator, values
 from sonda.workloads.operation_cost import OperationCost, operation_cost
-from sonda.workloads.operations import SCALAR, STUDIED
+from sonda.workloads.operations import SCALAR
 
 if TYPE_CHECKING:
     from sonda.workloads.operations import Operations
@@ -27,11 +26,7 @@ class OperationsInTensorflow:
 
     def __init__(self, description: Operations, seed: int, precision: str, compiled: bool) -> None:
         """`compiled`: by XLA. Made inside the device that it is to run on."""
-        lacking = [op for op in description.op if op not in STUDIED]
-        if lacking:
-            raise SondaError(
-                f"ops: {lacking[0]} is not there in TensorFlow", f"use --op with some of {', '.join(STUDIED)}"
-            )
+        description.check_studied("TensorFlow")
         self.phase_tokens: dict[str, int] = {}
         self.names = description.op
         self.dtype = precision if precision in WHOLE else "float32"
