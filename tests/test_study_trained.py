@@ -13,6 +13,7 @@ from sonda.report.study import render_study
 from sonda.studies.catalogue import _document, with_statistics
 from sonda.studies.engine import StudyResult
 from sonda.studies.figure import parse_figure
+from sonda.studies.optimisation import optimisations
 from sonda.studies.plan import ENERGY, Point, plan
 from sonda.studies.study import Published, Study
 from sonda.studies.table import Cell, StudyTable, study_table
@@ -225,6 +226,8 @@ def test_a_variant_that_does_other_work_is_not_held_against_the_base() -> None:
     for figure in ("speedup", "relative_edp"):
         assert cell(table, "larger", figure).value.reason == ("not measured: it does other work than the base (image)")
     assert cell(table, "larger", "whole_s").value.value is not None
+    (found,) = optimisations(result(dataclasses.replace(STUDY, variants=larger)), summarise)
+    assert {one.name for one in found.options} == set(STUDY.variants) - {STUDY.base}
 
 
 def test_an_axis_of_one_variant_alone_is_in_its_name() -> None:

@@ -12,11 +12,13 @@ from sonda.record.errors import SondaError
 from sonda.record.run import Run
 from sonda.studies.engine import StudyResult
 from sonda.studies.plan import ENERGY, configurations, options, simulated
+from sonda.studies.relative_figure import other_work
 from sonda.studies.study import VARIANT, Configuration, Study
 
 
 def optimisations(result: StudyResult, summarise: Callable[[Run], Summary]) -> list[Options]:
-    """One for every place where the base and another variant stand; none of a study without a base, or of cycles.
+    """One for every place where the base and another variant that does the same work stand; none of a study without a
+    base, or of cycles.
 
     Energy runs are left out: they are not timed. A run that cannot be read counts as one that is not there.
     """
@@ -38,9 +40,13 @@ def optimisations(result: StudyResult, summarise: Callable[[Run], Summary]) -> l
             places.setdefault(_place(study, configuration), {})[str(configuration[VARIANT])] = configuration
     found = []
     for place, by_name in places.items():
-        if study.base not in by_name or len(by_name) < 2:
+        against = by_name.get(study.base)
+        if against is None:
             continue
-        changes = {name: _changes(by_name[study.base], one) for name, one in by_name.items()}
+        by_name = {name: one for name, one in by_name.items() if not other_work(one, against)}
+        if len(by_name) < 2:
+            continue
+        changes = {name: _changes(against, one) for name, one in by_name.items()}
         keys = {name: _key(one) for name, one in by_name.items()}
         own = {name: runs.get(key, []) for name, key in keys.items()}
         why = {name: missing[key] for name, key in keys.items() if key in missing}

@@ -13,9 +13,18 @@ from sonda.analysis.scaling import amdahl, efficiency, karp_flatt, serial_share
 from sonda.analysis.spread import quotient
 from sonda.analysis.summary import Summary, Value
 from sonda.analysis.training import devices_of
+from sonda.studies.study import Configuration
 from sonda.studies.trained_figure import NO_EPOCHS, NOT_READ, energy_value
 
 NO_BASE = "the study names no base"
+WORK = ("workload", "epochs", "images", "data", "split", "image", "channels", "classes", "train")
+"""Options that change what is to be done; all others change how."""
+
+
+def other_work(one: Configuration, base: Configuration) -> str:
+    """Why two configurations cannot be held against each other: they do not do the same work. Empty where they do."""
+    changed = [key for key in WORK if one.get(key) != base.get(key)]
+    return f"it does other work than the base ({', '.join(changed)})" if changed else ""
 
 
 def relative_value(metric: str, base: Sequence[Summary], own: Sequence[Summary]) -> Value:

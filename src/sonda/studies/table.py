@@ -21,15 +21,12 @@ from sonda.studies.company import accompanied
 from sonda.studies.engine import StudyResult
 from sonda.studies.figure import USUAL, Figure, parse_figure
 from sonda.studies.plan import ENERGY, TIME, Point, configurations, simulated
-from sonda.studies.relative_figure import NO_BASE, relative_value
+from sonda.studies.relative_figure import NO_BASE, other_work, relative_value
 from sonda.studies.study import SETTINGS, VARIANT, Configuration, Published, Study, matches
 from sonda.studies.table_notes import has_place, table_notes
 
 HOW_LONG = (*SETTINGS, "steps", "warmup", "seconds")
 """Options that change how long something is measured, not what."""
-
-WORK = ("workload", "epochs", "images", "data", "split", "image", "channels", "classes", "train")
-"""Options that change what is to be done; all others change how."""
 
 Seen = tuple[Point, Run, Summary]
 """A point that was measured, its run, and what that means."""
@@ -287,12 +284,6 @@ def _estimated(value: Value, known: list[Value]) -> Value:
     return Value(value.value, value.unit, value.source, low, high)
 
 
-def _other_work(one: Configuration, base: Configuration) -> str:
-    """Why two configurations cannot be held against each other: they do not do the same work. Empty where they do."""
-    changed = [key for key in WORK if one.get(key) != base.get(key)]
-    return f"it does other work than the base ({', '.join(changed)})" if changed else ""
-
-
 def _relative(
     study: Study,
     figure: Figure,
@@ -307,7 +298,7 @@ def _relative(
     if key is None:
         reason = NO_BASE if not name else f"{name!r} has no configuration like this one"
         return Value(None, figure.unit, "derived", reason=f"not measured: {reason}")
-    other = _other_work(configuration, next(one for one in wanted if _key(one) == key))
+    other = other_work(configuration, next(one for one in wanted if _key(one) == key))
     if other:
         return Value(None, figure.unit, "derived", reason=f"not measured: {other}")
     base = _telling(seen.get(key, []), ENERGY if figure.of_energy else TIME)
