@@ -276,6 +276,26 @@ def test_nothing_is_counted_twice():
     assert sum(work.cost.time.value for work in works(found)) == 105e6
 
 
+def test_layers_of_a_fused_function_are_not_counted_beside_it():
+    """They come from steps in pieces that took three times as long: together they would be 165 % of the step."""
+    layers = [layer("a", "Conv2d", cost(80, "compute", 0.9))]
+    found = summary([phase("data", bare(10)), phase("fused", cost(85, "compute", 0.5))], layers)
+    assert [(work.name, work.layer) for work in works(found.parts[0])] == [("fused", False)]
+    assert compute.rule(found).sentence.startswith("Compute-bound in the fused function: 85 % of the step at 50 % of")
+
+
+@pytest.mark.parametrize(("precision", "framework", "advised"), [
+    ("mixed_bfloat16", "torch", True), ("bf16", "torch", True), ("float32", "torch", False),
+    ("float64", "torch", False), ("mixed_bfloat16", "tensorflow", False),
+])  # fmt: skip
+def test_a_short_type_that_is_slower_here_is_named(precision, framework, advised):
+    slow = {**PEAKS, "bfloat16": Value(25e9, "FLOP/s", "measured"), "float64": Value(50e9, "FLOP/s", "measured")}
+    about = {"name": "cnn", "precision": precision, "framework": framework}
+    found = none.rule(summary([phase("forward", cost(90))], workload=about, ceilings={**CEILINGS, "peaks": slow}))
+    said = ["compute in float32: products of bfloat16 are 4.0 times slower here"] if advised else []
+    assert [one.text for one in found.remedies if "float32" in one.text] == said
+
+
 def test_a_whole_run_ends_in_its_verdicts():
     said = summarise(trained()).verdicts
     # Convolutions 60 of 120 ms, 50 at the peak; normalisations 30 ms, 23 at DRAM's bandwidth.

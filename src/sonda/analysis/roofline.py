@@ -29,6 +29,8 @@ EXCEEDED = 1.05
 PRECISIONS = {"fp32": "float32", "f32": "float32", "fp64": "float64", "f64": "float64", "bf16": "bfloat16",
               "fp16": "float16", "half": "float16"}  # fmt: skip
 """Short names of precisions, as options are written."""
+SHORT = ("bfloat16", "float16")
+"""Precisions of fewer bits than float32's, which can be computed as float32."""
 
 
 def full_precision(name: str) -> str:
@@ -148,6 +150,10 @@ def ceilings(
     convolutions = "tf32" if as_tf32.get("convolution") else "float32" if as_tf32 else name
     if name not in peaks:
         return None, f"no peak was measured for {name}"
+    # A processor without arithmetic of a short type computes it as float32, some libraries better than others: no peak
+    # of a short type bounds what can be reached below that.
+    short = not device and name in SHORT
+    peak = max(peaks[name], peaks.get("float32", 0.0)) if short else peaks[name]
     dram = entry.get("dram_bandwidth")
     if not dram:
         return None, "no memory bandwidth was measured"
@@ -156,7 +162,7 @@ def ceilings(
     size = float(record.get("cache_bytes") or 0.0)
     theory, words = _theory(entry.get("theory"), name)
     return Ceilings(
-        flops=peaks[name],
+        flops=peak,
         dram_bandwidth=float(dram),
         cache_bandwidth=float(entry.get("cache_bandwidth") or dram),
         cache_bytes=size,

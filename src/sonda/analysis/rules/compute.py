@@ -25,7 +25,9 @@ def rule(summary: Summary) -> Verdict | None:
             "of_peak": Value(of_peak, "1", "derived"),
             "peak": summary.ceilings["flops"],
         },
-        remedies=remedies.remedies(summary, remedies.threads, remedies.channels_last, remedies.bfloat16),
+        remedies=remedies.remedies(
+            summary, remedies.float32, remedies.threads, remedies.channels_last, remedies.bfloat16
+        ),
         share=share(found),
     )
 

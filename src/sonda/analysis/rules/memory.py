@@ -33,7 +33,7 @@ def rule(summary: Summary) -> Verdict | None:
             "of_bandwidth": Value(of_bandwidth, "1", "derived"),
             "bandwidth": summary.ceilings["dram_bandwidth" if memory == "DRAM" else "cache_bandwidth"],
         },
-        remedies=remedies.remedies(summary, remedies.compiled, remedies.threads, remedies.bfloat16),
+        remedies=remedies.remedies(summary, remedies.float32, remedies.compiled, remedies.threads, remedies.bfloat16),
         share=share(found),
     )
 

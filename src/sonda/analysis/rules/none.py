@@ -26,7 +26,7 @@ def rule(summary: Summary) -> Verdict | None:
         return None
     rest = max(1 - known, 0.0)
     evidence = {"unexplained": Value(rest, "1", "derived")}
-    advice = remedies.remedies(summary, remedies.threads, remedies.channels_last, remedies.compiled)
+    advice = remedies.remedies(summary, remedies.float32, remedies.threads, remedies.channels_last, remedies.compiled)
     if not any(work.cost.limits for work in works(part)):
         reason = _reason(summary, part)
         longest = max(part.phases, key=lambda row: row.cost.time.value or 0.0)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from sonda.analysis import wording
 from sonda.analysis.roofline import full_precision
 from sonda.analysis.summary import Remedy, Summary
 
@@ -70,6 +71,21 @@ def bfloat16(summary: Summary) -> Remedy | None:
     # Operations have no weights that could stay float32.
     mixed = "bf16" if summary.workload.get("name") == "ops" else "mixed_bfloat16"
     return Remedy(f"compute in bfloat16: {how.format(where)}", ("--precision", mixed))
+
+
+def float32(summary: Summary) -> Remedy | None:
+    """The longer precision, where this machine is measured to be slower in the one that is used."""
+    used = full_precision(str(summary.workload.get("precision") or "float32")).removeprefix("mixed_")
+    peaks = summary.ceilings.get("peaks", {})
+    # Ceilings are measured with PyTorch; another library may convert where it does not.
+    if used == "float32" or used not in peaks or "float32" not in peaks or _framework(summary) != "torch":
+        return None
+    times = peaks["float32"].value / peaks[used].value
+    if used == "float64" or times < FASTER_PEAK:
+        return None
+    return Remedy(
+        f"compute in float32: products of {used} are {wording.times(times)} slower here", ("--precision", "float32")
+    )
 
 
 def compiled(summary: Summary) -> Remedy | None:

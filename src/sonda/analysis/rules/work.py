@@ -43,8 +43,16 @@ def first_part(summary: Summary) -> PartSummary | None:
 
 def works(part: PartSummary) -> list[Work]:
     """Everything that takes time in a step, once: layers, and the phases that have none; not the input, what is
-    exchanged with other ranks, or `other`."""
-    layers = [Work(row.name, True, row.own_cost or row.cost) for row in part.layers if row.own_cost or row.leaf]
+    exchanged with other ranks, or `other`.
+
+    Layers of a fused function are those of steps in pieces, which take longer: the function itself was timed.
+    """
+    fused = any(row.name == "fused" and row.cost.time.value for row in part.phases)
+    layers = [
+        Work(row.name, True, row.own_cost or row.cost)
+        for row in part.layers
+        if not fused and (row.own_cost or row.leaf)
+    ]
     covered = LAYERED if layers else frozenset()
     if any(row.name.endswith("Loss") for row in part.layers):
         covered |= {"loss"}
