@@ -67,6 +67,12 @@ def test_pure_noise_has_changes_in_fewer_than_one_of_a_hundred(length: int, spre
     assert alarms(lambda generator: 100 * (1 + spread * generator.standard_normal(length)), 200) <= 5
 
 
+@pytest.mark.filterwarnings("error")
+def test_a_pattern_that_repeats_itself_has_none() -> None:
+    """Every five of them have the same sum: no stretch is above the others."""
+    assert find_changes(np.array([0.0, 1.0, 0.0, 0.0, 1.0] * 2)) == []
+
+
 def test_noise_with_long_tails_has_no_changes_either() -> None:
     assert alarms(lambda generator: 100 * np.exp(0.2 * generator.standard_t(2, 100)), 200) <= 5
 

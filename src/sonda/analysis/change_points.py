@@ -126,6 +126,8 @@ def _strongest(segment: np.ndarray) -> tuple[int, ...]:
         strength = float(apart[start] / deviation[length])
         if strength > best:
             best, ends = strength, (start, start + length)
+    if best == 0:
+        return ()  # a pattern that repeats itself: every stretch is as high as every other
     return ends if best * _lowering(segment, ends) > _critical(count, STRETCH) else ()
 
 
