@@ -113,9 +113,8 @@ def in_jax(case: str, precision: str = "float32") -> Result:
     device = jax.devices("cpu")[0]
     task = build(described(case), False, SEED, precision, device)
     output = np.asarray(task.step(Runner(task)))
-    runner = Runner(build(described(case), True, SEED, precision, device))
-    # Another one: to make functions ready, a batch is taken.
     task = build(described(case), True, SEED, precision, device)
+    runner = Runner(task)
     losses = [float(task.step(runner)) for _ in range(STEPS)]
     weights = {name: channels_first(np.asarray(values))
                for name, values in {**task.weights, **task.running}.items()}  # fmt: skip

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
+from itertools import chain
 from typing import Any, Protocol
 
 import jax
@@ -68,7 +69,7 @@ class NetworkInJax:
         self.kept = self.optimizer.start(self.weights) if train else ()
         (inputs,), targets = examples(description, seed)
         self.inputs = self._put(self._arranged(inputs[: about.batch]))
-        self.batches = batches or _in_memory(inputs, targets, about.batch, seed)
+        self.batches: Batches = batches or _in_memory(inputs, targets, about.batch, seed)
         self.losses: list[Any] = []
         """Of the steps so far, on the device."""
 
@@ -99,6 +100,8 @@ class NetworkInJax:
         """Jitted, not compiled yet, each with arguments of the shapes that it will be given."""
         if self.train:
             inputs, targets = next(self.batches)
+            # Shapes are all that compiling takes of it: training begins with this batch, as in every framework.
+            self.batches = chain([(inputs, targets)], self.batches)
             # A step may write its results where its arguments were.
             step = jax.jit(self._named("train", self._train), donate_argnums=(0, 1, 2))
             batch = self._put(self._arranged(inputs)), self._put(targets)
