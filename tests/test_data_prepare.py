@@ -110,6 +110,7 @@ def test_a_class_without_images(tmp_path: Path) -> None:
     with pytest.raises(SondaError, match=r"class 'none' has no images"):
         prepare(folder, tmp_path / "out")
     (folder / "none" / "x.png").write_bytes(grey_png(1)[:60])
+    (folder / "a" / "0.png").write_bytes(b"comes first, and is of another class")
     with pytest.raises(SondaError, match=r"no image of class 'none' can be used \(none/x.png: "):
         prepare(folder, tmp_path / "out")
     nothing_but(tmp_path, "set")

@@ -59,10 +59,15 @@ def test_several_nodes_meet_at_one_place() -> None:
     assert (found.ranks, found.at, found.name(3)) == (4, "10.0.0.1:29400", "cpu/1 (rank 3)")
 
 
-def test_gpus_use_nccl_and_a_mixture_gloo(gpus: None) -> None:
+def test_gpus_use_nccl_and_a_mixture_gloo(gpus: None, monkeypatch: pytest.MonkeyPatch) -> None:
     assert plan("ddp=cuda:0+cuda:1").backend == "nccl"
     assert plan("hybrid=cuda:0+cpu/2").backend == "gloo"
     assert plan("hybrid=cuda:0+cpu/2").threads == (0, 2)
+    # The program that drives a GPU needs a processor too; where there is only one, they share it.
+    monkeypatch.setattr(parallel_plan, "available_threads", lambda: 8)
+    assert plan("hybrid=cuda:0+cpu").threads == (0, 7) and plan("hybrid=cuda:0+cuda:1+cpu").threads == (0, 0, 6)
+    monkeypatch.setattr(parallel_plan, "available_threads", lambda: 1)
+    assert plan("hybrid=cuda:0+cpu").threads == (0, 1)
     assert plan("dp=cuda:0+cuda:1").mode == "dp"
     assert plan("localsgd=cuda:0+cpu").h == 8
     assert plan("pipeline=cuda:0+cuda:1@microbatches=6").microbatches == 6
@@ -82,6 +87,7 @@ def test_gpus_use_nccl_and_a_mixture_gloo(gpus: None) -> None:
         ("hybrid=cpu+cpu@shares=", "shares has no value"),
         ("hybrid=cpu+cpu@shares=24:0", "shares '24:0'"),
         ("hybrid=cpu+cpu@shares=1:2:3", "3 shares for 2 ranks"),
+        ("hybrid=cpu+cpu@auto,shares=24:8", "auto chooses the shares; leave out shares, or auto"),
         ("localsgd=cpu+cpu@h=0", "h '0' is not a whole number"),
         ("ddp=cpu+cpu@batch=half", "batch cannot be 'half'"),
         ("ddp=cpu+cpu@nodes=2", "several nodes need both nodes and at"),

@@ -81,6 +81,8 @@ def plan_of(job: Job, spec: TargetSpec) -> Plan:
             raise SondaError(f"target {text!r}: {mode} has no option {option!r}", words)
         if value and option == "auto":
             raise SondaError(f"target {text!r}: auto takes no value", "write @auto")
+    if {"auto", "shares"} <= set(spec.options):
+        raise SondaError(f"target {text!r}: auto chooses the shares", "leave out shares, or auto")
     kinds = {device.kind for device in spec.devices}
     if "sim" in kinds:
         raise SondaError(f"target {text!r}: a simulated accelerator cannot train with others", "use cpu or cuda:N")
@@ -140,10 +142,11 @@ def written(device: Device) -> str:
 
 
 def threads_of_ranks(devices: tuple[Device, ...], job: Job) -> tuple[int, ...]:
-    """Threads of every rank; those that say no number share what is left."""
+    """Threads of every rank; those that say no number share what is left, where every GPU has one for the program that
+    drives it."""
     if job.threads:
         raise SondaError(f"--threads does not say which rank of {job.on} it means", "write cpu/N for each rank")
-    named = sum(device.threads or 0 for device in devices)
+    named = sum(1 if device.kind == "cuda" else device.threads or 0 for device in devices)
     open_ranks = sum(device.kind == "cpu" and not device.threads for device in devices)
     left = max(1, (available_threads() - named) // max(1, open_ranks))
     return tuple(0 if device.kind == "cuda" else device.threads or left for device in devices)

@@ -99,8 +99,8 @@ class _Normalise(torch.autograd.Function):
 
     @staticmethod
     def backward(context: Any, *gradients: Any) -> tuple[Any, ...]:
-        gradient = gradients[0].contiguous(memory_format=torch.preserve_format)
         values, weight, mean, variance, inverse = context.saved_tensors
+        gradient = gradients[0].contiguous(memory_format=_layout(values))
         # Sums of gradient x normalised value and of gradient, which are also the gradients of weight and bias.
         scaled, added = _sums(gradient, values, mean, variance, inverse, context.eps)
         given = None
@@ -114,6 +114,14 @@ class _Normalise(torch.autograd.Function):
         if weight is None:
             return given, None, None, None
         return given, scaled.to(weight.dtype), added.to(weight.dtype), None
+
+
+def _layout(values: Tensor) -> torch.memory_format:
+    """How values lie in memory: with their channels last, or in the order of their dimensions."""
+    last = {4: torch.channels_last, 5: torch.channels_last_3d}.get(values.dim())
+    if last is not None and values.is_contiguous(memory_format=last) and not values.is_contiguous():
+        return last
+    return torch.contiguous_format
 
 
 def _combined(

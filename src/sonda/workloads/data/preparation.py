@@ -234,8 +234,9 @@ def _check_classes(source: Source, counts: np.ndarray, skipped: Sequence[Skipped
         return  # a part of somebody's published data set may lack a class
     for name, count in zip(source.classes, counts, strict=True):
         if not count:
+            why = next((f" ({one.name}: {one.reason})" for one in skipped if one.name.startswith(f"{name}/")), "")
             raise SondaError(
-                f"no image of class {name!r} can be used ({skipped[0].name}: {skipped[0].reason})",
+                f"no image of class {name!r} can be used{why}",
                 "mend its images, or take its directory away",
             )
 
