@@ -353,12 +353,15 @@ def test_page_faults_are_counted_exactly() -> None:
         event = PerfEvent(TYPE_SOFTWARE, SOFTWARE["page-faults"])
     except PerfEventError as error:
         pytest.skip(f"perf_event_open is refused here: {error}")
-    with event, mmap.mmap(-1, pages * mmap.PAGESIZE) as memory:
-        before = event.read()
-        for page in range(pages):
-            memory[page * mmap.PAGESIZE] = 1
-        counted = event.read() - before
-    assert pages <= counted <= pages + 16
+    counted = []
+    with event:
+        for _ in range(2):  # the first time, pages of the interpreter itself may come in, all the more after a fork
+            with mmap.mmap(-1, pages * mmap.PAGESIZE) as memory:
+                before = event.read()
+                for page in range(pages):
+                    memory[page * mmap.PAGESIZE] = 1
+                counted.append(event.read() - before)
+    assert pages <= min(counted) and counted[1] <= pages + 16
     assert event.descriptor == -1
 
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import errno
+import gc
 import os
 import subprocess
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -161,7 +162,24 @@ def touch(pages: int = PAGES) -> None:
     memory.close()
 
 
+@pytest.fixture
+def settled() -> Iterator[None]:
+    """A process that has forked copies every page that it writes to again, and each copy is a fault: the collector
+    writes to its objects before, and rests meanwhile."""
+    gc.collect()
+    gc.disable()
+    yield
+    gc.enable()
+
+
+def descriptors() -> set[str]:
+    """What is open, without what an earlier test left to the garbage collector."""
+    gc.collect()
+    return set(os.listdir("/proc/self/fd"))
+
+
 @needs_kernel
+@pytest.mark.usefixtures("settled")
 @pytest.mark.parametrize("threads", [1, 2, 8])
 def test_threads_made_later_are_counted_by_the_group_of_their_maker(threads: int) -> None:
     group = Group([CLOCK, FAULTS])
@@ -182,16 +200,19 @@ def test_threads_made_later_are_counted_by_the_group_of_their_maker(threads: int
 
 
 @needs_kernel
+@pytest.mark.usefixtures("settled")
 def test_every_event_of_a_group_counts_from_its_first_moment() -> None:
     # Opened enabled, event by event, the last ones stay inactive until the next context switch.
-    for _ in range(20):
+    counted = []
+    for _ in range(21):
         group = Group([CLOCK, Event("switches", TYPE_SOFTWARE, 3, kernel=True), FAULTS])
         group.enable()
         before = group.read().values[2]
         touch()
-        counted = group.read().values[2] - before
+        counted.append(group.read().values[2] - before)
         group.close()
-        assert PAGES <= counted <= PAGES + 5
+    # The first time, pages of the code itself may come in.
+    assert min(counted) >= PAGES and max(counted[1:]) <= PAGES + 5
 
 
 @needs_kernel
@@ -208,6 +229,7 @@ def test_child_processes_are_in_or_out_by_choice(children: bool) -> None:
 
 
 @needs_kernel
+@pytest.mark.usefixtures("settled")
 def test_threads_that_are_there_already_are_attached_to() -> None:
     go, done = threading.Event(), threading.Event()
 
@@ -234,7 +256,7 @@ def test_threads_that_are_there_already_are_attached_to() -> None:
 
 @needs_kernel
 def test_every_descriptor_is_closed() -> None:
-    before = os.listdir("/proc/self/fd")
+    before = descriptors()
     for _ in range(3):
         for group in attach([CLOCK, FAULTS])[0]:
             group.enable()
@@ -243,7 +265,7 @@ def test_every_descriptor_is_closed() -> None:
             assert group.leader == -1
     with pytest.raises(PerfEventError):
         Group([CLOCK, Event("none", TYPE_SOFTWARE, 9999)])
-    assert os.listdir("/proc/self/fd") == before
+    assert descriptors() <= before
 
 
 def test_no_perf_events_outside_linux_on_known_processors(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -18,6 +18,9 @@ from sonda.record.errors import SondaError
 from sonda.record.run import ProbeState
 from sonda.targets import corun_events
 from sonda.targets.corun_events import event_groups, extra_events
+from test_perf_event import settled
+
+__all__ = ["settled"]
 
 GROUPS = [
     {"events": [{"name": "cycles", "type": 0, "config": 0}, {"name": "instructions", "type": 0, "config": 1}]},
@@ -105,7 +108,8 @@ def in_a_child(pages: int) -> None:
     os.waitpid(child, 0)
 
 
-@pytest.mark.skipif(KernelCounter().state().state != "ok", reason="the kernel refuses perf events here")
+@pytest.mark.skipif(KernelCounter(children=False).state().state != "ok", reason="the kernel refuses perf events here")
+@pytest.mark.usefixtures("settled")
 def test_faults_of_threads_and_of_children_are_in_the_accounts_that_ask_for_them():
     faults = [{"events": [{"name": "faults", "type": 1, "config": 2, "kernel": True}]}]
     own, ended = WindowCounters(faults), WindowCounters(faults, ENDED)
