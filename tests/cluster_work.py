@@ -49,9 +49,9 @@ def when(order: tuple[str, float]) -> tuple[str, float, float, int]:
     """Where it ran, from when to when, and in which process."""
     from sonda.targets.node import node_name
 
-    begin = time.time()
+    begin = time.monotonic()  # of the machine, the same for all of its processes
     time.sleep(order[1])
-    return node_name(), begin, time.time(), os.getpid()
+    return node_name(), begin, time.monotonic(), os.getpid()
 
 
 def append_and_wait(order: tuple[str, float]) -> int:

@@ -15,7 +15,8 @@ from sonda.frameworks.collector.recorder import Recorder
 from sonda.frameworks.collector.schedule import Schedule
 from sonda.frameworks.collector.torch_observer import TorchObserver
 
-STEPS, LATE_S = 5, 0.03
+STEPS, LATE_S = 5, 0.2
+"""So late that what a busy machine adds to a wait is little beside it."""
 
 
 @contextmanager

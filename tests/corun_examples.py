@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import sys
+import time
+from collections.abc import Callable
 from pathlib import Path
 
 from sonda.targets.corun_plan import Setting
@@ -28,3 +30,11 @@ def alive(marker: str | Path) -> list[int]:
         if str(marker).encode() in words and state != "Z":
             found.append(int(entry.name))
     return found
+
+
+def until(condition: Callable[[], bool], seconds: float = 100) -> None:
+    """Wait for what a busy machine may take long for."""
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.01)

@@ -6,12 +6,11 @@ import json
 import os
 import signal
 import sys
-import time
 from pathlib import Path
 
 import pytest
 
-from corun_examples import QUICK, alive, script
+from corun_examples import QUICK, alive, script, until
 from sonda.analysis.interference import interference
 from sonda.frameworks.collector.perf_event import SOFTWARE, TYPE_SOFTWARE
 from sonda.probes.counted_command import KernelCounter
@@ -25,7 +24,9 @@ from sonda.targets.corun_plan import Setting, cast_of
 from sonda.targets.corun_spans import SpanGatherer
 from sonda.targets.corun_tree import below, end_below, hold, release
 
-needs_perf = pytest.mark.skipif(KernelCounter().state().state != "ok", reason="the kernel refuses perf events here")
+needs_perf = pytest.mark.skipif(
+    KernelCounter(children=False).state().state != "ok", reason="the kernel refuses perf events here"
+)
 
 
 def test_commands_are_named_by_their_program_and_split_as_a_shell_does():
@@ -76,13 +77,6 @@ def test_a_tree_is_held_let_go_and_ended(tmp_path):
     finally:
         os.killpg(child, signal.SIGKILL)
         os.waitpid(child, 0)
-
-
-def until(condition, seconds=60):
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end
-        time.sleep(0.01)
 
 
 # ---- whole runs -----------------------------------------------------------------------------------------------------
@@ -196,7 +190,8 @@ def test_a_command_that_runs_on_is_stopped_between_its_windows(tmp_path, origin)
 
 def test_a_window_command_that_ends_is_named(tmp_path):
     with pytest.raises(SondaError, match=r"^true#2 ended with code 0 while starting: it is to run on") as caught:
-        corun(["cmd:true", "window:true"], Store(tmp_path), setting=QUICK)
+        # Much longer than it runs, which is not waited for.
+        corun(["cmd:true", "window:true"], Store(tmp_path), setting=Setting(seconds=60, repeat=1, timeout=100))
     assert "cmd:" in caught.value.remedy
 
 

@@ -7,11 +7,10 @@ import os
 import signal
 import subprocess
 import sys
-import time
 
 import pytest
 
-from corun_examples import QUICK, alive, script
+from corun_examples import QUICK, alive, script, until
 from fake_resctrl import FakeResctrl
 from sonda.analysis.interference import interference
 from sonda.probes.resctrl_partition import JOURNAL
@@ -187,7 +186,8 @@ def test_stopping_sonda_stops_every_participant_and_what_it_started(tmp_path, nu
         for line in child.stderr:
             if "window 2" in line:
                 break
-        assert len(alive(store)) == 2 and len(alive(tmp_path / "forks.py")) == 5, "sonda, the command, its children"
+        # Sonda, the command, its children.
+        until(lambda: len(alive(store)) == 2 and len(alive(tmp_path / "forks.py")) == 5)
         child.send_signal(number)
         code = child.wait(100)
         said = child.stderr.read()
@@ -196,10 +196,7 @@ def test_stopping_sonda_stops_every_participant_and_what_it_started(tmp_path, nu
         child.wait()
     expected = {signal.SIGTERM: 128 + 15, signal.SIGKILL: -9}
     assert code == expected[number] and "Traceback" not in said
-    end = time.monotonic() + 100
-    while alive(tmp_path) and time.monotonic() < end:
-        time.sleep(0.05)
-    assert alive(tmp_path) == []
+    until(lambda: alive(tmp_path) == [])
 
 
 class Watched(FakeResctrl):

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from sonda.frameworks.parallel import shared_memory
 from sonda.frameworks.parallel.shared_memory import SLOT, SharedMemory, reason_against
 
 torch = pytest.importorskip("torch")
@@ -29,11 +30,11 @@ class Keys:
 
     def get(self, key: str) -> bytes:
         with self.changed:
-            assert self.changed.wait_for(lambda: key in self.values, 10)
+            assert self.changed.wait_for(lambda: key in self.values, 60)
             return self.values[key]
 
 
-def on_threads(size: int, work: Callable[[SharedMemory], Any], room: int = 1 << 16, timeout_s: float = 20) -> list[Any]:
+def on_threads(size: int, work: Callable[[SharedMemory], Any], room: int = 1 << 16, timeout_s: float = 60) -> list[Any]:
     """What each rank's work gives; ranks are threads, their regions the same as between processes."""
     keys = Keys()
 
@@ -90,20 +91,25 @@ def test_pieces_of_gradients_are_summed_in_the_order_of_ranks(size: int) -> None
                 assert torch.equal(found, expected)
 
 
-def test_a_rank_that_waits_says_so() -> None:
-    late = threading.Event()
+def test_a_rank_that_waits_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a clock that the second rank moves, once the first has begun to wait."""
+    waits, clock = threading.Event(), [5.0]
+
+    def now() -> float:
+        moment = clock[0]
+        waits.set()
+        return moment
+
+    monkeypatch.setattr(shared_memory, "monotonic", now)
 
     def work(memory: SharedMemory) -> float:
         if memory.me:
-            assert late.wait(10)
-        else:
-            threading.Timer(0.3, late.set).start()
+            assert waits.wait(60)
+            clock[0] = 5.25
         memory.gather(torch.zeros(1))
         return memory.take_waited()
 
-    first, second = on_threads(2, work)
-    assert first >= 0.25
-    assert second < first
+    assert on_threads(2, work) == [0.25, 0.0]
 
 
 def test_a_rank_that_never_comes_is_named() -> None:

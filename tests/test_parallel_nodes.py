@@ -115,10 +115,13 @@ def test_the_cause_is_heard_from_the_node_that_knows_it(named: None) -> None:
 
 def test_a_node_that_says_nothing_is_gone(named: None, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(parallel_nodes, "GONE_S", 0.3)
+    asks = threading.Event()
 
     def end(nodes: Nodes) -> Report | None:
         if nodes.names[nodes.number] == "left":
+            assert asks.wait(60), "the other has met it"
             return None
+        asks.set()
         return nodes.ended(Report(cause="the connection was reset", lost=True, heard=True))
 
     job = job_at(free_port())

@@ -310,8 +310,9 @@ while True:
 def test_a_writer_killed_at_random_moments_leaves_whole_runs_only(tmp_path: Path) -> None:
     chance = random.Random(7)
     store = Store(tmp_path)
-    left = 0
-    for _ in range(12):
+    left = kills = 0
+    while kills < 12 or (not left and kills < 60):
+        kills += 1
         process = child(WRITER, tmp_path)
         assert process.stdout is not None and process.stdout.readline() == "one\n"
         time.sleep(chance.uniform(0.0, 0.06))
@@ -326,7 +327,7 @@ def test_a_writer_killed_at_random_moments_leaves_whole_runs_only(tmp_path: Path
         store.sweep()
         assert not list(tmp_path.glob(f"{PARTIAL}*"))
     assert left, "no kill hit a writer at work: this test would prove nothing"
-    assert len(store.directories()) >= 12
+    assert len(store.directories()) >= kills
 
 
 def test_sweeping_leaves_what_a_living_writer_is_writing(tmp_path: Path) -> None:

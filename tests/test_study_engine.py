@@ -226,7 +226,8 @@ def test_an_interrupted_session_lets_go_of_the_lock(store: Store) -> None:
     assert run_study(STUDY, store, lambda point: keep(store, point), quiet).measured == 12
 
 
-# Real processes. The child measures by writing real runs; it can be told to kill itself at a stage of its n-th point.
+# Real processes. The child measures by writing real runs; it can be told to kill itself at a stage of its n-th point,
+# or to stay after it.
 CHILD = """
 import os, pathlib, signal, sys, time
 sys.path.insert(0, {tests!r})
@@ -244,6 +245,8 @@ def die():
 def measure(point):
     global count
     count += 1
+    while stage == "stay" and count > number:
+        time.sleep(0.01)
     os.write(log, (point.identity + "\\n").encode())
     mine = count == number
     if stage == "wait":
@@ -311,9 +314,10 @@ def test_killed_at_random_moments_it_goes_on(store: Store) -> None:
     chance = random.Random(20260101)
     kills = 0
     for _ in range(4):
-        process = start(store)
-        already = len(measured(store))
-        wanted = already + chance.randint(1, 3)
+        # It stays after so many points: however late the kill comes, it finds something to kill.
+        more = chance.randint(1, 3)
+        wanted = len(measured(store)) + more
+        process = start(store, "stay", more)
         wait_until(lambda: len(measured(store)) >= wanted, process)  # noqa: B023
         time.sleep(chance.uniform(0, 0.01))
         before = set(identities(store))

@@ -50,10 +50,11 @@ def silent(text: str) -> None:
     """Say nothing."""
 
 
-def until_there(pattern: str, root: Path) -> None:
+def until_kept(epochs: int, root: Path) -> None:
+    """Until there is a checkpoint of so many epochs or more: those before are taken away."""
     limit = time.monotonic() + 120
-    while not list(root.glob(pattern)):
-        assert time.monotonic() < limit, f"there is no {pattern}"
+    while not any(int(path.name[-5:]) >= epochs for path in root.glob("checkpoints/*/epoch-?????")):
+        assert time.monotonic() < limit, f"there is no checkpoint of {epochs} epochs"
         time.sleep(0.005)
 
 
@@ -77,7 +78,7 @@ def test_a_killed_program_goes_on_where_it_was(tmp_path: Path, data: str, monkey
         target=cases.whole_training, args=(Training.of(wanted, store, silent).job, tmp_path / "first"), daemon=True
     )
     process.start()
-    until_there("checkpoints/*/epoch-00002", store.root)
+    until_kept(2, store.root)
     os.kill(process.pid or 0, signal.SIGKILL)
     process.join()
 
@@ -135,7 +136,7 @@ def test_a_killed_rank_changes_nothing_in_the_end(tmp_path: Path, data: str) -> 
     calm, rough = tmp_path / "calm", tmp_path / "rough"
     assert on_ranks(2, parallel_cases.whole_rank, ready(wanted, tmp_path / "a", calm)) == [0, 0]
     processes, _ = started(2, parallel_cases.whole_rank, ready(wanted, tmp_path / "b", rough))
-    until_there("checkpoints/*/epoch-00001", rough)
+    until_kept(1, rough)
     os.kill(processes[1].pid or 0, signal.SIGKILL)
     for process in processes:
         process.join(60)
