@@ -51,8 +51,7 @@ def windows(spans: Spans, meters: Sequence[Metered]) -> Iterator[Window]:
         yield mean_window("epoch", name, begin[[row]], end[[row]], 1, meters)
     names = spans.words("name").decoded()
     for one in dict.fromkeys(part[first & spans.where(kind="step")].tolist()):
-        steps = np.flatnonzero(first & spans.where(kind="step") & (part == one))
-        starts, ends, count = _groups(spans, steps, begin)
+        starts, ends, count = _groups(spans, np.flatnonzero(first & spans.where(kind="step")), part == one, begin)
         if not count:
             continue
         whole = begin[starts], end[ends]
@@ -203,13 +202,20 @@ def _window(kind: str, name: str, count: int, time: float, devices: dict[str, Va
     return Window(kind, name, count, Value(time, "ns", "measured"), devices, total)
 
 
-def _groups(spans: Spans, steps: np.ndarray, begin: np.ndarray) -> tuple[np.ndarray, np.ndarray, int]:
-    """First and last row of timed steps that follow each other, and how many steps are in them."""
+def _groups(
+    spans: Spans, steps: np.ndarray, of_part: np.ndarray, begin: np.ndarray
+) -> tuple[np.ndarray, np.ndarray, int]:
+    """First and last row of timed steps of a part that follow each other, and how many steps are in them.
+
+    A step of another part in between ends a group, and so does the end of an epoch: what is done there is no step.
+    """
     steps = steps[np.argsort(begin[steps], kind="stable")]
-    timed = spans.words("pass").equal("timed")[steps]
-    starts = timed & ~np.concatenate(([False], timed[:-1]))
-    ends = timed & ~np.concatenate((timed[1:], [False]))
-    return steps[starts], steps[ends], int(timed.sum())
+    wanted = (spans.words("pass").equal("timed") & of_part)[steps]
+    parent = spans.number("parent")[steps]
+    follows = wanted[1:] & wanted[:-1] & (parent[1:] == parent[:-1])
+    starts = wanted & ~np.concatenate(([False], follows))
+    ends = wanted & ~np.concatenate((follows, [False]))
+    return steps[starts], steps[ends], int(wanted.sum())
 
 
 def _part_names(spans: Spans) -> np.ndarray:

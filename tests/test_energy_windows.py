@@ -1,0 +1,51 @@
+"""Energy of the epochs, steps and phases of a whole training, of its devices in use and of all; figures by hand."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from sonda.analysis.energy_summary import Window
+from sonda.record.sample import Sample
+from sonda.record.span import Spans, Words
+from test_energy_summary import MS, S, counter, found_in, keep, phases_of, readings, rising, training
+
+WALKS = (("train", 0, 1000, 200.0), ("validate", 0, 500, 50.0), ("train", 1, 1000, 200.0), ("validate", 1, 500, 50.0))
+"""Part, epoch, ms and W of walks, one after the other, each of two steps."""
+
+
+def walked(first: int = 0) -> tuple[Spans, list[float]]:
+    """These walks and a test of 200 ms at 50 W without steps, 3.2 s in all; and the W of every 100 ms."""
+    rows = [("run", "run", -1, 0, 3200, 0)]
+    watts: list[float] = []
+    for part, epoch, lasts, power in (*WALKS, ("test", 1, 200, 50.0)):
+        begin, at = 100 * len(watts), len(rows)
+        rows += [("part", part, 0, begin, lasts, 0), ("epoch", part, at, begin, lasts, first + epoch)]
+        if part != "test":
+            rows += [("step", "", at + 1, begin + half, lasts // 2, 0) for half in (0, lasts // 2)]
+        watts += [power] * (lasts // 100)
+    kind, name, parent, start, duration, call = zip(*rows, strict=True)
+    numbers = {"start": np.array(start) * MS, "duration": np.array(duration) * MS}
+    return Spans(
+        {**numbers, "parent": np.array(parent), "call": np.array(call)},
+        {"kind": Words.of(kind), "name": Words.of(name), "pass": Words.of(["timed"] * len(rows))},
+    ), watts
+
+
+def windows_of(tmp_path: Path, spans: Spans, watts: list[float]) -> dict[str, Window]:
+    samples = rising("package-0 energy", "cpu", watts, step=100 * MS, start=0)
+    energy = {"counters": [counter("package-0 energy")], "interval": 0.1, "readings": len(samples)}
+    return {f"{one.kind} {one.name}": one for one in found_in(keep(tmp_path, energy, samples, spans=spans)).windows}
+
+
+def test_steps_of_a_part_do_not_hold_the_walks_of_another_in_between(tmp_path: Path) -> None:
+    found = windows_of(tmp_path, *walked())
+    train, validate = found["step train"], found["step validate"]
+    # Four steps of 0.5 s at 200 W, four of 0.25 s at 50 W.
+    assert (train.count, train.time.value) == (4, 500 * MS)
+    assert train.total.value == pytest.approx(100)
+    assert (validate.count, validate.time.value) == (4, 250 * MS)
+    assert validate.total.value == pytest.approx(12.5)
