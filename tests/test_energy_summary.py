@@ -157,6 +157,9 @@ def test_an_estimate_is_an_interval_and_is_never_added_to_what_was_measured(tmp_
     estimate = found.all["estimated"].energy
     assert (estimate.value, estimate.low, estimate.high) == pytest.approx((200, 120, 280))
     assert estimate.source == "estimated"
+    # No statistics gave the ends: the model's are a convention, those of a sensor lie between two readings.
+    assert estimate.bounds == found.all["estimated"].product.bounds == "bounds of the power model"
+    assert found.all["measured"].energy.bounds == found.all["measured"].power.bounds == "bounds of the readings"
     assert found.all["estimated"].idle.reason == "idle power was not measured"
     figure = bars(found)
     assert figure is not None

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sonda.analysis.summary import Value
+from sonda.analysis.summary import MODEL, READINGS, TABLES, Value
 from sonda.report import quantities
 from sonda.report.labels import plain, script_data, shortened
 
@@ -72,6 +72,23 @@ def test_a_tooltip_tells_source_and_interval_or_the_reason() -> None:
         "402 ms, measured (a clock or sensor); 95 % interval 398 ms to 405 ms"
     )
     assert quantities.provenance(Value(None, "ns", "measured", reason="no sensor")) == "missing: no sensor"
+
+
+@pytest.mark.parametrize(
+    ("value", "ends"),
+    [
+        (Value(30.0, "J", "estimated", 18.0, 42.0, bounds=MODEL), "bounds of the power model: 18.0 J to 42.0 J"),
+        (Value(30.0, "J", "measured", 29.0, 31.0, bounds=READINGS), "bounds of the readings: 29.0 J to 31.0 J"),
+        (Value(2e-9, "J", "simulated", 1e-9, 4e-9, bounds=TABLES),
+         "bounds of the tables it comes from: 1.00 nJ to 4.00 nJ"),
+        (Value(30.0, "1", "estimated", 28.0, 32.0), "95 % interval 28 to 32"),  # a counter that took turns
+        (Value(30.0, "1", "measured", 28.0, 32.0, few=4), "least to most of 4: 28 to 32"),
+    ],
+)  # fmt: skip
+def test_ends_that_no_statistics_gave_are_called_bounds(value: Value, ends: str) -> None:
+    assert quantities.provenance(value).endswith(f"; {ends}")
+    # What a guess or a table of guesses gave is hatched; a sensor's bounds are none.
+    assert quantities.is_guess(quantities.provenance(value)) == (value.source in ("estimated", "simulated"))
 
 
 def test_a_speedup_tells_its_spread_and_one_that_could_not_be_tried_why() -> None:

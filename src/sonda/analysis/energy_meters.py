@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from sonda.analysis.summary import Value
+from sonda.analysis.summary import MODEL, READINGS, Value
 from sonda.record.counter_series import CounterSeries
 from sonda.record.run import Run
 from sonda.record.sample import Sample
@@ -78,7 +78,8 @@ class Metered:
         value, low, high = (float(one[0]) for one in self.between(np.array([begin]), np.array([end])))
         if np.isnan(value):
             return Value(None, "J", self.source, reason="the counter was not read all of that time")
-        return Value(value, "J", self.source, low, high)
+        bounds = MODEL if self.source == "estimated" else READINGS
+        return Value(value, "J", self.source, low, high, bounds=bounds)
 
 
 def kept_energy(run: Run) -> Kept | None:
@@ -121,13 +122,18 @@ def series_of(samples: Sequence[Sample], device: str, sensor: str) -> CounterSer
     return CounterSeries(times, np.array([value for _, value in mine], dtype=np.float64))
 
 
+def bounds_of(values: Sequence[Value]) -> str:
+    """What the ends of their sum are: as soon as one has bounds, the sum has no interval."""
+    return next((one.bounds for one in values if one.bounds), "")
+
+
 def added(values: Sequence[Value], source: str) -> Value:
     """The sum; missing where any part is."""
     lost = next((one for one in values if one.value is None), None)
     if lost is not None:
         return Value(None, lost.unit, source, reason=lost.reason)
     low, high = sum(one.low or 0.0 for one in values), sum(one.high or 0.0 for one in values)
-    return Value(sum(one.value or 0.0 for one in values), values[0].unit, source, low, high)
+    return Value(sum(one.value or 0.0 for one in values), values[0].unit, source, low, high, bounds=bounds_of(values))
 
 
 def scaled(value: Value, factor: float, unit: str) -> Value:
@@ -136,4 +142,4 @@ def scaled(value: Value, factor: float, unit: str) -> Value:
     if value.value is None:
         return Value(None, unit, source, reason=value.reason)
     low, high = (None if one is None else one * factor for one in (value.low, value.high))
-    return Value(value.value * factor, unit, source, low, high)
+    return Value(value.value * factor, unit, source, low, high, few=value.few, bounds=value.bounds)

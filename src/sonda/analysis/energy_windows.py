@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from sonda.analysis import wording
-from sonda.analysis.energy_meters import Metered
+from sonda.analysis.energy_meters import Metered, bounds_of
 from sonda.analysis.energy_summary import Window
 from sonda.analysis.statistics import student
 from sonda.analysis.summary import Value
@@ -154,6 +154,7 @@ def powers(
 def _phases(part: str, host: _Side, device: _Side | None, count: int, meters: Sequence[Metered]) -> Iterator[Window]:
     solved: dict[str, dict[str, tuple[float, float]] | str] = {}
     spent: dict[str, dict[str, float]] = {}
+    by_name = {meter.name: meter for meter in meters}
     for meter in meters:
         side = device if device is not None and _is_gpu(meter) else host
         sharp = 2 * meter.counters[0][1].lag * SHARP
@@ -175,7 +176,7 @@ def _phases(part: str, host: _Side, device: _Side | None, count: int, meters: Se
                     None, "J", value.source, reason=f"shorter than the time between readings; {why}"
                 )
             else:
-                devices[device_name] = _solved(*found[name], spent[device_name][name])
+                devices[device_name] = _solved(by_name[device_name], *found[name], spent[device_name][name])
         yield _window("phase", f"{part} {name}".strip(), count, time, devices)
 
 
@@ -183,11 +184,15 @@ def _unknown(side: _Side) -> bool:
     return any(bool(np.isnan(one).any()) for times in (side.steps, *side.phases.values()) for one in times)
 
 
-def _solved(power: float, error: float, seconds: float) -> Value:
+def _solved(meter: Metered, power: float, error: float, seconds: float) -> Value:
+    """`derived` from a sensor; from a model it stays an estimate, with what the model leaves open beyond the fit."""
+    source = "estimated" if meter.source == "estimated" else "derived"
     if power <= error:
         reason = f"{power * seconds:.2g} ± {error * seconds:.2g} J: run longer, or read more often"
-        return Value(None, "J", "derived", reason=reason)
-    return Value(power * seconds, "J", "derived", (power - error) * seconds, (power + error) * seconds)
+        return Value(None, "J", source, reason=reason)
+    uncertain = max(counter.uncertain for counter, _ in meter.counters)
+    low, high = (power - error) * (1 - uncertain), (power + error) * (1 + uncertain)
+    return Value(power * seconds, "J", source, low * seconds, high * seconds)
 
 
 def _window(kind: str, name: str, count: int, time: float, devices: dict[str, Value]) -> Window:
@@ -198,7 +203,8 @@ def _window(kind: str, name: str, count: int, time: float, devices: dict[str, Va
     else:
         source = real[0].source if len({one.source for one in real}) == 1 else "derived"
         total = Value(*(sum(one.value or 0.0 for one in real), "J", source),
-                      sum(one.low or 0.0 for one in real), sum(one.high or 0.0 for one in real))  # fmt: skip
+                      sum(one.low or 0.0 for one in real), sum(one.high or 0.0 for one in real),
+                      bounds=bounds_of(real))  # fmt: skip
     return Window(kind, name, count, Value(time, "ns", "measured"), devices, total)
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from sonda.analysis.listed import listed
-from sonda.analysis.summary import Summary, Value
+from sonda.analysis.summary import TABLES, Summary, Value
 from sonda.analysis.wording import duration, join
 from sonda.record.errors import SondaError
 from sonda.record.run import Run
@@ -206,7 +206,8 @@ def _points(table: Any, rows: list[int], settings: list[str]) -> list[Point]:
 def _value(read: dict[str, Any], name: str, units: Mapping[str, str]) -> Value:
     low, high = (read.get(f"{name}_{side}:simulated") for side in ("low", "high"))
     column = f"{name}:simulated"
-    return Value(read[column], units[column], "simulated", low, high, read["unpriced"] or "")
+    bounds = TABLES if low is not None else ""
+    return Value(read[column], units[column], "simulated", low, high, read["unpriced"] or "", bounds=bounds)
 
 
 def _time(read: dict[str, Any]) -> dict[str, Value]:

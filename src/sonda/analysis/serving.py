@@ -13,7 +13,7 @@ from sonda.analysis.energy import summarise_energy
 from sonda.analysis.energy_summary import EnergySummary
 from sonda.analysis.listed import listed
 from sonda.analysis.statistics import effective_size
-from sonda.analysis.summary import Summary, Value
+from sonda.analysis.summary import MODEL, READINGS, Summary, Value
 from sonda.record.errors import SondaError
 from sonda.record.percentile_rule import (
     at_percentile,
@@ -230,7 +230,8 @@ def _per_query(run: Run, count: int) -> Value:
             float(run.spans.metric(name, source)[part][0]) for name in ("energy", "energy_low", "energy_high")
         )
         if value == value:
-            return Value(value / count, "J", source, low / count, high / count)
+            bounds = READINGS if source == "measured" else MODEL
+            return Value(value / count, "J", source, low / count, high / count, bounds=bounds)
     states = [one for one in run.info.probes if one.name.startswith("energy")]
     if run.info.target.get("metered") is not None and all(one.state == "ok" for one in states):
         return Value(None, "J", "measured", reason="the traffic was shorter than the time between two readings")

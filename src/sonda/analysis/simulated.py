@@ -13,7 +13,7 @@ from sonda.analysis import wording
 from sonda.analysis.costs import missing
 from sonda.analysis.simulated_energy import energy_notes, energy_warnings
 from sonda.analysis.simulated_verdict import verdict_of, what_if_notes
-from sonda.analysis.summary import Cost, LayerRow, PartSummary, PhaseRow, Simulated, Summary, Traffic, Value
+from sonda.analysis.summary import TABLES, Cost, LayerRow, PartSummary, PhaseRow, Simulated, Summary, Traffic, Value
 from sonda.analysis.tree import PathTree
 from sonda.record.quantity import CYCLE_STACK, Metric
 from sonda.record.run import Run
@@ -254,7 +254,7 @@ class _Scale:
         value, low, high = (values[column] for column in ENERGY)
         if math.isnan(value):
             return missing("J", "simulated", self.no_energy)
-        return Value(value, "J", "simulated", low, high)
+        return Value(value, "J", "simulated", low, high, bounds=TABLES)
 
 
 def _traffic(values: dict[str, float]) -> Traffic:

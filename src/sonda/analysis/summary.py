@@ -16,6 +16,11 @@ if TYPE_CHECKING:
     from sonda.analysis.trace_summary import DeviceWork
     from sonda.analysis.training import Training
 
+TABLES = "bounds of the tables it comes from"
+"""Of energies and areas of an accelerator: each entry of a table has its own bounds."""
+MODEL, READINGS = "bounds of the power model", "bounds of the readings"
+"""Of energies: what a guess of the power allows, and what two readings of a counter leave open."""
+
 
 @dataclass(frozen=True)
 class Value:
@@ -29,6 +34,8 @@ class Value:
     reason: str = ""
     few: int = 0
     """Where the interval is least to most of so many values, too few for a 95 % interval; else it is one."""
+    bounds: str = ""
+    """Where its ends come from no statistics at all: what bounds they are, `TABLES` or another."""
 
 
 @dataclass(frozen=True)

@@ -125,7 +125,7 @@ def _energy(meters: Sequence[Metered], begin: float, end: float, pauses: Sequenc
     if whole.value is None or paused.value is None:
         return whole
     low, high = (whole.low or 0.0) - (paused.high or 0.0), (whole.high or 0.0) - (paused.low or 0.0)
-    return Value(whole.value - paused.value, "J", whole.source, low, high)
+    return Value(whole.value - paused.value, "J", whole.source, low, high, bounds=whole.bounds)
 
 
 def _between(meters: Sequence[Metered], pauses: Sequence[Window], otherwise: str) -> Value:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from sonda.analysis.exploration import Exploration
-from sonda.analysis.summary import Value
+from sonda.analysis.summary import TABLES, Value
 from sonda.report import quantities
 from sonda.report.labels import plain
 from sonda.report.table import Cell, Column, Table, build, numbers, words
@@ -54,27 +54,18 @@ def _figures(name: str, unit: str, rows: Sequence[dict[str, Any]], why: Sequence
         missing = found is None or bool(reason and not found)
         ends = (row.get(f"{name}_{end}{SIMULATED}") for end in ("low", "high"))
         low, high = (None if missing else end for end in ends)
-        values.append(Value(None if missing else float(found), unit, "simulated", low, high, reason if missing else ""))
+        amount = None if missing else float(found)
+        values.append(Value(amount, unit, "simulated", low, high, reason if missing else "", bounds=TABLES))
     if name == "cycles":
         return Column(name), [_exact(value) for value in values]
     shown, cells = numbers(values)
-    return Column(f"{name} {shown}".strip(), hint="the tooltip has the bounds of the tables"), [
-        _bounded(cell, value, shown) for cell, value in zip(cells, values, strict=True)
-    ]
+    return Column(f"{name} {shown}".strip(), hint="the tooltip has the bounds of the tables"), cells
 
 
 def _exact(value: Value) -> Cell:
     if value.value is None:
         return Cell(quantities.MISSING, None, value.reason, tone="quiet")
     return Cell(f"{value.value:,.0f}", value.value, "exact, simulated")
-
-
-def _bounded(cell: Cell, value: Value, unit: str) -> Cell:
-    """The bounds are those of tables of energies and areas, which is no 95 % interval."""
-    if value.value is None or value.low is None or value.high is None:
-        return Cell(cell.text, cell.order, value.reason or cell.hint, tone=cell.tone)
-    low, high = (quantities.amount(end, value.unit) for end in (value.low, value.high))
-    return Cell(cell.text, cell.order, f"{cell.text} {unit}, simulated; bounds of the tables: {low} to {high}")
 
 
 def _setting(value: object) -> Cell:

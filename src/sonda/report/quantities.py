@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
 
-from sonda.analysis.summary import Value
+from sonda.analysis.summary import TABLES, Value
 from sonda.record.quantity import SOURCES
 
 MISSING = "–"
@@ -141,14 +141,21 @@ def provenance(value: Value | None) -> str:
         return f"missing: {value.reason}" if value.reason else "missing"
     text = f"{amount(value.value, value.unit)}, {_source_words(value.source)}"
     if value.low is not None and value.high is not None:
-        what = f"least to most of {value.few}:" if value.few else "95 % interval"
-        text += f"; {what} {amount(value.low, value.unit)} to {amount(value.high, value.unit)}"
+        text += f"; {_ends(value)} {amount(value.low, value.unit)} to {amount(value.high, value.unit)}"
     return text
 
 
+def _ends(value: Value) -> str:
+    """What the ends of an interval are, before they are named."""
+    if value.bounds:
+        return f"{value.bounds}:"
+    return f"least to most of {value.few}:" if value.few else "95 % interval"
+
+
 def is_guess(words: str) -> bool:
-    """Whether these words, which `provenance` made, name an estimate as their source."""
-    return f", {_source_words('estimated')}" in words
+    """Whether these words, which `provenance` made, tell of a guess: an estimate, or a simulated amount that tables of
+    energies or areas give, whose entries have bounds of their own."""
+    return f", {_source_words('estimated')}" in words or f"; {TABLES}: " in words
 
 
 @cache

@@ -185,8 +185,7 @@ def energy_cell(value: Value) -> Cell:
         return Cell(quantities.MISSING, None, quantities.provenance(value), value.reason, "quiet")
     scale = quantities.own_scale(value.value, "J")
     shown, low, high = (quantities.number(one / scale.factor) for one in (value.value, value.low, value.high))
-    hint = f"{shown} {scale.unit}, simulated; the entries of the energy table allow {low} to {high} {scale.unit}"
-    return Cell(f"{shown} {scale.unit} ({low}–{high})", value.value, hint)
+    return Cell(f"{shown} {scale.unit} ({low}–{high})", value.value, quantities.provenance(value))
 
 
 def _times(values: Sequence[Value]) -> list[tuple[Column, list[Cell]]]:

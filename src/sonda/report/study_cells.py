@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from sonda.analysis.statistics import ENOUGH_STEPS
+from sonda.analysis.summary import MODEL, TABLES
 from sonda.report import quantities
 from sonda.report.quantities import SOURCES
 from sonda.report.table import Cell
@@ -16,7 +17,7 @@ Document = Mapping[str, Any]
 SIZE = re.compile(r"(\d+(?:\.\d+)?) ?(B|KiB|MiB|GiB|KB|MB|GB|ms|s)?")
 FACTORS = {"KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "KB": 1e3, "MB": 1e6, "GB": 1e9, "s": 1e3}
 """Of bytes; of milliseconds."""
-TABLES, MODEL, ROUNDS = "bounds of the tables it comes from", "bounds of the power model", "95 % interval of its rounds"
+ROUNDS = "95 % interval of its rounds"
 PROCESSES, STUDENT = "95 % interval of the processes of both", "95 % interval of the mean"
 FEWER = f"fewer than {ENOUGH_STEPS} repetitions give no 95 % interval"
 

@@ -99,12 +99,14 @@ def numbers(values: Sequence[Value], suffix: bool = False) -> tuple[str, list[Ce
 def percents(values: Sequence[Value], sign: bool = True) -> list[Cell]:
     """Cells of shares (1 is 100 %)."""
     mark = " %" if sign else ""
-    return [
-        _cell(Value(None if value.value is None else 100 * value.value, "%", value.source, _times(value.low),
-                    _times(value.high), value.reason), quantities.percent(value.value) + mark
-              if quantities.known(value) else quantities.MISSING)
+    hundreds = [
+        replace(value, value=_times(value.value), unit="%", low=_times(value.low), high=_times(value.high))
         for value in values
-    ]  # fmt: skip
+    ]
+    return [
+        _cell(many, quantities.percent(value.value) + mark if quantities.known(value) else quantities.MISSING)
+        for many, value in zip(hundreds, values, strict=True)
+    ]
 
 
 def shares(values: Sequence[float], of: str) -> list[Cell]:

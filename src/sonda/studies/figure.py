@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from sonda.analysis.summary import Summary, Value
+from sonda.analysis.summary import TABLES, Summary, Value
 from sonda.record.span import PHASES
 from sonda.studies.breakdown_figure import BREAKDOWN, breakdown_value
 from sonda.studies.corun_figure import CORUN, corun_value
@@ -126,7 +126,7 @@ class Figure:
         if raw.value is None:
             return Value(None, self.unit, raw.source, reason=raw.reason)
         low, high = (None if end is None else end / self.factor for end in (raw.low, raw.high))
-        return Value(raw.value / self.factor, self.unit, raw.source, low, high, raw.reason)
+        return Value(raw.value / self.factor, self.unit, raw.source, low, high, raw.reason, bounds=raw.bounds)
 
 
 def parse_figure(key: str) -> Figure:
@@ -206,7 +206,7 @@ def _area(summary: Summary) -> Value:
         return Value(None, "mm2", "simulated", reason=NOT_SIMULATED)
     if together["value"] is None:
         return Value(None, "mm2", "simulated", reason=together["reason"])
-    return Value(together["value"], "mm2", "simulated", together["low"], together["high"])
+    return Value(together["value"], "mm2", "simulated", together["low"], together["high"], bounds=TABLES)
 
 
 METRICS: dict[str, tuple[str, Callable[[Summary], Value]]] = {

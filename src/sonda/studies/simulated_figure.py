@@ -47,7 +47,7 @@ def _sum(values: Sequence[Value]) -> Value:
     ends = [(value.low, value.high) for value in values]
     low = sum(low for low, _ in ends if low is not None) if all(low is not None for low, _ in ends) else None
     high = sum(high for _, high in ends if high is not None) if all(high is not None for _, high in ends) else None
-    return Value(sum(value.value or 0.0 for value in values), first.unit, first.source, low, high)
+    return Value(sum(value.value or 0.0 for value in values), first.unit, first.source, low, high, bounds=first.bounds)
 
 
 def _added(field: Callable[[Simulated], Value]) -> Read:

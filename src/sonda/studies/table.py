@@ -281,7 +281,7 @@ def _estimated(value: Value, known: list[Value]) -> Value:
     if not bounded:
         return value
     low, high = (statistics.median(ends) for ends in zip(*bounded, strict=True))
-    return Value(value.value, value.unit, value.source, low, high)
+    return Value(value.value, value.unit, value.source, low, high, bounds=known[0].bounds)
 
 
 def _relative(

@@ -8,6 +8,7 @@ neither time nor energy.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from statistics import median
 
 from sonda.analysis.summary import Summary, Value
@@ -35,12 +36,12 @@ def energy_value(summary: Summary, metric: str, path: str = "") -> Value:
         return simulated_value(summary, metric, path)
     joules, time = _spent(summary, metric.endswith("_with_idle"), path)
     if joules.value is None or metric.startswith("energy"):
-        return Value(joules.value, unit, joules.source, joules.low, joules.high, joules.reason)
+        return replace(joules, unit=unit)
     seconds = time / 1e9
     factor = seconds if metric.startswith("edp") else 1.0 / seconds
     low, high = (None if end is None else end * factor for end in (joules.low, joules.high))
     source = "estimated" if joules.source == "estimated" else "derived"
-    return Value(joules.value * factor, unit, source, low, high)
+    return Value(joules.value * factor, unit, source, low, high, bounds=joules.bounds)
 
 
 def _spent(summary: Summary, idle: bool, device: str) -> tuple[Value, float]:
