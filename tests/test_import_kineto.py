@@ -140,6 +140,22 @@ def test_two_processes_read_what_one_does(tmp_path: Path, monkeypatch: pytest.Mo
     assert table(together) == table(alone)
 
 
+def test_the_second_process_runs_nothing_of_the_working_directory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A file named like a module that it needs, beside the trace, is neither run nor in the way."""
+    (tmp_path / "numpy.py").write_text("open('run', 'w').close()\nraise SystemExit(1)\n")
+    path = write(tmp_path / "trace.json", [op("o" * 300, number * 10, 5) for number in range(1_000)])
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(kineto, "SHARED_FROM", 1)
+    monkeypatch.setattr("os.sched_getaffinity", lambda _: {0, 1})
+    parts: list[kineto.Part | None] = []
+    original = kineto._Helper.result
+    monkeypatch.setattr(kineto._Helper, "result", lambda self: parts.append(original(self)) or parts[-1])
+    assert len(import_files([path], tmp_path / "runs").spans) == 1_000
+    assert not (tmp_path / "run").exists() and len(parts) == 1 and parts[0] is not None
+
+
 def test_a_middle_that_only_looks_like_an_event_is_found_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     events = [op("},{" * 3_000, number * 10, 5) for number in range(20)]
     path = write(tmp_path / "trace.json", events)

@@ -171,7 +171,7 @@ class _Helper:
         if at < 0:
             return None
         begin = size // 2 + at
-        command = [sys.executable, "-m", "sonda.imports.kineto", str(path), str(begin), str(spill)]
+        command = [sys.executable, "-P", "-m", "sonda.imports.kineto", str(path), str(begin), str(spill)]
         return cls(
             path,
             begin,

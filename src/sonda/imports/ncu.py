@@ -53,7 +53,7 @@ def read_report(path: Path) -> Iterator[Launch]:
 
 def _from_child(path: Path) -> Iterator[Launch]:
     """Launches as NVIDIA's `ncu_report` reads them."""
-    command = [sys.executable, report_child.__file__, str(path)]
+    command = [sys.executable, "-P", report_child.__file__, str(path)]
     done = subprocess.run(command, capture_output=True, text=True, errors="replace", check=False)
     if done.returncode == report_child.NOT_INSTALLED:
         raise SondaError(
