@@ -8,8 +8,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from builders import MS, RunBuilder, training_step
 from command_line import run_command
 from sonda.analysis.profile_summary import ProfileSummary, summarise_profile
+from sonda.analysis.profile_verdict import profile_verdicts
 from sonda.imports.importing import import_files
 from sonda.imports.xplane import open_space, profile_events
 from sonda.record.run import Run, RunInfo
@@ -58,7 +60,7 @@ def test_steps_launches_and_metrics_are_where_xprof_looks_for_them(tmp_path: Pat
     found = {event.name: (plane, line, event) for plane, line, event in profile_events(path)}
     # Everything is 10 ns later, because a span begins 10 ns before the run.
     assert {name: (event.start_ns, event.duration_ns) for name, (_, _, event) in found.items()} == {
-        "train": (0, 100), "cudaLaunchKernel": (15, 3), "gemm": (30, 30), "forward": (10, 40)
+        "train": (0, 100), "cudaLaunchKernel": (15, 3), "gemm": (30, 30), "forward:forward": (10, 40)
     }  # fmt: skip
     assert found["train"][2].stats == {"step_num": 0, "_r": 1}
     assert found["cudaLaunchKernel"][2].stats["correlation_id"] == found["gemm"][2].stats["correlation_id"]
@@ -66,16 +68,74 @@ def test_steps_launches_and_metrics_are_where_xprof_looks_for_them(tmp_path: Pat
     plane, line, _ = found["gemm"]
     assert (plane.name, line.name) == ("/device:GPU:0", "Stream #7(cuda:0 stream 7)")
     assert plane.stats == {"gpu_device_name": "Toy"}
-    assert found["forward"][0].name == "/host:CPU"
+    assert found["forward:forward"][0].name == "/host:CPU"
     with open_space(path) as space:
         # 2026-11-15T03:30:12 UTC
         assert space.began_ns == 1794713412 * 10**9
 
 
+def own_run() -> RunBuilder:
+    """Two steps to warm up, four timed ones of 120 ms, two of a validation, and one that is counted."""
+    builder = RunBuilder()
+    part = builder.part("train")
+    for pass_, factor, steps in (("warmup", 3.0, 2), ("timed", 1.0, 4)):
+        for _ in range(steps):
+            training_step(builder, part, factor, pass_)
+    validating = builder.part("validate")
+    for _ in range(2):
+        builder.step(validating, 20, {"forward": 12, "communicate": 8})
+    builder.op(training_step(builder, part, 5.0, "count")["conv"], "aten.conv2d", 1e9, 1e6)
+    for row, length in ((builder.root, builder.clock), (part, builder.clock), (validating, 40 * MS)):
+        builder.rows[row]["duration"] = length
+    return builder
+
+
+def test_a_run_of_our_own_is_read_back_with_its_timed_steps_and_what_they_are_spent_on(tmp_path: Path) -> None:
+    again = import_files([written(own_run().spans(), tmp_path / "own.xplane.pb")], tmp_path / "runs")
+    found = summarise_profile(again)
+    train, validate = found.steps
+    assert (train.name, train.durations) == ("train", (120 * MS,) * 4)
+    assert (validate.name, validate.durations) == ("validate", (20 * MS,) * 2)
+    # Of 120 ms: 5 wait for data, 40 + 60 + 10 are forward, backward and optimizer, 5 are covered by nothing.
+    spent = {part: value.value for part, value in train.parts.items() if value.value}
+    assert spent == {"input": 4 * 5 * MS, "operations": 4 * 110 * MS, "idle": 4 * 5 * MS}
+    assert validate.parts["communication"].value == 2 * 8 * MS
+    own = {(one.path, one.name): (one.calls, one.own) for one in found.operations}
+    assert own == {
+        ("data", "IteratorGetNext"): (4, 4 * 5 * MS), ("conv", "Conv2d"): (4, 4 * 25 * MS),
+        ("norm", "BatchNorm2d"): (4, 4 * 10 * MS), ("Net", "Net"): (4, 4 * 3 * MS),
+        ("forward", "forward"): (6, (4 * 2 + 2 * 12) * MS), ("gradients/norm", "BatchNorm2d"): (4, 4 * 20 * MS),
+        ("gradients/conv", "Conv2d"): (4, 4 * 35 * MS), ("gradients/Net", "Net"): (4, 4 * 2 * MS),
+        ("gradients/backward", "backward"): (4, 4 * 3 * MS), ("optimizer", "optimizer"): (4, 4 * 10 * MS),
+        ("communicate", "communicate"): (2, 2 * 8 * MS),
+    }  # fmt: skip
+    assert "overhead" not in {one.kind for one in profile_verdicts(found, devices=False)}
+
+
+def test_steps_whose_kernels_were_recorded_are_the_steps_of_a_run_on_a_gpu(tmp_path: Path) -> None:
+    """Without their kernels timed steps would seem to leave the device idle."""
+    rows = []
+    for at, pass_ in enumerate(("timed", "kernels", "count")):
+        base = len(rows)
+        rows += [
+            {"kind": "step", "name": "step", "start": 1000 * at, "duration": 100, "pass": pass_},
+            {"kind": "phase", "name": "forward", "start": 1000 * at, "duration": 90, "parent": base, "pass": pass_},
+        ]
+    rows.append({"kind": "kernel", "name": "gemm", "start": 1010, "duration": 60, "parent": 3, "pass": "kernels",
+                 "stream": 7, "clock": "device", "device": "cuda:0"})  # fmt: skip
+    spans = spans_of(rows, {"launch_latency:measured": [np.nan] * 6 + [7.0]})
+    again = import_files([written(spans, tmp_path / "gpu.xplane.pb")], tmp_path / "runs")
+    (steps,) = summarise_profile(again).steps
+    assert (steps.name, steps.durations, steps.device) == ("step", (100,), (60,))
+    spent = {part: value.value for part, value in steps.parts.items() if value.value}
+    assert spent == {"compute": 60, "operations": 30, "idle": 10}
+    assert np.nanmax(again.spans.metric("launch_latency", "measured")) == 7
+
+
 def test_spans_that_overlap_get_lines_of_their_own_and_disturbed_passes_too(tmp_path: Path) -> None:
     rows = [
-        {"name": "a", "start": 0, "duration": 10},
-        {"name": "b", "start": 5, "duration": 10},
+        {"kind": "op", "name": "a", "start": 0, "duration": 10},
+        {"kind": "op", "name": "b", "start": 5, "duration": 10},
         {"name": "c", "start": 0, "duration": 10, "pass": "count"},
     ]
     path = written(spans_of(rows), tmp_path / "a.xplane.pb")

@@ -20,6 +20,6 @@ TRANSFERRING = ("DevicePut", "CommonPjRtClient::BufferFromHost", "TransferToDevi
 """Beginnings of names of calls by which a host moves data to a device, or back."""
 COMMUNICATING = re.compile(
     r"all-reduce|all-gather|all-to-all|reduce-scatter|collective-permute|Collective(?:Reduce|Gather|Bcast|AllToAll)|"
-    r"NcclAllReduce"
+    r"NcclAllReduce|^communicate$"
 )
-"""In names of XLA's instructions and TensorFlow's operations that communicate."""
+"""In names of XLA's instructions, TensorFlow's operations and Sonda's own phase that communicate."""

@@ -1,9 +1,14 @@
 """A run as an XSpace file (`*.xplane.pb`), which xprof and TensorBoard open, and `sonda import` reads back.
 
 Threads are lines of the plane `/host:CPU`, streams those of `/device:GPU:N`; with several ranks their names say which.
-A step carries `step_num`, a call and the activities that it launched the same `correlation_id`: that is how xprof finds
-steps and launches. Metrics are stats under their own names. Times are ps since the run began; where a span starts
-before that, all are later by as much. Field numbers are those of `xplane.proto` (github.com/openxla/xla).
+A timed step carries `step_num`, a call and the activities that it launched the same `correlation_id`: that is how
+xprof finds steps and launches. Where kernels were recorded in steps of their own, those are the steps of the file: a
+step without its kernels would seem idle. Layers and phases of such steps are operations (`features.3:Conv2d`,
+`gradients/` before those of a backward), under the names that readers of profiles know where these have one for them.
+Steps that warm up or are disturbed, and what is in them, are there under their plain names; runs, parts and epochs,
+which only hold others, are on a plane of their own. Metrics are stats under their own names. Times are ps since the run
+began; where a span starts before that, all are later by as much. Field numbers are those of `xplane.proto`
+(github.com/openxla/xla).
 """
 
 from __future__ import annotations
@@ -19,7 +24,12 @@ from sonda.record.span import Spans
 from sonda.report.output import whole_file
 from sonda.report.tracks import IN_CYCLES, Track, in_cycles, lanes, timed_spans, tracks
 
-HOST, ENVIRONMENT = "/host:CPU", "Task Environment"
+HOST, AROUND, ENVIRONMENT = "/host:CPU", "/sonda:around", "Task Environment"
+HOLDING = ("run", "part", "epoch")
+"""Kinds of spans that hold others and are nothing by themselves: on a host's plane they would count as its work."""
+KNOWN_AS = {"data": "IteratorGetNext", "transfer": "TransferToDevice"}
+"""What readers of profiles call a phase."""
+GRADIENTS = "gradients/"
 PS_PER_NS = 1000
 SIGNED, DOUBLE, TEXT = 4, 2, 5
 """Fields of XStat that hold its value."""
@@ -91,24 +101,25 @@ class _Plane:
 def _planes(run: Run) -> list[_Plane]:
     spans = timed_spans(run)
     found: dict[Any, _Plane] = {HOST: _Plane(HOST)}
+    around = _Plane(AROUND)
     if len(spans):
         codes, places = tracks(spans)
         order, lane_of = lanes(spans, codes)
         several = len({(one.node, one.rank) for one in places}) > 1
         earliest = min(int(spans.number("start").min()), 0)
         writer = _Lines(spans, earliest)
-        by_line: dict[tuple[int, int], list[int]] = {}
+        by_line: dict[tuple[int, int, bool], list[int]] = {}
         for row, lane in zip(order.tolist(), lane_of, strict=True):
-            by_line.setdefault((int(codes[row]), lane), []).append(row)
-        for (code, lane), rows in by_line.items():
+            by_line.setdefault((int(codes[row]), lane, writer.holds(row)), []).append(row)
+        for (code, lane, holds), rows in by_line.items():
             track = places[code]
-            plane = found[HOST]
+            plane = around if holds else found[HOST]
             if track.device:
                 key = track.node, track.rank, track.device
                 plane = found.get(key) or found.setdefault(key, _device(run, track, len(found) - 1))
             name = _line_name(track, lane, several)
             plane.lines.append(writer.line(plane, len(plane.lines) + 1, name, rows))
-    return [*found.values(), _environment(run)]
+    return [*found.values(), *([around] if around.lines else []), _environment(run)]
 
 
 def _device(run: Run, track: Track, number: int) -> _Plane:
@@ -150,13 +161,25 @@ class _Lines:
 
         self._spans = spans
         self._earliest = earliest
-        self._words = {name: spans.words(name) for name in ("name", "path", "kind")}
+        self._words = {name: spans.words(name) for name in ("name", "path", "kind", "direction")}
         on_device = spans.words("clock").equal("device")
         parent = spans.number("parent")
-        launching = np.unique(parent[on_device & (parent >= 0)])
-        self._launching = set(launching.tolist())
+        self._parent = parent
+        launched = np.flatnonzero(on_device & (parent >= 0))
+        is_call = spans.words("kind").equal("op")[parent[launched]]
+        self._launching = set(parent[launched[is_call]].tolist())
+        self._moments: dict[int, list[int]] = {}
+        """By phase or layer, what was launched in it: of its launch nothing but the moment is known."""
+        for row in launched[~is_call].tolist():
+            self._moments.setdefault(int(parent[row]), []).append(row)
+        self._latency = spans.metric("launch_latency", "measured")
         self._on_device = on_device
-        self._steps = {row: at for at, row in enumerate(np.flatnonzero(spans.where(kind="step")).tolist())}
+        self._shown = _shown(spans, on_device)
+        steps = np.flatnonzero(spans.where(kind="step") & self._shown)
+        self._steps = {row: at for at, row in enumerate(steps.tolist())}
+
+    def holds(self, row: int) -> bool:
+        return self._word("kind", row) in HOLDING
 
     def line(self, plane: _Plane, number: int, name: str, rows: list[int]) -> bytes:
         start, duration = self._spans.number("start"), self._spans.number("duration")
@@ -166,17 +189,41 @@ class _Lines:
             event += _number(2, (int(start[row]) - self._earliest) * PS_PER_NS)
             event += _number(3, int(duration[row]) * PS_PER_NS)
             pieces.append(_stretch(4, event + b"".join(_stretch(4, one) for one in self._stats(plane, row))))
+            pieces += [_stretch(4, self._launch(plane, one)) for one in self._moments.get(row, ())]
         return b"".join(pieces)
+
+    def _launch(self, plane: _Plane, row: int) -> bytes:
+        """The moment at which an activity of a device was launched, or at which it began where that is unknown."""
+        latency = self._latency[row]
+        moment = int(self._spans.number("start")[row]) - (int(latency) if latency == latency else 0)
+        event = _number(1, plane.event(self._word("name", row))) + _number(2, (moment - self._earliest) * PS_PER_NS)
+        return event + _stretch(4, plane.stat("correlation_id", row))
 
     def _word(self, column: str, row: int) -> str:
         words = self._words[column]
         return words.words[words.codes[row]]
 
     def _metadata(self, plane: _Plane, row: int) -> int:
-        name, path = self._word("name", row) or self._word("kind", row), self._word("path", row)
-        if not path or self._on_device[row] or self._word("kind", row) != "op":
+        kind, path = self._word("kind", row), self._word("path", row)
+        name = self._word("name", row) or kind
+        if self._on_device[row] or not self._shown[row]:
             return plane.event(name)
-        return plane.event(f"{path}:{name}", name)
+        if kind == "step":
+            return plane.event(self._part(row) or name)
+        if kind in ("phase", "layer"):
+            scope = path or name
+            if self._word("direction", row) == "backward" or (kind, name) == ("phase", "backward"):
+                scope = GRADIENTS + scope
+            known = KNOWN_AS.get(name, name) if kind == "phase" else name
+            return plane.event(f"{scope}:{known}", known)
+        return plane.event(f"{path}:{name}", name) if path and kind == "op" else plane.event(name)
+
+    def _part(self, row: int) -> str:
+        """The part of the run that a step belongs to: steps of training and of validation are not of one kind."""
+        around = int(self._parent[row])
+        while around >= 0 and self._word("kind", around) != "part":
+            around = int(self._parent[around])
+        return self._word("name", around) if around >= 0 else ""
 
     def _stats(self, plane: _Plane, row: int) -> list[bytes]:
         kind, path = self._word("kind", row), self._word("path", row)
@@ -186,8 +233,9 @@ class _Lines:
         if row in self._launching:
             found.append(plane.stat("correlation_id", row))
         if self._on_device[row]:
-            launched = int(self._spans.number("parent")[row])
-            found += [plane.stat("correlation_id", launched)] if launched >= 0 else []
+            launched = int(self._parent[row])
+            if launched >= 0:
+                found.append(plane.stat("correlation_id", launched if launched in self._launching else row))
             found += [plane.stat("tf_op", f"{path}:")] if path else []
         elif kind not in ("op", "step"):
             found += [plane.stat("kind", kind)] + ([plane.stat("path", path)] if path else [])
@@ -195,3 +243,14 @@ class _Lines:
             if values[row] == values[row] and abs(values[row]) != float("inf"):
                 found.append(plane.stat(column, float(values[row])))
         return found
+
+
+def _shown(spans: Spans, on_device: Any) -> Any:
+    """Which spans are of the passes whose steps are the file's."""
+    import numpy as np
+
+    passes = spans.words("pass")
+    timed = passes.equal("timed")
+    if not on_device.any() or (on_device & timed).any():
+        return timed
+    return np.isin(passes.codes, np.unique(passes.codes[on_device]))
