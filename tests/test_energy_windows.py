@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
+import msgspec
 import numpy as np
 import pytest
 
 from sonda.analysis.energy_summary import Window
-from sonda.record.sample import Sample
+from sonda.analysis.summary import MODEL, READINGS
 from sonda.record.span import Spans, Words
 from test_energy_summary import MS, S, counter, found_in, keep, phases_of, readings, rising, training
 
@@ -49,3 +49,23 @@ def test_steps_of_a_part_do_not_hold_the_walks_of_another_in_between(tmp_path: P
     assert train.total.value == pytest.approx(100)
     assert (validate.count, validate.time.value) == (4, 250 * MS)
     assert validate.total.value == pytest.approx(12.5)
+    assert validate.total.bounds == READINGS
+
+
+def test_phases_solved_from_a_power_model_stay_estimates_with_its_uncertainty(tmp_path: Path) -> None:
+    spans, moments, spent = training({"forward": 12 * MS, "backward": 25 * MS}, 600)
+    read = readings(moments, spent, 0.05067)
+    energy = {"counters": [counter("package-0 energy", update=0.001)], "interval": 0.05, "readings": 3}
+    sensor = phases_of(keep(tmp_path / "sensor", energy, read, spans=spans))
+    model = counter("package-0 energy", update=0.001, source="estimated", uncertain=0.4)
+    guessed = [msgspec.structs.replace(one, source="estimated") for one in read]
+    model_run = keep(tmp_path / "model", {**energy, "counters": [model]}, guessed, spans=spans)
+    for name, phase in phases_of(model_run).items():
+        if " " not in name:
+            continue
+        exact, guess = sensor[name].total, phase.total
+        assert (exact.source, guess.source) == ("derived", "estimated")
+        assert (exact.bounds, guess.bounds) == ("", MODEL)
+        assert guess.value == pytest.approx(exact.value)
+        # What the fit leaves open, and 40 % of the model either way.
+        assert (guess.low, guess.high) == pytest.approx((0.6 * exact.low, 1.4 * exact.high))

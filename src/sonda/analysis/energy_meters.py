@@ -74,12 +74,16 @@ class Metered:
             max(float(np.median(np.diff(series.times))), counter.update * 1e9) for counter, series in self.counters
         )
 
+    @property
+    def bounds(self) -> str:
+        """What the bounds of its joules are."""
+        return MODEL if self.source == "estimated" else READINGS
+
     def energy(self, begin: float, end: float) -> Value:
         value, low, high = (float(one[0]) for one in self.between(np.array([begin]), np.array([end])))
         if np.isnan(value):
             return Value(None, "J", self.source, reason="the counter was not read all of that time")
-        bounds = MODEL if self.source == "estimated" else READINGS
-        return Value(value, "J", self.source, low, high, bounds=bounds)
+        return Value(value, "J", self.source, low, high, bounds=self.bounds)
 
 
 def kept_energy(run: Run) -> Kept | None:

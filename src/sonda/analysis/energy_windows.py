@@ -115,7 +115,7 @@ def mean_window(
         elif shortest < needed:
             value = Value(None, "J", meter.source, reason=_too_short(shortest, needed))
         else:
-            value = Value(sums[0], "J", meter.source, sums[1], sums[2])
+            value = Value(sums[0], "J", meter.source, sums[1], sums[2], bounds=meter.bounds)
         devices[meter.name] = value
     return _window(kind, name, count, time, devices)
 
@@ -192,7 +192,8 @@ def _solved(meter: Metered, power: float, error: float, seconds: float) -> Value
         return Value(None, "J", source, reason=reason)
     uncertain = max(counter.uncertain for counter, _ in meter.counters)
     low, high = (power - error) * (1 - uncertain), (power + error) * (1 + uncertain)
-    return Value(power * seconds, "J", source, low * seconds, high * seconds)
+    bounds = meter.bounds if source == "estimated" else ""
+    return Value(power * seconds, "J", source, low * seconds, high * seconds, bounds=bounds)
 
 
 def _window(kind: str, name: str, count: int, time: float, devices: dict[str, Value]) -> Window:
