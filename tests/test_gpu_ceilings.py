@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from datetime import UTC, datetime, timedelta
+from itertools import count
 
 import msgspec
 import pytest
@@ -27,7 +28,8 @@ def small(monkeypatch):
 
 
 def test_a_device_is_measured_whole(small):
-    found = measure_here(FakeTorch(FakeCuda(tick=1e-3, l2_bytes=2 * MIB)), 0, FakeNvml())
+    # The clock stands still: how long this machine's CPU takes for a GPU's work says nothing.
+    found = measure_here(FakeTorch(FakeCuda(tick=1e-3, l2_bytes=2 * MIB)), 0, FakeNvml(), lambda: 0.0)
     assert {"float32", "tf32", "bfloat16", "float16", "float64"} <= set(found.flops)
     assert min(found.flops.values()) > 0 and found.dram_bandwidth > 0 and found.cache_bandwidth > 0
     assert found.operation_ns > 0 and found.training_operation_ns > 0
@@ -35,6 +37,14 @@ def test_a_device_is_measured_whole(small):
     assert found.theory.card == "H200 SXM"
     assert (found.library, found.device.driver, found.device.power_limit_w) == ("torch 2.11.0", "580.159.04", 700)
     json.dumps(found.record())
+
+
+def test_what_does_not_begin_in_time_is_missing_with_its_reason(small):
+    cuda = FakeCuda(tick=1e-3, l2_bytes=2 * MIB)
+    # Ten seconds a reading: the first group is under way when the time for all is spent.
+    seconds = count(0.0, 10.0)
+    with pytest.raises(SondaError, match="cuda:0 could not be measured: not measured within 8 s"):
+        measure_here(FakeTorch(cuda), 0, FakeNvml(), lambda: next(seconds))
 
 
 def test_a_full_card_is_one_line(small):
@@ -199,10 +209,15 @@ def test_the_record_is_what_the_roofline_reads(tmp_path, torch_211):
     assert found.theory["flops"].value == 132 * 256 * 1980e6
 
 
-def test_a_child_without_a_gpu_answers_in_one_line(capsys):
+def test_a_child_without_a_gpu_answers_in_one_line(capsys, monkeypatch):
+    monkeypatch.setattr(torch.version, "cuda", "13.0")
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     assert gpu_ceilings.main(["0"]) == 1
     said = json.loads(capsys.readouterr().out)
-    assert said["cause"] and said["remedy"] and "\n" not in said["cause"]
+    assert said == {
+        "cause": "PyTorch finds no GPU",
+        "remedy": "check the driver with nvidia-smi, and CUDA_VISIBLE_DEVICES",
+    }
 
 
 def test_ceilings_survive_json():

@@ -25,6 +25,7 @@ import math
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -118,8 +119,11 @@ def load_or_measure_gpu(
     return found
 
 
-def measure_here(torch: Any, index: int, nvml: Any = None) -> GpuCeilings:
-    """Measure `cuda:<index>` in this process. Raises SondaError where its memory is too full."""
+def measure_here(torch: Any, index: int, nvml: Any = None, now: Callable[[], float] = time.perf_counter) -> GpuCeilings:
+    """Measure `cuda:<index>` in this process. Raises SondaError where its memory is too full.
+
+    `now` is the clock, in seconds, by which no group of kernels begins once the time for all is spent.
+    """
     from sonda.probes.gpu_kernels import GpuKernels, measure_groups, summarise
 
     device = read_device(torch, index, nvml)
@@ -129,7 +133,7 @@ def measure_here(torch: Any, index: int, nvml: Any = None) -> GpuCeilings:
     torch.manual_seed(0)
     maker = GpuKernels(torch, index, device.sms, device.l2_bytes)
     timed, missing = measure_groups(
-        maker.groups(), maker.timer, sm_clock(uuid, nvml), maker.release, torch.cuda.OutOfMemoryError
+        maker.groups(), maker.timer, sm_clock(uuid, nvml), maker.release, torch.cuda.OutOfMemoryError, now
     )
     entry = summarise(timed, missing, device.l2_bytes)
     if not entry["flops"] or "dram_bandwidth" not in entry:
