@@ -47,7 +47,7 @@ def test_gradients_are_those_of_pytorch_in_every_layout(
     values = torch.randn(shape, generator=made, dtype=torch.float64).contiguous(memory_format=layout)
     kind: Any = nn.BatchNorm2d if len(shape) == 4 else nn.BatchNorm3d
     own = kind(3).double()
-    shared = share_batch_norms(kind(3).double(), Alone())
+    shared = share_batch_norms(kind(3).double(), Alone())  # type: ignore[arg-type]
     found = []
     for norm in (own, shared):
         given = values.clone(memory_format=torch.preserve_format).requires_grad_()

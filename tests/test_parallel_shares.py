@@ -8,9 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from sonda.frameworks.parallel import calibration
 from sonda.frameworks.parallel.balance import EVERY, Balance, Pace
 from sonda.frameworks.parallel.batches import SharedBatches, cut, scaled_shares
-from sonda.frameworks.parallel.calibration import sizes_of
+from sonda.frameworks.parallel.calibration import measure_alone, sizes_of
 from sonda.frameworks.parallel.group import Meter
 from sonda.frameworks.parallel.outlook import choose, foresee, sentences
 from sonda.frameworks.parallel.shares import Line, equal_shares, fit_line, slowest, split_batch
@@ -155,6 +156,44 @@ def test_one_rank_alone_exchanges_nothing() -> None:
     assert chosen.shares == (0, 8)
     assert (chosen.step, chosen.speedup) == (pytest.approx(0.08), pytest.approx(1.0))
     assert chosen.record()["communication_ns"] == 0
+
+
+def test_what_is_fastest_alone_may_be_slowest_in_company() -> None:
+    """Two threads and one of two processors: at once the first waits for a processor, alone it is the faster."""
+    pair = [Line(0, 0.120), Line(0, 0.010)]
+    alone = [0.100, 0.170]  # of 16 samples
+    chosen = choose(pair, 16, 0.001, alone)
+    # Together at best 1 + 15 samples: 150 ms. The first alone: 100 ms.
+    assert chosen.shares == (16, 0) and chosen.step == pytest.approx(0.1) and chosen.speedup == pytest.approx(1.0)
+    whole = foresee(pair, 16, 0.001, alone=alone)
+    assert whole.bound == pytest.approx(1 + 0.100 / 0.170) and whole.speedup == pytest.approx(0.100 / 0.151)
+    said = sentences(whole, chosen, ["cpu/2", "cpu/1"], auto=True)
+    assert "cpu/2 100 ms, cpu/1 170 ms (F = 1.7)" in said[0] and said[-1] == "@auto leaves out cpu/1"
+
+
+def test_alone_means_while_the_others_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The second of two ranks, by a clock of its own: 30 ms a sample in company, 20 ms alone."""
+    now = [0.0]
+    order: list[str] = []
+    monkeypatch.setattr(calibration, "perf_counter", lambda: now[0])
+
+    class Two:
+        size, me = 2, 1
+
+        def barrier(self) -> None:
+            order.append("all")
+
+        def numbers(self, own: list[float]) -> list[list[float]]:
+            return [[0.5], own]
+
+    def step(size: int) -> None:
+        order.append(f"{size}")
+        now[0] += 0.020 * size
+
+    # Half of the batch is timed: 16 samples take 0.32 s instead of 0.48, so 32 take 0.64 instead of 0.96.
+    found = measure_alone(step, 32, Two(), Line(0, 0.030))  # type: ignore[arg-type]
+    assert found == [0.5, pytest.approx(0.64)]
+    assert order == ["all", "all", "16", "16", "16"], "the first waits meanwhile; one step makes ready"
 
 
 def test_sizes_of_a_calibration() -> None:

@@ -30,12 +30,12 @@ def train_shares(rank: Rank) -> None:
 
     plan, group = rank.plan, rank.group
     batch = rank.check_batch()
-    own, exchange = _calibrate(rank)
+    own, alone, exchange = _calibrate(rank)
     lines = gather_lines(own, group)
     communication = exchange.gradients / plan.h if plan.mode == "localsgd" else exchange.seconds
     shares = plan.shares or (equal_shares(plan.ranks, batch) if plan.equal else None)
-    whole = foresee(lines, batch, communication, shares=shares)
-    chosen = choose(lines, batch, communication) if plan.auto else whole
+    whole = foresee(lines, batch, communication, shares=shares, alone=alone)
+    chosen = choose(lines, batch, communication, alone) if plan.auto else whole
     names = [plan.name(number) for number in range(plan.ranks)]
     rank.foreseen(sentences(whole, chosen, names, plan.auto), _numbers(whole, chosen, exchange, lines))
     if len(chosen.ranks) < group.size:
@@ -48,9 +48,15 @@ def train_shares(rank: Rank) -> None:
     _train(rank, group, chosen, [lines[number] for number in chosen.ranks])
 
 
-def _calibrate(rank: Rank) -> tuple[Line, Exchange]:
-    """This rank's line, and what exchanging costs."""
-    from sonda.frameworks.parallel.calibration import count_norms, measure_exchange, measure_line, untouched
+def _calibrate(rank: Rank) -> tuple[Line, list[float], Exchange]:
+    """This rank's line, s of the whole batch on every rank alone, and what exchanging costs."""
+    from sonda.frameworks.parallel.calibration import (
+        count_norms,
+        measure_alone,
+        measure_exchange,
+        measure_line,
+        untouched,
+    )
     from sonda.frameworks.parallel.trial import TrialTask
     from sonda.frameworks.torch_driver import loop_of
 
@@ -65,11 +71,12 @@ def _calibrate(rank: Rank) -> tuple[Line, Exchange]:
             rank.finished()
 
         line = measure_line(step, rank.task.samples, rank.group, rank.keys())
+        alone = measure_alone(step, rank.task.samples, rank.group, line)
     if rank.plan.backend == "shared":
         rank.group.through_memory(rank.task.model, rank.keys(), rank.plan.timeout)
     shares_norms = rank.plan.mode != "localsgd" and rank.plan.shared_norms
     norms = count_norms(rank.task.model) if shares_norms else 0
-    return line, measure_exchange(rank.task.model, rank.group, norms)
+    return line, alone, measure_exchange(rank.task.model, rank.group, norms)
 
 
 class Silent:

@@ -1,7 +1,8 @@
-"""Calibration: how long steps of several sizes take on every rank, all ranks working at once.
+"""Calibration: how long steps of several sizes take on every rank, all ranks working at once, and one of them alone.
 
 At once, because devices of one machine share memory and processors: a processor that also serves a GPU is slower than
-alone. The model's weights, statistics and random numbers are left as they were.
+alone, and shares have to follow that. Alone, because that is what several devices have to be faster than. The model's
+weights, statistics and random numbers are left as they were.
 """
 
 from __future__ import annotations
@@ -58,6 +59,26 @@ def measure_line(
                 told = True
         times.append((clock() - measured) / done)
     return fit_line(sizes, times)
+
+
+def measure_alone(step: Callable[[int], None], batch: int, group: Group, line: Line) -> list[float]:
+    """s that a step of the whole batch takes every rank while the others wait for it, in the order of ranks.
+
+    A device may be too small for the whole batch: the largest step of its line is timed, and what it takes less than in
+    company is taken off the whole.
+    """
+    size, own = sizes_of(batch)[-1], 0.0
+    for turn in range(group.size):
+        group.barrier()
+        if turn == group.me:
+            step(size)
+            begin, done = perf_counter(), 0
+            while done < FEWEST_STEPS or perf_counter() - begin < SHORTEST_S:
+                step(size)
+                done += 1
+            own = (perf_counter() - begin) / done
+    whole = line.time(batch) * own / line.time(size)
+    return [row[0] for row in group.numbers([whole])]
 
 
 def gather_lines(own: Line, group: Group) -> list[Line]:

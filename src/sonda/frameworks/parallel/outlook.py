@@ -15,7 +15,7 @@ class Outlook:
 
     batch: int
     alone: tuple[float, ...]
-    """Step of each rank that has the whole batch to itself."""
+    """Step of each rank that has the whole batch, and the machine, to itself."""
     shares: tuple[int, ...]
     """Samples of each rank; 0 for one that is left out."""
     compute: float
@@ -70,33 +70,37 @@ def foresee(
     communication: float,
     ranks: Sequence[int] | None = None,
     shares: Sequence[int] | None = None,
+    alone: Sequence[float] | None = None,
 ) -> Outlook:
     """The outlook of these ranks (all, where none are named) with these shares (the best, where none are given).
 
-    One rank alone exchanges nothing.
+    `lines` are those of ranks that work at once, `alone` is what the whole batch takes each while the others wait; as
+    in company where that is not known. One rank alone exchanges nothing.
     """
+    by_itself = tuple(alone) if alone is not None else tuple(line.time(batch) for line in lines)
     chosen = tuple(range(len(lines))) if ranks is None else tuple(ranks)
     own = [lines[rank] for rank in chosen]
     split = tuple(shares) if shares is not None else split_batch(own, batch)
     by_rank = dict(zip(chosen, split, strict=True))
     return Outlook(
         batch,
-        tuple(line.time(batch) for line in lines),
+        by_itself,
         tuple(by_rank.get(rank, 0) for rank in range(len(lines))),
-        slowest(own, split),
+        slowest(own, split) if len(chosen) > 1 else by_itself[chosen[0]],
         communication if len(chosen) > 1 else 0.0,
     )
 
 
-def choose(lines: Sequence[Line], batch: int, communication: float) -> Outlook:
-    """The best of the fastest rank alone, the fastest two, and so on to all.
+def choose(lines: Sequence[Line], batch: int, communication: float, alone: Sequence[float] | None = None) -> Outlook:
+    """The best of the rank that is fastest alone, the two that are fastest in company, and so on to all.
 
-    What few ranks exchange is taken to cost what all exchange: less is possible, so a rank is rather left out.
+    What few ranks exchange, and how far they hold each other up, is taken to cost what it costs all: less is possible,
+    so a rank is rather left out.
     """
     order = sorted(range(len(lines)), key=lambda rank: (lines[rank].time(batch), rank))
-    candidates = [
-        foresee(lines, batch, communication, sorted(order[:count])) for count in range(1, min(len(lines), batch) + 1)
-    ]
+    first = foresee(lines, batch, communication, alone=alone).fastest
+    several = [sorted(order[:count]) for count in range(2, min(len(lines), batch) + 1)]
+    candidates = [foresee(lines, batch, communication, ranks, alone=alone) for ranks in ([first], *several)]
     return min(candidates, key=lambda outlook: outlook.step)
 
 
