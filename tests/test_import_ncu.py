@@ -10,7 +10,7 @@ import pytest
 
 from sonda.imports import ncu, ncu_table
 from sonda.imports.importing import import_files
-from sonda.imports.ncu_metrics import counted, duration, peaks, roofs
+from sonda.imports.ncu_metrics import SCALAR_PEAK, counted, duration, peaks, roofs
 from sonda.imports.ncu_table import parse_number, read_launches
 from sonda.record.errors import SondaError
 from sonda.record.run import Run
@@ -20,6 +20,7 @@ NCU = GPU / "ncu"
 LEADING = ",".join(f'"{name}"' for name in ncu_table.LEADING)
 START = '"{}","1","python","host","{}","1","7","(1, 1, 1)","(1, 1, 1)","0","9.0"'
 FADD, FMUL, FFMA = (f"smsp__sass_thread_inst_executed_op_{name}_pred_on.sum" for name in ("fadd", "fmul", "ffma"))
+DADD, DMUL, DFMA = (f"smsp__sass_thread_inst_executed_op_{name}_pred_on.sum" for name in ("dadd", "dmul", "dfma"))
 
 
 def wide(*rows: tuple[str, ...], metrics: tuple[str, ...] = (FADD, FMUL, FFMA), units: tuple[str, ...] = ()) -> str:
@@ -96,6 +97,44 @@ def test_a_number_that_is_not_there_is_missing_never_zero(lacking: str, tmp_path
     run = imported(tmp_path, wide(("1", "2", "3"), ("1", "2", lacking)))
     assert [row["flops:counted"] for row in table(run)] == [9, None]
     assert any(FFMA in note for note in run.info.notes)
+
+
+BF16, FP8, INT8 = (f"sm__ops_path_tensor_src_{kind}.sum" for kind in ("bf16_dst_fp32", "fp8", "int8"))
+
+
+@pytest.mark.parametrize("lacking", [FADD, FMUL, FFMA, DADD, DMUL, DFMA, BF16, FP8])
+def test_one_count_that_is_missing_leaves_the_sum_of_all_precisions_missing(lacking: str, tmp_path: Path) -> None:
+    """What is left of the sum would be a number, and a wrong one: 0 for a kernel that works in single precision."""
+    values = {FADD: "100", FMUL: "10", FFMA: "1", DADD: "0", DMUL: "0", DFMA: "0", BF16: "7", FP8: "5"}
+    run = imported(
+        tmp_path,
+        wide(tuple(values.values()), tuple({**values, lacking: "n/a"}.values()), metrics=tuple(values)),
+    )
+    assert [row["flops:counted"] for row in table(run)] == [124, None]
+    second = {name.removesuffix(":counted"): value for name, value in table(run)[1].items() if "flops_" in name}
+    whole = {"flops_single": 112.0, "flops_double": 0.0, "flops_tensor": 12.0, "flops_tensor_bf16": 7.0,
+             "flops_tensor_fp8": 5.0}  # fmt: skip
+    gone = {FADD: "single", FMUL: "single", FFMA: "single", BF16: "tensor", FP8: "tensor"}.get(lacking, "double")
+    parts = {f"flops_{gone}"} | {
+        f"flops_tensor_{kind}" for kind, name in (("bf16", BF16), ("fp8", FP8)) if name == lacking
+    }
+    assert second == {name: None if name in parts else value for name, value in whole.items()}
+    assert any("FLOPs are missing" in note for note in run.info.notes)
+    assert any(lacking in note for note in run.info.notes)
+
+
+def test_integers_that_were_not_counted_are_no_part_of_flops() -> None:
+    launch = next(read_launches(wide(("3", "n/a"), metrics=(BF16, INT8)).splitlines()))
+    assert counted(launch) == {"flops_tensor_bf16": 3, "flops_tensor": 3, "flops": 3}
+
+
+def test_a_share_of_the_peak_is_not_said_where_a_unit_was_not_counted() -> None:
+    clock, lanes, tensor = "sm__cycles_elapsed.avg.per_second", SCALAR_PEAK.format("ffma"), f"{BF16}.peak_sustained"
+    values = {FADD: "1", FMUL: "0", FFMA: "0", BF16: "n/a", lanes: "10", tensor: "80", clock: "1,000,000,000",
+              "gpu__time_duration.sum": "100"}  # fmt: skip
+    units = tuple("ns" if "time" in name else "" for name in values)
+    launch = next(read_launches(wide(tuple(values.values()), metrics=tuple(values), units=units).splitlines()))
+    assert "flops_roof" not in roofs(launch) and counted(launch)["flops_single"] == 1
 
 
 def test_units_are_brought_to_one_and_whole_counts_stay_whole(tmp_path: Path) -> None:

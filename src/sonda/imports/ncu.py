@@ -122,7 +122,9 @@ def _remarks(found: list[Launch], values: list[dict[str, Decimal]], lengths: lis
     if kinds:
         said.append(f"FLOPs were counted in: {', '.join(kinds)}")
     if any("flops" not in one for one in values):
-        said.append("FLOPs are missing where fadd, fmul and ffma of a precision were not all counted")
+        said.append(
+            "FLOPs are missing where fadd, fmul and ffma of a precision, or a tensor cores' type, were not all counted"
+        )
     if None in lengths:
         said.append(f"{lengths.count(None):,} launches have no duration: gpu__time_duration.sum was not asked for")
     if any(one.get("flops_half") for one in values):

@@ -71,25 +71,31 @@ def duration(launch: Launch) -> int | None:
 def counted(launch: Launch) -> dict[str, Decimal]:
     """Sonda's quantities of a launch, each in its own unit; those that cannot be said are not there.
 
-    `flops` is the sum of the precisions that were counted whole.
+    A sum of which a part is missing is not there: a precision without one of its instructions, and `flops` without a
+    precision, or a type of the tensor cores, that was asked for. What was not asked for is no part of it.
     """
     found: dict[str, Decimal] = {}
     for name, quantity in DIRECT.items():
         if name in launch.values and quantity not in found:
             found[quantity] = launch.values[name]
+    lacking: set[str] = set()
     for quantity, names in SCALAR.items():
-        values = [launch.values.get(INSTRUCTION.format(name)) for name in names]
-        if None not in values:
-            add, multiply, fused = (value or Decimal(0) for value in values)
+        counters = [INSTRUCTION.format(name) for name in names]
+        if all(name in launch.values for name in counters):
+            add, multiply, fused = (launch.values[name] for name in counters)
             found[quantity] = add + multiply + 2 * fused
+        elif any(name in launch.values or name in launch.missing for name in counters):
+            lacking.add(quantity)
+    lacking |= {_tensor_quantity(kind) for kind in _kinds(launch.missing).values()}
     for name, kind in tensor_kinds(launch).items():
         quantity = _tensor_quantity(kind)
-        found[quantity] = found.get(quantity, Decimal(0)) + launch.values[name]
+        if quantity not in lacking:
+            found[quantity] = found.get(quantity, Decimal(0)) + launch.values[name]
     floating = [value for name, value in found.items() if name.startswith("flops_tensor_")]
-    if floating:
+    if floating and not any(name.startswith("flops_tensor_") for name in lacking):
         found["flops_tensor"] = sum(floating, Decimal(0))
     parts = [found[name] for name in (*SCALAR, "flops_tensor") if name in found]
-    if parts:
+    if parts and not any(name.startswith("flops_") for name in lacking):
         found["flops"] = sum(parts, Decimal(0))
     return found
 
@@ -99,8 +105,12 @@ def tensor_kinds(launch: Launch) -> dict[str, str]:
 
     Only whole counters: the parts that some chips have beside them would count twice.
     """
+    return _kinds(launch.values)
+
+
+def _kinds(names: Iterable[str]) -> dict[str, str]:
     found = {}
-    for name in launch.values:
+    for name in names:
         if match := TENSOR.fullmatch(name):
             kind = match[1].partition("_dst")[0]
             found[name] = KINDS.get(kind, kind)
@@ -136,7 +146,7 @@ def roofs(launch: Launch) -> dict[str, Decimal]:
     """Share of the device's own peaks that a launch reached, 1 for all of it: `dram_roof`, `l2_roof`, `flops_roof`.
 
     Units that work side by side are at their own roofs; FLOPs are held against the highest. Missing where a peak, the
-    count or the time is.
+    count or the time is; `flops_roof` also where any of the FLOPs are, since they may be what is highest.
     """
     highest, values, ns = peaks(launch), counted(launch), duration(launch)
     if not ns:
@@ -145,6 +155,8 @@ def roofs(launch: Launch) -> dict[str, Decimal]:
     for quantity, peak in highest.items():
         if quantity in values and peak > 0:
             name = "flops" if quantity.startswith("flops") else quantity.removesuffix("_bytes")
+            if name == "flops" and "flops" not in values:
+                continue
             reached[name].append(values[quantity] * 10**9 / (peak * ns))
     return {f"{name}_roof": max(shares) for name, shares in reached.items() if shares}
 

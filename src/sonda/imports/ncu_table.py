@@ -61,6 +61,7 @@ class Launch:
             return
         base, factor = UNITS.get(unit, (unit, 1))
         self.values[name], self.units[name] = value * factor, base
+        self.missing.discard(name)
 
 
 def parse_number(text: str) -> Decimal | None:
