@@ -6,8 +6,10 @@ import ast
 import re
 from pathlib import Path
 
-from docs_commands import REPOSITORY
+from docs_commands import PAGES, REPOSITORY
 from sonda.record.quantity import QUANTITIES, SOURCES
+from sonda.record.span import PHASES
+from sonda.targets.spec import MODES, STRATEGIES
 
 READING = (REPOSITORY / "docs" / "reading.md").read_text(encoding="utf-8")
 REPORT = REPOSITORY / "src" / "sonda" / "report"
@@ -23,6 +25,21 @@ def test_every_quantity_is_listed_with_its_unit() -> None:
     rows = re.findall(r"^\| (`[^|]+) \| ([^|]+) \|", READING.split("## Every quantity")[1], re.MULTILINE)
     listed = {name: unit.strip() for names, unit in rows for name in re.findall(r"`([^`]+)`", names)}
     assert listed == {name: quantity.unit for name, quantity in QUANTITIES.items()}
+
+
+def test_every_phase_is_explained() -> None:
+    rows = re.findall(r"^\| (\w+) \|", READING.split("## Phases")[1].split("## ")[0], re.MULTILINE)
+    told = {*rows, *re.findall(r"`(prefill|decode)`", READING.split("## Phases")[1])}
+    assert {*PHASES, "other"} <= told
+
+
+def test_every_way_of_using_several_devices_is_told() -> None:
+    """As a target, the way one types it: in the manual, and TensorFlow's on the pages that a newcomer reads too."""
+    pages = {str(path.relative_to(REPOSITORY)): path.read_text(encoding="utf-8") for path in PAGES}
+    for mode in MODES:
+        assert any(re.search(rf"`{mode}=[\w/:+]", text) for text in pages.values()), mode
+    for page in ("README.md", "docs/limits.md", "docs/frameworks.md"):
+        assert [mode for mode in STRATEGIES if f"{mode}=" not in pages[page]] == [], page
 
 
 def headings(source: str) -> set[str]:

@@ -11,7 +11,7 @@ import re
 import sys
 from html import escape
 from pathlib import Path
-from textwrap import shorten, wrap
+from textwrap import wrap
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 PACKAGE = REPOSITORY / "src" / "sonda"
@@ -22,7 +22,13 @@ FACES = ("api", "cli")
 FLOOR = "record"
 """Everybody stands on it: it is a bar below, and has no arrows."""
 
-WIDTH, BOX, HEIGHT, GAP, LEVEL, MARGIN = 920, 196, 68, 24, 116, 16
+WIDTH, BOX, GAP, MARGIN = 920, 196, 24, 16
+LINES = 4
+"""Of words under a room's name: as many as the longest needs."""
+HEIGHT = 38 + 15 * LINES
+LEVEL = HEIGHT + 48
+BAR = 68
+"""Height of the faces above and of the floor below."""
 FOREGROUND, LINE, FILL = "#1b1f24", "#57606a", "#eef2f6"
 
 
@@ -82,7 +88,7 @@ def places(height: dict[str, int]) -> dict[str, tuple[float, float]]:
         row = [room for room in height if height[room] == level]
         left = (WIDTH - len(row) * BOX - (len(row) - 1) * GAP) / 2
         for place, room in enumerate(row):
-            found[room] = (left + place * (BOX + GAP), MARGIN + HEIGHT + GAP + (top - level) * LEVEL)
+            found[room] = (left + place * (BOX + GAP), MARGIN + BAR + GAP + (top - level) * LEVEL)
     return found
 
 
@@ -100,16 +106,16 @@ def direct(found: dict[str, set[str]], height: dict[str, int]) -> dict[str, set[
     return straight
 
 
-def box(x: float, y: float, width: float, title: str, below: str) -> str:
+def box(x: float, y: float, width: float, height: float, title: str, below: str) -> str:
     lines = wrap(below, int(width / 5.6))
-    if len(lines) > 2:
-        lines = [lines[0], shorten(" ".join(lines[1:]), int(width / 5.6), placeholder=" …")]
+    if len(lines) > LINES:
+        raise SystemExit(f"docs/architecture.md says more of {title} than its box holds: {len(lines)} lines")
     words = "".join(
         f'<text x="{x + width / 2:g}" y="{y + 40 + 15 * number:g}" class="what">{escape(line)}</text>'
         for number, line in enumerate(lines)
     )
     return (
-        f'<rect x="{x:g}" y="{y:g}" width="{width:g}" height="{HEIGHT}" rx="6" fill="{FILL}" stroke="{LINE}"/>'
+        f'<rect x="{x:g}" y="{y:g}" width="{width:g}" height="{height:g}" rx="6" fill="{FILL}" stroke="{LINE}"/>'
         f'<text x="{x + width / 2:g}" y="{y + 22:g}" class="name">{escape(title)}</text>{words}'
     )
 
@@ -155,14 +161,14 @@ def drawn() -> str:
                 lines.append(arrow(start, end))
             else:
                 lines.append(long_arrow((x, y), end))
-        boxes.append(box(x, y, BOX, room, known[room]))
+        boxes.append(box(x, y, BOX, HEIGHT, room, known[room]))
     whole = WIDTH - 2 * MARGIN
     seen = {other for face in FACES for other in found[face]} - set(FACES)
     all_seen = "every room" if seen >= set(known) - set(FACES) else ", ".join(sorted(seen))
-    boxes.append(box(MARGIN, MARGIN, whole, "cli, api", f"import {all_seen}, and hold no logic"))
+    boxes.append(box(MARGIN, MARGIN, whole, BAR, "cli, api", f"import {all_seen}, and hold no logic"))
     everybody = "imported by every room" if not others else f"imported by every room but {', '.join(others)}"
-    boxes.append(box(MARGIN, floor, whole, FLOOR, f"{known[FLOOR]} ({everybody})"))
-    bottom = floor + HEIGHT + MARGIN
+    boxes.append(box(MARGIN, floor, whole, BAR, FLOOR, f"{known[FLOOR]} ({everybody})"))
+    bottom = floor + BAR + MARGIN
     return "\n".join(
         (
             f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {bottom:g}" role="img">',
