@@ -40,7 +40,11 @@ def test_a_run_shows_itself(shown):
 
 @pytest.mark.slow
 def test_its_layers_are_a_table_with_units_and_sources(shown):
-    assert "<table" in shown[3]["text/html"] and "784" not in shown[3]["text/plain"]
+    assert "<table" in shown[3]["text/html"]
+    head, *rows = shown[3]["text/plain"].splitlines()
+    assert head.split()[:3] == ["layer", "type", "forward"]
+    names = [tuple(row.split()[:2]) for row in rows if not row.startswith("–")]
+    assert names == [("(Sequential)", "Sequential"), ("0", "Linear"), ("1", "ReLU"), ("2", "Linear")]
     assert "flops: double" in shown[4]["text/plain"]
 
 
