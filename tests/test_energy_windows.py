@@ -11,7 +11,7 @@ import pytest
 from sonda.analysis.energy_summary import Window
 from sonda.analysis.summary import MODEL, READINGS
 from sonda.record.span import Spans, Words
-from test_energy_summary import MS, S, counter, found_in, keep, phases_of, readings, rising, training
+from test_energy_summary import MS, counter, found_in, keep, phases_of, readings, rising, training
 
 WALKS = (("train", 0, 1000, 200.0), ("validate", 0, 500, 50.0), ("train", 1, 1000, 200.0), ("validate", 1, 500, 50.0))
 """Part, epoch, ms and W of walks, one after the other, each of two steps."""
@@ -69,3 +69,14 @@ def test_phases_solved_from_a_power_model_stay_estimates_with_its_uncertainty(tm
         assert guess.value == pytest.approx(exact.value)
         # What the fit leaves open, and 40 % of the model either way.
         assert (guess.low, guess.high) == pytest.approx((0.6 * exact.low, 1.4 * exact.high))
+
+
+@pytest.mark.parametrize(("first", "numbers"), [(0, (1, 2)), (3, (4, 5))])
+def test_epochs_have_the_numbers_of_the_training_also_of_one_that_was_resumed(
+    tmp_path: Path, first: int, numbers: tuple[int, int]
+) -> None:
+    found = windows_of(tmp_path, *walked(first))
+    one, two = numbers
+    epochs = {name.removeprefix("epoch "): window for name, window in found.items() if window.kind == "epoch"}
+    assert list(epochs) == [f"train {one}", f"validate {one}", f"train {two}", f"validate {two}", "test"]
+    assert [window.total.value for window in epochs.values()] == pytest.approx([200, 25, 200, 25, 10])

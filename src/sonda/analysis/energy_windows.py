@@ -19,6 +19,7 @@ from sonda.analysis.energy_meters import Metered, bounds_of
 from sonda.analysis.energy_summary import Window
 from sonda.analysis.statistics import student
 from sonda.analysis.summary import Value
+from sonda.analysis.training import TEST
 from sonda.record.span import PHASES, Spans
 
 LEAST_FREEDOM = 5
@@ -45,9 +46,9 @@ def windows(spans: Spans, meters: Sequence[Metered]) -> Iterator[Window]:
     end = begin + spans.number("duration")
     device = _on_device(spans, begin, end)
     part = _part_names(spans)
-    epochs = np.flatnonzero(first & spans.where(kind="epoch"))[:MOST_EPOCHS]
-    for number, row in enumerate(epochs.tolist(), start=1):
-        name = f"{part[row]} {number}".strip()
+    epochs = np.flatnonzero(first & spans.where(kind="epoch"))
+    epochs = epochs[np.argsort(begin[epochs], kind="stable")][:MOST_EPOCHS]
+    for name, row in zip(_epoch_names(spans, part, epochs), epochs.tolist(), strict=True):
         yield mean_window("epoch", name, begin[[row]], end[[row]], 1, meters)
     names = spans.words("name").decoded()
     for one in dict.fromkeys(part[first & spans.where(kind="step")].tolist()):
@@ -223,6 +224,20 @@ def _groups(
     starts = wanted & ~np.concatenate(([False], follows))
     ends = wanted & ~np.concatenate((follows, [False]))
     return steps[starts], steps[ends], int(wanted.sum())
+
+
+def _epoch_names(spans: Spans, part: np.ndarray, epochs: np.ndarray) -> Iterator[str]:
+    """`train 3`, and `test` of a training, which has one; epochs that a program does not announce are counted."""
+    names, call = spans.words("name").decoded(), spans.number("call")
+    seen: dict[str, int] = {}
+    for row in epochs.tolist():
+        of = str(part[row])
+        seen[of] = seen.get(of, 0) + 1
+        announced = bool(of) and names[row] == of
+        if announced and of == TEST and (part[epochs] == TEST).sum() == 1:
+            yield of
+        else:
+            yield f"{of} {int(call[row]) + 1 if announced else seen[of]}".strip()
 
 
 def _part_names(spans: Spans) -> np.ndarray:
