@@ -69,7 +69,8 @@ def test_the_program_computes_what_it_computes_alone(programs: dict[str, Ran]) -
 
 @pytest.mark.parametrize("mode", MODES)
 def test_calls_are_steps_of_training_validation_and_test(programs: dict[str, Ran], mode: str) -> None:
-    """Two epochs of six batches and two evaluations; at the end a method and `jit` around a jitted function."""
+    """Two epochs of six batches and two evaluations; at the end a method and `jit` around a jitted function. What
+    augments the batches is given no weights and is no step, not even before the first step tells what is learnt."""
     spans = programs[mode].assembly.spans
     found = seen(spans)
     assert found.parts == [("train", 6), ("validate", 2), ("train", 6), ("test", 4)]
@@ -82,7 +83,7 @@ def test_compilations_have_spans_apart_and_their_steps_are_warm_up(programs: dic
     spans = programs["fused"].assembly.spans
     rows = np.flatnonzero(spans.where(kind="compile"))
     names, duration = spans.words("name").decoded(), spans.number("duration")
-    assert [names[row] for row in rows] == ["step", "accuracy", "scores", "accuracy"]
+    assert [names[row] for row in rows] == ["augment", "step", "accuracy", "scores", "accuracy"]
     passes = spans.words("pass").decoded()
     steps = np.flatnonzero(spans.where(kind="step"))
     assert [passes[row] for row in steps] == ["warmup", *["timed"] * 5, "warmup", *["timed"] * 9, "warmup", "warmup"]

@@ -5,7 +5,8 @@ were taken while it was traced (forward, backward and mostly the update in one f
 arrays of the shapes that such a function gives (an update by itself), `forward` otherwise. A gradient that the program
 takes outside of any jitted function is `fused` too. JAX hands work over and runs ahead: an observed call is waited for,
 so that its time is that of its work. A call in which JAX traced and compiled holds a `compile` span, and the step
-around it is of the pass `warmup`.
+around it is of the pass `warmup`. A function that is given none of what others learn (an augmentation) is a helper, and
+no phase; what is called before the first function that learns is held back until that one tells.
 """
 
 from __future__ import annotations
@@ -26,6 +27,8 @@ from .watch import Observed, Watch, watch_process
 COMPILING = "/jax/core/compile/"
 """What JAX's own events about tracing, lowering and compiling begin with."""
 GRADIENTS = ("grad", "value_and_grad", "vjp", "linearize")
+MOST_HELD = 8
+"""First calls that are held back at a time."""
 ALIKE = 0.5
 """A function updates where it gives this share, by size, of what a function that takes gradients gives."""
 LARGE = 2
@@ -47,7 +50,7 @@ class _Mine(threading.local):
 class _Known:
     """What is known of a function: a number that no other has, its arguments, whether it learns or updates."""
 
-    __slots__ = ("about", "arguments", "called", "learns", "number", "static", "updates")
+    __slots__ = ("about", "arguments", "called", "given", "learns", "number", "static", "updates")
 
     def __init__(self, number: int, about: Function, arguments: tuple, static: set) -> None:
         self.number, self.about = number, about
@@ -56,6 +59,8 @@ class _Known:
         self.static = static
         """Names of those whose values are compiled in."""
         self.called = self.learns = self.updates = False
+        self.given: frozenset = frozenset()
+        """Shapes and types of the larger arrays that it was compiled for."""
 
 
 class Jitted:
@@ -103,6 +108,10 @@ class JaxObserver(Replacing):
         self._made = 0
         self._gradients: Counter = Counter()
         """Shapes and types of what the last function that learns has given."""
+        self._learnt: set = set()
+        """Those of all functions that learn."""
+        self._held: list = []
+        """First calls that are not written yet: stream, function, begin, end, events of compiling, values, done."""
         define = self.recorder.define
         self._optimizer = define(kind="value", quantity="optimizer", source="counted")
         self._exhausted = define(kind="value", quantity="exhausted", source="counted")
@@ -161,18 +170,25 @@ class JaxObserver(Replacing):
             return function(*args, **kwargs)
         return self._run(stream, known, lambda: function(*args, **kwargs), (args, kwargs))
 
-    def _phase(self, known: _Known) -> int:
-        """The code of the phase that a call is."""
-        name = "fused" if known.learns else "optimizer" if known.updates else "forward"
-        return int(self.watch.phases.codes[name])
+    def _phase(self, known: _Known) -> int | None:
+        """The code of the phase that a call is; None for a helper's."""
+        if known.learns or known.updates:
+            return int(self.watch.phases.codes["fused" if known.learns else "optimizer"])
+        if self._learnt and not self.watch.loops.running and not known.given & self._learnt:
+            return None
+        return int(self.watch.phases.codes["forward"])
 
     def _run(self, stream: Any, known: _Known, work: Any, given: tuple) -> Any:
         mine, about = self.mine, known.about
         mine.depth, mine.compiled_at, mine.learns = 1, 0, False
         # What a function is, is known once it was traced: only then its first call can be written.
         first, known.called = not known.called, True
+        code = None
         if not first:
-            stream.begin(self._phase(known), None)
+            self._release()
+            code = self._phase(known)
+            if code is not None:
+                stream.begin(code, None)
         # After the phase has begun: what was compiled lies inside it.
         begin = now()
         done = False
@@ -189,24 +205,39 @@ class JaxObserver(Replacing):
             compiled = mine.compiled_at
             if compiled:
                 self._traced(known, given, result if done else None, compiled - begin, end - compiled)
-            code = self._phase(known)
+            # A function that is made anew at one place of the program is the same one.
+            learnt = (self._optimizer, id(about)) if known.learns else ()
+            values = (*(learnt if done else (self._exhausted, 1)), *self.watch.loops.said())
+            making = self._compile_events(about.name, begin, compiled, end) if compiled else ()
             if first:
-                stream.push((code, begin))
-            if compiled:
-                self._push_compile(stream, about.name, begin, compiled, end)
-            if not done:
-                stream.push((self._exhausted, 1))
-            elif known.learns:
-                # A function that is made anew at one place of the program is the same one.
-                stream.push((self._optimizer, id(about)))
-            stream.push(self.watch.loops.said())
-            if first:
-                stream.push((code + 1, end))
-                self.recorder.breathe(stream, end)
+                self._held.append((stream, known, begin, end, making, values, done))
+                if self._learnt or known.learns or self.watch.loops.running or len(self._held) >= MOST_HELD:
+                    self._release()
             else:
+                stream.push(making)
+            if code is not None:
+                stream.push(values)
                 stream.end()
+                if done and not known.updates:
+                    self._stepped()
+
+    def _release(self) -> None:
+        """Write the first calls that were held back, as what is known of their functions by now."""
+        while self._held:
+            stream, known, begin, end, making, values, done = self._held.pop(0)
+            code = self._phase(known)
+            if code is None:
+                stream.push(making)
+                continue
+            stream.push((code, begin, *making, *values, code + 1, end))
+            self.recorder.breathe(stream, end)
             if done and not known.updates:
                 self._stepped()
+
+    def announced(self) -> int:
+        """Steps so far, with what was held back."""
+        self._release()
+        return self.steps
 
     def _stepped(self) -> None:
         if not self.steps:
@@ -214,9 +245,9 @@ class JaxObserver(Replacing):
         self.steps += 1
         self.watch.stepped(now())
 
-    def _push_compile(self, stream: Any, name: str, begin: int, compiled: int, end: int) -> None:
+    def _compile_events(self, name: str, begin: int, compiled: int, end: int) -> tuple:
         code = self.recorder.define(kind="compile", name=name)
-        stream.push((self._warmup, begin, code, begin, code + 1, compiled, self._warmup + 1, end))
+        return (self._warmup, begin, code, begin, code + 1, compiled, self._warmup + 1, end)
 
     def _traced(self, known: _Known, given: tuple, result: Any, lasted: int, run: int) -> None:
         """A call in which JAX traced and compiled for `lasted` ns: why, and what kind of function it is."""
@@ -225,10 +256,12 @@ class JaxObserver(Replacing):
         except Exception:  # of an argument that cannot be written, or is no tree
             signature = {}
         self.traces.traced(known.about, known.number, signature, lasted, run)
+        known.given |= frozenset(self._shapes(given))
         shapes = self._shapes(result)
-        if self.mine.learns:
+        if self.mine.learns or known.learns:
             known.learns = True
             self._gradients = shapes
+            self._learnt.update(shapes)
         elif not known.learns:
             known.updates = _size(shapes & self._gradients) > ALIKE * _size(self._gradients) > 0
 
@@ -336,6 +369,6 @@ def observe_jax(jax: Any, settings: dict, counting: Any = None) -> None:
         return {"traced": traced} if traced else {}
 
     watch.add(
-        Observed("jax", observer.remove, lambda: observer.steps, thread_count, costs, facts),
+        Observed("jax", observer.remove, observer.announced, thread_count, costs, facts),
         jax=str(jax.__version__),
     )
