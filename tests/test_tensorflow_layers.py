@@ -60,6 +60,18 @@ def test_paths_are_names_below_the_outermost_and_only_of_what_runs() -> None:
     assert paths_of(both, {"sequential_1/dense_1", "sequential_1/dense_7"})["sequential_1/dense_7"] == "dense#2"
 
 
+def test_layers_that_a_function_calls_by_themselves_have_their_names() -> None:
+    """Two layers without a model around them, twins of the second, and a model beside them whose layers lie deeper."""
+    scopes = {scope: Scope("layer", name, "Dense") for scope, name in (
+        ("first_1", "first"), ("second_1", "second"), ("second_2", "second"), ("model_1", "model"),
+        ("model_1/between/inner_1", "inner"),
+    )}  # fmt: skip
+    assert paths_of(scopes, set(scopes)) == {
+        "first_1": "first", "second_1": "second", "second_2": "second#2", "model_1": "",
+        "model_1/between/inner_1": "inner",
+    }  # fmt: skip
+
+
 def observed() -> Spans:
     """A run, a part, two steps of 1000 ns; the second is in pieces, its call from 2100 to 2900."""
     return Spans(

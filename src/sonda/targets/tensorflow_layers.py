@@ -81,17 +81,20 @@ def _added(spans: Spans, graph: Mapping[str, Any], directory: Path, notes: list[
 def paths_of(scopes: Mapping[str, Scope], used: Collection[str]) -> dict[str, str]:
     """The path of every layer that is used, by its scope: names of the layers around it, the outermost left out.
 
-    Twins are numbered. A graph that was only made, and never run, has scopes of the same layers too.
+    A layer by itself, that neither holds others nor is held, has its own name. Twins are numbered. A graph that was
+    only made, and never run, has scopes of the same layers too.
     """
     found: dict[str, str] = {}
     taken: dict[str, int] = {}
+    holders = {scope.rpartition("/")[0] for scope, about in scopes.items() if about.kind == "layer"}
+    holders |= {"/".join(holder.split("/")[:count]) for holder in holders for count in range(1, holder.count("/") + 1)}
     for scope, about in scopes.items():
         if about.kind != "layer" or scope not in used:
             continue
         pieces = scope.split("/")
         above = ["/".join(pieces[:count]) for count in range(1, len(pieces))]
         names = [scopes[one].name for one in above if one in scopes and scopes[one].kind == "layer"]
-        path = ".".join([*names[1:], about.name]) if names else ROOT
+        path = ".".join([*names[1:], about.name]) if names else ROOT if scope in holders else about.name
         taken[path] = taken.get(path, 0) + 1
         found[scope] = path if taken[path] == 1 or not path else f"{path}#{taken[path]}"
     return found
