@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import pytest
 
 from builders import RunBuilder
@@ -21,7 +23,6 @@ def on_processor() -> Summary:
 
 def on_gpu() -> Summary:
     """The same on a GPU that works 10 ms of each step, of which 2 are copies and 1 is an exchange."""
-    import dataclasses
 
     def ms(value: float) -> Value:
         return Value(value * 1e6, "ns", "measured")
@@ -57,6 +58,16 @@ def test_every_part_is_known_or_says_why_not(figure: str, processor: float | str
             assert found.value is None and found.reason == expected
         else:
             assert found.value == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("target", [{"device": "cuda", "spec": "cuda:0"}, {"device": "cuda", "spec": "cuda:0,cuda:1"}])
+def test_a_gpu_whose_kernels_were_not_recorded_is_no_processor(target: dict[str, str]) -> None:
+    summary = dataclasses.replace(on_processor(), target=target)
+    of_device = ("device_compute_ms", "device_transfer_ms", "launch_us", "idle_ms")
+    for name in (*of_device, "operations_ms", "host_ms", "on_device_percent", "on_host_percent"):
+        found = parse_figure(name).of(summary)
+        assert found.value is None and found.reason == "no kernels were recorded", name
+    assert parse_figure("input_ms").of(summary).value == pytest.approx(3.0)
 
 
 def test_the_parts_of_a_step_on_a_processor_add_up() -> None:
