@@ -17,7 +17,7 @@ from sonda.record.counter_series import CounterSeries
 from sonda.record.run import Run, RunInfo, now, write_run
 from sonda.record.sample import Sample
 from sonda.record.span import Spans, Words
-from sonda.report.energy import render_energy
+from sonda.report.energy import render_energy, windows_table
 from sonda.report.energy_document import energy_document
 from sonda.report.energy_figures import bars, power_figure
 from sonda.report.page import page_text
@@ -131,6 +131,19 @@ def test_regions_are_means_of_their_windows_and_too_short_ones_are_missing(two_d
     assert hot.total.value == pytest.approx((430 + 270) / 2)
     assert brief.total.value is None
     assert "1.0 µs long, and energy is known every 1.0 s" in brief.total.reason
+
+
+def test_windows_are_of_all_devices_and_of_those_in_use(two_devices: Run) -> None:
+    found = found_in(two_devices)
+    # The region `hot`: 150 + 150 + 100 W of packages and 10 of memory for 3 s, beside a GPU that idles at 90 W; twice.
+    hot, brief = found.regions
+    assert hot.total.value == pytest.approx((400 + 30 + 270) / 2)
+    assert hot.used.value == pytest.approx((400 + 30) / 2)
+    assert brief.used.value is None and brief.used.reason
+    heads = [column.name for column in windows_table([hot]).columns]
+    assert heads[-2:] == ["all devices, J", "devices in use, J"]
+    document = energy_document(found)["regions"][0]
+    assert (document["energy"]["value"], document["energy_in_use"]["value"]) == pytest.approx((350, 215))
 
 
 def test_a_missing_part_makes_no_silent_zero(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ import pytest
 from sonda.analysis.energy_summary import Window
 from sonda.analysis.summary import MODEL, READINGS
 from sonda.record.span import Spans, Words
+from sonda.report.energy import windows_table
 from test_energy_summary import MS, counter, found_in, keep, phases_of, readings, rising, training
 
 WALKS = (("train", 0, 1000, 200.0), ("validate", 0, 500, 50.0), ("train", 1, 1000, 200.0), ("validate", 1, 500, 50.0))
@@ -80,3 +81,9 @@ def test_epochs_have_the_numbers_of_the_training_also_of_one_that_was_resumed(
     epochs = {name.removeprefix("epoch "): window for name, window in found.items() if window.kind == "epoch"}
     assert list(epochs) == [f"train {one}", f"validate {one}", f"train {two}", f"validate {two}", "test"]
     assert [window.total.value for window in epochs.values()] == pytest.approx([200, 25, 200, 25, 10])
+
+
+def test_one_sum_is_shown_where_every_device_was_in_use(tmp_path: Path) -> None:
+    found = windows_of(tmp_path, *walked())
+    heads = [column.name for column in windows_table(list(found.values())).columns]
+    assert heads == ["window", "times", "each, s", "energy, J"]

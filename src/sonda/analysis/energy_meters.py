@@ -53,6 +53,8 @@ class Metered:
     device: str
     source: str
     counters: tuple[tuple[Counter, CounterSeries], ...]
+    used: bool = True
+    """Whether the program worked on the device."""
 
     def between(self, begin: np.ndarray, end: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """J in every window, with bounds; NaN where a counter does not cover it."""
@@ -110,7 +112,8 @@ def metered(kept: Kept, samples: Sequence[Sample]) -> list[Metered]:
             series = counter_series(samples, counter)
             if len(series.times) > 1:
                 found.setdefault((counter.device, counter.source), []).append((counter, series))
-    return [Metered(device, source, tuple(of)) for (device, source), of in found.items()]
+    used = set(kept.used) or {device for device, _ in found}
+    return [Metered(device, source, tuple(of), device in used) for (device, source), of in found.items()]
 
 
 def counter_series(samples: Sequence[Sample], counter: Counter) -> CounterSeries:

@@ -84,7 +84,7 @@ def spent(run: Run, walks: Sequence[Window], ends: Sequence[float]) -> Spent | N
     if kept is None:
         return None
     meters = metered(kept, run.samples)
-    of_used = [one for one in meters if not kept.used or one.device in kept.used]
+    of_used = [one for one in meters if one.used]
     source = "measured" if any(one.source == "measured" for one in of_used or meters) else "estimated"
     used = [one for one in of_used if one.source == source]
     apart = source == "estimated" and any(one.source == "measured" for one in meters)
