@@ -60,14 +60,13 @@ def _of_machine(run: Run, title: str) -> EnergySummary | None:
                                             for one, _ in m.counters}))  # fmt: skip
     missing = tuple(part for part in PARTS if part not in covers and not any("platform" in one for one in covers))
     alone = is_energy(run)  # of any other run, its own summary says these
-    used = set(kept.used) or {one.device for one in meters}
     return EnergySummary(
         run=run.id,
         title=title or str(run.info.workload.get("name") or "run"),
         time=Value(duration, "ns", "measured"),
         devices=devices,
         all=_sums(meters, kept, duration),
-        used=_sums([one for one in meters if one.device in used], kept, duration),
+        used=_sums([one for one in meters if one.used], kept, duration),
         covers=covers,
         not_covered=(*missing, NEVER),
         sentence=_sentence(meters, duration, covers, missing, kept),

@@ -73,11 +73,17 @@ def _windows(parts: Parts, silent: Sequence[str]) -> list[Window]:
         devices = {
             f"{node} {name}": value for node, one in same if one is not None for name, value in one.devices.items()
         }
-        totals = [(node, one.total if one is not None else None) for node, one in same]
-        sources = {value.source for _, value in totals if value is not None}
-        source = sources.pop() if len(sources) == 1 else "derived"
-        found.append(replace(window, devices=devices, total=sum_of_nodes(totals, "J", source, "nothing was read")))
+        found.append(replace(window, devices=devices, total=_total(same, "total"), used=_total(same, "used")))
     return found
+
+
+def _total(same: Sequence[tuple[str, Window | None]], name: str) -> Value:
+    values: list[tuple[str, Value | None]] = [
+        (node, getattr(one, name) if one is not None else None) for node, one in same
+    ]
+    sources = {value.source for _, value in values if value is not None}
+    source = sources.pop() if len(sources) == 1 else "derived"
+    return sum_of_nodes(values, "J", source, "nothing was read")
 
 
 def _renamed(node: str, window: Window) -> Window:

@@ -56,6 +56,9 @@ class Window:
     devices: dict[str, Value]
     """J by device."""
     total: Value
+    """J of all devices, idle ones too."""
+    used: Value
+    """J of the devices that the program worked on."""
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from sonda.analysis import wording
-from sonda.analysis.energy_meters import Metered, bounds_of
+from sonda.analysis.energy_meters import Metered, added
 from sonda.analysis.energy_summary import Window
 from sonda.analysis.statistics import student
 from sonda.analysis.summary import Value
@@ -30,6 +30,7 @@ errors of the times draw the powers of all phases together."""
 MOST_EPOCHS = 1000
 GPU = ("cuda:", "gpu:")
 """How names of GPUs begin."""
+NONE_IN_USE = "no device in use has a counter"
 UNKNOWN = "when the GPU worked on it is not known"
 
 Times = tuple[np.ndarray, np.ndarray]
@@ -118,7 +119,7 @@ def mean_window(
         else:
             value = Value(sums[0], "J", meter.source, sums[1], sums[2], bounds=meter.bounds)
         devices[meter.name] = value
-    return _window(kind, name, count, time, devices)
+    return _window(kind, name, count, time, devices, meters)
 
 
 def powers(
@@ -178,7 +179,7 @@ def _phases(part: str, host: _Side, device: _Side | None, count: int, meters: Se
                 )
             else:
                 devices[device_name] = _solved(by_name[device_name], *found[name], spent[device_name][name])
-        yield _window("phase", f"{part} {name}".strip(), count, time, devices)
+        yield _window("phase", f"{part} {name}".strip(), count, time, devices, meters)
 
 
 def _unknown(side: _Side) -> bool:
@@ -197,17 +198,22 @@ def _solved(meter: Metered, power: float, error: float, seconds: float) -> Value
     return Value(power * seconds, "J", source, low * seconds, high * seconds, bounds=bounds)
 
 
-def _window(kind: str, name: str, count: int, time: float, devices: dict[str, Value]) -> Window:
-    real = [one for one in devices.values() if one.source != "estimated"] or list(devices.values())
+def _window(
+    kind: str, name: str, count: int, time: float, devices: dict[str, Value], meters: Sequence[Metered]
+) -> Window:
+    used = [devices[meter.name] for meter in meters if meter.used]
+    lasted = Value(time, "ns", "measured")
+    return Window(kind, name, count, lasted, devices, _sum(list(devices.values())), _sum(used))
+
+
+def _sum(values: Sequence[Value]) -> Value:
+    """Estimates count only where nothing else is known; missing where any part is."""
+    real = [one for one in values if one.source != "estimated"] or list(values)
     lost = next((one for one in real if one.value is None), None)
-    if lost is not None:
-        total = Value(None, "J", "derived", reason=lost.reason)
-    else:
-        source = real[0].source if len({one.source for one in real}) == 1 else "derived"
-        total = Value(*(sum(one.value or 0.0 for one in real), "J", source),
-                      sum(one.low or 0.0 for one in real), sum(one.high or 0.0 for one in real),
-                      bounds=bounds_of(real))  # fmt: skip
-    return Window(kind, name, count, Value(time, "ns", "measured"), devices, total)
+    if lost is not None or not real:
+        return Value(None, "J", "derived", reason=lost.reason if lost is not None else NONE_IN_USE)
+    source = real[0].source if len({one.source for one in real}) == 1 else "derived"
+    return added(real, source)
 
 
 def _groups(

@@ -87,7 +87,7 @@ def devices_table(found: EnergySummary) -> Table:
 
 
 def windows_table(rows: Sequence[Window]) -> Table:
-    """Regions, epochs, steps, phases: the mean of each, by device."""
+    """Regions, epochs, steps, phases: the mean of each, by device; where some stood idle, with and without these."""
     kind = rows[0].kind if len({row.kind for row in rows}) == 1 else "window"
     names = [row.name if kind != "window" else f"{row.kind} {row.name}" for row in rows]
     unit, times = numbers([row.time for row in rows])
@@ -101,8 +101,12 @@ def windows_table(rows: Sequence[Window]) -> Table:
         values = [row.devices.get(name, Value(None, "J", "measured")) for row in rows]
         unit, cells = numbers(values)
         columns.append((Column(f"{plain(name)}, {unit}", keep=6), _with_bounds(cells, values)))
-    unit, cells = numbers([row.total for row in rows])
-    columns.append((Column(f"energy, {unit}"), _with_bounds(cells, [row.total for row in rows])))
+    totals = [("energy", [row.total for row in rows])]
+    if any(row.used != row.total for row in rows):
+        totals = [(ALL, [row.total for row in rows]), (USED, [row.used for row in rows])]
+    for title, values in totals:
+        unit, cells = numbers(values)
+        columns.append((Column(f"{title}, {unit}"), _with_bounds(cells, values)))
     return build(columns, "energy by window")
 
 

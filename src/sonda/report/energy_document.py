@@ -64,6 +64,7 @@ def _window(one: Window) -> dict[str, Any]:
         "time": _value(one.time),
         "devices": {name: _value(value) for name, value in one.devices.items()},
         "energy": _value(one.total),
+        "energy_in_use": _value(one.used),
     }
 
 
