@@ -17,6 +17,11 @@ from sonda.analysis.wording import FRAMEWORKS
 from sonda.studies.operation_point import OperationPoint
 
 FACTOR = 1.5
+GROWN = 0.05
+"""A reason whose share of the warps' cycles is larger by this much waits for more than in the other point."""
+OTHER_CODE = 0.05
+"""Counted FLOPs for each of the formula that differ by this much come from other instructions."""
+MEMORY_WAIT = "long_scoreboard"
 NO_REASON = "nothing that was counted explains it"
 NO_COUNTS = "why is not known, because nothing was counted in it"
 DISTURBED = "; other programs ran meanwhile, and it may be their doing"
@@ -91,14 +96,20 @@ def _size(point: OperationPoint) -> str:
 
 
 def _why_slower(point: OperationPoint, before: OperationPoint) -> str:
-    faster = before.bandwidth
-    if faster is not None and before.memory and faster > before.memory and before.cache:
+    faster, there = before.bandwidth, f"at {_size(before)}"
+    if faster is not None and before.memory and faster > before.memory and _cached(before) and not _cached(point):
         return (
             f"{_size(before)} moved faster than memory gives ({wording.amount(before.memory, 'B/s')}), so it was found "
-            f"in the cache of {wording.amount(before.cache, 'B')}; the {wording.amount(point.working, 'B')} that take "
-            "turns here are not"
+            f"in the cache of {wording.amount(before.cache or 0.0, 'B')}; the {wording.amount(point.working, 'B')} "
+            "that take turns here are not"
         )
-    return (_moved_more(point) or _waits(point) or _unknown(point)) + _doubt(point, before)
+    reasons = [_moved_more(point), _other_code(point, before, there), *_waits(point, before, there)]
+    return ("; ".join(filter(None, reasons)) or _unknown(point)) + _doubt(point, before)
+
+
+def _cached(point: OperationPoint) -> bool:
+    """Whether all that takes turns in the process fits into the cache."""
+    return bool(point.cache) and point.working <= (point.cache or 0.0)
 
 
 def _unknown(*points: OperationPoint) -> str:
@@ -122,9 +133,8 @@ def _why_different(slow: OperationPoint, fast: OperationPoint) -> str:
                 f"{FRAMEWORKS[slow.framework]} {name} {wording.amount(ours, unit)} where "
                 f"{FRAMEWORKS[fast.framework]} {name} {wording.amount(theirs, unit)}"
             )
-    waits = _waits(slow)
-    said = "; ".join([*reasons, *([waits] if waits else [])])
-    return (said or _unknown(slow, fast)) + _doubt(slow, fast)
+    reasons += _waits(slow, fast, f"in {FRAMEWORKS[fast.framework]}")
+    return ("; ".join(reasons) or _unknown(slow, fast)) + _doubt(slow, fast)
 
 
 def _moved_more(point: OperationPoint) -> str:
@@ -137,8 +147,58 @@ def _moved_more(point: OperationPoint) -> str:
     return ""
 
 
-def _waits(point: OperationPoint) -> str:
-    if not point.stalls:
+def _other_code(point: OperationPoint, before: OperationPoint, there: str) -> str:
+    """Where the same formula was counted as other instructions: another kernel was chosen for this size."""
+    if not (point.counted and before.counted and point.nominal and before.nominal):
         return ""
-    said = [f"{wording.percent(share)} {REASONS[reason].meaning} ({reason})" for reason, share in point.stalls.items()]
-    return f"its warps wait {', '.join(said[:2])}"
+    ours, theirs = point.counted / point.nominal, before.counted / before.nominal
+    if abs(ours - theirs) < OTHER_CODE * theirs:
+        return ""
+    return f"other code runs here: {ours:.3g} FLOP are counted for each of the formula, {theirs:.3g} {there}"
+
+
+def _waits(slow: OperationPoint, fast: OperationPoint, there: str) -> list[str]:
+    """What the slow one waits for more than the fast one does; and whether waiting for memory means much of it."""
+    grown = _grown(slow, fast)
+    said = [
+        f"{wording.percent(share)} {REASONS[reason].meaning} ({reason}), {less}{wording.percent(other)} {there}"
+        for reason, share, other, less in grown[:2]
+    ]
+    return [*([f"its warps wait {', '.join(said)}"] if said else []), *_slack(slow, fast, there)]
+
+
+def _grown(slow: OperationPoint, fast: OperationPoint) -> list[tuple[str, float, float, str]]:
+    """Reasons with a larger share in the slow one, the largest growth first: share, the other's, and 'at most ' where
+    only the largest of the other's are known and this is not among them. A share that stayed explains nothing: it is
+    as large where the work is done in time."""
+    if not slow.stalls or not fast.stalls:
+        return []
+    least = min(fast.stalls.values())
+    found = [
+        (reason, share, fast.stalls.get(reason, least), "" if reason in fast.stalls else "at most ")
+        for reason, share in slow.stalls.items()
+    ]
+    return sorted((one for one in found if one[1] - one[2] >= GROWN), key=lambda one: one[2] - one[1])
+
+
+def _slack(slow: OperationPoint, fast: OperationPoint, there: str) -> list[str]:
+    """Where both wait for memory above all, and memory could have given more: not its bandwidth holds the slow one up.
+
+    Bytes under way at once are bandwidth times latency (Little's law), so with less bandwidth there are fewer of them,
+    or each takes longer. Said only where operands and result come from memory, once each.
+    """
+    for point in (slow, fast):
+        if not point.dram or _moved_more(point) or _cached(point) or next(iter(point.stalls or {}), "") != MEMORY_WAIT:
+            return []
+    ours, theirs = (_of_memory(point) for point in (slow, fast))
+    if ours is None or theirs is None or FACTOR * ours > theirs:
+        return []
+    return [
+        f"both wait for memory above all, but memory moves {wording.percent(ours)} of what it can here and "
+        f"{wording.percent(theirs)} {there}: too few loads are under way at once, or each takes longer"
+    ]
+
+
+def _of_memory(point: OperationPoint) -> float | None:
+    """Share of the memory's bandwidth that operands and result took."""
+    return point.bandwidth / point.memory if point.bandwidth is not None and point.memory else None
