@@ -229,6 +229,23 @@ def test_a_graph_that_was_made_before_it_is_called_is_known_to_learn(nursery: Nu
     assert "made_before" not in run.traced, "it was not traced in a call"
 
 
+def test_what_xla_compiles_is_apart_from_running(nursery: Nursery) -> None:
+    """Two functions of one body: three calls that trace and compile; then one trace, three compilations, six calls."""
+    run = nursery.run("xla_shapes")
+    assert [(one["traces"], one["calls"], one["xla"]) for one in run.assembly.traced] == [(6, 9, True)]
+    told = run.assembly.traced[0]
+    assert (told["cause"], told["argument"]) == ("shape", "x")
+    assert told["examples"] == [f"float32[{rows}, 4]" for rows in (1, 2, 3)]
+    spans = run.spans
+    assert words(spans, "pass", kind="phase") == ["warmup"] * 6 + ["timed"] * 3
+    compiled = spans.where(kind="compile", name="body: XLA")
+    assert int(compiled.sum()) == 6 and int(spans.where(kind="compile", name="body").sum()) == 3 + 1
+    around = spans.number("parent")[compiled]
+    assert set(spans.words("kind").decoded()[around]) == {"phase"}
+    assert np.all(spans.number("duration")[compiled] <= spans.number("duration")[around])
+    check_structure(spans)
+
+
 def test_the_framework_and_its_threads_are_stated(nursery: Nursery) -> None:
     assembly = nursery.run("keras_fit", "graph").assembly
     assert assembly is not None

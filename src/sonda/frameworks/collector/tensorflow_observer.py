@@ -3,7 +3,7 @@
 Phases: data (a batch that the program itself fetches from tf.data), forward (what a gradient tape records), backward
 (a tape's gradient), fused (a call of a `tf.function` that learns: forward, backward and optimizer in one graph,
 input too where the graph fetches it), forward again (a call of one that does not learn). Tracing is a `compile` span
-inside such a call, and the step around it is of the pass `warmup`.
+inside such a call, what XLA compiles another, and the step around them is of the pass `warmup`.
 """
 
 from __future__ import annotations
@@ -18,8 +18,10 @@ from typing import Any
 from .graph_pass import GraphPass
 from .replacing import Replacing
 from .tensorflow_signature import signature_of
+from .tensorflow_trace import Trace, made_in
 from .traces import Function, Traces, code_place
 from .watch import Observed, Watch, watch_process
+from .xla_shapes import XlaShapes
 
 MANUAL = -1
 """The optimizer of a program that updates its weights itself, as far as is known: its steps end with a backward."""
@@ -40,18 +42,6 @@ class _Mine(threading.local):
     """Tapes that record."""
 
 
-class _Trace:
-    """What is found out while a function is traced."""
-
-    def __init__(self) -> None:
-        self.learns = False
-        self.variables = False
-        self.lasted = 0
-        self.signature: dict = {}
-        self.compiled: tuple = ()
-        """Begin and end of every graph that was made, as events."""
-
-
 class TensorflowObserver(Replacing):
     """Patches TensorFlow on `install`; `remove` puts everything back."""
 
@@ -61,6 +51,7 @@ class TensorflowObserver(Replacing):
         self.recorder = watch.recorder
         watch.phases.worth = WORTH_COUNTING
         self.traces = Traces()
+        self.shapes = XlaShapes(tf.nest)
         self.mine = _Mine()
         self.steps = 0
         self.optimizers = 0
@@ -75,7 +66,7 @@ class TensorflowObserver(Replacing):
         self._places: dict = {}
         """By the number of a function and the loop that runs it: what is kept of it."""
         self._model_seen = False
-        self._making: _Trace | None = None
+        self._making: Trace | None = None
         """The trace that is being made in any thread: strategies make the graphs of their replicas in others."""
         define = self.recorder.define
         self.codes = {**watch.phases.codes, "data": define(kind="phase", name="data")}
@@ -166,6 +157,7 @@ class TensorflowObserver(Replacing):
         mine.depth, mine.tracing = 1, None
         inside = bool(stream.phases)  # of a tape, or of a layer: a part of that phase
         profiled = False
+        shapes = self.shapes.anew(identity, function, args, kwargs) if function._jit_compile else None
         if name == "fused" and not inside:
             profiled = self.graph.begins(identity, function)
         else:
@@ -187,11 +179,13 @@ class TensorflowObserver(Replacing):
             about.call_ns += end - begin
             trace, mine.tracing = mine.tracing, None
             if trace is not None or first:
-                known = self._learn(function, identity, about, trace, end - begin)
+                known = self._learn(function, identity, trace)
+            trace = made_in(about, trace, shapes, function._jit_compile and self.recorder, begin, end)
             if first and not inside:
                 name = self._phase_of(known)
                 stream.push((self.codes[name], begin) if name else ())
             if trace is not None:
+                self.traces.traced(about, identity, trace.signature, trace.lasted, end - begin - trace.lasted)
                 stream.push((self._warmup, begin, *trace.compiled, self._warmup + 1, end))
             if name and not inside:
                 self._close_call(stream, identity, known, done, end if first else 0)
@@ -223,14 +217,13 @@ class TensorflowObserver(Replacing):
             return "fused"
         return "forward" if weights or self.loops.running or not self._model_seen else ""
 
-    def _learn(self, function: Any, identity: int, about: Function, trace: _Trace | None, lasted: int) -> tuple:
+    def _learn(self, function: Any, identity: int, trace: Trace | None) -> tuple:
         """What a call has told of its function: whether it learns, and whether it has weights."""
         if trace is None:  # its graphs were made before it was called
             made = [(one.graph, one.trainable_variables) for one in function._list_all_concrete_functions()]
             learns = any("gradient_tape" in one.name for graph, _ in made for one in graph.get_operations())
             found = (learns, any(bool(variables) for _, variables in made))
         else:
-            self.traces.traced(about, identity, trace.signature, trace.lasted, lasted - trace.lasted)
             before = self._known.get(identity, (False, False))
             found = (before[0] or trace.learns, before[1] or trace.variables)
         self._known[identity] = found
@@ -258,7 +251,7 @@ class TensorflowObserver(Replacing):
             depth = mine.depth
             if depth > 1 or self.off or not self.eagerly():
                 return original(*words)
-            trace = mine.tracing or _Trace()
+            trace = mine.tracing or Trace()
             if depth:
                 mine.tracing = trace
             code = self.recorder.define(kind="compile", name=str(tracing_options.name))

@@ -31,7 +31,11 @@ class Function:
         self.call_ns = 0
         """All calls, tracing included."""
         self.traces = 0
-        """Calls in which it was traced."""
+        """Calls in which it was traced, or compiled for other shapes."""
+        self.fastest_ns = 0
+        """The fastest call in which it was not; 0 before there was one."""
+        self.xla = False
+        """TensorFlow gives it to XLA, which compiles in its first runs."""
         self.trace_ns = 0
         self.first_ns = 0
         """Tracing it the first time, which cannot be avoided."""
@@ -91,7 +95,7 @@ class Traces:
                 "function": one.name, "where": one.where, "calls": one.calls, "traces": one.traces,
                 "call_s": one.call_ns / 1e9, "trace_s": one.trace_ns / 1e9, "first_s": one.first_ns / 1e9,
                 "run_s": one.run_ns / 1e9, "cause": cause, "argument": argument, "times": count,
-                "examples": examples,
+                "examples": examples, "xla": one.xla,
             })  # fmt: skip
         return found
 
