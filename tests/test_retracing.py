@@ -9,6 +9,7 @@ import pytest
 
 from report_examples import training as example
 from sonda.analysis.rules import retracing, verdicts
+from sonda.analysis.rules.remedies import compiled, graphs, remedies
 from sonda.frameworks.collector.traces import MOST_FUNCTIONS, Function, Traces, code_place
 
 MS = 1_000_000
@@ -111,6 +112,34 @@ def test_a_first_run_counts_for_what_it_takes_beyond_a_usual_one() -> None:
     assert said.share == pytest.approx(0.028 / 0.052)
 
 
+def test_what_xla_compiles_in_every_call_is_lost_too() -> None:
+    """7 calls of 170 ms tracing and 1.27 s compiling with the run in it: 6 of 7 calls, and no more is known."""
+    said = judged(function(7, 7, run=1.27, xla=True, trace_s=7 * 0.17, first_s=0.17, call_s=7 * 1.44))
+    assert said.share == pytest.approx(6 / 7)
+    assert said.sentence == (
+        "Re-compiled: step (train.py:12) was compiled by XLA 7 times in 7 calls, up to 86 % of their time: argument x "
+        "changes its shape: float32[3], float32[4]."
+    )
+    # XLA compiles for each shape, however general the graph is.
+    assert [remedy.text for remedy in said.remedies] == ["give x one shape: pad to few shapes, or drop the last batch"]
+
+
+def test_what_xla_compiled_is_told_from_a_run_where_there_was_one() -> None:
+    """12 times 10 ms tracing and 1 s compiling in 24 calls; a usual one takes 100 ms: 11 x (10 + 900) of 13.32 s."""
+    said = judged(function(12, 24, run=1.0, usual=0.1, xla=True))
+    assert said.share == pytest.approx(11 * 0.91 / (12 * 1.01 + 12 * 0.1)) and "up to" not in said.sentence
+
+
+def test_xla_is_no_remedy_for_a_function_that_it_compiles_already() -> None:
+    step, helper = function(1, 100, xla=True), function(1, 10, function="helper")
+    made = replace(example(), target={}, workload={"framework": "tensorflow", "traced": [step, helper]})
+    assert remedies(made, compiled, graphs) == ()
+    made = replace(
+        made, workload={"framework": "tensorflow", "traced": [{**step, "xla": False}, {**helper, "xla": True}]}
+    )
+    assert len(remedies(made, compiled, graphs)) == 2, "the function that takes most of the time is not compiled"
+
+
 def test_few_traces_and_cheap_ones_are_no_verdict() -> None:
     assert judged() is None
     assert judged(function(2, 2)) is None, "full batches and the last one"
@@ -142,7 +171,7 @@ def test_the_function_that_lost_most_is_named() -> None:
 @pytest.mark.parametrize(
     ("cause", "framework", "words"),
     [
-        ("shape", "jax", "pad to few shapes"),
+        ("shape", "jax", "pad to few shapes, or drop the last batch"),
         ("type", "tensorflow", "tf.cast"),
         ("type", "jax", "astype"),
         ("python", "tensorflow", "tf.constant(x)"),

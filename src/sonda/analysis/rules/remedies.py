@@ -93,6 +93,8 @@ def compiled(summary: Summary) -> Remedy | None:
     how = COMPILED.get(_framework(summary))
     if summary.workload.get("compile") or how is None or summary.target.get("mode", "ddp") != "ddp":
         return None  # devices that train together compile under ddp only
+    if _by_xla(summary):
+        return None
     if _framework(summary) == "tensorflow" and any(
         row.name == "backward" for part in summary.parts for row in part.phases
     ):
@@ -102,6 +104,8 @@ def compiled(summary: Summary) -> Remedy | None:
 
 def graphs(summary: Summary) -> Remedy | None:
     """One launch for many kernels."""
+    if _by_xla(summary):
+        return None
     return Remedy(GRAPHS.get(_framework(summary), GRAPHS["torch"]))
 
 
@@ -149,6 +153,12 @@ def cache(summary: Summary) -> Remedy | None:
     if not summary.workload.get("data") or summary.workload.get("cache") or summary.workload.get("epochs"):
         return None
     return Remedy("keep decoded images in memory", ("--cache",))
+
+
+def _by_xla(summary: Summary) -> bool:
+    """Whether XLA compiles the function that the program spends most of its time in."""
+    traced = summary.workload.get("traced") or ()
+    return bool(traced and max(traced, key=lambda one: one["call_s"]).get("xla"))
 
 
 def _framework(summary: Summary) -> str:

@@ -25,10 +25,12 @@ def rule(summary: Summary) -> Verdict | None:
         return None
     worst = max(guilty, key=lost)
     where = f" ({worst['where']})" if worst["where"] else ""
+    said, done = ("Re-compiled", "compiled by XLA") if worst.get("xla") else ("Re-traced", "traced")
+    most = "up to " if _unknown(worst) else ""
     return Verdict(
         kind="retracing",
-        sentence=f"Re-traced: {worst['function']}{where} was traced {worst['traces']} times in {worst['calls']} calls, "
-        f"{wording.percent(lost(worst) / worst['call_s'])} of their time: {_cause(worst)}.",
+        sentence=f"{said}: {worst['function']}{where} was {done} {worst['traces']} times in {worst['calls']} calls, "
+        f"{most}{wording.percent(lost(worst) / worst['call_s'])} of their time: {_cause(worst)}.",
         evidence={
             "share": Value(share, "1", "derived"),
             "traces": Value(float(worst["traces"]), "1", "counted"),
@@ -44,15 +46,23 @@ def lost(function: dict[str, Any]) -> float:
     """s that tracing a function again took, the first time left out: that one cannot be avoided.
 
     The first run of a graph optimises or compiles it. What it took beyond a usual run is lost too, where there were
-    usual runs to compare with.
+    usual runs to compare with. Where XLA compiled in every call there were none: compiling takes most of such a call,
+    and the whole of it is counted, so that it is the most that can be lost.
     """
     traces, calls = int(function["traces"]), int(function["calls"])
     again = max(float(function["trace_s"]) - float(function["first_s"]), 0.0)
     usual = calls - traces
+    if _unknown(function):
+        return again + float(function["run_s"]) * (traces - 1) / traces
     if usual < 1:
         return again
     usual_run = (float(function["call_s"]) - float(function["trace_s"]) - float(function["run_s"])) / usual
     return again + max(float(function["run_s"]) / traces - usual_run, 0.0) * (traces - 1)
+
+
+def _unknown(function: dict[str, Any]) -> bool:
+    """Whether XLA compiled in every call, so that nothing tells how long a run takes by itself."""
+    return bool(function.get("xla")) and int(function["calls"]) <= int(function["traces"])
 
 
 def _cause(function: dict[str, Any]) -> str:
@@ -75,7 +85,7 @@ def _remedy(function: dict[str, Any], framework: str) -> str:
     name = function["function"]
     if function["cause"] == "shape":
         how = (
-            "pad to few shapes" if in_jax
+            "pad to few shapes, or drop the last batch" if in_jax or function.get("xla")
             else f"pad to one, drop the last batch, or tf.function(reduce_retracing=True) on {name}"
         )  # fmt: skip
         return f"give {argument} one shape: {how}"
