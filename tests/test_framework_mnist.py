@@ -36,6 +36,15 @@ def test_other_images_are_for_every_point_and_make_them_other_points() -> None:
     assert not {run["identity"] for run in own["runs"]} & {run["identity"] for run in given["runs"]}
 
 
-def test_a_study_without_epochs_has_no_use_for_images() -> None:
-    with pytest.raises(SondaError, match="study six-operations does not train through epochs; leave out --data"):
+@pytest.mark.parametrize("framework", ["tensorflow", "pytorch", "jax"])
+def test_a_study_that_reads_images_without_epochs_takes_others(framework: str) -> None:
+    own, given = (load_plan(f"{framework}-optimisations", "small", None, data=data) for data in ("", "cifar"))
+    assert {run["data"] for run in own["runs"]} == {"cifar10-like"} and {run["data"] for run in given["runs"]} == {
+        "cifar"
+    }
+    assert not {run["identity"] for run in own["runs"]} & {run["identity"] for run in given["runs"]}
+
+
+def test_a_study_without_images_has_no_use_for_others() -> None:
+    with pytest.raises(SondaError, match="study six-operations reads no images; leave out --data"):
         load_plan("six-operations", "small", None, data="digits")

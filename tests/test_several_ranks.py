@@ -170,7 +170,7 @@ def test_fractions_that_are_no_shares_are_refused_whatever_the_set(split: str):
 def test_a_study_that_trains_before_it_serves_takes_other_images(tmp_path: Path):
     changed = load_study("serving").with_data(str(tmp_path))
     assert changed.workload["data"] == str(tmp_path)
-    with pytest.raises(SondaError, match="does not train"):
+    with pytest.raises(SondaError, match="reads no images"):
         load_study("six-operations").with_data(str(tmp_path))
 
 

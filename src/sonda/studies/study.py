@@ -108,9 +108,9 @@ class Study:
         return dataclasses.replace(self._with(counts), variants=variants)
 
     def with_data(self, folder: str) -> Study:
-        """This study on other images; raises SondaError where it trains on none."""
-        if not self.workload.get("epochs") and not self.workload.get("trained"):
-            raise SondaError(f"study {self.name} does not train through epochs", "leave out --data")
+        """This study on other images; raises SondaError where it reads none."""
+        if not any(self.workload.get(key) for key in ("epochs", "trained", "data")):
+            raise SondaError(f"study {self.name} reads no images", "leave out --data")
         return self._with({"data": folder})
 
     def parts(self) -> list[tuple[str, Study]]:
