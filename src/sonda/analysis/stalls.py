@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from sonda.analysis import wording
-from sonda.record.quantity import STALLS
+from sonda.record.quantity import ROOFS, STALLS
 from sonda.record.span import Spans
 
 COUNTED = ("flops", "cycles", "dram_bytes", "l2_bytes", *(f"stall_{reason}" for reason in STALLS))
@@ -90,6 +90,9 @@ class StallRow:
     top: str
     sentence: str
     remedy: str
+    roof: float | None = None
+    """Share of the device's own peak that these launches came nearest to, weighted by their time; None where no peak is
+    known."""
 
 
 def nvprof_shares(shares: Mapping[str, float]) -> dict[str, float]:
@@ -134,7 +137,8 @@ def stall_rows(spans: Spans) -> tuple[StallRow, ...]:
     found = []
     for code in np.unique(name.codes[stalled]).tolist():
         mine = stalled[name.codes[stalled] == code]
-        found.append(_stall_row(name.words[code], mine, float(duration[mine].sum()), total, stall_shares(spans, mine)))
+        row = _stall_row(name.words[code], mine, float(duration[mine].sum()), total, stall_shares(spans, mine))
+        found.append(replace(row, roof=_highest_roof(spans, mine)))
     return tuple(sorted(found, key=lambda row: (-row.time, row.name)))
 
 
@@ -149,6 +153,16 @@ def stall_shares(spans: Spans, rows: np.ndarray) -> dict[str, float]:
             weights = duration[known] if duration[known].sum() else np.ones(len(known))
             shares[reason] = float(np.average(values[known], weights=weights)) / 100
     return dict(sorted(shares.items(), key=lambda item: (-item[1], item[0])))
+
+
+def _highest_roof(spans: Spans, rows: np.ndarray) -> float | None:
+    table = np.array([spans.metric(f"{name}_roof", "derived")[rows] for name in ROOFS])
+    known = ~np.isnan(table).all(axis=0)
+    if not known.any():
+        return None
+    duration = spans.number("duration")[rows[known]].astype(np.float64)
+    weights = duration if duration.sum() else np.ones(len(duration))
+    return float(np.average(np.nanmax(table[:, known], axis=0), weights=weights))
 
 
 def top_stall(shares: Mapping[str, float]) -> str:

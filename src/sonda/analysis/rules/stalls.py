@@ -10,24 +10,35 @@ from sonda.analysis.summary import Remedy, Summary, Value, Verdict
 KINDS = {"long_scoreboard": "memory", "lg_throttle": "memory", "drain": "memory", "math_pipe_throttle": "compute",
          "gmma": "compute"}  # fmt: skip
 """Reasons that say which side limits; all others are overhead."""
+NEAR = 0.5
+"""A kernel that reaches half of a roof is explained by it, whatever its warps wait for."""
 
 
 def rule(summary: Summary) -> Verdict | None:
     """Fires for the kernel that takes longest, from a tenth of the step on, among those that wait for something that
-    can be mended."""
+    can be mended and are not explained by a roof of the device. Where no roof is known it is not called out of line."""
     part, counters = first_part(summary), summary.kernel_counters
-    row = next((row for row in counters.stalls if row.remedy), None) if counters is not None else None
+    rows = counters.stalls if counters is not None else ()
+    row = next((row for row in rows if row.remedy and (row.roof is None or row.roof < NEAR)), None)
     if part is None or row is None:
         return None
     # Kernels take the part of the step in which the device is busy.
     share = row.share * (min(part.device.share, 1.0) if part.device is not None else 1.0)
     if share < WORTH:
         return None
+    where = f"{kernel_label(row.name)}, {wording.percent(share)} of the step"
+    if row.roof is None:
+        sentence = f"In {where}, {row.sentence}; how near it comes to the device's peaks is not known."
+    else:
+        sentence = (
+            f"Out of line: {where}, reaches {wording.percent(row.roof)} of what the device could do; {row.sentence}."
+        )
     return Verdict(
         kind=KINDS.get(row.top, "overhead"),
-        sentence=f"Out of line: in {kernel_label(row.name)}, {wording.percent(share)} of the step, {row.sentence}.",
+        sentence=sentence,
         evidence={
             "share": Value(share, "1", "derived"),
+            **({"roof": Value(row.roof, "1", "derived")} if row.roof is not None else {}),
             **{reason: Value(value, "1", "counted") for reason, value in list(row.shares.items())[:3]},
         },
         remedies=(Remedy(row.remedy),),
