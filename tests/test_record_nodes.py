@@ -98,7 +98,8 @@ def test_energy_is_each_nodes_own_added(two: Run) -> None:
     assert {name: value.value for name, value in epoch.devices.items()} == pytest.approx(
         {"left cpu": 40.0, "right cpu": 120.0}
     )
-    assert found.sentence.startswith("340 J measured on 2 nodes, 10.0 s on the first: CPU packages; not ")
+    said = "340 J measured on 2 nodes, 10.0 s of the whole run on the first: CPU packages; not "
+    assert found.sentence.startswith(said)
     training = summarise_training(two)
     assert training is not None and training.energy is not None
     assert training.energy.used.value == pytest.approx(160.0)

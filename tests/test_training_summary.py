@@ -15,9 +15,10 @@ from sonda.analysis.summarise import summarise
 from sonda.analysis.summary import Value
 from sonda.analysis.training import Training, summarise_training
 from sonda.record.run import Run
-from sonda.report.document import value_document
+from sonda.report.document import to_document, value_document
 from sonda.report.quantities import provenance
-from sonda.report.training import before_words
+from sonda.report.terminal import render_summary
+from sonda.report.training import before_words, energy_words
 from sonda.studies.trained_figure import energy_value
 from training_examples import S, trained
 
@@ -95,7 +96,32 @@ def test_checkpoints_between_the_walks_stand_apart() -> None:
     assert found.used.low <= 12_000 <= found.used.high
     assert energy_value(summarise(run), "edp").value == pytest.approx(12_000 * 120)
     said = before_words(training(run))
-    assert said.endswith("checkpoints took 8.00 s and 800 J (measured), which are in no energy or EDP")
+    assert said.endswith("checkpoints took 8.00 s and 800 J (measured), which are in none of these")
+
+
+def test_a_screen_and_a_document_say_what_the_walks_cost_and_what_the_whole_run() -> None:
+    """120 s of walks at 100 + 16 W; the run takes 10 s more before them and 8 s for checkpoints."""
+    run = two_epochs(watts={"cpu": 100.0, "cuda:0": 16.0}, pause=4.0)
+    summary = summarise(run)
+    text = " ".join(render_summary(summary, 160, color=False).split())
+    assert "energy of these walks: 12.0 kJ (measured), EDP 1,440,000 J·s: CPU packages; with" in text
+    assert "with devices that stood idle: 13.9 kJ (measured), EDP 1,670,400 J·s" in text
+    # 138 s at 116 W.
+    assert "16.0 kJ measured in 138 s of the whole run" in text
+    spent = to_document(summary)["training"]["energy"]
+    assert spent["devices_in_use"]["value"] == pytest.approx(12_000)
+    assert spent["all_devices"]["value"] == pytest.approx(13_920)
+    assert spent["energy_delay_product"]["value"] == pytest.approx(12_000 * 120)
+    assert spent["energy_delay_product_with_idle"]["value"] == pytest.approx(13_920 * 120)
+    assert (spent["time"]["value"], spent["between"]["time"]["value"]) == (120 * S, 8 * S)
+    assert spent["between"]["energy"]["value"] == pytest.approx(800)
+    assert to_document(summarise(two_epochs()))["training"]["energy"] is None
+
+
+def test_walks_too_short_for_their_counters_say_so_on_the_screen() -> None:
+    found = training(trained([1.5], watts={"cpu": 100.0}))
+    assert energy_words(found).startswith("energy of these walks: not known, 1.5 s are too short")
+    assert energy_words(training(trained([1.5]))) == ""
 
 
 def test_an_estimate_of_the_processor_is_never_added_to_what_a_gpu_measured() -> None:

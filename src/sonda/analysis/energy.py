@@ -33,6 +33,8 @@ from sonda.record.throttle_reasons import throttling
 NEVER = "disks, network, fans, power supply"
 """What no counter of ours ever covers."""
 PARTS = ("CPU packages", "DRAM", "GPU boards with their memory")
+WHOLE = " of the whole run"
+"""Behind its time: start-up, warm-up and checkpoints are in it, and in no step or epoch."""
 NO_IDLE = "idle power was not measured"
 DISAGREE = 0.05
 """Counter and integral of power that differ by more are worth a sentence."""
@@ -69,7 +71,7 @@ def _of_machine(run: Run, title: str) -> EnergySummary | None:
         used=_sums([one for one in meters if one.used], kept, duration),
         covers=covers,
         not_covered=(*missing, NEVER),
-        sentence=_sentence(meters, duration, covers, missing, kept),
+        sentence=_sentence(meters, duration, covers, missing, kept, "" if alone else WHOLE),
         regions=tuple(_regions(kept, meters)),
         windows=tuple(windows(spans, meters)),
         power={one.name: _power(one) for one in meters},
@@ -203,7 +205,7 @@ def _order(found: set[str]) -> list[str]:
 
 
 def _sentence(
-    meters: Sequence[Metered], duration: float, covers: Sequence[str], missing: Sequence[str], kept: Kept
+    meters: Sequence[Metered], duration: float, covers: Sequence[str], missing: Sequence[str], kept: Kept, whole: str
 ) -> str:
     sources = [source for source in ("measured", "estimated") if any(one.source == source for one in meters)]
     if not sources:
@@ -219,11 +221,11 @@ def _sentence(
         interval = ""
         if source == "estimated" and total.low is not None and total.high is not None:
             interval = f" ({wording.amount(total.low, 'J')} to {wording.amount(total.high, 'J')})"
+        spent = f"{wording.amount(total.value, 'J')}{interval} {source} in {wording.duration(duration)}{whole}"
         said.append(
-            f"{wording.amount(total.value, 'J')}{interval} {source} in {wording.duration(duration)}, "
-            f"{wording.amount(watts, 'W')} on average: {what}; not {', '.join([*missing, NEVER])}"
+            f"{spent}, {wording.amount(watts, 'W')} on average: {what}; not {', '.join([*missing, NEVER])}"
             if source == "measured"
-            else f"{wording.amount(total.value, 'J')}{interval} estimated in {wording.duration(duration)}: {what}"
+            else f"{spent}: {what}"
         )
     return ". ".join(said) + "."
 

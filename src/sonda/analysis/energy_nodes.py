@@ -103,7 +103,7 @@ def _sentence(
         what = wording.join(list(covers)) if source == "measured" else "CPU packages, by a power model"
         without = f"; not {', '.join(lacking)}" if source == "measured" else ""
         said.append(
-            f"{wording.amount(cost.energy.value, 'J')} {source} on {count}, {wording.duration(time)} on the first: "
-            f"{what}{without}."
+            f"{wording.amount(cost.energy.value, 'J')} {source} on {count}, {wording.duration(time)} of the whole run "
+            f"on the first: {what}{without}."
         )
     return " ".join(said) or " ".join(f"Node {node}: {part.sentence}" for node, part in parts)

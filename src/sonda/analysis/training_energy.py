@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from sonda.analysis.energy_meters import Metered, added, kept_energy, metered
+from sonda.analysis.energy_meters import Metered, added, kept_energy, metered, scaled
 from sonda.analysis.energy_nodes import sum_of_nodes
 from sonda.analysis.summary import Value
 from sonda.record.nodes import by_node
@@ -42,6 +42,16 @@ class Spent:
     """J of the devices that trained, spent between the walks on checkpoints."""
     between_time: float
     """ns."""
+
+    @property
+    def product(self) -> Value:
+        """J·s: energy of the devices that trained times the time of all walks."""
+        return scaled(self.used, self.time / 1e9, "J·s")
+
+    @property
+    def product_with_idle(self) -> Value:
+        """J·s: the same with idle devices."""
+        return scaled(self.all, self.time / 1e9, "J·s")
 
 
 Window = tuple[float, float]

@@ -6,10 +6,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from sonda.analysis import wording
 from sonda.analysis.summary import Summary, Value
 from sonda.analysis.training import Epoch, Training
+from sonda.analysis.training_energy import Spent
 from sonda.record.nodes import nodes_of
 from sonda.report import quantities
+from sonda.report.document import value_document
 from sonda.report.figures import Figure
 from sonda.report.labels import markup, plain
 from sonda.report.markup import panel, place_figure, table_html
@@ -37,9 +40,9 @@ def show_training(screen: Screen, found: Training) -> None:
     screen.table(epochs_table(shown))
     if len(shown) < len(found.epochs):
         screen.line(f"{len(shown)} of {len(found.epochs):,} epochs; the others: --json, or the page", "dim", 2)
-    before = before_words(found)
-    if before:
-        screen.line(before, "dim", 2, 2)
+    for words in (energy_words(found), before_words(found)):
+        if words:
+            screen.line(words, "dim", 2, 2)
 
 
 def sentence(found: Training) -> str:
@@ -65,7 +68,20 @@ def before_words(found: Training) -> str:
     spent = found.energy
     if spent is not None and spent.between_time and spent.between.value is not None:
         time, joules = quantities.amount(spent.between_time, "ns"), quantities.amount(spent.between.value, "J")
-        said.append(f"checkpoints took {time} and {joules} ({spent.between.source}), which are in no energy or EDP")
+        said.append(f"checkpoints took {time} and {joules} ({spent.between.source}), which are in none of these")
+    return "; ".join(said)
+
+
+def energy_words(found: Training) -> str:
+    """What these walks cost, with and without devices that stood idle; '' where no energy was read."""
+    spent = found.energy
+    if spent is None:
+        return ""
+    if spent.used.value is None:
+        return f"energy of these walks: not known, {spent.used.reason}"
+    said = [f"energy of these walks: {_joules(spent.used, spent.product)}: {wording.join(list(spent.covers))}"]
+    if spent.all != spent.used:
+        said.append(f"with devices that stood idle: {_joules(spent.all, spent.product_with_idle)}")
     return "; ".join(said)
 
 
@@ -126,7 +142,9 @@ def with_training(section: Section, found: Training | None) -> Section:
         return section
     drawn: list[Figure] = []
     picture = place_figure(curve(found), f"{section.place}epochs", drawn, "")
-    said = f'<p class="first">{markup(sentence(found))}</p><p class="soft">{markup(before_words(found))}</p>'
+    lines = [words for words in (energy_words(found), before_words(found)) if words]
+    said = f'<p class="first">{markup(sentence(found))}</p>'
+    said += "".join(f'<p class="soft">{markup(words)}</p>' for words in lines)
     table = table_html(epochs_table(found.epochs), "sortable").replace('class="scroll"', 'class="scroll tall"', 1)
     html = f"{section.html}\n{panel('Epochs', said + picture + table)}"
     return replace(section, html=html, figures=(*section.figures, *drawn))
@@ -184,6 +202,7 @@ def training_document(found: Training | None) -> dict[str, Any]:
             "loading": _number(found.loading, "ns", "measured"),
             "initialisation": _number(found.initialisation, "ns", "measured"),
             "devices": found.devices,
+            "energy": _energy_document(found.energy),
             "epochs": [
                 {
                     "epoch": one.number,
@@ -198,6 +217,32 @@ def training_document(found: Training | None) -> dict[str, Any]:
             ],
         }
     }
+
+
+def _energy_document(spent: Spent | None) -> dict[str, Any] | None:
+    """Of the walks; `between` is what lies between them and is in no other."""
+    if spent is None:
+        return None
+    return {
+        "time": _number(spent.time, "ns", "derived"),
+        "devices_in_use": value_document(spent.used),
+        "all_devices": value_document(spent.all),
+        "energy_delay_product": value_document(spent.product),
+        "energy_delay_product_with_idle": value_document(spent.product_with_idle),
+        "devices": {name: value_document(value) for name, value in spent.devices.items()},
+        "covers": list(spent.covers),
+        "between": {"time": _number(spent.between_time, "ns", "derived"), "energy": value_document(spent.between)},
+    }
+
+
+def _joules(energy: Value, product: Value) -> str:
+    if energy.value is None:
+        return f"not known, {energy.reason}"
+    bounds = ""
+    if energy.source == "estimated" and energy.low is not None and energy.high is not None:
+        bounds = f", {quantities.amount(energy.low, 'J')} to {quantities.amount(energy.high, 'J')}"
+    joules, edp = quantities.amount(energy.value, "J"), quantities.amount(product.value, "J·s")
+    return f"{joules} ({energy.source}{bounds}), EDP {edp}"
 
 
 def _number(value: float | None, unit: str, source: str) -> dict[str, Any]:
