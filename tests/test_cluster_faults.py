@@ -100,8 +100,15 @@ def test_measuring_is_alone_on_its_node_whoever_asks(nodes: Machinery) -> None:
 
 
 def test_simulating_uses_every_worker_and_tasks_go_where_they_must(nodes: Machinery) -> None:
-    with executor_for(cluster=nodes.address) as executor:
+    with executor_for(cluster=nodes.address) as executor, executor_for(cluster=nodes.address, exclusive=True) as other:
         assert executor.workers == 3
+        alone: list[Done] = []
+        measuring = meanwhile(lambda: alone.extend(outcomes(other, cluster_work.when, [("", 0.3)] * 4, "north")))
+        beside = outcomes(executor, cluster_work.when, [("", 0.05)] * 30)
+        measuring.join()
+        simulated = [(begin, end) for where, begin, end, _ in (done.value for done in beside) if where == "north"]
+        for _, begin, end, _ in (done.value for done in alone):
+            assert not any(begin < till and since < end for since, till in simulated), "nobody simulates beside it"
         found = [done.value for done in outcomes(executor, cluster_work.when, [("", 0.2)] * 9)]
         assert len({process for *_, process in found}) == 3
         there = outcomes(executor, cluster_work.when, [("", 0.0)] * 3, "south")
@@ -271,7 +278,7 @@ def test_two_versions_are_refused_and_both_named(nodes: Machinery) -> None:
 def test_a_restarted_scheduler(nodes: Machinery, tmp_path: Path) -> None:
     """Simulations are done again, each once in the end; of measurements, the one under way is lost and said so."""
     files = [tmp_path / "measured", tmp_path / "simulated"]
-    nodes.worker("nine", "north")
+    nodes.worker("nine", "east")  # where one is measured on, nothing is simulated
     nodes.wait_for_workers(2)
 
     def restart() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import os
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -23,6 +24,9 @@ from sonda.studies.executors.executor import Done, Here, Task, attempt
 from sonda.studies.plan import NODE, Point, plan
 from sonda.studies.study import Study
 from sonda.studies.table_notes import table_notes
+from sonda.targets.cooling import Cooling
+from sonda.targets.job import Job
+from sonda.targets.keeping import Place
 
 STUDY = Study("two", {"workload": "mlp", "on": "cpu"}, {"batch": (1, 2)}, repeat=1)
 
@@ -199,8 +203,11 @@ def test_a_simulated_run_is_written_where_it_belongs_by_who_sees_that_place(
     written: list[str] = []
 
     def keep_noted(store: Store, study: Study) -> Any:
-        written.append(store.root.name)
-        return lambda point: keep(store, point)
+        def measure(point: Point) -> Run:
+            written.append(store.root.name)
+            return keep(store, point)
+
+        return measure
 
     monkeypatch.setattr(elsewhere, "measuring", keep_noted)
     result = carry_out(store, nodes, "", SIMULATED)
@@ -224,3 +231,48 @@ def test_a_run_that_its_worker_wrote_before_it_died_is_not_there_twice(store: St
     result = carry_out(store, Dying(), "", SIMULATED)
     assert len(store.names()) == 2 and len(result.runs) == 2 and not result.failures
     assert all(run.directory.is_dir() for _, run in result.runs), "the runs that are told of are those that were left"
+
+
+# ---- what a process of a cluster measures ---------------------------------------------------------------------------
+
+
+def test_a_node_knows_from_point_to_point_how_cool_it_was(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    """40 °C at the beginning and 80 after every run: before the second the machine is waited for."""
+    monkeypatch.undo()
+    monkeypatch.setattr(elsewhere.tempfile, "gettempdir", lambda: str(store.root.parent))
+    clock, heat = [0.0], [40.0]
+
+    def slept(seconds: float) -> None:
+        clock[0] += seconds
+        heat[0] -= 10 * seconds
+
+    def measured(job: Job, kept: Store, place: Place) -> Run:
+        made = stepped([2.0, 2.0, 2.0])
+        heat[0] = 80.0
+        info = msgspec.structs.replace(
+            made.info, id=place.identity, created=now(), study=place.study, point=place.point
+        )  # fmt: skip
+        return write_run(kept.root, info, made.spans)
+
+    read = {"read": lambda: {"package": heat[0]}, "clock": lambda: clock[0], "sleep": slept}
+    monkeypatch.setattr("sonda.targets.cooling.Cooling", functools.partial(Cooling, **read))
+    monkeypatch.setattr("sonda.targets.measure.measure", measured)
+    result = carry_out(store, Nodes("EPYC"), "", dataclasses.replace(STUDY, cool_down_s=60))
+    waited = [run.info.point["cool_down"] for _, run in result.runs]
+    assert [one["start"] for one in waited] == [{"package": 40.0}] * 2
+    # 80 °C down to 42 (2 °C from the beginning are near enough), 10 °C a second.
+    assert [one["waited_s"] for one in waited] == [0.0, 4.0]
+
+
+def test_what_is_measured_inherits_nothing_of_dasks_nanny(monkeypatch: pytest.MonkeyPatch) -> None:
+    dask = pytest.importorskip("dask")
+    pytest.importorskip("distributed")  # whose settings are Dask's once it is there
+    from sonda.studies.executors import cluster
+
+    for name, value in dask.config.get("distributed.nanny.pre-spawn-environ").items():
+        monkeypatch.setenv(name, str(value))
+    monkeypatch.setenv("OMP_NUM_THREADS", "3")  # somebody's own
+    assert os.environ["MALLOC_TRIM_THRESHOLD_"] == "65536"
+    cluster._undo_nanny()
+    assert "MALLOC_TRIM_THRESHOLD_" not in os.environ and "MKL_NUM_THREADS" not in os.environ
+    assert os.environ["OMP_NUM_THREADS"] == "3"

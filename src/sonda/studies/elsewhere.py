@@ -17,10 +17,10 @@ import msgspec
 from sonda.record.errors import SondaError
 from sonda.record.run import Run
 from sonda.record.store import Store, identity_of
-from sonda.studies.engine import Outcome, load_study_result
+from sonda.studies.engine import Measure, Outcome, load_study_result
 from sonda.studies.executors.executor import Done, Executor, Task, attempt
 from sonda.studies.measure import measuring
-from sonda.studies.plan import NODE, Point, configurations, simulated
+from sonda.studies.plan import NODE, Point, configurations, simulated, study_identity
 from sonda.studies.study import Study
 from sonda.targets.node import node_name
 from sonda.workloads.own import is_own, own_model
@@ -29,6 +29,7 @@ EACH = "each"
 MOST_TOGETHER, TURNS = 16, 8
 """Simulated points that a worker is given at once, at most, and how often it is given some, at least: a point may take
 some 30 ms, and giving it to somebody takes 7."""
+_at_work: dict[tuple[str, str], Measure] = {}
 IDENTITY_DIGITS = 16
 """Of a point of a study; ids of other runs are shorter."""
 
@@ -67,7 +68,7 @@ def measure_there(order: PointOrder) -> Shipped:
     """Measure a point in a store of this node, and take its run out of it. Raises SondaError."""
     _check_content(order)
     store = Store(Path(tempfile.gettempdir()) / f"sonda-node-{os.getuid()}")
-    run = measuring(store, order.study)(order.point)
+    run = _measure(store, order.study)(order.point)
     try:
         return Shipped(run.directory.name, {path.name: path.read_bytes() for path in run.directory.iterdir()})
     finally:
@@ -79,7 +80,17 @@ def keep_there(order: PointOrder) -> Shipped | str:
     if order.store is None or not order.store.is_here():
         return measure_there(order)
     _check_content(order)
-    return measuring(Store(order.store.root), order.study)(order.point).directory.name
+    return _measure(Store(order.store.root), order.study)(order.point).directory.name
+
+
+def _measure(store: Store, study: Study) -> Measure:
+    """What measures the points of a study in this process: one and the same, for it knows how cool the machine was at
+    the beginning, and when it has to rest."""
+    key = (str(store.root), study_identity(study))
+    if key not in _at_work:
+        _at_work.clear()  # a process works for one study at a time
+        _at_work[key] = measuring(store, study)
+    return _at_work[key]
 
 
 def simulate_there(tasks: Sequence[Task]) -> list[Done]:

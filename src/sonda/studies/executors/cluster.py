@@ -7,11 +7,12 @@ simulations a task whose worker dies is done again by another.
 from __future__ import annotations
 
 import fcntl
+import heapq
 import logging
 import os
 import tempfile
 import warnings
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
@@ -25,6 +26,8 @@ from sonda.studies.executors.slurm import PREFIX, slurm_cluster
 from sonda.targets.node import node_facts, node_name
 from sonda.version import VERSION
 
+Wanted = tuple[tuple[str, ...], str]
+"""Kinds of resource that a worker must have, and the only node that may do it; '' for any."""
 LOCAL = "local"
 """In place of an address: a scheduler and workers on this machine, on its loopback alone."""
 AHEAD = 3
@@ -110,30 +113,28 @@ class Cluster:
 
     def run(self, work: Work, tasks: Iterable[Task]) -> Iterator[Done]:
         """As the protocol says. In exclusive use a node has one task at a time, whichever of its workers does it."""
-        waiting = list(tasks)
+        # Those that ask for the same wait in one line: there may be 100,000 of them, and a thousand workers.
+        waiting: dict[Wanted, deque[Task]] = {}
+        for task in tasks:
+            waiting.setdefault((task.needs, task.node), deque()).append(task)
         placed: dict[Any, tuple[Task, str]] = {}
         tries: Counter[int] = Counter()
         self._ahead = 1 if self._exclusive else AHEAD
         try:
             while waiting or placed:
-                for task in [one for one in waiting if not self._fitting(one, self._seen)]:
-                    waiting.remove(task)
-                    yield Done(task.number, failure=f"no worker has what it needs ({_needs(task)})",
-                               remedy="start a worker on such a node")  # fmt: skip
+                for wanted in [one for one in waiting if not self._fitting(one, self._seen)]:
+                    for task in waiting.pop(wanted):
+                        yield Done(task.number, failure=f"no worker has what it needs ({_words(wanted)})",
+                                   remedy="start a worker on such a node")  # fmt: skip
                 if waiting and not placed and not any(map(self._fitting, waiting)) and not self._come_back(waiting):
-                    yield from (_lost(task) for task in waiting)
+                    yield from (_lost(task) for line in waiting.values() for task in line)
                     return
                 taken = Counter(self._slot(worker) for _, worker in placed.values())
-                for task in list(waiting):
-                    free = [worker for worker in self._fitting(task) if taken[self._slot(worker)] < self._most(worker)]
-                    if not free:
-                        if self._exclusive:
-                            continue
-                        break
-                    worker = min(free, key=lambda one: taken[self._slot(one)] / self._most(one))
-                    taken[self._slot(worker)] += 1
-                    waiting.remove(task)
-                    placed[self._submit(work, task, worker)] = (task, worker)
+                for wanted in list(waiting):
+                    for task, worker in self._placing(waiting[wanted], wanted, taken):
+                        placed[self._submit(work, task, worker)] = (task, worker)
+                    if not waiting[wanted]:
+                        del waiting[wanted]
                 for future in self._ended(placed):
                     task, worker = placed.pop(future)
                     done = self._outcome(future, task, worker)
@@ -141,7 +142,7 @@ class Cluster:
                     if done.lost and not self._exclusive and tries[task.number] < PATIENCE:
                         # What kills workers takes others along: from now on a worker has one task at a time.
                         self._ahead = 1
-                        waiting.append(task)
+                        waiting.setdefault((task.needs, task.node), deque()).append(task)
                     else:
                         yield done
         finally:
@@ -199,7 +200,22 @@ class Cluster:
     def _most(self, worker: str) -> int:
         return 1 if self._exclusive else self._ahead * int(self._nodes[worker]["threads"])
 
-    def _come_back(self, waiting: list[Task]) -> bool:
+    def _placing(self, line: deque[Task], wanted: Wanted, taken: Counter[str]) -> Iterator[tuple[Task, str]]:
+        """Takes tasks out of a line, each with the worker that has least to do of those that may do it; ends where all
+        have enough. `taken` says how many tasks every slot has."""
+        free = [(taken[self._slot(worker)] / self._most(worker), number, worker)
+                for number, worker in enumerate(self._fitting(wanted))]  # fmt: skip
+        heapq.heapify(free)
+        while line and free:
+            _, number, worker = heapq.heappop(free)
+            slot, most = self._slot(worker), self._most(worker)
+            if taken[slot] >= most:
+                continue
+            taken[slot] += 1
+            heapq.heappush(free, (taken[slot] / most, number, worker))
+            yield line.popleft(), worker
+
+    def _come_back(self, waiting: Iterable[Wanted]) -> bool:
         """Wait until a node that was there is there again; False when patience ends."""
         begin = monotonic()
         while monotonic() - begin < PATIENCE_S:
@@ -216,12 +232,12 @@ class Cluster:
                 return True
         return False
 
-    def _fitting(self, task: Task, among: dict[str, dict[str, Any]] | None = None) -> list[str]:
-        """Workers that may do a task; `among` others than those that are there now."""
+    def _fitting(self, wanted: Wanted, among: dict[str, dict[str, Any]] | None = None) -> list[str]:
+        """Workers that have what is wanted; `among` others than those that are there now."""
+        needs, node = wanted
         return [
             worker for worker, about in (self._nodes if among is None else among).items()
-            if (not task.node or task.node in (about["node"], about["kind"]))
-            and ("gpu" not in task.needs or about["gpus"])
+            if (not node or node in (about["node"], about["kind"])) and ("gpu" not in needs or about["gpus"])
         ]  # fmt: skip
 
     # ---- tasks ------------------------------------------------------------------------------------------------
@@ -294,7 +310,12 @@ def _lost(task: Task, node: str = "") -> Done:
 
 def attempt_there(work: Work, task: Task, version: str, folder: str) -> Done:
     """Do a task on a node: files that it names without their folder are meant from `folder`, where it was asked for, as
-    far as the node sees it."""
+    far as the node sees it. Nobody measures here meanwhile."""
+    with _using(fcntl.LOCK_SH):
+        return _attempt(work, task, version, folder)
+
+
+def _attempt(work: Work, task: Task, version: str, folder: str) -> Done:
     with suppress(OSError):
         os.chdir(folder)
     done = attempt(work, task, version)
@@ -318,16 +339,27 @@ def attempt_once(work: Work, task: Task, version: str, folder: str, token: str) 
         return Done(
             task.number, failure=f"its worker on {node_name()} was killed", remedy="start this again", lost=True
         )
-    with _alone():
-        return attempt_there(work, task, version, folder)
+    _undo_nanny()
+    with _using(fcntl.LOCK_EX):
+        return _attempt(work, task, version, folder)
+
+
+def _undo_nanny() -> None:
+    """Take away what Dask's nanny sets for the process that it starts: whoever is measured would inherit it, and its
+    memory would come from the system anew in every step (`MALLOC_TRIM_THRESHOLD_`)."""
+    dask, _ = _imported()
+    for name, value in dask.config.get("distributed.nanny.pre-spawn-environ", {}).items():
+        if os.environ.get(name) == str(value):
+            del os.environ[name]
 
 
 @contextmanager
-def _alone() -> Iterator[None]:
-    """Wait until nobody else measures on this node, whoever asked for it."""
+def _using(how: int) -> Iterator[None]:
+    """Wait until nobody measures on this node, and to measure (LOCK_EX) until nobody simulates either, whichever of
+    this user's studies asked for it."""
     name = node_name().replace("/", "_")
     with open(Path(tempfile.gettempdir()) / f"sonda-alone-{os.getuid()}-{name}", "wb") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+        fcntl.flock(lock, how)
         yield
 
 
@@ -348,8 +380,9 @@ def _is_gone(error: Exception) -> bool:
     )  # fmt: skip
 
 
-def _needs(task: Task) -> str:
-    return ", ".join([*task.needs, *([f"node {task.node}"] if task.node else [])])
+def _words(wanted: Wanted) -> str:
+    needs, node = wanted
+    return ", ".join([*needs, *([f"node {node}"] if node else [])])
 
 
 def _imported() -> tuple[Any, Any]:
