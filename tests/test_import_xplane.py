@@ -268,3 +268,60 @@ def test_hosts_of_one_run_are_ranks_on_one_clock(tmp_path: Path) -> None:
 def test_a_profile_is_known_by_what_is_in_it(tmp_path: Path) -> None:
     shutil.copy(H200, tmp_path / "renamed.bin")
     assert import_files([tmp_path / "renamed.bin"], tmp_path / "runs").info.workload["imported"] == "xplane"
+
+
+def calling(traced: bool) -> bytes:
+    """Four calls of a function, 90 ns each; where it is traced, that takes 80 of them."""
+    plane = PlaneMaker("/host:CPU")
+    events = []
+    for call in range(4):
+        events.append(plane.event("step", 100 * call, 90, tf_function_call="traced-nonXla" if traced else "concrete"))
+        if traced:
+            events.append(plane.event("tf.function-graph_building", 100 * call + 1, 80))
+    return space(plane.line(1, "python", events))
+
+
+def test_what_any_host_traced_is_said_with_the_host(tmp_path: Path) -> None:
+    place = log_directory(tmp_path / "logs", {"first": {"a": calling(False), "b": calling(True), "c": calling(True)}})
+    found = summarise_trace(import_files([place], tmp_path / "runs"))
+    assert found.profile is not None and found.profile.traced == {"step": (8, 8)}
+    said = [one.sentence for one in found.summary.verdicts if one.kind == "compile"]
+    assert len(said) == 1 and said[0].endswith("step in 8 of 8 calls on ranks 1 and 2 (rank 1).")
+
+
+def test_an_empty_file_of_one_host_leaves_the_others(tmp_path: Path) -> None:
+    place = log_directory(tmp_path / "logs", {"first": {"a": training(2), "b": b""}})
+    run = import_files([place], tmp_path / "runs")
+    assert len(summarise_profile(run).steps[0].durations) == 2
+    assert "b.xplane.pb is empty: what its host did is missing" in run.info.notes
+    (place / "plugins" / "profile" / "first" / "a.xplane.pb").write_bytes(b"")
+    with pytest.raises(SondaError, match=r"a\.xplane\.pb"):
+        import_files([place], tmp_path / "runs")
+
+
+@pytest.mark.parametrize("below", ["plugins", "plugins/profile", "plugins/profile/first"])
+def test_a_directory_inside_a_log_directory_is_known_too(tmp_path: Path, below: str) -> None:
+    place = log_directory(tmp_path / "logs", {"first": {"a": training(2)}, "0": {"a": training(3)}})
+    run = import_files([place / below], tmp_path / "runs", run="" if below.endswith("first") else "first")
+    assert len(summarise_profile(run).steps[0].durations) == 2
+
+
+@pytest.mark.parametrize(
+    ("operation", "kind", "sentence"),
+    [
+        ("CollectiveReduceV2", "communication",
+         "Communication-bound: exchanging with other ranks, or waiting for them, takes 80 % of the step (80.0 ns)."),
+        ("TransferToDevice", "transfer",
+         "Transfer-bound: copying between devices takes 80 % of the step (80.0 ns), in which nothing is computed."),
+        ("cuLaunchKernel", "overhead",
+         "Overhead-bound: launching work on a device takes 80 % of the step (80.0 ns), in which no device works."),
+    ],
+)  # fmt: skip
+def test_without_a_device_every_part_has_its_verdict(operation: str, kind: str, sentence: str, tmp_path: Path) -> None:
+    """80 of 100 ns; the session around it has 15 of the rest."""
+    plane = PlaneMaker("/host:CPU")
+    main = [plane.event("train", 0, 100, step_num=0, _r=1), plane.event("Session", 0, 95)]
+    plane.line(1, "python", main).line(2, "tf_Compute/1", [plane.event(operation, 5, 80)])
+    first = summarise_trace(made(space(plane), tmp_path)).summary.verdicts[0]
+    assert (first.kind, first.sentence) == (kind, sentence)
+    assert first.share == pytest.approx(0.8)

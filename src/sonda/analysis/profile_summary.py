@@ -58,6 +58,8 @@ class ProfileSummary:
     """What a step is: marked, or how it was found; '' where none was."""
     traced: dict[str, tuple[int, int]] = field(default_factory=dict)
     """Calls of functions that were traced or compiled meanwhile, and how many of the calls were."""
+    traced_on: dict[str, tuple[int, ...]] = field(default_factory=dict)
+    """Ranks that traced a function, where not all did."""
 
     @property
     def placement(self) -> dict[str, tuple[int, int, int]]:
@@ -87,9 +89,10 @@ def summarise_profile(run: Run) -> ProfileSummary:
     steps = [one for rank in ranks.values() for one in _step_times(_named(run, rank.result()), rank.seen)]
     about: dict[str, Any] = run.info.workload.get("profile") or {}
     traced = {str(name): (int(one["calls"]), int(one["traced"])) for name, one in (about.get("traced") or {}).items()}
+    only = {str(name): tuple(one["ranks"]) for name, one in (about.get("traced") or {}).items() if one.get("ranks")}
     return ProfileSummary(
         tuple(sorted(steps, key=lambda one: (-one.median * len(one.durations), one.rank, one.name))), table.rows(),
-        str(about.get("steps") or ""), traced,
+        str(about.get("steps") or ""), traced, only,
     )  # fmt: skip
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from sonda.imports import ncu, nsys, perf_stat
 from sonda.imports.event_text import open_text
-from sonda.imports.job import job_facts
+from sonda.imports.job import job_facts, profile_facts
 from sonda.imports.ncu_table import HEADING
 from sonda.imports.profile_directory import ENDINGS as PROFILES
 from sonda.imports.profile_directory import find_profiles
@@ -176,10 +176,9 @@ def _traces(
     devices = {str(one["name"]): None for several in properties if isinstance(several, list) for one in several
                if isinstance(one, dict) and "name" in one}  # fmt: skip
     versions = {name: str(ranks[0].head[name]) for name in VERSIONS if name in ranks[0].head}
-    profile = ranks[0].head.get("profile")
     return {
         "status": "incomplete" if truncated else "complete",
-        "workload": {"ranks": len(ranks), **job_facts(ranks), **({"profile": profile} if profile else {})},
+        "workload": {"ranks": len(ranks), **job_facts(ranks), **profile_facts(ranks)},
         "target": {"spec": "imported", "device": "trace"},
         "machine": {"processor": ", ".join(devices)} if devices else {},
         "versions": {"sonda": VERSION, **versions},

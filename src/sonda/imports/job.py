@@ -13,6 +13,27 @@ class Headed(Protocol):
     head: dict[str, Any]
 
 
+def profile_facts(ranks: Sequence[Headed]) -> dict[str, Any]:
+    """`profile`: what the files say about steps and traced functions, all ranks together; nothing where none does.
+
+    Calls and traces of a function are added up; where it was not traced on all of several ranks, `ranks` names those.
+    """
+    said = [(one.rank or 0, profile) for one in ranks if isinstance(profile := one.head.get("profile"), dict)]
+    if not said:
+        return {}
+    traced: dict[str, dict[str, Any]] = {}
+    for rank, profile in said:
+        for name, counts in profile["traced"].items():
+            one = traced.setdefault(name, {"calls": 0, "traced": 0, "ranks": []})
+            one["calls"] += counts["calls"]
+            one["traced"] += counts["traced"]
+            one["ranks"].append(rank)
+    for one in traced.values():
+        if len(one["ranks"]) == len(ranks):
+            del one["ranks"]
+    return {"profile": {"steps": next((one["steps"] for _, one in said if one["steps"]), ""), "traced": traced}}
+
+
 def job_facts(ranks: Sequence[Headed]) -> dict[str, Any]:
     """Of several ranks: `hosts`, the name of each one's machine in order; `world`, how many ranks the job had;
     `smallest_group`, how many take part in the smallest group that communicates. What no file says is left out.

@@ -14,6 +14,8 @@ from sonda.record.errors import SondaError
 
 ENDINGS = (".xplane.pb", ".xplane.pb.gz")
 TIME = re.compile(r"\d{4}(?:_\d\d){5}")
+INSIDE = {"plugins": "profile/*/*.xplane.pb*", "profile": "*/*.xplane.pb*"}
+"""Where the profiles are below these directories of a log directory, which are named in its stead."""
 SHOWN = 8
 """Runs that an error names."""
 
@@ -36,10 +38,10 @@ def find_profiles(directory: Path, run: str = "") -> Profiles | None:
     if not runs:
         return None
     chosen = _chosen(runs, directory, run)
-    files = sorted(runs[chosen])
+    files = sorted(one for one in runs[chosen] if one.stat().st_size) or sorted(runs[chosen])
     passed_over = sorted(one.name for one in chosen.iterdir() if one.is_file() and one not in runs[chosen])
     others = [_name(one, directory) for one in runs if one != chosen]
-    notes = []
+    notes = [f"{one.name} is empty: what its host did is missing" for one in sorted(runs[chosen]) if one not in files]
     if others:
         few = ", ".join(others[:SHOWN]) + (f" and {len(others) - SHOWN} more" if len(others) > SHOWN else "")
         notes.append(f"read is the run {_name(chosen, directory)}; not read: {few} (choose with --run)")
@@ -52,7 +54,7 @@ def _runs(directory: Path) -> dict[Path, list[Path]]:
     here = [one for one in directory.iterdir() if one.name.endswith(ENDINGS) and one.is_file()]
     if here:
         return {directory: here}
-    for one in directory.glob("**/plugins/profile/*/*.xplane.pb*"):
+    for one in directory.glob(INSIDE.get(directory.resolve().name, "**/plugins/profile/*/*.xplane.pb*")):
         if one.name.endswith(ENDINGS) and one.is_file():
             found.setdefault(one.parent, []).append(one)
     return dict(sorted(found.items(), key=lambda run: _age(*run)))
