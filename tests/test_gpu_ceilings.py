@@ -30,7 +30,7 @@ def small(monkeypatch):
 def test_a_device_is_measured_whole(small):
     # The clock stands still: how long this machine's CPU takes for a GPU's work says nothing.
     found = measure_here(FakeTorch(FakeCuda(tick=1e-3, l2_bytes=2 * MIB)), 0, FakeNvml(), lambda: 0.0)
-    assert {"float32", "tf32", "bfloat16", "float16", "float64"} <= set(found.flops)
+    assert {"float32", "tf32", "bfloat16", "float16", "float64", "float64_cores"} <= set(found.flops)
     assert min(found.flops.values()) > 0 and found.dram_bandwidth > 0 and found.cache_bandwidth > 0
     assert found.operation_ns > 0 and found.training_operation_ns > 0
     assert found.clocks["float32"] == 1830e6

@@ -11,7 +11,16 @@ import torch
 from fake_cuda import FakeCuda, FakeTorch, fail, shrink
 from sonda.probes import gpu_kernels
 from sonda.probes.ceiling_kernels import MIB, Kernel
-from sonda.probes.gpu_kernels import GpuKernels, Group, Timed, largest_sizes, measure_groups, summarise, time_kernel
+from sonda.probes.gpu_kernels import (
+    SOURCE,
+    GpuKernels,
+    Group,
+    Timed,
+    largest_sizes,
+    measure_groups,
+    summarise,
+    time_kernel,
+)
 
 torch.set_num_threads(1)
 NO_CLOCK = lambda: math.nan  # noqa: E731
@@ -201,11 +210,25 @@ def test_the_compiled_kernels_get_the_arguments_that_their_source_wants(small):
     assert cuda.launches[0][0] == "chain" and cuda.launches[0][2][1] == 4096
 
 
+def test_float64_outside_tensor_cores_is_measured_by_a_chain_of_its_own(small):
+    cuda = FakeCuda()
+    (chain,) = GpuKernels(FakeTorch(cuda), 0, 10, 4 * MIB).double_chain()
+    assert (chain.quantity, chain.name, chain.amount) == ("flops", "float64_cores", 2 * 16 * 8 * 512 * 4 * 10 * 256)
+    chain.call()
+    name, _, (out, passes, _) = cuda.launches[-1]
+    assert (name, out.dtype, passes) == ("chain_double", torch.float64, 512)
+    source = SOURCE[SOURCE.index("void chain_double(") : SOURCE.index("void reading(")]
+    # Eight multiply-adds, sixteen times, all in double: a float among them would be computed by other units.
+    assert source.count(" = fma(") == 8 and "link < 16" in source and "float" not in source and "fmaf" not in source
+
+
 def test_without_a_compiler_the_cache_is_copied_and_says_so(small):
     cuda = FakeCuda()
     cuda.can_compile = False
     maker = GpuKernels(FakeTorch(cuda), 0, 132, 8 * MIB)
     assert maker.chain() == []
+    with pytest.raises(RuntimeError, match="cannot compile"):
+        maker.double_chain()
     (copy,) = maker.cached()
     assert (copy.name, copy.amount, copy.detail) == ("copy", 4 * MIB, "in L2, launches included")
     copy.call()

@@ -218,10 +218,33 @@ def test_tensor_work_without_a_type_is_that_of_the_run():
     assert kernel_roofs(whole, roofs, "bf16")[0].peak.value == pytest.approx(2e11 / 800e12 * 1e3)
 
 
-def test_a_precision_without_a_peak_is_missing_with_the_reason():
-    (row,) = kernel_roofs([kernel("dgemm", MS, flops_double=1e9)], device_roofs(MACHINE, "cuda:0"), "float64")
+def test_float64_is_held_against_the_unit_that_computed_it():
+    """An H200: 33.5 TFLOP/s on its cores, 66.9 on tensor cores. 30 GFLOP in 1 ms are 30 TFLOP/s."""
+    entry = {**ENTRY, "flops": {**ENTRY["flops"], "float64": 60e12, "float64_cores": 32e12},
+             "theory": {"card": "H200 SXM", "flops": {"float64": {"value": 66.9e12, **FIGURE},
+                                                      "float64_cores": {"value": 33.5e12, **FIGURE}}}}  # fmt: skip
+    roofs = device_roofs({"ceilings": {"devices": {"cuda:0": entry}}}, "cuda:0")
+    pair = [kernel("dfma", MS, flops_double=30e9), kernel("dgemm", MS, flops_tensor_fp64=30e9)]
+    cores, tensor = kernel_roofs(pair, roofs, "float64")
+    assert (cores.precision, tensor.precision) == ("float64_cores", "float64")
+    assert cores.peak.value == cores.roof.value == pytest.approx(30 / 32)
+    assert tensor.peak.value == pytest.approx(30 / 60)
+    assert (cores.theory.value, tensor.theory.value) == (pytest.approx(30 / 33.5), pytest.approx(30 / 66.9))
+
+
+@pytest.mark.parametrize(
+    ("quantity", "precision"),
+    [
+        ("flops_double", "float64_cores"),
+        ("flops_half", "float16_cores"),
+        ("flops_tensor_fp6", "float6"),
+        ("flops_tensor_fp4", "float4"),
+    ],
+)
+def test_a_precision_without_a_peak_is_missing_with_the_reason(quantity, precision):
+    (row,) = kernel_roofs([kernel("k", MS, **{quantity: 1e9})], device_roofs(MACHINE, "cuda:0"), "float64")
     assert (row.precision, row.peak.value, row.peak.reason) == (
-        "float64", None, "no peak was measured for this precision")  # fmt: skip
+        precision, None, "no peak was measured for this precision")  # fmt: skip
     assert row.roof.value is None and row.achieved.value == pytest.approx(1e12)
 
 

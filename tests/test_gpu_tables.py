@@ -98,9 +98,21 @@ def test_float64_is_held_against_tensor_cores_where_they_have_it():
     assert volta.flops["float64"].value == 80 * 64 * 1530e6
 
 
+def test_float64_outside_tensor_cores_has_a_peak_of_its_own():
+    # NVIDIA prints 33.5 TFLOP/s for it: 132 x 64 cores x 2 x 1.98 GHz.
+    cores = theory(h200()).flops["float64_cores"]
+    assert cores.value == 132 * 64 * 2 * 1980e6 == pytest.approx(33.5e12, rel=0.002)
+    assert cores.words.endswith(", cores")
+    assert theory(GpuDevice(name="Tesla V100-SXM2-16GB", sms=80)).flops["float64_cores"].value == 80 * 64 * 1530e6
+    assert theory(GpuDevice(name="NVIDIA B200", sms=148)).flops["float64_cores"].value == 37e12
+    # A P100 has no tensor cores: its float16 is that of its cores.
+    pascal = theory(GpuDevice(name="Tesla P100-SXM2-16GB", sms=56)).flops
+    assert pascal["float16_cores"] == pascal["float16"]
+
+
 def test_precisions_that_a_card_lacks_are_missing_with_the_reason():
     found = theory(GpuDevice(name="Tesla T4", sms=40))
-    assert set(found.flops) == {"float32", "float64", "float16"}
+    assert set(found.flops) == {"float32", "float64", "float64_cores", "float16"}
     assert found.missing["bfloat16"] == "T4 has no tensor cores for it"
 
 

@@ -16,10 +16,14 @@ from sonda.analysis.roofline import ceilings, full_precision, name_bound
 from sonda.analysis.summary import Value
 
 UNITS = {
-    "flops_single": "float32", "flops_double": "float64", "flops_tensor_fp64": "float64", "flops_tensor_tf32": "tf32",
-    "flops_tensor_bf16": "bfloat16", "flops_tensor_fp16": "float16", "flops_tensor_fp8": "float8",
+    "flops_single": "float32", "flops_double": "float64_cores", "flops_half": "float16_cores",
+    "flops_tensor_fp64": "float64", "flops_tensor_tf32": "tf32", "flops_tensor_bf16": "bfloat16",
+    "flops_tensor_fp16": "float16", "flops_tensor_fp8": "float8", "flops_tensor_fp6": "float6",
+    "flops_tensor_fp4": "float4",
 }  # fmt: skip
-"""Counted quantities, and the precision whose peak they are held against."""
+"""Counted quantities, and the precision whose peak they are held against. `_cores` is the same precision outside tensor
+cores: an H200 does twice as many float64 FLOPs on them as beside them. Some have no peak that is measured; their
+kernels say so."""
 LEVELS = {"DRAM": "dram_bytes", "L2": "l2_bytes"}
 NO_PEAK = "no peak was measured for this precision"
 

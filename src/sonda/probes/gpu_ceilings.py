@@ -55,7 +55,8 @@ class GpuCeilings(msgspec.Struct, frozen=True, kw_only=True):
     device: GpuDevice
     theory: Theory
     flops: dict[str, float]
-    """FLOP/s by precision: float32, tf32, bfloat16, float16, float64, float8."""
+    """FLOP/s by precision: float32, tf32, bfloat16, float16, float64, float8; float64_cores is float64 outside tensor
+    cores."""
     dram_bandwidth: float
     """B/s, the best of all patterns."""
     dram_stream: float = 0.0

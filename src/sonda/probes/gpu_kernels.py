@@ -1,7 +1,8 @@
 """GPU kernels: what is run on a GPU to find its ceilings, and how it is timed.
 
 FLOP/s: matrix products in every precision, as large as time and memory allow up to 8192; in float32 also a chain of
-multiply-adds, because no library's product keeps all cores busy. B/s of the memory: copy, triad, update in place and
+multiply-adds, because no library's product keeps all cores busy, and in float64 a chain alone for the cores, because
+products run on tensor cores where these can. B/s of the memory: copy, triad, update in place and
 reading, over arrays of 1 GiB. B/s of the L2 cache: a kernel that reads a small array again and again, past the L1
 caches; launching a kernel for each pass would measure the launches. Bytes count as a program counts them, read plus
 written.
@@ -40,21 +41,35 @@ BUDGET_S = 8.0
 CHAIN_LINKS = 128
 THREADS = 256
 
-SOURCE = """
-extern "C" __global__ void chain(float* out, int passes, int seed) {
-    float factor = 1.0f - 1e-6f * seed, term = 1e-6f * seed;
-    float a = threadIdx.x, b = a + 1, c = a + 2, d = a + 3, e = a + 4, f = a + 5, g = a + 6, h = a + 7;
+CHAIN = """
+extern "C" __global__ void NAME(REAL* out, int passes, int seed) {
+    REAL term = (REAL)1e-6 * seed, factor = (REAL)1 - term;
+    REAL a = threadIdx.x, b = a + 1, c = a + 2, d = a + 3, e = a + 4, f = a + 5, g = a + 6, h = a + 7;
     for (int pass = 0; pass < passes; ++pass) {
         #pragma unroll
         for (int link = 0; link < 16; ++link) {
-            a = fmaf(a, factor, term); b = fmaf(b, factor, term); c = fmaf(c, factor, term);
-            d = fmaf(d, factor, term); e = fmaf(e, factor, term); f = fmaf(f, factor, term);
-            g = fmaf(g, factor, term); h = fmaf(h, factor, term);
+            a = FMA(a, factor, term); b = FMA(b, factor, term); c = FMA(c, factor, term);
+            d = FMA(d, factor, term); e = FMA(e, factor, term); f = FMA(f, factor, term);
+            g = FMA(g, factor, term); h = FMA(h, factor, term);
         }
     }
-    float sum = a + b + c + d + e + f + g + h;
-    if (sum == -1.0f) out[0] = sum;
+    REAL sum = a + b + c + d + e + f + g + h;
+    if (sum == (REAL)-1) out[0] = sum;
 }
+"""
+"""Eight chains of multiply-adds in every thread, independent of one another."""
+CHAINS = {"float32": ("chain", "float", "fmaf", 4096), "float64_cores": ("chain_double", "double", "fma", 512)}
+"""By precision: the kernel's name, its type and its multiply-add in CUDA C, and passes. float64 has fewer, because some
+cards do a 64th of float32's FLOPs in it."""
+
+
+def _chain_source(name: str, real: str, fma: str) -> str:
+    return CHAIN.replace("NAME", name).replace("REAL", real).replace("FMA", fma)
+
+
+SOURCE = (
+    "".join(_chain_source(*words[:3]) for words in CHAINS.values())
+    + """
 extern "C" __global__ void reading(const float4* data, float* out, int count, int passes) {
     float sum = 0.0f;
     for (int pass = 0; pass < passes; ++pass) {
@@ -69,6 +84,7 @@ extern "C" __global__ void reading(const float4* data, float* out, int count, in
     if (sum == -1.0f) out[0] = sum;
 }
 """
+)
 """`cg` reads from L2 and keeps nothing in L1. The tests at the end keep the compiler from leaving the work out."""
 
 Timer = Callable[[Callable[[], Any], int], float]
@@ -240,6 +256,7 @@ class GpuKernels:
         yield Group("tf32", lambda: self.products("tf32", least=(8, 0)))
         yield Group("float16", lambda: self.products("float16", least=(5, 3)))
         yield Group("float64", lambda: self.products("float64"))
+        yield Group("float64_cores", self.double_chain)
         yield Group("float8", lambda: self.products("float8", least=(8, 9)))
         yield Group("operation_ns", self.overheads)
 
@@ -280,14 +297,24 @@ class GpuKernels:
         out = torch.empty(size, size, device=self.device, dtype=kind)
         return lambda: torch.mm(left, right, out=out)
 
-    def chain(self) -> list[Kernel]:
+    def chain(self, precision: str = "float32") -> list[Kernel]:
         """Independent chains of multiply-adds in every thread; none where kernels cannot be compiled."""
-        run = self._compile("chain")
+        name, _, _, passes = CHAINS[precision]
+        run = self._compile(name)
         if run is None:
             return []
-        out, passes, blocks = self.torch.zeros(1, device=self.device), 4096, 4 * self.sms
+        kind = getattr(self.torch, precision.removesuffix("_cores"))
+        out, blocks = self.torch.zeros(1, device=self.device, dtype=kind), 4 * self.sms
         amount = 2.0 * CHAIN_LINKS * passes * blocks * THREADS
-        return [Kernel("flops", "float32", amount, _launch(run, blocks, [out, passes, 1]), "chain of multiply-adds")]
+        return [Kernel("flops", precision, amount, _launch(run, blocks, [out, passes, 1]), "chain of multiply-adds")]
+
+    def double_chain(self) -> list[Kernel]:
+        """float64 outside tensor cores. Raises RuntimeError where kernels cannot be compiled: no product is for sure
+        there."""
+        made = self.chain("float64_cores")
+        if not made:
+            raise RuntimeError("this PyTorch cannot compile the kernel that measures it")
+        return made
 
     def passes(self) -> list[Kernel]:
         """Copy, triad, update and reading over arrays far larger than any cache."""

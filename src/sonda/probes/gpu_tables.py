@@ -42,7 +42,8 @@ class Theory(msgspec.Struct, frozen=True):
     card: str
     """As the table names it; '' where the card is not in it."""
     flops: dict[str, Figure]
-    """FLOP/s by precision: float64, float32, tf32, float16, bfloat16, float8."""
+    """FLOP/s by precision: float64, float32, tf32, float16, bfloat16, float8; float64_cores is float64 outside tensor
+    cores, and float16_cores float16 where a card has it there only."""
     dram_bandwidth: Figure | None = None
     """B/s."""
     cache_bytes: Figure | None = None
@@ -126,6 +127,8 @@ def theory(device: GpuDevice, tables: GpuTables | None = None) -> Theory:
         name = precision.removesuffix("_tensor")
         if name not in flops or figure.value > flops[name].value:
             flops[name] = figure
+        if precision == "float64" or precision in family.cores:
+            flops[f"{precision}_cores"] = figure
     reasons = {
         precision: f"{card.name} has no tensor cores for it"
         for precision in ("tf32", "float16", "bfloat16", "float8")
