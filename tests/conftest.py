@@ -1,12 +1,14 @@
-"""What all tests share: no example has a deadline, because machines may be busy; screens are as wide as in a pipe."""
+"""What all tests share: examples are the same everywhere and have all the time they need, because machines may be busy;
+screens are as wide as in a pipe."""
 
 from __future__ import annotations
 
 import os
 
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
-settings.register_profile("sonda", deadline=None)
+# --hypothesis-profile=default tries other examples each time.
+settings.register_profile("sonda", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("sonda")
 
 os.environ.pop("COLUMNS", None)  # pytest-xdist gives its workers a terminal of 80 columns

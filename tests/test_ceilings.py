@@ -343,7 +343,19 @@ def test_two_threads_are_at_most_twice_as_fast(measured: Entries) -> None:
 
 
 def test_an_independent_library_finds_the_same_order(measured: Entries) -> None:
-    """NumPy's own BLAS and copy, one thread: a factor of four would be a wrong unit, not another library."""
-    other = measure(machine_record(), "numpy", [1])["1"]
-    assert 0.25 < measured["1"]["flops"]["float32"] / other["flops"]["float32"] < 4
-    assert 0.25 < measured["1"]["dram_bandwidth"] / other["dram_bandwidth"] < 4
+    """NumPy's own BLAS and copy, one thread: a factor of four would be a wrong unit, not another library.
+
+    Others may disturb one of the two: then the better of several counts, of both.
+    """
+    ours, theirs = measured["1"], measure(machine_record(), "numpy", [1])["1"]
+
+    def alike() -> bool:
+        pairs = [(one["flops"]["float32"], one["dram_bandwidth"]) for one in (ours, theirs)]
+        return all(0.25 < one / other < 4 for one, other in zip(*pairs, strict=True))
+
+    for _ in range(3):
+        if alike():
+            break
+        ours = better(ours, measure(machine_record(), "torch", [1])["1"])
+        theirs = better(theirs, measure(machine_record(), "numpy", [1])["1"])
+    assert alike(), (ours, theirs)

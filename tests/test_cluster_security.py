@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import shutil
 import subprocess
 from pathlib import Path
 
+import psutil
 import pytest
 
 import cluster_work
@@ -15,7 +17,7 @@ from sonda.record.errors import SondaError
 from sonda.studies.executors.choice import executor_for
 from sonda.studies.executors.executor import Task
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(120)]
+pytestmark = pytest.mark.slow
 dask = pytest.importorskip("dask", reason="Dask is not installed")
 pytest.importorskip("distributed", reason="Dask is not installed")
 
@@ -43,19 +45,23 @@ def configured(place: Path) -> dict[str, str]:
     return settings
 
 
-def test_what_is_started_here_listens_on_the_loopback_alone() -> None:
-    import psutil
+def listening() -> set[tuple[str, int]]:
+    """Addresses and ports at which this process and those that it started listen."""
+    found = set()
+    own = psutil.Process()
+    for process in (own, *own.children(recursive=True)):
+        with contextlib.suppress(psutil.NoSuchProcess):  # one that has ended meanwhile
+            found |= {(one.laddr.ip, one.laddr.port) for one in process.net_connections("inet")
+                      if one.status == psutil.CONN_LISTEN}  # fmt: skip
+    return found
 
+
+def test_what_is_started_here_listens_on_the_loopback_alone() -> None:
+    before = listening()
     with executor_for(1, "local") as executor:
         assert [done.value for done in executor.run(cluster_work.square, [Task(0, 3)])] == [9]
-        own = psutil.Process()
-        listening = [
-            connection.laddr.ip
-            for process in (own, *own.children(recursive=True))
-            for connection in process.net_connections("inet")
-            if connection.status == psutil.CONN_LISTEN
-        ]
-    assert listening and set(listening) == {"127.0.0.1"}
+        started = listening() - before
+    assert started and {address for address, _ in started} == {"127.0.0.1"}
 
 
 def test_certificates_of_dask_are_used(certificates: Path, tmp_path: Path) -> None:

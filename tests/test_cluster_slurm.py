@@ -16,7 +16,7 @@ from sonda.studies.executors.executor import Task
 from sonda.studies.executors.slurm import settings_of
 from sonda.studies.executors.training_jobs import on_nodes
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(120)]
+pytestmark = pytest.mark.slow
 
 
 def test_workers_that_a_queue_starts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -105,7 +105,7 @@ def test_a_real_file_of_torch_compile(tmp_path: Path) -> None:
     assert found == [one[1:] for one in sorted(expected)] and len(found) == 24
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(st.recursive(st.just([]), lambda inner: st.lists(inner, max_size=3), max_leaves=12), st.booleans())
 def test_any_tree_comes_back(
     tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch, tree: list[Any], named: bool

@@ -31,7 +31,7 @@ def read(data: bytes) -> tuple[list[Any], EventText]:
     return [event for piece in text.pieces() for event in piece], text
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(
     names=st.lists(st.sampled_from(NASTY) | st.text(max_size=8), max_size=12),
     nested=st.booleans(), indent=st.sampled_from([None, 2]), piece=st.integers(20, 400), late=st.booleans(),

@@ -155,18 +155,23 @@ def test_a_program_that_fails_under_valgrind_is_one_line_and_the_native_run_stay
 def test_a_program_that_hangs_is_ended_in_time_with_all_it_started(
     stub: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(target, "LIMIT_S", 0.5)
+    monkeypatch.setattr(target, "LIMIT_S", 3.0)  # enough for a shell to begin, on a busy machine too
     monkeypatch.setattr(target, "SLOWDOWN", 0.0)
     stub.write_text(f'sleep 600 & echo $! > "{tmp_path}/child"; wait')
     found = modelled(tmp_path, ["python", "train.py"])
     assert found.state is not None and "did not reach its modelled step in time" in found.state.reason
     child = int((tmp_path / "child").read_text())
-    for _ in range(100):  # killed; its new parent may take a moment to notice
-        if not Path(f"/proc/{child}").exists() or "Z" in Path(f"/proc/{child}/stat").read_text().split()[2]:
-            break
+    limit = time.monotonic() + 60  # killed; its new parent may take a moment to notice
+    while _lives(child):
+        assert time.monotonic() < limit, "the program's child is still there"
         time.sleep(0.05)
-    else:
-        pytest.fail("the program's child is still there")
+
+
+def _lives(process: int) -> bool:
+    try:
+        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
 
 
 @needs_x86

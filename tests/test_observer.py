@@ -207,14 +207,14 @@ def test_what_made_the_input_of_a_model_is_no_part_of_it(tmp_path: Path) -> None
 
     model = nn.Linear(4, 1)
     with observing(tmp_path):
-        for _ in range(5):
+        for _ in range(21):
             model(Slow.apply(torch.randn(2, 4, requires_grad=True))).mean().backward()
     spans = assemble(tmp_path, 0, 1 << 62).spans
     backward = spans.number("duration")[spans.where(kind="phase", name="backward")]
     layer = spans.number("duration")[spans.where(kind="layer", direction="backward")]
-    assert len(layer) == 5
-    # Two hundred operations against three: no clock is needed to tell which is longer.
-    assert (layer < backward / 2).sum() >= 4
+    assert len(layer) == 21
+    # Two hundred operations against three: no clock is needed to tell which is longer, but others may come between.
+    assert (layer < backward / 2).sum() > 10
 
 
 def test_what_a_layer_costs_is_measured_without_touching_the_program(tmp_path: Path) -> None:

@@ -38,7 +38,9 @@ def test_unequal_ranks_train_as_one_process_does(shares: tuple[int, ...], kind: 
         if kind == "norms":
             assert error(rank["buffers"], single["buffers"]) < EXACT
         assert rank["weights"] == ranks[0]["weights"]
-        assert rank["waited"] > 0
+    waited = [rank["waited"] for rank in ranks]
+    # Through memory, whoever comes last every time waits for nobody.
+    assert max(waited) > 0 if how == "memory" else min(waited) > 0
 
 
 def test_without_weights_or_with_local_statistics_the_gradient_is_another() -> None:

@@ -55,6 +55,7 @@ def trained(directory: Path, on: str, **settings: object) -> Report:
 @pytest.fixture
 def doomed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("DOOMED_AT", "0")
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")  # an agent's process sets it for good
     path = tmp_path / "doomed.py"
     path.write_text(MODEL.format(fate="os.kill(os.getpid(), signal.SIGKILL)"))
     return path

@@ -353,7 +353,7 @@ def test_two_processes_tag_at_the_same_time(store: Store) -> None:
         tagger.stdin.write("go\n")
         tagger.stdin.flush()
     for tagger in taggers:
-        _, errors = tagger.communicate(timeout=60)
+        _, errors = tagger.communicate(timeout=240)
         assert tagger.returncode == 0, errors
     assert {run.id for run in store.find("shared")} == {run.id for run in runs}
     assert store.tags() == {run.id: [f"own-{run.id}", "shared"] for run in runs}

@@ -140,7 +140,7 @@ def test_counted_steps_stand_apart_from_timed_ones(tmp_path: Path) -> None:
 intervals = st.lists(st.tuples(st.integers(0, 30), st.integers(0, 12), st.integers(1, 2)), max_size=25)
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=60)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow], max_examples=60)
 @given(intervals)
 def test_whatever_overlaps_is_moved_to_a_lane_where_it_nests(
     tmp_path: Path, drawn: list[tuple[int, int, int]]

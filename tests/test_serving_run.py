@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -62,6 +63,7 @@ def here(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
             torch.set_num_threads(before)
 
     monkeypatch.setattr(serving, "run_child", child)
+    monkeypatch.setattr(sys, "path", [*sys.path])  # where a model comes from stays on it
     (tmp_path / "own.py").write_text(MODEL)
     return tmp_path
 

@@ -391,7 +391,8 @@ def of_step(directory: Path, quantity: str, source: str) -> float:
     return float(spans.metric(quantity, source)[np.flatnonzero(spans.where(kind="step"))[0]])
 
 
-def test_zeros_of_pruned_weights_are_left_out(tmp_path: Path) -> None:
+def test_zeros_of_pruned_weights_are_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "path", [*sys.path])  # where a model comes from stays on it
     (tmp_path / "models.py").write_text(
         "import torch\n"
         "def pruned():\n"

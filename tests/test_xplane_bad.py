@@ -18,7 +18,7 @@ from sonda.record.run import Run
 from sonda.report.imported import render_trace
 from xplane_examples import PlaneMaker, number, space, stretch, training, varint
 
-ANYTHING = settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+ANYTHING = settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 
 
 def read(content: bytes, place: Path) -> Run:
@@ -87,7 +87,7 @@ def test_bytes_that_were_changed_are_one_line_or_a_run(places: list[tuple[int, i
 
 
 @given(content=st.binary(max_size=120), compiled=st.booleans())
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 def test_a_line_of_anything_is_read_alike_by_both_loops(content: bytes, compiled: bool, tmp_path: Path) -> None:
     path = tmp_path / "a.pb"
     path.write_bytes(stretch(1, stretch(2, b"/host:CPU") + stretch(3, content)))

@@ -31,7 +31,7 @@ def load_collector():
 
 
 def become(order):
-    signal.alarm(120)
+    signal.alarm(240)
     output = os.open(order["output"], os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
     os.dup2(output, 1)
     os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
