@@ -87,8 +87,16 @@ def test_the_h200_as_its_datasheet_has_it():
     assert found.flops["bfloat16"].clock_mhz == 1830
     assert "dense" in found.flops["bfloat16"].words
     assert found.dram_bandwidth.value == 4.8e12
-    assert found.cache_bytes.value == 50 * 1024**2
     assert found.missing == {}
+
+
+def test_a_cache_that_no_paper_prints_is_the_one_that_the_driver_reports():
+    # What the driver of an H200 answered on 15 November 2026; the paper on the H100 says 50 MiB, of another card.
+    found = theory(h200(l2_bytes=62_914_560)).cache_bytes
+    assert (found.value, found.source) == (62_914_560, "the driver's figures")
+    assert theory(h200()).cache_bytes is None
+    hundred = theory(GpuDevice(name="NVIDIA H100 80GB HBM3", sms=132, l2_bytes=1)).cache_bytes
+    assert hundred.value == 50 * 1024**2 and "H100" in hundred.source
 
 
 def test_float64_is_held_against_tensor_cores_where_they_have_it():
