@@ -158,3 +158,10 @@ def test_a_report_of_nsight_systems_says_how_to_export_it(tmp_path: Path) -> Non
     with pytest.raises(SondaError, match=r"a.nsys-rep: it is no file") as caught:
         import_files([tmp_path / "a.nsys-rep"], tmp_path / "runs")
     assert caught.value.remedy == "make a file that it knows: nsys export --type sqlite a.nsys-rep"
+
+
+def test_a_member_of_a_trace_that_is_called_profile_is_none_of_ours(tmp_path: Path) -> None:
+    path = tmp_path / "trace.json"
+    path.write_text(json.dumps({"traceEvents": EVENTS, "profile": {"steps": [1], "traced": {"f": 2}}}))
+    run = import_files([path], tmp_path / "runs")
+    assert shown(run, tmp_path) and "profile" not in run.info.workload

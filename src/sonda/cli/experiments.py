@@ -36,7 +36,7 @@ def study(
         str, typer.Option(help="Show these of the repetitions too, as in mean,minimum,maximum.")
     ] = "",
     page: Annotated[Path | None, typer.Option(help="Write the tables and their figures as an HTML page.")] = None,
-    data: Annotated[str, typer.Option(help="Images to train on, where a study trains through epochs.")] = "",
+    data: Annotated[str, typer.Option(help="Images to train on, where a study reads some.")] = "",
     workers: Annotated[int, typer.Option(help="Processes of this machine that share what is simulated.")] = 0,
     on_cluster: Annotated[
         str,

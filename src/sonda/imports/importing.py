@@ -176,9 +176,11 @@ def _traces(
     devices = {str(one["name"]): None for several in properties if isinstance(several, list) for one in several
                if isinstance(one, dict) and "name" in one}  # fmt: skip
     versions = {name: str(ranks[0].head[name]) for name in VERSIONS if name in ranks[0].head}
+    # Other traces may have a member of this name that is something else.
+    profile = profile_facts(ranks) if kind == "xplane" else {}
     return {
         "status": "incomplete" if truncated else "complete",
-        "workload": {"ranks": len(ranks), **job_facts(ranks), **profile_facts(ranks)},
+        "workload": {"ranks": len(ranks), **job_facts(ranks), **profile},
         "target": {"spec": "imported", "device": "trace"},
         "machine": {"processor": ", ".join(devices)} if devices else {},
         "versions": {"sonda": VERSION, **versions},

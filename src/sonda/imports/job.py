@@ -14,13 +14,11 @@ class Headed(Protocol):
 
 
 def profile_facts(ranks: Sequence[Headed]) -> dict[str, Any]:
-    """`profile`: what the files say about steps and traced functions, all ranks together; nothing where none does.
+    """`profile` of XSpace files: what they say about steps and traced functions, all ranks together.
 
     Calls and traces of a function are added up; where it was not traced on all of several ranks, `ranks` names those.
     """
-    said = [(one.rank or 0, profile) for one in ranks if isinstance(profile := one.head.get("profile"), dict)]
-    if not said:
-        return {}
+    said = [(one.rank or 0, one.head["profile"]) for one in ranks]
     traced: dict[str, dict[str, Any]] = {}
     for rank, profile in said:
         for name, counts in profile["traced"].items():
