@@ -13,6 +13,7 @@ import json
 import os
 import shutil
 import signal
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -32,15 +33,20 @@ KEYS = {
     "Enter": (13, "\r"), "Tab": (9, ""), "Escape": (27, ""), " ": (32, " "), "ArrowDown": (40, ""), "ArrowUp": (38, ""),
     "ArrowLeft": (37, ""), "ArrowRight": (39, ""), "Home": (36, ""), "End": (35, ""),
 }  # fmt: skip
-SETTLED = """new Promise((done) => {
+SETTLED = """(async () => {
   const end = performance.now() + 200000;
-  const ask = () => {
-    const ready = document.readyState === "complete" && !document.querySelector(".figure:not([data-drawn])");
-    if (ready || performance.now() > end) done(ready); else setTimeout(ask, 50);
-  };
-  ask();
-})"""
-"""Whether all figures of a page were drawn."""
+  const soon = () => new Promise((done) => setTimeout(done, 20));
+  while (document.readyState !== "complete") await soon();
+  for (const figure of document.querySelectorAll(".figure")) {
+    while (figure.dataset.drawn === undefined && performance.now() < end) {
+      figure.scrollIntoView({block: "center"});
+      await soon();
+    }
+  }
+  scrollTo(0, 0);
+  return !document.querySelector(".figure:not([data-drawn])");
+})()"""
+"""Whether all figures of a page were drawn as a reader scrolled down to them."""
 
 
 class Browser:
@@ -60,12 +66,21 @@ class Browser:
         self.messages: list[str] = []
         """Errors and warnings that the page caused since it was opened."""
         self.requests: list[str] = []
-        target = next(one for one in self._call("Target.getTargets")["targetInfos"] if one["type"] == "page")
         self._session = ""
-        self._session = self._call("Target.attachToTarget", targetId=target["targetId"], flatten=True)["sessionId"]
+        self._session = self._call("Target.attachToTarget", targetId=self._page(), flatten=True)["sessionId"]
         for domain in ("Page", "Runtime", "Log", "Network"):
             self._call(f"{domain}.enable")
         self._call("Performance.enable", timeDomain="threadTicks")
+
+    def _page(self) -> str:
+        """The page that it begins with; a browser that is busy starting may answer before there is one."""
+        limit = time.monotonic() + 120
+        while True:
+            for one in self._call("Target.getTargets")["targetInfos"]:
+                if one["type"] == "page":
+                    return str(one["targetId"])
+            assert time.monotonic() < limit, "the browser opened no page"
+            time.sleep(0.05)
 
     def close(self) -> None:
         with contextlib.suppress(ProcessLookupError):
@@ -99,6 +114,18 @@ class Browser:
         found = self._call("Runtime.evaluate", expression=script, awaitPromise=True, returnByValue=True)
         assert "exceptionDetails" not in found, found["exceptionDetails"]
         return found["result"].get("value")
+
+    def comes_true(self, condition: str) -> bool:
+        """Whether an expression of JavaScript comes true: what follows a change is drawn when the machine has time."""
+        found = self.run(f"""new Promise((done) => {{
+            const end = performance.now() + 60000;
+            const ask = () => {{
+              const met = {condition};
+              if (met || performance.now() > end) done(met); else setTimeout(ask, 50);
+            }};
+            ask();
+        }})""")
+        return bool(found)
 
     def press(self, key: str, shift: bool = False) -> None:
         code, text = KEYS[key]
