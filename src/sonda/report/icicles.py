@@ -15,7 +15,7 @@ from sonda.report.tree import MAIN, Node, Weight, fold
 
 Way = Callable[[LayerRow], Value | None]
 
-MOST = 1000
+MOST = 600
 """Nodes of one view: two pixels each on a wide screen, and drawn within a second."""
 DEEPEST = 6
 """Levels that a figure has room for; more are reached by a click."""

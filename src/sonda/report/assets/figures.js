@@ -1,5 +1,6 @@
 "use strict";
-// Figures: drawn one after the other, so that the page answers meanwhile; in the reader's colours, and in light on paper.
+// Figures: drawn when the reader comes near, one after the other, so that the page answers meanwhile; in the reader's
+// colours, and in light on paper.
 (() => {
   const css = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
   const paper = () => document.documentElement.classList.contains("paper");
@@ -123,25 +124,45 @@
     });
   }
 
-  function draw(figure) {
+  async function draw(figure) {
     const place = document.getElementById(figure.place);
-    place.setAttribute("role", "img");
-    place.setAttribute("aria-label", place.closest(".panel")?.querySelector("h3")?.textContent || "figure");
-    return Plotly.react(place, traces(figure), themed(figure), config(figure)).then(() => place);
+    const first = !figure.begun;
+    figure.begun = true;
+    try {
+      await Plotly.react(place, traces(figure), themed(figure), config(figure));
+      if (first && figure.measures) choosing(figure, place);
+    } catch (error) {
+      place.textContent = `This figure could not be drawn (${error.message}); the table behind it has its numbers.`;
+      console.error(error);
+    }
+    place.dataset.drawn = "";
   }
 
-  const waiting = [...figures];
+  /* ---- one after the other, those first that are in sight ---- */
+
+  const NEAR = "300px 0px"; // so that a reader who scrolls finds them drawn
+  const waiting = [];
+  let busy = false;
   function next() {
     const figure = waiting.shift();
+    busy = Boolean(figure);
     if (!figure) return;
-    draw(figure).then((place) => {
-      if (figure.measures) choosing(figure, place);
-      place.dataset.drawn = "";
-      setTimeout(next);
-    });
+    (figure.begun ? Promise.resolve() : draw(figure)).then(() => setTimeout(next));
   }
-  const all = () => figures.filter((figure) => !waiting.includes(figure)).forEach(draw);
-  setTimeout(next);
-  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", all);
-  sonda.paper.push(all);
+  const places = new Map(figures.map((figure) => [document.getElementById(figure.place), figure]));
+  const sight = new IntersectionObserver((entries) => {
+    for (const { target } of entries.filter((entry) => entry.isIntersecting)) {
+      sight.unobserve(target);
+      waiting.push(places.get(target));
+    }
+    if (!busy) next();
+  }, { rootMargin: NEAR });
+  for (const place of places.keys()) {
+    place.setAttribute("role", "img");
+    place.setAttribute("aria-label", place.closest(".panel")?.querySelector("h3")?.textContent || "figure");
+    sight.observe(place);
+  }
+  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => figures.filter((figure) => figure.begun).forEach(draw));
+  // Paper shows all of the page.
+  sonda.paper.push(() => figures.forEach(draw));
 })();

@@ -1,0 +1,90 @@
+"""When figures are drawn, what a page says of one that cannot be, and how soon a large page answers."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import report_examples as examples
+from browser import SIZES, Browser, browser, needs_browser
+from page_examples import hundred_thousand, many
+from sonda.analysis.summary import Summary
+from sonda.report.page import page_text
+
+pytestmark = needs_browser
+__all__ = ["browser"]
+
+TABLE = "#run0p0layers"
+NAMES = f"[...document.querySelectorAll('{TABLE} tbody tr:not(.space)')].map((r) => r.cells[0].lastChild.data)"
+UNDRAWN = "[...document.querySelectorAll('.figure:not([data-drawn])')]"
+IN_SIGHT = f"""document.readyState === 'complete' && document.querySelector('.figure[role=img]') !== null
+    && {UNDRAWN}.every((figure) => figure.getBoundingClientRect().top > innerHeight)"""
+FIGURES = '<script type="application/json" id="figures">'
+
+
+def test_figures_are_drawn_when_the_reader_comes_to_them(browser: Browser, tmp_path: Path) -> None:
+    path = tmp_path / "page.html"
+    path.write_text(page_text([examples.training()]), encoding="utf-8")
+    browser.open(path, SIZES["phone"], wait=False)
+    assert browser.comes_true(IN_SIGHT)
+    left = browser.run(f"{UNDRAWN}.map((figure) => figure.id)")
+    assert left, "the page is so short that all of it is in sight"
+    # Room for it is kept, so that nothing moves when it is drawn.
+    assert browser.run(f"{UNDRAWN}.every((figure) => figure.clientHeight >= 100)")
+    browser.run(f"{UNDRAWN}.at(-1).scrollIntoView()")
+    assert browser.comes_true(f"document.getElementById({json.dumps(left[-1])}).querySelector('svg') !== null")
+
+
+def test_paper_shows_figures_that_nobody_has_scrolled_to(browser: Browser, tmp_path: Path) -> None:
+    path = tmp_path / "page.html"
+    path.write_text(page_text([examples.training()]), encoding="utf-8")
+    browser.open(path, SIZES["phone"], wait=False)
+    assert browser.comes_true(IN_SIGHT) and browser.run(f"{UNDRAWN}.length") > 0
+    browser.run("""addEventListener('beforeprint', () => {
+        window.bare = [...document.querySelectorAll('.figure')].filter((f) => !f.querySelector('svg')).length; })""")
+    assert browser.pdf().startswith(b"%PDF-")
+    assert browser.run("window.bare") == 0
+
+
+def test_a_figure_that_cannot_be_drawn_says_so_and_keeps_no_other_from_being_drawn(
+    browser: Browser, tmp_path: Path
+) -> None:
+    before, _, after = page_text([examples.training()]).partition(FIGURES)
+    data, _, rest = after.partition("</script>")
+    figures = json.loads(data)
+    figures[0]["data"] = None
+    path = tmp_path / "page.html"
+    path.write_text(f"{before}{FIGURES}{json.dumps(figures)}</script>{rest}", encoding="utf-8")
+    browser.open(path)
+    broken, *others = (f"document.getElementById('{figure['place']}')" for figure in figures)
+    assert browser.run(f"{broken}.textContent").startswith("This figure could not be drawn (")
+    assert others and all(browser.run(f"{other}.querySelector('svg') !== null") for other in others)
+    assert browser.messages, "the console does not know"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("made", "slowest"), [(hundred_thousand, "b39.23"), (lambda: many(3_000), "b299.2998")], ids=["spans", "layers"]
+)
+def test_a_page_of_100000_spans_answers_within_three_seconds(
+    tmp_path: Path, made: Callable[[], Summary], slowest: str
+) -> None:
+    """Processor time of the page's thread, which other programs do not lengthen: the page as it is, in a browser that
+    has seen none before, with every figure in sight drawn, its layers listed flat and sorted by a click each."""
+    path = tmp_path / "large.html"
+    path.write_text(page_text([made()]), encoding="utf-8")
+    fresh = Browser(tmp_path)
+    try:
+        fresh.open(path, wait=False)
+        assert fresh.comes_true(IN_SIGHT)
+        loaded = fresh.main_thread_seconds()
+        fresh.click("[data-flat]")
+        fresh.click(f"{TABLE} thead th:nth-child(3)")
+        assert fresh.comes_true(f"{NAMES}[0] === '{slowest}'")
+        answered = fresh.main_thread_seconds()
+    finally:
+        fresh.close()
+    assert answered < 3, f"{loaded:.2f} s until it is drawn, {answered - loaded:.2f} s for the clicks"
