@@ -10,18 +10,21 @@ from typing import Any
 import numpy as np
 import pytest
 
+from jax_gpu import with_gpu
 from sonda.analysis.summarise import summarise
 from sonda.frameworks.announced import AnnouncedObserver
 from sonda.frameworks.assembly import Assembly, assemble
 from sonda.frameworks.collector.recorder import Recorder
 from sonda.frameworks.jax_network_driver import PIECES, drive_network
-from sonda.frameworks.torch_driver import Driving
+from sonda.frameworks.torch_driver import KERNEL_STEPS, Driving
 from sonda.record.run import RunInfo, new_id, write_run
 from sonda.record.run import now as run_now
 from sonda.record.span import Spans
+from sonda.studies.figure import parse_figure
 from sonda.targets.child import run_child
 from sonda.targets.jax_worker import network_of, xla_operations
 from sonda.targets.job import Job
+from sonda.targets.kernels import with_kernels
 from sonda.workloads.catalogue import describe
 from sonda.workloads.network_cost import network_costs
 from sonda.workloads.structure import structure_of, walk
@@ -36,14 +39,16 @@ def task(name: str, options: dict[str, str], **settings: Any) -> Any:
     return network_of(job, describe(name, options), jax.devices("cpu")[0])[0]
 
 
-def observe(place: Path, ready: Any, read: Any = xla_operations) -> Assembly:
+def observe(
+    place: Path, ready: Any, read: Any = xla_operations, device: str = "cpu", begin: int | None = None
+) -> Assembly:  # fmt: skip
     place.mkdir(exist_ok=True)
-    begin = now()
+    begin = begin or now()
     recorder = Recorder(str(place))
     observer = AnnouncedObserver(recorder, None, ready.network.class_name)
     observer.open({"jax": jax.__version__}, 1)
     classes = {path: node.class_name for path, node in walk(ready.network)}
-    assert drive_network(ready, observer, jax, Driving(ready.train, 3, 2, 1.0), classes, read) == 3
+    assert drive_network(ready, observer, jax, Driving(ready.train, 3, 2, 1.0, device=device), classes, read) == 3
     observer.finish(1)
     recorder.close()
     return assemble(place, begin, now())
@@ -156,6 +161,26 @@ def test_a_run_is_summarised_in_the_words_of_all_frameworks(training: Assembly, 
     assert first.name == "Conv2d" and (first.forward.value or 0) > 0 and (first.backward.value or 0) > 0
     inside = next(note for note in summary.notes if "of what these steps computed" in note)
     assert all(word in inside for word in ("forward", "backward", "optimizer"))
+
+
+def test_on_a_gpu_kernels_are_those_of_the_function_that_launched_them(tmp_path: Path) -> None:
+    """There is none here: steps run on the processor under JAX's own profiler, and a GPU is put into its trace."""
+    begin = now()
+    assembly = observe(tmp_path, task("mlp", {"layers": "12-8-3"}, train=True), device="cuda:0", begin=begin)
+    assert len(assembly.kernels) == 1 and assembly.no_kernels == "" and set(assembly.devices) == {"0"}
+    steps = assembly.spans.words("pass").decoded()[assembly.spans.where(kind="step")]
+    assert [int((steps == one).sum()) for one in ("timed", "kernels", "pieces")] == [3, KERNEL_STEPS, PIECES]
+    with_gpu(tmp_path / assembly.kernels[0][0], {"train": ("loop_fusion", 12.0)})
+    spans = with_kernels(assembly, tmp_path, begin).spans
+    rows = np.flatnonzero(spans.where(kind="kernel", pass_="kernels"))
+    assert len(rows) == KERNEL_STEPS and set(spans.number("duration")[rows]) == {12_000}
+    name = spans.words("name").decoded()
+    assert {name[around] for around in spans.number("parent")[rows]} == {"fused"}
+    info = RunInfo(id=new_id(), created=run_now(), status="complete", workload={"name": "mlp", "train": True},
+                   target={"spec": "cuda:0", "device": "cuda"})  # fmt: skip
+    summary = summarise(write_run(tmp_path / "store", info, spans))
+    assert parse_figure("device_compute_ms").of(summary).value == pytest.approx(0.012)
+    assert {"0", "2"} <= {row.path for row in summary.parts[0].layers}
 
 
 def test_a_profile_that_cannot_be_read_is_said_and_the_steps_are_kept(tmp_path: Path) -> None:

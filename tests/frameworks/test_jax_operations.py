@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import gzip
-import json
+from collections.abc import Iterator
 from pathlib import Path
 from time import perf_counter_ns as now
 from typing import Any
@@ -11,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from jax_gpu import with_gpu
 from sonda.analysis.summarise import summarise
 from sonda.frameworks.announced import AnnouncedObserver
 from sonda.frameworks.assembly import Assembly, assemble
@@ -38,8 +38,11 @@ SMALL = Operations(op=STUDIED, size=3 * 2**18, inner=64)
 
 
 @pytest.fixture(autouse=True)
-def one_thread() -> None:
+def one_thread() -> Iterator[None]:
+    before = torch.get_num_threads()
     torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
 
 
 def task(description: Operations = SMALL, precision: str = "float32", seed: int = 7) -> Any:
@@ -129,26 +132,6 @@ def test_counted_operations_have_the_formulas_of_hand(tmp_path: Path) -> None:
 
 
 # ---- kernels ------------------------------------------------------------------------------------------------------
-
-
-def with_gpu(trace: Path, kernels: dict[str, tuple[str, float]]) -> None:
-    """Put a GPU into a trace that JAX wrote on a processor, in the form of the one recorded on an H200.
-
-    Every call of an executable launches the next of these kernels, which takes so many µs.
-    """
-    document = json.loads(gzip.decompress(trace.read_bytes()))
-    events = document["traceEvents"]
-    calls = [one for one in events if one.get("name", "").endswith("ExecuteHelperOnSingleDevice")]
-    events += [
-        {"ph": "M", "pid": 1, "name": "process_name", "args": {"name": "/device:GPU:0"}},
-        {"ph": "M", "pid": 1, "tid": 14, "name": "thread_name", "args": {"name": "Stream #14(Compute)"}},
-    ]
-    for number, call in enumerate(sorted(calls, key=lambda one: one["ts"])):
-        name, lasts = list(kernels.values())[number % len(kernels)]
-        call["args"] = {"correlation_id": str(number + 1), "device_id": "0"}
-        events.append({"ph": "X", "pid": 1, "tid": 14, "ts": call["ts"] + 1.5, "dur": lasts, "name": name,
-                       "args": {"correlation_id": str(number + 1), "hlo_module": "jit_x"}})  # fmt: skip
-    trace.write_bytes(gzip.compress(json.dumps(document).encode()))
 
 
 def test_kernels_hang_on_the_operation_that_launched_them(tmp_path: Path) -> None:

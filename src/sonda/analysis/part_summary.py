@@ -65,7 +65,7 @@ def summarise_part(part: Part, roofs: Ceilings | None, no_roofs: str, rates: Rat
     training = "backward" in part.phases or (counts is not None and "backward" in counts.phases)
     operation_ns = (roofs.training_operation_ns if training else roofs.operation_ns) if roofs else 0.0
     # What launching costs a GPU's program shows in the GPU's idle time, not in its kernels'.
-    scale = Scale(step, roofs, no_roofs, no_counts, 0.0 if part.on_device else operation_ns)
+    scale = Scale(step, roofs, no_roofs, no_counts, 0.0 if len(part.activities.rows) else operation_ns)
     noise = math.nan
     if step.value and step.low is not None and step.high is not None:
         noise = (step.high - step.low) / 2 / step.value

@@ -57,7 +57,7 @@ class Part:
     of other phases, as batch norms do, is in `communicate`."""
     layers: LayerTimes
     """Of the measured steps that are `detailed`; on a GPU of those whose kernels were recorded; of those in pieces
-    where there are any."""
+    where there are any with layers."""
     activities: Activities
     """Of devices, in the steps whose kernels were recorded."""
     host: np.ndarray
@@ -181,7 +181,9 @@ def _part(name: str, index: Index, steps: np.ndarray) -> Part:
     step_index = np.where(index.step_of >= 0, number[np.maximum(index.step_of, 0)], -1)
     layers = host_layers = layer_times(spans, layer_spans(spans, step_index, many, index.phase_of))
     activities = Activities.of(spans, index.step_of, steps[profiled])
-    if len(activities.rows):
+    # A step that is one function launches all its kernels as one: steps in pieces tell its layers, where they do.
+    told = apart.any() and bool(len(layers.spans.rows))
+    if len(activities.rows) and not told:
         number[:] = -1
         number[activities.steps] = np.arange(len(activities.steps))
         step_index = np.where(index.step_of >= 0, number[np.maximum(index.step_of, 0)], -1)

@@ -14,8 +14,9 @@ from typing import Any
 from sonda.frameworks.announced import AnnouncedObserver
 from sonda.frameworks.announced_steps import time_steps, warm_up
 from sonda.frameworks.counted_step import OperationsTask
-from sonda.frameworks.jax_kernels import recorded, replayed
-from sonda.frameworks.torch_driver import KERNEL_STEPS, Driving
+from sonda.frameworks.jax_kernels import record_kernels
+from sonda.frameworks.replayed import replayed
+from sonda.frameworks.torch_driver import Driving
 
 PART = "test"
 
@@ -38,11 +39,7 @@ def drive(task: OperationsTask, observer: AnnouncedObserver, jax: Any, how: Driv
         return 1
     done = time_steps(how, step)
     if how.on_gpu:
-        with recorded(observer.recorder, jax):
-            with observer.span("pass", "kernels"):
-                for _ in range(KERNEL_STEPS):
-                    step(wait=True)
-        _state_device(observer, jax, how.device)
+        record_kernels(observer, jax, how, lambda: step(wait=True))
     with observer.span("pass", "count"):
         step(wait=True, counted=True)
     return done
@@ -73,14 +70,3 @@ def _run(
         cost = task.costs[name]
         with observer.operation(f"jax.{name}", cost.flops, cost.bytes, task.dtype):
             return function(*operands).block_until_ready()
-
-
-def _state_device(observer: AnnouncedObserver, jax: Any, device: str) -> None:
-    """Which GPU it was, and the most of its memory that JAX held."""
-    number = device.partition(":")[2] or "0"
-    one = jax.devices()[int(number)]
-    memory = one.memory_stats() or {}
-    peak = memory.get("peak_bytes_in_use", 0)
-    held = memory.get("peak_pool_bytes", memory.get("pool_bytes", peak))
-    about = {"name": one.device_kind, "peak_allocated": peak, "peak_reserved": max(held, peak)}
-    observer.recorder.state(devices={number: about})

@@ -1,26 +1,22 @@
-"""Kernels of a few steps of a JAX program: its own profiler around them, or a profiler outside that is told of them.
+"""Kernels of a few steps of a JAX program: its own profiler around them, and what is said of the GPU.
 
 JAX's trace is read like any imported one. Its clock is tied to the collector's by the same marks as torch.profiler's.
 """
 
 from __future__ import annotations
 
-import ctypes
-import ctypes.util
 import os
 import shutil
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from time import perf_counter_ns as now
 from typing import Any
 
+from sonda.frameworks.announced import AnnouncedObserver
 from sonda.frameworks.collector.kernel_pass import CLOCK, MARKS
 from sonda.frameworks.collector.recorder import Recorder
-
-RUNTIME = "libcudart.so"
-DRIVER = "libcuda.so.1"
+from sonda.frameworks.torch_driver import KERNEL_STEPS, Driving
 
 
 @contextmanager
@@ -73,35 +69,20 @@ def _first_line(error: Exception) -> str:
     return (str(error).strip().splitlines() or ["JAX's profiler failed"])[0]
 
 
-@contextmanager
-def replayed() -> Iterator[None]:
-    """Tell a profiler outside, which replays kernels, where to begin and where to end."""
-    start, stop = _profiler()
-    start()
-    try:
-        yield
-    finally:
-        stop()
+def record_kernels(observer: AnnouncedObserver, jax: Any, how: Driving, step: Callable[[], None]) -> None:
+    """Run steps of their own whose kernels are recorded, and say which GPU it was."""
+    with recorded(observer.recorder, jax), observer.span("pass", "kernels"):
+        for _ in range(KERNEL_STEPS):
+            step()
+    _state_device(observer.recorder, jax, how.device)
 
 
-def _profiler() -> tuple[Callable[[], Any], Callable[[], Any]]:
-    """CUDA's own marks for profilers: of the runtime that is loaded or installed, else of the driver."""
-    for path in _runtimes():
-        try:
-            library = ctypes.CDLL(path)
-            return library.cudaProfilerStart, library.cudaProfilerStop
-        except (OSError, AttributeError):
-            continue
-    driver = ctypes.CDLL(DRIVER)
-    return driver.cuProfilerStart, driver.cuProfilerStop
-
-
-def _runtimes() -> list[str]:
-    """Where CUDA's runtime library may be, the one that this process has loaded first."""
-    with open("/proc/self/maps", encoding="utf-8", errors="replace") as maps:
-        loaded = [line.split(maxsplit=5)[5].strip() for line in maps if RUNTIME in line]
-    installed = [
-        str(path) for folder in sys.path if folder for path in sorted(Path(folder).glob(f"nvidia/*/lib/{RUNTIME}*"))
-    ]
-    named = ctypes.util.find_library("cudart")
-    return list(dict.fromkeys([*loaded, *installed, *([named] if named else []), RUNTIME]))
+def _state_device(recorder: Recorder, jax: Any, device: str) -> None:
+    """Which GPU it was, and the most of its memory that JAX held."""
+    number = device.partition(":")[2] or "0"
+    one = jax.devices()[int(number)]
+    memory = one.memory_stats() or {}
+    peak = memory.get("peak_bytes_in_use", 0)
+    held = memory.get("peak_pool_bytes", memory.get("pool_bytes", peak))
+    about = {"name": one.device_kind, "peak_allocated": peak, "peak_reserved": max(held, peak)}
+    recorder.state(devices={number: about})

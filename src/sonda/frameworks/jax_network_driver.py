@@ -2,7 +2,8 @@
 
 A timed step is what anybody would write: one jitted function that is given a batch, and whose result is waited for. A
 training step is therefore one phase, `fused`. Phases and layers are those of a few steps of their own (the pass
-`pieces`), the same compiled function under JAX's profiler.
+`pieces`), the same compiled function under JAX's profiler. On a GPU the kernels of a few more steps are recorded: they
+belong to the call of the function that launched them.
 """
 
 from __future__ import annotations
@@ -18,8 +19,9 @@ from sonda.frameworks.announced import AnnouncedObserver
 from sonda.frameworks.announced_steps import time_steps, warm_up
 from sonda.frameworks.call_pieces import Piece, write_call
 from sonda.frameworks.counted_step import StepCost, count_step, under
-from sonda.frameworks.jax_kernels import replayed
+from sonda.frameworks.jax_kernels import record_kernels
 from sonda.frameworks.jax_profile import LOSS, Operation, Place, exclusive, places, profiled, runs
+from sonda.frameworks.replayed import replayed
 from sonda.frameworks.torch_driver import Driving
 
 PIECES = 5
@@ -67,6 +69,8 @@ def drive_network(
             step()
         return 1
     done = time_steps(how, step)
+    if how.on_gpu:
+        record_kernels(observer, jax, how, step)
     seen = _in_pieces(observer, jax, runner, step, classes, task.costs, read)
     count_step(observer, part, [_where_it_ran(cost, seen, classes) for cost in task.costs], "jax", task.dtype)
     return done
