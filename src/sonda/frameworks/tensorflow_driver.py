@@ -1,13 +1,16 @@
 """Drives a workload in TensorFlow: trace, warm up, timed steps, steps in pieces, a step that is counted.
 
 A timed step is a call of one `tf.function`, as programs in TensorFlow have it: training is one phase, `fused`. Phases
-and layers are those of steps of their own (the pass `pieces`), which run layer by layer without a graph.
+and layers are those of steps of their own (the pass `pieces`), which run layer by layer without a graph. On a GPU each
+of these layers is waited for, while of timed steps nothing but the end is; the kernels of a few more of them, run as
+they were timed, are recorded. A profiler outside that replays kernels is told of one step.
 """
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from time import perf_counter_ns
 from typing import Any, Protocol
 
@@ -16,6 +19,8 @@ from sonda.frameworks.announced_steps import time_steps, warm_up
 from sonda.frameworks.collector.modelled import VARIABLE
 from sonda.frameworks.collector.recorder import Recorder
 from sonda.frameworks.counted_step import OperationsTask, StepCost, count_step
+from sonda.frameworks.replayed import replayed
+from sonda.frameworks.tensorflow_kernels import record_kernels
 from sonda.frameworks.torch_driver import Driving
 
 PIECES_STEPS = 5
@@ -43,6 +48,14 @@ class NetworkTask(Protocol):
         """A step as a graph that was not traced yet."""
 
 
+class Announcer(Protocol):
+    """Who is told of phases and layers."""
+
+    def phase(self, name: str) -> AbstractContextManager[None]: ...
+
+    def layer(self, path: str, class_name: str = "", direction: str = "forward") -> AbstractContextManager[None]: ...
+
+
 class InPieces(Protocol):
     """Runs a step layer by layer, and announces them."""
 
@@ -62,27 +75,38 @@ def drive_operations(task: OperationsTask, observer: AnnouncedObserver, how: Dri
             wait(task.functions[name](*task.operands[name]))
     _note_tracing(observer, begin, len(task.names))
 
-    def step(counted: bool = False) -> None:
+    def step(waiting: bool = not how.on_gpu, counted: bool = False) -> None:
+        """`waiting`: for every operation by itself."""
         with observer.span("step", "test"), observer.phase("forward"), observer.layer(""):
             for name in task.names:
                 with observer.layer(name, name.capitalize()):
                     if not counted:
-                        wait(task.functions[name](*task.operands[name]))
+                        result = task.functions[name](*task.operands[name])
+                        if waiting:
+                            wait(result)
                         continue
                     cost = task.costs[name]
                     with observer.operation(f"tensorflow.{name}", cost.flops, cost.bytes, task.dtype):
                         wait(task.functions[name](*task.operands[name]))
+            if not waiting:
+                wait(result)
 
     warm_up(observer, how, step)
+    if how.replay:
+        with observer.span("pass", "kernels"), replayed():
+            step(waiting=True)
+        return 1
     done = time_steps(how, step)
+    if how.on_gpu:
+        record_kernels(observer, _tensorflow(), how, lambda: step(waiting=True))
     with observer.span("pass", "count"):
-        step(counted=True)
+        step(waiting=True, counted=True)
     return done
 
 
 def drive_network(
     task: NetworkTask,
-    pieces: Callable[[AnnouncedObserver], InPieces],
+    pieces: Callable[[Announcer], InPieces],
     batches: Batches,
     observer: AnnouncedObserver,
     how: Driving,
@@ -103,7 +127,7 @@ def drive_network(
             weight.assign(kept[name])
     _note_tracing(observer, begin, 1)
     row = batches() if task.train else iter(())
-    announced = pieces(observer)
+    announced = pieces(Waiting(observer) if how.on_gpu else observer)
 
     def in_pieces(run: InPieces) -> None:
         wait(run.learn(*next(row)) if task.train else run.infer(*first))
@@ -124,7 +148,13 @@ def drive_network(
                 wait(whole(*batch))
 
     warm_up(observer, how, step)
+    if how.replay:
+        with observer.span("pass", "kernels"), replayed():
+            step()
+        return 1
     done = time_steps(how, step)
+    if how.on_gpu:
+        record_kernels(observer, _tensorflow(), how, step)
     # The first of all finds its kernels for the first time, and nobody hears of it.
     in_pieces(pieces(unheard(observer.root)))
     with observer.span("pass", "pieces"):
@@ -140,11 +170,41 @@ def unheard(root: str) -> AnnouncedObserver:
     return AnnouncedObserver(Recorder(""), None, root)
 
 
+class Waiting:
+    """Tells an observer of phases and layers, each of which ends when the devices have done what was asked of them."""
+
+    def __init__(self, observer: AnnouncedObserver) -> None:
+        self._observer = observer
+
+    @contextmanager
+    def phase(self, name: str) -> Iterator[None]:
+        with self._observer.phase(name):
+            yield
+            _synchronise()
+
+    @contextmanager
+    def layer(self, path: str, class_name: str = "", direction: str = "forward") -> Iterator[None]:
+        with self._observer.layer(path, class_name, direction):
+            yield
+            _synchronise()
+
+
 def wait(result: Any) -> Any:
-    """Until a device has computed this: `numpy()` of a result of one number, nothing on a processor for others."""
+    """Until a GPU has computed this, which stays there: nothing is copied. On a processor it is there already."""
     if result is not None and "GPU" in getattr(result, "device", ""):
-        result.numpy()
+        _synchronise()
     return result
+
+
+def _synchronise() -> None:
+    """Until all devices have done what was asked of them."""
+    _tensorflow().test.experimental.sync_devices()
+
+
+def _tensorflow() -> Any:
+    import tensorflow
+
+    return tensorflow
 
 
 def _note_tracing(observer: AnnouncedObserver, begin: int, functions: int) -> None:

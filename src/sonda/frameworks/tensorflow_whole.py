@@ -1,6 +1,7 @@
 """Drives a model in TensorFlow whose inside is somebody else's: trace, warm up, timed steps.
 
-A step is one `tf.function`. Its layers have no times, and nothing in it is counted.
+A step is one `tf.function`. Its layers have no times, and nothing in it is counted. On a GPU the kernels of a few steps
+are recorded.
 """
 
 from __future__ import annotations
@@ -10,7 +11,9 @@ from typing import Any, Protocol
 
 from sonda.frameworks.announced import AnnouncedObserver
 from sonda.frameworks.announced_steps import time_steps, warm_up
+from sonda.frameworks.replayed import replayed
 from sonda.frameworks.tensorflow_driver import wait
+from sonda.frameworks.tensorflow_kernels import record_kernels
 from sonda.frameworks.torch_driver import Driving
 
 
@@ -46,13 +49,24 @@ def drive_whole(task: WholeTask, observer: AnnouncedObserver, how: Driving) -> i
             _wait(step_function(*arguments))
 
     warm_up(observer, how, step)
-    return time_steps(how, step)
+    if how.replay:
+        with observer.span("pass", "kernels"), replayed():
+            step()
+        return 1
+    done = time_steps(how, step)
+    if how.on_gpu:
+        import tensorflow
+
+        record_kernels(observer, tensorflow, how, step)
+    return done
 
 
 def _wait(result: Any) -> None:
-    """Until all parts of a result are there."""
+    """Until all parts of a result are there: devices are waited for once, whichever part is found on one first."""
     parts = list(result.values()) if isinstance(result, dict) else [result]
     while parts:
         one = parts.pop()
         parts += one.values() if isinstance(one, dict) else one if isinstance(one, (list, tuple)) else ()
-        wait(one)
+        if "GPU" in getattr(one, "device", ""):
+            wait(one)
+            return

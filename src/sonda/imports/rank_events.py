@@ -151,7 +151,7 @@ def spans_of(events: RankEvents) -> Spans:
         spans = joined(spans, more, more.number("parent"))
     for spill in events.spills:
         spill.path.unlink()
-    return spans
+    return events.finish(spans)
 
 
 def _threads(source: Source) -> list[int]:

@@ -1,7 +1,8 @@
 """Kernels and copies of a GPU under the phases and layers that launched them.
 
-The steps of the pass `kernels` ran under torch.profiler. Its trace is read like any imported one; every activity of the
-device hangs on the span that was open, on the thread that launched it, at the moment of the launch.
+The steps of the pass `kernels` ran under the framework's own profiler. Its trace or profile is read like any imported
+one; every activity of the device hangs on the span that was open, on the thread that launched it, at the moment of the
+launch.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from sonda.frameworks.assembly import Assembly
 from sonda.frameworks.collector.kernel_pass import CLOCK
 from sonda.imports.kineto import read_kineto
 from sonda.imports.rank_events import spans_of
+from sonda.imports.xplane_events import read_xplane
 from sonda.record.errors import SondaError
 from sonda.record.span import Spans, Words, joined
 
@@ -62,7 +64,8 @@ def with_kernels(assembly: Assembly, directory: Path, begin: int) -> Kernels:
 
 def _add(found: Kernels, path: Path, rank: int, begin: int, number: int, launching: int | None) -> None:
     """`launching`: the thread that launched everything, where the trace does not number threads as the system does."""
-    trace = spans_of(read_kineto(path, path.parent, number, lambda _: None))
+    read = read_xplane if path.name.endswith(".xplane.pb") else read_kineto
+    trace = spans_of(read(path, path.parent, number, lambda _: None))
     clock = tie_clocks(trace)
     if clock.uncertainty > DOUBTFUL_NS:
         found.notes.append(

@@ -33,11 +33,11 @@ def run_in_tensorflow(job: Job, directory: Path, replay: bool) -> dict[str, Any]
     counting = Counting(str(directory))
     tf = import_tensorflow(job)
     with tf.device(tensorflow_device(job, tf)):
-        return _train(job, directory, counting) if job.epochs else _steps(job, directory, counting, tf)
+        return _train(job, directory, counting) if job.epochs else _steps(job, directory, counting, replay)
 
 
-def _steps(job: Job, directory: Path, counting: Any, tf: Any) -> dict[str, Any]:
-    """Timed steps."""
+def _steps(job: Job, directory: Path, counting: Any, replay: bool) -> dict[str, Any]:
+    """Timed steps; with `replay`, one step for a profiler outside."""
     from sonda.frameworks.tensorflow_driver import drive_network, drive_operations
     from sonda.frameworks.torch_driver import Driving
     from sonda.targets.training_worker import described
@@ -46,7 +46,11 @@ def _steps(job: Job, directory: Path, counting: Any, tf: Any) -> dict[str, Any]:
     from sonda.workloads.operations import Operations
 
     workload: Any = describe(job.workload, job.options)
-    how = Driving(job.train, job.steps, job.warmup, job.seconds, job.precision, job.compile)
+    number = parse_target(job.on).devices[0]
+    on = f"cuda:{number.index}" if number.kind == "cuda" else "cpu"
+    how = Driving(
+        job.train, job.steps, job.warmup, job.seconds, job.precision, job.compile, device=on, replay=replay
+    )  # fmt: skip
     notes: list[str] = []
     if isinstance(workload, ModelGarden):
         from sonda.frameworks.tensorflow_whole import drive_whole
