@@ -99,10 +99,11 @@ def check_space(
 
 def _explored(orders: list[Order], folder: PartsFolder, executor: Executor, say: Say) -> tuple[Total, float]:
     """All parts, those of an earlier start too, and the seconds of exploring: of this process, or on the clock where
-    several work at once."""
+    several work at once; an earlier start's parts count with what they took, divided among the workers."""
     total = Total()
     for number, part in folder.known():
         total.add(number, part)
+    earlier = sum(part.seconds for part in total.parts.values()) / executor.workers
     if total.parts:
         say(f"{len(total):,} points of an earlier start are there already")
     count = len(orders)
@@ -113,7 +114,7 @@ def _explored(orders: list[Order], folder: PartsFolder, executor: Executor, say:
     for _ in collect(executor, explore_part, tasks, folder, total):
         if count > 1:
             say(f"{len(total):,} points, {len(total.parts)} of {count} batches; {total.so_far}")
-    spent = time.perf_counter() - begin
+    spent = time.perf_counter() - begin + earlier
     return total, sum(part.seconds for part in total.parts.values()) if executor.workers == 1 else spent
 
 

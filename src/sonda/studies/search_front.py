@@ -19,7 +19,7 @@ from sonda.record.run import Run
 from sonda.record.store import Store
 from sonda.studies.executors.executor import Executor, Here, Task
 from sonda.studies.explore import check_space, collect, keep
-from sonda.studies.explored_part import OBJECTIVES, Order, Part, Total, explore_part
+from sonda.studies.explored_part import OBJECTIVES, Candidate, Order, Total, explore_part
 from sonda.studies.pareto import pareto_front
 from sonda.studies.parts_folder import PartsFolder
 from sonda.targets.exploration import Grid
@@ -58,7 +58,7 @@ def search(
         looking = _Search(grid, axes, targets, share, folder, executor or Here(), say)
         begin = time.perf_counter()
         looking.search()
-        seconds = time.perf_counter() - begin
+        seconds = time.perf_counter() - begin + looking.seconds / looking.workers
         run = keep(grid, axes, space, targets, looking.total, folder, store, seconds, looking.words)
         folder.remove()
     for tag in tags:
@@ -67,6 +67,9 @@ def search(
 
 
 class _Search:
+    """The same points are simulated whoever does it and however often it is stopped: every round is taken in the order
+    of its parts, not in that in which they come."""
+
     def __init__(
         self, grid: Grid, axes: dict[str, tuple[str, ...]], targets: tuple[str, ...], share: float,
         folder: PartsFolder, executor: Executor, say: Say,
@@ -74,13 +77,16 @@ class _Search:
         self.total = Total()
         self._grid, self._axes, self._targets = grid, axes, targets
         self._folder, self._executor, self._say = folder, executor, say
+        self.workers = executor.workers
         self._sizes = (len(targets), *(len(values) for values in axes.values()))
-        self._count = math.prod(self._sizes)
+        self._count = sum(math.prod(map(len, grid.axes[on].values())) for on in targets)
         self._budget = max(1, round(share * self._count))
         self._seen: set[Place] = set()
         self._rounds = 0
-        self._candidates: dict[Place, tuple[tuple[float, ...], str]] = {}
+        self._candidates: dict[Place, Candidate] = {}
         self._known = dict(folder.known())
+        self.seconds = 0.0
+        """What parts of earlier starts took."""
 
     @property
     def words(self) -> str:
@@ -111,32 +117,42 @@ class _Search:
 
     def _around(self, step: int) -> Iterator[Place]:
         """What is not known yet beside the front; another target or mapping is as near as any."""
-        given: set[Place] = set()
         fields = ("on", *self._axes)
         for place in self._front():
             for at, size in enumerate(self._sizes):
                 unordered = fields[at] in ("on", MAPPING)
                 others = range(size) if unordered else (place[at] - step, place[at] + step)
                 for other in others:
-                    near = (*place[:at], min(max(other, 0), size - 1), *place[at + 1 :])
-                    if near not in self._seen and near not in given:
-                        given.add(near)
+                    near = self._one((*place[:at], min(max(other, 0), size - 1), *place[at + 1 :]))
+                    if near not in self._seen:
                         yield near
 
+    def _one(self, place: Place) -> Place:
+        """One place for all that are the same to their target: 0 in the axes that it does not have."""
+        own = self._grid.axes[self._targets[place[0]]]
+        return (place[0], *(at if key in own else 0 for key, at in zip(self._axes, place[1:], strict=True)))
+
     def _front(self) -> list[Place]:
-        places = list(self._candidates)
-        found: list[Place] = []
+        """The places on the front so far, in their order. What is beaten in cycles and in time is forgotten."""
+        by_time = len(self.total.clocks) > 1 and not np.isnan(self.total.clocks).any()
+        found = {first: self._front_by(first) for first in (False, True)}
+        self._candidates = {place: self._candidates[place] for place in sorted({*found[False], *found[True]})}
+        return sorted(found[by_time])
+
+    def _front_by(self, time: bool) -> list[Place]:
+        """The same by cycles or by time, among points that leave as much to the host."""
         known = [OBJECTIVES.index(name) for name in self.total.objectives]
-        for word in sorted({on_host for _, on_host in self._candidates.values()}):
-            group = [place for place in places if self._candidates[place][1] == word]
-            values = np.array([self._candidates[place][0] for place in group])[:, known]
+        found: list[Place] = []
+        for word in sorted({one.on_host for one in self._candidates.values()}):
+            group = [place for place, one in self._candidates.items() if one.on_host == word]
+            values = np.array([(one.time if time else one.values[0], *one.values[1:])
+                               for one in (self._candidates[place] for place in group)])[:, known]  # fmt: skip
             found += [group[row] for row in np.flatnonzero(pareto_front(values))]
-        self._candidates = {place: self._candidates[place] for place in found}
         return found
 
     def _look(self, places: Iterable[Place]) -> None:
         """Simulate points that are not known yet, as many as the share allows."""
-        new = [place for place in dict.fromkeys(places) if place not in self._seen]
+        new = [place for place in dict.fromkeys(map(self._one, places)) if place not in self._seen]
         new = new[: self._budget - len(self._seen)]
         self._seen.update(new)
         self._rounds += 1
@@ -144,61 +160,41 @@ class _Search:
         mapping = list(self._axes).index(MAPPING) + 1 if MAPPING in self._axes else 0
         for place in new:
             groups.setdefault((place[0], place[mapping] if mapping else 0), []).append(place)
-        tasks: list[Task] = []
         meant: dict[int, list[Place]] = {}
-        for (target, _), group in sorted(groups.items()):
+        for _, group in sorted(groups.items()):
             for at in range(0, len(group), BATCH):
-                number = len(self.total.parts) + len(tasks)
-                meant[number] = group[at : at + BATCH]
-                tasks.append(Task(number, self._order(self._targets[target], meant[number])))
-        self._fill(tasks, meant)
+                meant[len(self.total.parts) + len(meant)] = group[at : at + BATCH]
+        self._fill(meant)
         self._say(f"{len(self._seen):,} of {self._count:,} points, {len(self._front())} on the front")
 
-    def _fill(self, tasks: list[Task], meant: Mapping[int, list[Place]]) -> None:
-        waiting = []
-        for task in tasks:
-            if task.number in self._known:
-                self._take(task.number, self._known[task.number], meant)
-            else:
-                waiting.append(task)
-        for number, part in collect(self._executor, explore_part, waiting, self._folder, self.total):
-            self._take(number, part, meant)
+    def _fill(self, meant: Mapping[int, list[Place]]) -> None:
+        """Have the parts of a round simulated that an earlier start did not leave, and take all of them."""
+        come = {
+            number: part for number, places in meant.items()
+            if (part := self._known.pop(number, None)) is not None and part.points == len(places)
+        }  # fmt: skip
+        for number, part in come.items():
+            self.total.add(number, part)
+            self.seconds += part.seconds
+        waiting = [Task(number, self._order(places)) for number, places in meant.items() if number not in come]
+        come |= dict(collect(self._executor, explore_part, waiting, self._folder, self.total))
+        for number, part in sorted(come.items()):
+            self._candidates |= {meant[number][one.row]: one for one in part.candidates}
 
-    def _take(self, number: int, part: Part, meant: Mapping[int, list[Place]]) -> None:
-        self.total.add(number, part)
-        by_time = len(self.total.clocks) > 1 and not np.isnan(self.total.clocks).any()
-        places = self._unique(self._order_places(meant[number]))
-        for one in part.candidates:
-            first = one.time if by_time else one.values[0]
-            self._candidates[places[one.row]] = ((first, *one.values[1:]), one.on_host)
-
-    def _order(self, on: str, places: Sequence[Place]) -> Order:
-        """The points as one axis of fields that vary in step; fields that this target does not have fall out."""
+    def _order(self, places: Sequence[Place]) -> Order:
+        """Points of one target and mapping as one axis of fields that vary in step; fields that this target does not
+        have fall out."""
+        on = self._targets[places[0][0]]
         own = self._grid.axes[on]
         keys = [key for key in self._axes if key in own and key != MAPPING]
         at = [list(self._axes).index(key) + 1 for key in keys]
-        rows = self._unique(self._order_places(places))
         values = [APART.join(_apart(key, self._axes[key][place[i]]) for key, i in zip(keys, at, strict=True))
-                  for place in rows]  # fmt: skip
+                  for place in places]  # fmt: skip
         axes: dict[str, tuple[str, ...]] = {AND.join(keys): tuple(values)} if keys else {}
         if MAPPING in own:
             where = list(self._axes).index(MAPPING) + 1
             axes[MAPPING] = (self._axes[MAPPING][places[0][where]],)
         return Order(self._grid.job, self._grid.zeros, on, axes, self._axes, self._targets)
-
-    def _order_places(self, places: Sequence[Place]) -> list[tuple[Place, Place]]:
-        """Every point, and what of it matters to its target."""
-        own = self._grid.axes[self._targets[places[0][0]]]
-        matters = [0, *(number + 1 for number, key in enumerate(self._axes) if key in own)]
-        return [(place, tuple(place[at] for at in matters)) for place in places]
-
-    @staticmethod
-    def _unique(places: Sequence[tuple[Place, Place]]) -> list[Place]:
-        """One point of those that are the same to their target."""
-        first: dict[Place, Place] = {}
-        for place, matters in places:
-            first.setdefault(matters, place)
-        return list(first.values())
 
 
 def _apart(key: str, value: str) -> str:
