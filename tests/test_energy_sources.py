@@ -120,6 +120,7 @@ def test_a_counter_that_only_root_may_read(tmp_path: Path, monkeypatch: pytest.M
     assert added(found) == ["package-0 energy", "package-0/dram energy", "package-1/dram energy"]
     assert lacks(found) == ["RAPL (powercap) package-1: only root may read energy_uj"]
     assert "chmod a+r" in found.lacks[0].remedy
+    assert (found.lacks[0].covers, found.lacks[0].sensor) == (PACKAGES, "package-1 energy"), "sums lack it"
 
 
 def test_missing_and_damaged_files_leave_the_other_zones(tmp_path: Path) -> None:
@@ -250,6 +251,7 @@ def test_a_gpu_without_the_counter_still_gives_power(tmp_path: Path) -> None:
     assert added(found) == []
     assert "power" in channels(found)
     assert lacks(found) == ["NVML cuda:0 energy: refused (Not Supported)"]
+    assert (found.lacks[0].covers, found.lacks[0].device) == (BOARD, "cuda:0"), "sums lack it"
 
 
 def test_an_old_gpu_gives_its_power_usage() -> None:
@@ -257,6 +259,10 @@ def test_an_old_gpu_gives_its_power_usage() -> None:
     found = open_nvml(FakeNvml([gpu]).load, {})
     values = dict(zip(channels(found), found.readers[0].read()[1], strict=True))
     assert values["power"] == 55.0
+    # Its source is what was called, not the field that the card refused.
+    assert channels(found)["power"].origin == "nvmlDeviceGetPowerUsage"
+    newer = open_nvml(FakeNvml([FakeGpu(energy=NvmlError("Not Supported"), instant=1000)]).load, {})
+    assert channels(newer)["power"].origin == "NVML_FI_DEV_POWER_INSTANT"
 
 
 def test_a_gpu_that_falls_off_the_bus_gives_nothing_instead_of_zero() -> None:

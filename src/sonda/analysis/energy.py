@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 
 from sonda.analysis import wording
+from sonda.analysis.energy_coverage import NEVER, Coverage, coverage
 from sonda.analysis.energy_meters import (
     Counter,
     Kept,
@@ -30,9 +32,6 @@ from sonda.record.run import Run
 from sonda.record.sample import Sample
 from sonda.record.throttle_reasons import throttling
 
-NEVER = "disks, network, fans, power supply"
-"""What no counter of ours ever covers."""
-PARTS = ("CPU packages", "DRAM", "GPU boards with their memory")
 WHOLE = " of the whole run"
 """Behind its time: start-up, warm-up and checkpoints are in it, and in no step or epoch."""
 NO_IDLE = "idle power was not measured"
@@ -57,38 +56,39 @@ def _of_machine(run: Run, title: str) -> EnergySummary | None:
     rows = np.flatnonzero(spans.where(kind="run"))
     duration = float(spans.number("duration")[rows[0]]) if len(rows) else 0.0
     meters = metered(kept, run.samples)
-    devices = tuple(_devices(kept, run.samples, meters, duration))
-    covers = tuple(part for part in _order({one.covers for m in meters if m.source == "measured"
-                                            for one, _ in m.counters}))  # fmt: skip
-    missing = tuple(part for part in PARTS if part not in covers and not any("platform" in one for one in covers))
+    extent = coverage(kept, meters)
+    devices = tuple(_devices(kept, run.samples, meters, extent, duration))
     alone = is_energy(run)  # of any other run, its own summary says these
     return EnergySummary(
         run=run.id,
         title=title or str(run.info.workload.get("name") or "run"),
         time=Value(duration, "ns", "measured"),
         devices=devices,
-        all=_sums(meters, kept, duration),
-        used=_sums([one for one in meters if one.used], kept, duration),
-        covers=covers,
-        not_covered=(*missing, NEVER),
-        sentence=_sentence(meters, duration, covers, missing, kept, "" if alone else WHOLE),
+        all=_sums(meters, kept, extent.without(), duration),
+        used=_sums([one for one in meters if one.used], kept, extent.without(kept.used), duration),
+        covers=extent.covers,
+        not_covered=(*extent.lacking, NEVER),
+        sentence=_sentence(meters, duration, extent, kept, "" if alone else WHOLE),
         regions=tuple(_regions(kept, meters)),
         windows=tuple(windows(spans, meters)),
         power={one.name: _power(one) for one in meters},
         estimated=frozenset(one.name for one in meters if one.source == "estimated"),
         notes=(*(run.info.notes if alone else ()), *_notes(kept, duration)),
-        warnings=(*(run.info.disturbed if alone else ()), *_warnings(devices)),
+        warnings=(*(run.info.disturbed if alone else ()), *_warnings(devices, extent)),
+        parts=extent.parts,
         beneath=phases_beneath(spans, kept.regions, duration),
     )
 
 
-def _devices(kept: Kept, samples: Sequence[Sample], meters: Sequence[Metered], duration: float) -> list[Device]:
+def _devices(
+    kept: Kept, samples: Sequence[Sample], meters: Sequence[Metered], extent: Coverage, duration: float
+) -> list[Device]:
     found = []
     names = dict.fromkeys((one.device, one.source) for one in kept.counters)
     names |= dict.fromkeys((one.device, "measured") for one in samples if one.unit == "W")
     for device, source in names:
         meter = next((one for one in meters if (one.device, one.source) == (device, source)), None)
-        cost = _cost([meter], kept, duration) if meter else _no_cost(kept, device, source)
+        cost = _cost([meter], kept, extent.without([device]), duration) if meter else _no_cost(kept, device, source)
         integral = _integral(samples, device, duration) if source == "measured" else None
         disagreement = None
         if integral is not None and integral.value and cost.energy.value:
@@ -111,10 +111,13 @@ def _counter_energy(counter: Counter, samples: Sequence[Sample], duration: float
     return Metered(counter.device, counter.source, ((counter, series),)).energy(0.0, duration)
 
 
-def _cost(meters: Sequence[Metered], kept: Kept, duration: float) -> Cost:
+def _cost(meters: Sequence[Metered], kept: Kept, lost: Sequence[str], duration: float) -> Cost:
+    """Of these devices together; `lost` are counters of theirs that could not be believed."""
     seconds = duration / 1e9
     source = meters[0].source
     energy = added([one.energy(0.0, duration) for one in meters], source)
+    if lost and source == "measured" and energy.value is not None:
+        energy = replace(energy, reason=f"without {wording.join(list(lost))}")
     idle = Value(None, "W", "derived", reason=NO_IDLE)
     if len(kept.idle) == 2 and kept.idle[1] > kept.idle[0]:
         spent = added([one.energy(*kept.idle) for one in meters], source)
@@ -134,9 +137,11 @@ def _no_cost(kept: Kept, device: str, source: str) -> Cost:
     return Cost(*(Value(None, unit, source, reason=reason) for unit in ("J", "W", "W", "J", "J·s")))
 
 
-def _sums(meters: Sequence[Metered], kept: Kept, duration: float) -> dict[str, Cost]:
-    sources = dict.fromkeys(one.source for one in meters)
-    return {source: _cost([one for one in meters if one.source == source], kept, duration) for source in sources}
+def _sums(meters: Sequence[Metered], kept: Kept, lost: Sequence[str], duration: float) -> dict[str, Cost]:
+    by_source: dict[str, list[Metered]] = {}
+    for one in meters:
+        by_source.setdefault(one.source, []).append(one)
+    return {source: _cost(of, kept, lost, duration) for source, of in by_source.items()}
 
 
 def _integral(samples: Sequence[Sample], device: str, duration: float) -> Value | None:
@@ -200,13 +205,7 @@ def _power(meter: Metered) -> tuple[tuple[float, float], ...]:
     return tuple((float(time) / 1e9, float(watt)) for time, watt in zip(times[1:], watts, strict=True))
 
 
-def _order(found: set[str]) -> list[str]:
-    return [*(part for part in PARTS if part in found), *sorted(found - set(PARTS) - {""})]
-
-
-def _sentence(
-    meters: Sequence[Metered], duration: float, covers: Sequence[str], missing: Sequence[str], kept: Kept, whole: str
-) -> str:
+def _sentence(meters: Sequence[Metered], duration: float, extent: Coverage, kept: Kept, whole: str) -> str:
     sources = [source for source in ("measured", "estimated") if any(one.source == source for one in meters)]
     if not sources:
         reasons = [one.reason for one in kept.counters if one.reason] or [one["reason"] for one in kept.missing]
@@ -217,13 +216,13 @@ def _sentence(
         if total.value is None:
             return f"No energy is known: {total.reason}."
         watts = total.value / (duration / 1e9) if duration else 0.0
-        what = wording.join(list(covers)) if source == "measured" else "CPU packages, by a power model"
+        what = wording.join(list(extent.covers)) if source == "measured" else "CPU packages, by a power model"
         interval = ""
         if source == "estimated" and total.low is not None and total.high is not None:
             interval = f" ({wording.amount(total.low, 'J')} to {wording.amount(total.high, 'J')})"
         spent = f"{wording.amount(total.value, 'J')}{interval} {source} in {wording.duration(duration)}{whole}"
         said.append(
-            f"{spent}, {wording.amount(watts, 'W')} on average: {what}; not {', '.join([*missing, NEVER])}"
+            f"{spent}, {wording.amount(watts, 'W')} on average: {what}; not {', '.join([*extent.lacking, NEVER])}"
             if source == "measured"
             else f"{spent}: {what}"
         )
@@ -241,8 +240,9 @@ def _notes(kept: Kept, duration: float) -> list[str]:
     return said
 
 
-def _warnings(devices: Sequence[Device]) -> list[str]:
-    said = []
+def _warnings(devices: Sequence[Device], extent: Coverage) -> list[str]:
+    lost = [one.name for one in extent.lost]
+    said = [f"the measured total is without {wording.join(lost)}: it is too low"] if lost else []
     for device in devices:
         if device.disagreement is not None and abs(device.disagreement.value or 0.0) > DISAGREE:
             said.append(

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from sonda.analysis import wording
+from sonda.analysis.energy_coverage import NEVER, PARTS, covered
 from sonda.analysis.energy_meters import added, scaled
 from sonda.analysis.energy_summary import Cost, EnergySummary, Window
 from sonda.analysis.summary import Value
@@ -16,8 +17,13 @@ Parts = Sequence[tuple[str, EnergySummary]]
 def energy_of_nodes(parts: Parts, silent: Sequence[str] = ()) -> EnergySummary:
     """The summaries of nodes by name as one; of `silent` ones no energy was read."""
     first = parts[0][1]
-    covers = tuple(one for one in first.covers if all(one in part.covers for _, part in parts))
-    lacking = tuple(dict.fromkeys(one for _, part in parts for one in part.not_covered))
+    shared = [one for one in first.parts if all(one in part.parts for _, part in parts)]
+    counted = {one: _counted([part.parts[one] for _, part in parts]) for one in shared}
+    covers = covered(counted)
+    whole = (*PARTS, NEVER)
+    lacking = tuple(
+        dict.fromkeys(one if one in whole else f"{node} {one}" for node, part in parts for one in part.not_covered)
+    )
     everything = _sums([(node, part.all) for node, part in parts], silent, first.time)
     return EnergySummary(
         run=first.run,
@@ -35,16 +41,22 @@ def energy_of_nodes(parts: Parts, silent: Sequence[str] = ()) -> EnergySummary:
         estimated=frozenset(f"{node} {name}" for node, part in parts for name in part.estimated),
         notes=tuple(dict.fromkeys(f"node {node}: {note}" for node, part in parts for note in part.notes)),
         warnings=tuple(f"node {node}: {one}" for node, part in parts for one in part.warnings),
+        parts=counted,
     )
 
 
+def _counted(counts: Sequence[tuple[int, int]]) -> tuple[int, int]:
+    return sum(inside for inside, _ in counts), sum(there for _, there in counts)
+
+
 def sum_of_nodes(values: Sequence[tuple[str, Value | None]], unit: str, source: str, reason: str) -> Value:
-    """The sum over nodes, missing where it is for one of them: that node is named."""
+    """The sum over nodes, missing where it is for one of them: that node is named, as is one whose value is marked."""
     for node, value in values:
         if value is None or value.value is None:
             why = value.reason if value is not None else reason
             return Value(None, unit, source, reason=f"node {node}: {why}")
-    return added([value for _, value in values if value is not None], source)
+    marks = [f"node {node}: {value.reason}" for node, value in values if value is not None and value.reason]
+    return replace(added([value for _, value in values if value is not None], source), reason="; ".join(marks))
 
 
 def _sums(parts: Sequence[tuple[str, dict[str, Cost]]], silent: Sequence[str], time: Value) -> dict[str, Cost]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from sonda.analysis.summary import Value
@@ -85,7 +86,8 @@ class EnergySummary:
     used: dict[str, Cost]
     """Only the devices that the program worked on."""
     covers: tuple[str, ...]
-    """What the measured total covers; then what it does not."""
+    """What the measured total covers, `CPU packages (1 of 2)` where a counter of several could not be believed; then
+    what it does not."""
     not_covered: tuple[str, ...]
     sentence: str
     regions: tuple[Window, ...] = ()
@@ -97,5 +99,7 @@ class EnergySummary:
     """The devices of `power` whose values are a model's."""
     notes: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
+    parts: Mapping[str, tuple[int, int]] = field(default_factory=dict)
+    """Behind `covers`: counters of each part that are in the total, and those that there are."""
     beneath: Beneath | None = None
     """The phases while power was read; None where none is known, and for several nodes."""

@@ -11,7 +11,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from sonda.analysis.energy_meters import Metered, added, kept_energy, metered, scaled
+from sonda.analysis.energy_coverage import coverage
+from sonda.analysis.energy_meters import Kept, Metered, added, kept_energy, metered, scaled
 from sonda.analysis.energy_nodes import sum_of_nodes
 from sonda.analysis.summary import Value
 from sonda.record.nodes import by_node
@@ -115,10 +116,16 @@ def spent(run: Run, walks: Sequence[Window], ends: Sequence[float]) -> Spent | N
         until(everything, end, mixed),
         tuple(until(used, moment, reason) for moment in ends),
         tuple(until(everything, moment, mixed) for moment in ends),
-        tuple(dict.fromkeys(counter.covers for one in used for counter, _ in one.counters)),
+        _covers(kept, used, source),
         _between(used, pauses, reason),
         paused,
     )
+
+
+def _covers(kept: Kept, used: Sequence[Metered], source: str) -> tuple[str, ...]:
+    if source == "measured":
+        return coverage(kept, used, used_only=True).covers
+    return tuple(dict.fromkeys(counter.covers for one in used for counter, _ in one.counters))
 
 
 def _energy(meters: Sequence[Metered], begin: float, end: float, pauses: Sequence[Window], otherwise: str) -> Value:

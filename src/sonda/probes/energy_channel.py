@@ -36,12 +36,16 @@ class Channel(msgspec.Struct, frozen=True, omit_defaults=True):
     """The part, 0 to 1, by which the value may be wrong either way; for a model."""
 
 
-class Lack(msgspec.Struct, frozen=True):
+class Lack(msgspec.Struct, frozen=True, omit_defaults=True):
     """Something that cannot be read: which, why, and what would change that."""
 
     what: str
     reason: str
     remedy: str = ""
+    covers: str = ""
+    """Of a counter that belongs into sums: what these lack without it, as `Channel.covers`; then its name."""
+    device: str = ""
+    sensor: str = ""
 
 
 class Reader(Protocol):

@@ -42,6 +42,7 @@ class GpuReader:
     def __init__(self, nvml: Any, handle: Any, device: str) -> None:
         self._calls = _calls(nvml, handle)
         self.refused: dict[str, str] = {}
+        origins: dict[str, str] = {}
         for sensor, call in list(self._calls.items()):
             try:
                 call()
@@ -49,14 +50,18 @@ class GpuReader:
                 self.refused[sensor] = _said(error)
                 del self._calls[sensor]
         if "energy" not in self._calls and "power" not in self._calls:
-            self._take_usage(nvml, handle)
-        self.channels = [_channel(sensor, device) for sensor in self._calls]
+            origins["power"] = self._take_usage(nvml, handle)
+        self.channels = [_channel(sensor, device, origins.get(sensor, "")) for sensor in self._calls]
 
-    def _take_usage(self, nvml: Any, handle: Any) -> None:
-        """Cards before Volta know neither the counter nor the field; their power usage is then all there is."""
+    def _take_usage(self, nvml: Any, handle: Any) -> str:
+        """Cards before Volta know neither the counter nor the field; their power usage is then all there is.
+
+        Its name is the origin: on cards since Ampere it is a mean over a second, no instant power.
+        """
         with suppress(Exception):
             nvml.nvmlDeviceGetPowerUsage(handle)
             self._calls["power"] = lambda: nvml.nvmlDeviceGetPowerUsage(handle) / 1e3
+        return "nvmlDeviceGetPowerUsage"
 
     def read(self) -> tuple[int, list[float | None]]:
         moment = 0
@@ -132,7 +137,9 @@ def open_nvml(
         for sensor in ("energy", "power"):
             if sensor in reader.refused:
                 remedy = "use a GPU of the Volta generation or later, without MIG"
-                found.lacks.append(Lack(f"{NAME} {device} {sensor}", f"refused ({reader.refused[sensor]})", remedy))
+                reason = f"refused ({reader.refused[sensor]})"
+                of = (BOARD, device, sensor) if sensor == "energy" else ()
+                found.lacks.append(Lack(f"{NAME} {device} {sensor}", reason, remedy, *of))
     found.readers.append(Session(nvml))
     return found
 
@@ -157,7 +164,8 @@ def _index(word: str, identities: list[str]) -> int | None:
     return matching[0] if len(matching) == 1 else None
 
 
-def _channel(sensor: str, device: str) -> Channel:
+def _channel(sensor: str, device: str, instead: str) -> Channel:
+    """`instead` is the call where it is not the usual one."""
     unit, kind, origin = CALLS[sensor]
     counter = kind == "counter"
     return Channel(
@@ -165,7 +173,7 @@ def _channel(sensor: str, device: str) -> Channel:
         device=device,
         unit=unit,
         kind=kind,  # type: ignore[arg-type]
-        origin=origin,
+        origin=instead or origin,
         covers=BOARD if counter else "",
         total=counter,
         update=UPDATE_S if kind in ("counter", "power") else 0.0,

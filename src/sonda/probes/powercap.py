@@ -22,6 +22,7 @@ UPDATE_S = 0.001
 """RAPL's time unit is 0.976 ms."""
 NAME = "RAPL (powercap)"
 OPEN_TO_ALL = "run as root, or: chmod a+r /sys/class/powercap/intel-rapl*/energy_uj"
+LOAD_AGAIN = "load intel_rapl_msr again"
 NO_AMD_MEMORY = "AMD processors have no energy counter for memory"
 
 
@@ -34,6 +35,11 @@ class _Zone:
     @property
     def domain(self) -> str:
         return self.name.rpartition("/")[2]
+
+    @property
+    def covers(self) -> str:
+        """What a sum gets from it; '' where a sum has it already."""
+        return PACKAGES if self.domain.startswith("package") else MEMORY if self.domain == "dram" else ""
 
 
 class PowercapReader:
@@ -70,14 +76,14 @@ def open_powercap(root: Path = Path("/")) -> Sources:
         try:
             descriptor = os.open(file, os.O_RDONLY | os.O_CLOEXEC)
         except PermissionError:
-            found.lacks.append(Lack(f"{NAME} {zone.name}", "only root may read energy_uj", OPEN_TO_ALL))
+            found.lacks.append(_unreadable(zone, "only root may read energy_uj", OPEN_TO_ALL))
             continue
         except OSError as error:
-            found.lacks.append(Lack(f"{NAME} {zone.name}", f"energy_uj: {error.strerror}", "load intel_rapl_msr again"))
+            found.lacks.append(_unreadable(zone, f"energy_uj: {error.strerror}", LOAD_AGAIN))
             continue
         if _energy(descriptor) is None:
             os.close(descriptor)
-            found.lacks.append(Lack(f"{NAME} {zone.name}", "energy_uj holds no number", "load intel_rapl_msr again"))
+            found.lacks.append(_unreadable(zone, "energy_uj holds no number", LOAD_AGAIN))
             continue
         descriptors.append(descriptor)
         channels.append(_channel(zone))
@@ -86,6 +92,11 @@ def open_powercap(root: Path = Path("/")) -> Sources:
     if not any(zone.domain == "dram" for zone in zones):
         found.lacks.append(_no_memory(root))
     return found
+
+
+def _unreadable(zone: _Zone, reason: str, remedy: str) -> Lack:
+    what = f"{NAME} {zone.name}"
+    return Lack(what, reason, remedy, zone.covers, *(("cpu", f"{zone.name} energy") if zone.covers else ()))
 
 
 def _no_memory(root: Path) -> Lack:
@@ -115,15 +126,14 @@ def _order(path: Path) -> tuple[bool, list[int]]:
 def _channel(zone: _Zone) -> Channel:
     # Where nothing says at what the counter wraps, a fall is a fault and not a wrap.
     most = read_int(zone.path / "max_energy_range_uj") or 0
-    covers = PACKAGES if zone.domain.startswith("package") else MEMORY if zone.domain == "dram" else ""
     return Channel(
         sensor=f"{zone.name} energy",
         device="cpu",
         unit="J",
         kind="counter",
         origin=f"/{FOLDER}/{zone.path.name}/energy_uj",
-        covers=covers,
-        total=bool(covers),
+        covers=zone.covers,
+        total=bool(zone.covers),
         wraps_at=most / 1e6,
         update=UPDATE_S,
         highest=HIGHEST_PLATFORM if zone.domain == "psys" else HIGHEST_PACKAGE,

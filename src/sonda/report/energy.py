@@ -120,7 +120,9 @@ def _source(value: Value) -> str:
 
 
 def _bounded(cell: Cell, value: Value) -> Cell:
-    """`~420 (252–588)` for an estimate; a measured one has its bounds in the hint."""
+    """`~420 (252–588)` for an estimate, `≥420` where a counter is not in it; measured, its bounds are in the hint."""
+    if value.value is not None and value.reason:
+        return Cell(f"≥{cell.text}", cell.order, f"{cell.hint}; {value.reason}")
     if value.source != "estimated" or value.value is None or value.low is None or value.high is None:
         return cell
     scale = quantities.own_scale(value.value, "J")
