@@ -54,7 +54,7 @@ def test_six_operations_has_the_configurations_of_its_tables() -> None:
     on_gpu = {op: [*of, *beyond.get(op, [])] for op, of in published.items()}
     assert sizes == {
         "PyTorch, CPU": published, "JAX, CPU": published, "TensorFlow, CPU": published, "PyTensor, CPU": published,
-        "PyTorch, GPU": on_gpu, "JAX, GPU": on_gpu,
+        "PyTorch, GPU": on_gpu, "JAX, GPU": on_gpu, "TensorFlow, GPU": on_gpu,
     }  # fmt: skip
 
 
