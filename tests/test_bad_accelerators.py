@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -184,6 +185,12 @@ def test_commands(words: tuple[str, ...], said: str, tmp_path: Path) -> None:
 def test_models_on_the_command_line(factory: str, accelerator: str, said: str, tmp_path: Path) -> None:
     (tmp_path / "models.py").write_text(MODELS, encoding="utf-8")
     assert said in refused(tmp_path, "run", f"models.py:{factory}", "--input", "2x16", "--on", f"sim:{accelerator}")
+
+
+@pytest.fixture(autouse=True)
+def own_path(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where a model comes from stays on the path: not longer than its test."""
+    monkeypatch.setattr(sys, "path", [*sys.path])
 
 
 def simulated(factory: str, accelerator: str, directory: Path, **options: str) -> Any:
