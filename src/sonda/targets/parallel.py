@@ -63,9 +63,8 @@ def measure(job: Job, store: Store, place: Place | None = None, say: Say = lambd
             after = _with_cpu(read_conditions(), report)
         try:
             assembly = assemble(directory, begin, end)
-            used = sorted({device for device in plan.devices if device.startswith("cuda")})
-            energy.finish(begin, end, ["cpu", *used], identities(assembly))
             trained = [rank for rank in report.ranks if not rank.left_out] or report.ranks
+            energy.finish(begin, end, devices_used(trained), identities(assembly))
             spans = _of_ranks(training.added(assembly.spans, directory, begin), trained)
             fields = observed(assembly, threads, store.root, before, after, job.redact)
             fields["notes"] += [*without, *(foreseen.sentences if foreseen else []), *training.notes()]
@@ -118,6 +117,12 @@ def _keep(agent: Agent, own: NodePart, store: Store, training: Training, directo
 def _with_cpu(conditions: Conditions, report: Report) -> Conditions:
     """With the processor time of ranks whose agent still runs, which the system does not count as ours yet."""
     return replace(conditions, cpu_time=conditions.cpu_time + report.cpu_s)
+
+
+def devices_used(ranks: Sequence[RankOutcome]) -> list[str]:
+    """The devices that these ranks trained on: the processor, which serves every GPU, and the GPUs."""
+    devices = [device for rank in ranks for device in rank.about.get("devices") or [rank.device]]
+    return ["cpu", *sorted({device for device in devices if device.startswith("cuda")})]
 
 
 def _of_ranks(spans: Spans, ranks: Sequence[RankOutcome]) -> Spans:
