@@ -189,6 +189,35 @@ def test_perf_reads_one_processor_of_each_package_in_joules(tmp_path: Path) -> N
     assert all(event.closed for event in FakeEvent.opened)
 
 
+def test_perf_tells_the_dies_of_a_package_apart_as_powercap_does(tmp_path: Path) -> None:
+    """Two entries of the mask in package 0, one in package 1: three counters, none of which may be mixed."""
+    power_pmu(tmp_path, {"energy-pkg": 2}, "0,18,36")
+    for cpu, package, die in ((0, 0, 0), (18, 0, 1), (36, 1, 0)):
+        topology = tmp_path / f"sys/devices/system/cpu/cpu{cpu}/topology"
+        topology.mkdir(parents=True, exist_ok=True)
+        (topology / "physical_package_id").write_text(f"{package}\n")
+        (topology / "die_id").write_text(f"{die}\n")
+    found = open_perf_power(tmp_path, FakeEvent)
+    names = ["package-0-die-0 energy", "package-0-die-1 energy", "package-1-die-0 energy"]
+    assert [channel.sensor for channel in found.readers[0].channels] == names
+    # An old kernel has no die_id: processors are then told apart by themselves.
+    for cpu in (0, 18, 36):
+        (tmp_path / f"sys/devices/system/cpu/cpu{cpu}/topology/die_id").unlink()
+    bare = [channel.sensor for channel in open_perf_power(tmp_path, FakeEvent).readers[0].channels]
+    assert bare == ["package-0-die-0 energy", "package-0-die-1 energy", "package-1-die-0 energy"]
+
+
+def test_perf_names_every_package_that_is_refused(tmp_path: Path) -> None:
+    power_pmu(tmp_path, {"energy-pkg": 2}, "0,18")
+
+    def second_refused(kind: int, config: int, process: int, cpu: int, user: bool = True) -> FakeEvent:
+        return no_event() if cpu == 18 else FakeEvent(kind, config, process, cpu, user)
+
+    found = open_perf_power(tmp_path, second_refused)
+    assert added(found) == ["package-0 energy"]
+    assert [(lack.covers, lack.sensor) for lack in found.lacks if lack.covers] == [(PACKAGES, "package-1 energy")]
+
+
 def test_perf_takes_over_where_powercap_may_not_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = Powercap(tmp_path).zone("0", "package-0")
     power_pmu(tmp_path, {"energy-pkg": 2})

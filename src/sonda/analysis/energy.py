@@ -233,8 +233,9 @@ def _notes(kept: Kept, duration: float) -> list[str]:
     said = [f"read {kept.readings:,} times, every {kept.interval:g} s"]
     if kept.cpu and duration:
         said[0] += f"; reading took {wording.percent(kept.cpu / (duration / 1e9))} of one processor"
-    said += [f"{one['what']}: {one['reason']}" + (f"; {one['remedy']}" if one.get("remedy") else "")
-             for one in kept.missing]  # fmt: skip
+    # A refusal of one event is kept for every package that it counts.
+    said += dict.fromkeys(f"{one['what']}: {one['reason']}" + (f"; {one['remedy']}" if one.get("remedy") else "")
+                          for one in kept.missing)  # fmt: skip
     if any(one.source == "measured" for one in kept.counters):
         said.append("sensors measure the whole machine: what other programs did meanwhile is in these numbers")
     return said

@@ -223,7 +223,7 @@ def _state(readings: Readings) -> ProbeState:
             remedy = "use a bare-metal machine: a hypervisor shows counters without a sensor"
             return ProbeState(NAME, "dead", what, remedy)
         return ProbeState(NAME, "missing", what, "repeat the work until it takes seconds, and run again")
-    said = [f"{lack.what}: {lack.reason}" for lack in readings.lacks]
+    said = list(dict.fromkeys(f"{lack.what}: {lack.reason}" for lack in readings.lacks))
     remedies = [lack.remedy for lack in readings.lacks if lack.remedy]
     return ProbeState(NAME, "missing", "; ".join(said) or "no energy counter", remedies[0] if remedies else "")
 

@@ -1,6 +1,7 @@
 """RAPL through perf: the events `power/energy-*` of the kernel, for users who may not read powercap.
 
-64 bits wide, so nothing wraps; system-wide; one processor of each package is asked, as `cpumask` says.
+64 bits wide, so nothing wraps; system-wide; one processor of each package, or of each of its dies, is asked, as
+`cpumask` says. Counters have the names that powercap gives them: `package-0`, `package-0-die-1`.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from typing import Any
 from sonda.probes.energy_channel import HIGHEST_PACKAGE, HIGHEST_PLATFORM, MEMORY, PACKAGES, Channel, Lack, Sources
 from sonda.probes.kernel_files import read_cpu_list, read_int, read_text
 from sonda.probes.perf_events import PerfEvent, PerfEventError, explain, paranoid_level
-from sonda.probes.powercap import UPDATE_S
+from sonda.probes.powercap import UPDATE_S, no_memory
 
 FOLDER = "sys/bus/event_source/devices/power"
 NAME = "RAPL (perf)"
@@ -52,6 +53,7 @@ def open_perf_power(root: Path = Path("/"), open_event: Callable[..., Any] = Per
         remedy = "use a bare-metal machine; Intel, or AMD with kernel 5.8 or later"
         found.lacks.append(Lack(NAME, "no power PMU", remedy))
         return found
+    packages = _packages(root, read_cpu_list(pmu / "cpumask") or [0])
     channels: list[Channel] = []
     events: list[Any] = []
     scales: list[float] = []
@@ -60,24 +62,24 @@ def open_perf_power(root: Path = Path("/"), open_event: Callable[..., Any] = Per
         if described is None:
             continue
         config, scale = described
-        cpus = read_cpu_list(pmu / "cpumask") or [0]
-        for cpu in cpus if event in DOMAINS else cpus[:1]:  # every package shows the same platform
+        for cpu, package in list(packages.items())[: None if event in DOMAINS else 1]:  # all show the same platform
+            channel = _channel(event, cpu, package)
             try:
                 events.append(open_event(kind, config, -1, cpu, user=False))
             except PerfEventError as error:
-                found.lacks.append(_refused(event, error, root))
-                break
+                found.lacks.append(_lack(channel, event, *_refused(error, root)))
+                continue
             except OSError as error:
-                found.lacks.append(Lack(f"{NAME} {event}", str(error), "use a bare-metal machine"))
-                break
+                found.lacks.append(_lack(channel, event, str(error), "use a bare-metal machine"))
+                continue
             scales.append(scale)
-            channels.append(_channel(root, event, cpu))
+            channels.append(channel)
     if channels:
         found.readers.append(PerfPowerReader(channels, events, scales))
     elif not found.lacks:
         found.lacks.append(Lack(NAME, "the power PMU has no energy event", "use a bare-metal machine"))
     if channels and not any(channel.covers == MEMORY for channel in channels):
-        found.lacks.append(Lack(MEMORY, "the power PMU has no energy-ram event", "a meter at the socket has it"))
+        found.lacks.append(no_memory(root, "the power PMU has no energy-ram event"))
     return found
 
 
@@ -92,9 +94,22 @@ def _described(pmu: Path, event: str) -> tuple[int, float] | None:
     return None
 
 
-def _channel(root: Path, event: str, cpu: int) -> Channel:
-    package = read_int(root / f"sys/devices/system/cpu/cpu{cpu}/topology/physical_package_id")
-    domain = "psys" if event == "energy-psys" else f"package-{package or 0}{DOMAINS[event]}"
+def _packages(root: Path, cpus: list[int]) -> dict[int, str]:
+    """What each of these processors stands for: its package, with its die where a package has several."""
+    topology = {cpu: root / f"sys/devices/system/cpu/cpu{cpu}/topology" for cpu in cpus}
+    package = {cpu: read_int(topology[cpu] / "physical_package_id") or 0 for cpu in cpus}
+    if len(set(package.values())) == len(cpus):
+        return {cpu: f"package-{number}" for cpu, number in package.items()}
+    found: dict[int, str] = {}
+    for cpu, number in package.items():
+        before = sum(package[other] == number for other in found)
+        die = read_int(topology[cpu] / "die_id")
+        found[cpu] = f"package-{number}-die-{before if die is None else die}"
+    return found
+
+
+def _channel(event: str, cpu: int, package: str) -> Channel:
+    domain = "psys" if event == "energy-psys" else f"{package}{DOMAINS[event]}"
     return Channel(
         sensor=f"{domain} energy",
         device="cpu",
@@ -108,12 +123,18 @@ def _channel(root: Path, event: str, cpu: int) -> Channel:
     )
 
 
-def _refused(event: str, error: PerfEventError, root: Path) -> Lack:
+def _lack(channel: Channel, event: str, reason: str, remedy: str) -> Lack:
+    of = (channel.covers, channel.device, channel.sensor) if channel.total else ()
+    return Lack(f"{NAME} {event}", reason, remedy, *of)
+
+
+def _refused(error: PerfEventError, root: Path) -> tuple[str, str]:
+    """Reason and remedy."""
     level = paranoid_level(root)
     if error.errno in (errno.EACCES, errno.EPERM):
-        remedy = "set it to 0 or lower, or give CAP_PERFMON"
-        return Lack(f"{NAME} {event}", f"refused: kernel.perf_event_paranoid is {level}", remedy)
-    return Lack(f"{NAME} {event}", *explain(error.errno or 0, level, True, None)[:2])
+        return f"refused: kernel.perf_event_paranoid is {level}", "set it to 0 or lower, or give CAP_PERFMON"
+    reason, remedy = explain(error.errno or 0, level, True, None)[:2]
+    return reason, remedy
 
 
 def _scaled(event: Any, scale: float) -> float | None:

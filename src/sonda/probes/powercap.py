@@ -90,7 +90,7 @@ def open_powercap(root: Path = Path("/")) -> Sources:
     if channels:
         found.readers.append(PowercapReader(channels, descriptors))
     if not any(zone.domain == "dram" for zone in zones):
-        found.lacks.append(_no_memory(root))
+        found.lacks.append(no_memory(root, "this processor shows no dram zone"))
     return found
 
 
@@ -99,9 +99,10 @@ def _unreadable(zone: _Zone, reason: str, remedy: str) -> Lack:
     return Lack(what, reason, remedy, zone.covers, *(("cpu", f"{zone.name} energy") if zone.covers else ()))
 
 
-def _no_memory(root: Path) -> Lack:
+def no_memory(root: Path, otherwise: str) -> Lack:
+    """Why nothing counts the energy of memory: AMD never does; `otherwise` for other processors."""
     amd = "AuthenticAMD" in (read_text(root / "proc/cpuinfo") or "")[:4096]
-    return Lack(MEMORY, NO_AMD_MEMORY if amd else "this processor shows no dram zone", "a meter at the socket has it")
+    return Lack(MEMORY, NO_AMD_MEMORY if amd else otherwise, "a meter at the socket has it")
 
 
 def _zones(root: Path) -> list[_Zone]:
