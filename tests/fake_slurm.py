@@ -12,6 +12,10 @@ import pytest
 
 SBATCH = r"""#!/bin/sh
 for last; do :; done
+if [ "$1" = "--test-only" ]; then
+    last=FOLDER/asked
+    cat >"$last"
+fi
 while read -r first option; do
     [ "$first" = "#SBATCH" ] || continue
     case "${option%%[= ]*}" in
@@ -21,6 +25,7 @@ while read -r first option; do
         *) echo "sbatch: unrecognized option '$option'" >&2; exit 1 ;;
     esac
 done < "$last"
+[ "$1" = "--test-only" ] && { echo "sbatch: Job 4242 to start at 2026-11-15T12:00:00" >&2; exit 0; }
 number=$((4242 + $(ls FOLDER/job-*.sh 2>/dev/null | wc -l)))
 cp "$last" FOLDER/job-$number.sh
 SLURM_JOB_ID=$number SLURM_JOB_NODELIST=localhost,127.0.0.1 SLURM_JOB_NUM_NODES=2 \

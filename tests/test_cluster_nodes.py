@@ -267,12 +267,12 @@ def test_a_node_knows_from_point_to_point_how_cool_it_was(store: Store, monkeypa
 def test_what_is_measured_inherits_nothing_of_dasks_nanny(monkeypatch: pytest.MonkeyPatch) -> None:
     dask = pytest.importorskip("dask")
     pytest.importorskip("distributed")  # whose settings are Dask's once it is there
-    from sonda.studies.executors import cluster
+    from sonda.studies.executors import on_node
 
     for name, value in dask.config.get("distributed.nanny.pre-spawn-environ").items():
         monkeypatch.setenv(name, str(value))
     monkeypatch.setenv("OMP_NUM_THREADS", "3")  # somebody's own
     assert os.environ["MALLOC_TRIM_THRESHOLD_"] == "65536"
-    cluster._undo_nanny()
+    on_node.undo_nanny()
     assert "MALLOC_TRIM_THRESHOLD_" not in os.environ and "MKL_NUM_THREADS" not in os.environ
     assert os.environ["OMP_NUM_THREADS"] == "3"

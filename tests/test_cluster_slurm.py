@@ -58,6 +58,15 @@ def test_what_the_queue_refuses_is_one_line(tmp_path: Path, monkeypatch: pytest.
         on_nodes(node_cases.answer, (str(tmp_path), ""), 2, "slurm:partition=short", tmp_path / "jobs", str)
 
 
+def test_a_study_that_the_queue_refuses_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("dask_jobqueue", reason="dask-jobqueue is not installed")
+    fake_slurm(tmp_path, monkeypatch)
+    (tmp_path / "sbatch").write_text("#!/bin/sh\necho 'sbatch: error: invalid partition specified: nope' >&2\nexit 1\n")
+    with pytest.raises(SondaError, match="Slurm refuses the job: sbatch: error: invalid partition specified: nope; "):
+        with executor_for(1, "slurm:partition=nope,host=127.0.0.1"):
+            pass
+
+
 def test_the_stand_in_refuses_what_slurm_would(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     fake_slurm(tmp_path, monkeypatch)
     (tmp_path / "wrong.sh").write_text("#!/bin/sh\n#SBATCH --nodse=2\n")

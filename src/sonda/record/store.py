@@ -215,8 +215,9 @@ class Store:
     def tags(self) -> dict[str, list[str]]:
         """Tags of every tagged run, by its id."""
         found: dict[str, list[str]] = {}
-        for path in sorted((self.root / "tags").glob("*/*")):
-            found.setdefault(path.name, []).append(path.parent.name)
+        for tag in self.tag_names():
+            for identity in self._tagged(tag):
+                found.setdefault(identity, []).append(tag)
         return found
 
     def remove(self, directory: Path) -> None:

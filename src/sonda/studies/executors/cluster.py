@@ -6,24 +6,20 @@ simulations a task whose worker dies is done again by another.
 
 from __future__ import annotations
 
-import fcntl
 import heapq
 import logging
 import os
-import tempfile
 import warnings
 from collections import Counter, deque
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager, suppress
-from dataclasses import replace
-from pathlib import Path
-from time import monotonic, sleep, time
+from time import monotonic, sleep
 from typing import Any
 
 from sonda.record.errors import MissingExtraError, SondaError
-from sonda.studies.executors.executor import Done, Task, Work, attempt
+from sonda.studies.executors.executor import Done, Task, Work
+from sonda.studies.executors.on_node import attempt_once, attempt_there
 from sonda.studies.executors.slurm import PREFIX, slurm_cluster
-from sonda.targets.node import node_facts, node_name
+from sonda.targets.node import node_facts
 from sonda.version import VERSION
 
 Wanted = tuple[tuple[str, ...], str]
@@ -42,8 +38,6 @@ POLL_S = 1.0
 """How often it is looked whether the workers are still there."""
 PATIENCE_S = 60
 """How long a node that went away is waited for when nothing else is left to do, and a result that is on its way."""
-BEGUN_S = 7 * 24 * 3600
-"""How long a node remembers what it has begun to measure."""
 SETTINGS = {
     "distributed.worker.daemon": False,  # what is measured is a process of its own
     "distributed.comm.retry.count": 2,
@@ -90,13 +84,22 @@ class Cluster:
                 )
             self._client = _connected(self._distributed, address)
             if self._own is not None:
-                self._client.wait_for_workers(1, timeout=START_S)
+                self._wait_for_one()
             self._nodes = self._ask_nodes()
             if not self._nodes:
                 raise SondaError(f"the scheduler at {address} has no workers", f"start one with: dask worker {address}")
         except BaseException:
             self.close()
             raise
+
+    def _wait_for_one(self) -> None:
+        try:
+            self._client.wait_for_workers(1, timeout=START_S)
+        except (TimeoutError, AssertionError, RuntimeError) as error:
+            raise SondaError(
+                f"no worker came within {START_S} s ({type(error).__name__})",
+                "see what the queue does with the job: squeue --me",
+            ) from None
 
     @property
     def workers(self) -> int:
@@ -306,61 +309,6 @@ class Cluster:
 def _lost(task: Task, node: str = "") -> Done:
     who = f"its worker on {node}" if node else "its worker"
     return Done(task.number, failure=f"{who} or the scheduler went away", remedy="start this again", lost=True)
-
-
-def attempt_there(work: Work, task: Task, version: str, folder: str) -> Done:
-    """Do a task on a node: files that it names without their folder are meant from `folder`, where it was asked for, as
-    far as the node sees it. Nobody measures here meanwhile."""
-    with _using(fcntl.LOCK_SH):
-        return _attempt(work, task, version, folder)
-
-
-def _attempt(work: Work, task: Task, version: str, folder: str) -> Done:
-    with suppress(OSError):
-        os.chdir(folder)
-    done = attempt(work, task, version)
-    if done.failure and not done.failure.startswith(node_name()):
-        return replace(done, failure=f"{node_name()}: {done.failure}")
-    return done
-
-
-def attempt_once(work: Work, task: Task, version: str, folder: str, token: str) -> Done:
-    """Do a task unless it was begun here before: what was half measured is not measured again in silence, nor what was
-    measured and then lost on its way."""
-    begun = Path(tempfile.gettempdir()) / f"sonda-begun-{os.getuid()}"
-    begun.mkdir(exist_ok=True)
-    for old in begun.iterdir():
-        with suppress(OSError):
-            if time() - old.stat().st_mtime > BEGUN_S:
-                old.unlink()
-    try:
-        (begun / token).touch(exist_ok=False)
-    except FileExistsError:
-        return Done(
-            task.number, failure=f"its worker on {node_name()} was killed", remedy="start this again", lost=True
-        )
-    _undo_nanny()
-    with _using(fcntl.LOCK_EX):
-        return _attempt(work, task, version, folder)
-
-
-def _undo_nanny() -> None:
-    """Take away what Dask's nanny sets for the process that it starts: whoever is measured would inherit it, and its
-    memory would come from the system anew in every step (`MALLOC_TRIM_THRESHOLD_`)."""
-    dask, _ = _imported()
-    for name, value in dask.config.get("distributed.nanny.pre-spawn-environ", {}).items():
-        if os.environ.get(name) == str(value):
-            del os.environ[name]
-
-
-@contextmanager
-def _using(how: int) -> Iterator[None]:
-    """Wait until nobody measures on this node, and to measure (LOCK_EX) until nobody simulates either, whichever of
-    this user's studies asked for it."""
-    name = node_name().replace("/", "_")
-    with open(Path(tempfile.gettempdir()) / f"sonda-alone-{os.getuid()}-{name}", "wb") as lock:
-        fcntl.flock(lock, how)
-        yield
 
 
 def _connected(distributed: Any, address: str) -> Any:

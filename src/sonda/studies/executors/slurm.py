@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import re
 import shutil
+import subprocess
 from typing import Any
 
 from sonda.record.errors import MissingExtraError, SondaError
@@ -51,8 +52,22 @@ def slurm_cluster(text: str, workers: int, exclusive: bool) -> Any:
         scheduler_options={"dashboard_address": None, "host": given.get("host", os.uname().nodename)},
         worker_extra_args=["--no-dashboard"], security=_security(),
     )  # fmt: skip
+    try:
+        _check_script(cluster.job_script())
+    except BaseException:
+        cluster.close()
+        raise
     cluster.scale(jobs=max(workers, 1))
     return cluster
+
+
+def _check_script(script: str) -> None:
+    """Ask Slurm whether it would take a job; raises SondaError with its answer where it would not. Dask submits in the
+    background, where a refusal is heard by nobody."""
+    done = subprocess.run(["sbatch", "--test-only"], input=script, capture_output=True, text=True)
+    if done.returncode:
+        said = (done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[-1]
+        raise SondaError(f"Slurm refuses the job: {said}", "change what stands behind --on-cluster slurm:")
 
 
 def _security() -> Any:

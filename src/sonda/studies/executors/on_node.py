@@ -1,0 +1,74 @@
+"""What a worker of Dask does with a task on its node: alone where it measures, and as it would run anywhere else."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import replace
+from pathlib import Path
+from time import time
+
+from sonda.studies.executors.executor import Done, Task, Work, attempt
+from sonda.targets.node import node_name
+
+BEGUN_S = 7 * 24 * 3600
+"""How long a node remembers what it has begun to measure."""
+
+
+def attempt_there(work: Work, task: Task, version: str, folder: str) -> Done:
+    """Do a task on a node: files that it names without their folder are meant from `folder`, where it was asked for, as
+    far as the node sees it. Nobody measures here meanwhile."""
+    with _using(fcntl.LOCK_SH):
+        return _attempt(work, task, version, folder)
+
+
+def _attempt(work: Work, task: Task, version: str, folder: str) -> Done:
+    with suppress(OSError):
+        os.chdir(folder)
+    done = attempt(work, task, version)
+    if done.failure and not done.failure.startswith(node_name()):
+        return replace(done, failure=f"{node_name()}: {done.failure}")
+    return done
+
+
+def attempt_once(work: Work, task: Task, version: str, folder: str, token: str) -> Done:
+    """Do a task unless it was begun here before: what was half measured is not measured again in silence, nor what was
+    measured and then lost on its way."""
+    begun = Path(tempfile.gettempdir()) / f"sonda-begun-{os.getuid()}"
+    begun.mkdir(exist_ok=True)
+    for old in begun.iterdir():
+        with suppress(OSError):
+            if time() - old.stat().st_mtime > BEGUN_S:
+                old.unlink()
+    try:
+        (begun / token).touch(exist_ok=False)
+    except FileExistsError:
+        return Done(
+            task.number, failure=f"its worker on {node_name()} was killed", remedy="start this again", lost=True
+        )
+    undo_nanny()
+    with _using(fcntl.LOCK_EX):
+        return _attempt(work, task, version, folder)
+
+
+def undo_nanny() -> None:
+    """Take away what Dask's nanny sets for the process that it starts: whoever is measured would inherit it, and its
+    memory would come from the system anew in every step (`MALLOC_TRIM_THRESHOLD_`)."""
+    import dask
+
+    for name, value in dask.config.get("distributed.nanny.pre-spawn-environ", {}).items():
+        if os.environ.get(name) == str(value):
+            del os.environ[name]
+
+
+@contextmanager
+def _using(how: int) -> Iterator[None]:
+    """Wait until nobody measures on this node, and to measure (LOCK_EX) until nobody simulates either, whichever of
+    this user's studies asked for it."""
+    name = node_name().replace("/", "_")
+    with open(Path(tempfile.gettempdir()) / f"sonda-alone-{os.getuid()}-{name}", "wb") as lock:
+        fcntl.flock(lock, how)
+        yield
