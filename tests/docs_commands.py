@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 import shlex
 from collections.abc import Iterator
@@ -95,6 +96,7 @@ SMALLER = {
     "--idle": "0",
     "--interval": "50ms",
     "--length": "8",
+    "--images": "8",
     "--samples": "2",
     "--latency-bound": "20s",
     "--qps": "10",
@@ -145,16 +147,17 @@ LACKING = ("cuda:", "slurm:", "tcp://", "energy ", "--probe energy", "--record",
 code 2; 125 where they would have wrapped a program."""
 
 ELSEWHERE = {
-    r"^run .*--try": "test_trial.py",
-    r"^doctor --validate": "test_validation.py",
-    r"^run .*@nodes=2,at=": "test_parallel_nodes.py",
-    r"^run .*--on-cluster local": "test_training_jobs.py",
-    r"^run .*--on (ddp|hybrid)=cpu/": "test_parallel_run.py",
-    r"^run .*--probe callgrind": "test_modelled_pass.py",
-    r"^study dlrm-accelerator --scale small": "test_study_dlrm.py",
-    r"autoencoder|sim:small-mesh": "test_extending.py",
+    r"^run .*--try": "test_trial.py::test_base_and_remedies_take_turns",
+    r"^doctor --validate": "test_validation.py::test_the_command_says_what_differs_in_its_exit_code",
+    r"^run .*@nodes=2,at=": "test_parallel_nodes.py::test_two_nodes_train_and_the_first_keeps_one_run",
+    r"^run .*--on-cluster local": "test_training_jobs.py::test_every_node_answers_and_they_meet_at_the_first",
+    r"^run .*--on (ddp|hybrid)=cpu/": "test_parallel_spans.py::test_ranks_of_a_hybrid_become_one_run",
+    r"^run .*--probe callgrind": "test_modelled_pass.py::test_an_unmodified_program_is_modelled_layer_by_layer",
+    r"^study dlrm-accelerator --scale small": "test_docs_outputs.py::"
+    "test_what_no_machine_changes_comes_out_as_it_is_shown",
+    r"autoencoder|sim:small-mesh": "test_extending.py::test_the_own_workload_has_the_table_of_any_other",
 }
-"""Commands that take minutes, two machines or a package of one's own, and the file whose tests run what they do."""
+"""Commands that take minutes, two machines or a package of one's own, and the test that runs what they do."""
 
 FIRST = {
     r"^compare main head": ("--tag main", "--tag head"),
@@ -168,6 +171,18 @@ MAY_FAIL = r"^compare (main head|before after)"
 
 FRAMEWORKS = r"--framework (tensorflow|jax|pytensor)|keras_fit\.py|tf-models:"
 """Commands that need another framework than PyTorch: tests/frameworks runs them."""
+
+
+def lacks_test(name: str, tests: Path = REPOSITORY / "tests") -> str:
+    """Why a test `file.py::function` that is said to run something does not; '' where it is there and may run."""
+    file, _, function = name.partition("::")
+    if not (tests / file).exists():
+        return f"there is no {file}"
+    for node in ast.walk(ast.parse((tests / file).read_text(encoding="utf-8"))):
+        if isinstance(node, ast.FunctionDef) and node.name == function:
+            skipped = any("mark.skip(" in ast.unparse(mark) for mark in node.decorator_list)
+            return f"{name} is skipped" if skipped else ""
+    return f"{file} has no {function}"
 
 
 def lighter(words: list[str]) -> list[str]:

@@ -24,6 +24,7 @@ from docs_commands import (
     MAY_FAIL,
     SMALLER,
     Shown,
+    lacks_test,
     lighter,
     mentioned,
     shown,
@@ -99,9 +100,17 @@ def test_a_shown_command_does_what_it_should(text: str, ran: Callable[[str], Don
 def test_commands_that_run_elsewhere_have_a_test_there() -> None:
     kept = [command for command in shown() if elsewhere(command)]
     assert kept, "nothing is run elsewhere: empty the table"
-    for pattern, file in ELSEWHERE.items():
-        assert (Path(__file__).parent / file).exists(), file
+    for pattern, test in ELSEWHERE.items():
+        assert lacks_test(test) == ""
         assert any(re.search(pattern, shlex.join(command.words[1:])) for command in kept), f"nothing shown is {pattern}"
+
+
+def test_the_check_itself_sees_tests_that_are_not_there(tmp_path: Path) -> None:
+    (tmp_path / "test_a.py").write_text("@pytest.mark.skip('no')\ndef test_b(): ...\ndef test_c(): ...\n")
+    assert lacks_test("test_z.py::test_b", tmp_path) == "there is no test_z.py"
+    assert lacks_test("test_a.py::test_d", tmp_path) == "test_a.py has no test_d"
+    assert lacks_test("test_a.py::test_b", tmp_path) == "test_a.py::test_b is skipped"
+    assert lacks_test("test_a.py::test_c", tmp_path) == ""
 
 
 def test_targets_of_commands_that_run_elsewhere_can_be_read() -> None:

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from command_line import Done, run_command
+from docs_commands import lacks_test
 from sonda.record.store import Store
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
@@ -115,6 +116,15 @@ def test_10_a_trace_of_another_tool_is_read(tmp_path, home):
     assert {event.get("name") for event in events} >= {"aten::addmm"}
 
 
-def test_07_and_11_are_tried_elsewhere():
-    names = {path.name for path in Path(__file__).parent.glob("test_*.py")}
-    assert {"test_notebook.py", "test_extending.py"} <= names
+@pytest.mark.parametrize(
+    ("name", "module", "tests"),
+    [
+        ("07_notebook", "test_notebook", ("test_a_run_shows_itself", "test_its_roofline_is_a_drawing")),
+        ("11_own_parts", "test_extending", ("test_the_own_workload_has_the_table_of_any_other",)),
+    ],
+)
+def test_07_and_11_are_tried_elsewhere(name, module, tests):
+    """By tests that are there, of the directory that is meant."""
+    assert [lacks_test(f"{module}.py::{test}") for test in tests] == [""] * len(tests)
+    source = Path(__file__).with_name(f"{module}.py").read_text()
+    assert f'"examples" / "{name}"' in source

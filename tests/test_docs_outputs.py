@@ -1,0 +1,101 @@
+"""Outputs that pages show: what does not depend on the machine comes out as it stands there, line by line.
+
+What was measured cannot come out again; its form can, and its figures must fit each other.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+import shutil
+from pathlib import Path
+
+import pytest
+
+from command_line import run_command
+from docs_commands import REPOSITORY, Block, blocks, shown
+from sonda.analysis.training import Epoch, Training
+from sonda.frameworks.parallel.outlook import choose, foresee, sentences
+from sonda.frameworks.parallel.shares import Line
+from sonda.report.screen import Screen
+from sonda.report.training import show_training
+
+TIMED = re.compile(r"in [\d.,]+ \S+: [\d.,]+ points/s")
+"""What of an exploration's counts is of the machine."""
+
+
+def block_with(page: str, words: str) -> Block:
+    (found,) = (block for block in blocks() if block.page == page and words in block.text)
+    return found
+
+
+def pieces(block: Block) -> list[list[str]]:
+    """The lines of a shown output between its ellipses."""
+    found: list[list[str]] = [[]]
+    for line in block.lines:
+        if line.strip() == "…":
+            found.append([])
+        else:
+            found[-1].append(TIMED.sub("in T", line))
+    return [piece for piece in found if piece]
+
+
+def lacking(block: Block, output: str) -> list[str]:
+    """The first piece that is not in the output as it stands, after the pieces before it; [] where all are."""
+    lines, begin = [TIMED.sub("in T", line.rstrip()) for line in output.splitlines()], 0
+    for piece in pieces(block):
+        places = range(begin, len(lines) - len(piece) + 1)
+        found = next((place for place in places if lines[place : place + len(piece)] == piece), None)
+        if found is None:
+            return piece
+        begin = found + len(piece)
+    return []
+
+
+@pytest.mark.parametrize(
+    ("page", "words", "command"),
+    [
+        ("docs/howto/exploring.md", "stands out", "sonda explore dlrm --vary multipliers=64,128,256"),
+        ("docs/howto/repeating-a-study.md", "annexed article", "sonda study dlrm-accelerator --scale small"),
+        ("docs/import.md", "Rank 2 is slow", "sonda import traces/ "),
+    ],
+)
+def test_what_no_machine_changes_comes_out_as_it_is_shown(page: str, words: str, command: str, tmp_path: Path) -> None:
+    shutil.copytree(REPOSITORY / "tests/data/ranks", tmp_path / "traces", ignore=shutil.ignore_patterns("*.py", "*.md"))
+    typed = next(one for one in shown() if one.page == page and one.text.startswith(command))
+    done = run_command(tmp_path, *shlex.split(typed.text, comments=True)[1:])
+    assert done.returncode == 0, done.stderr
+    assert lacking(block_with(page, words), done.stdout) == []
+
+
+def test_the_check_itself_sees_a_line_that_differs() -> None:
+    block = Block("", 0, "", ("  a   1", "  …", "  b   2", "  c   3"))
+    assert lacking(block, "head\n  a   1\nmore\n  b   2\n  c   3\n") == []
+    assert lacking(block, "  a   1\n  b   2\nmore\n  c   3\n") == ["  b   2", "  c   3"], "lines between are told by …"
+    assert lacking(block, "  b   2\n  c   3\n  a   1\n") == ["  b   2", "  c   3"], "in this order"
+
+
+def test_what_is_said_before_a_training_on_several_devices() -> None:
+    pair = [Line(0, 0.010), Line(0, 0.030)]  # s a sample, as the page says
+    said = sentences(foresee(pair, 32, 0.081), choose(pair, 32, 0.081), ["cuda:0", "cpu"], auto=True)
+    assert said == list(block_with("docs/training.md", "@auto leaves out").lines)
+
+
+def test_a_training_is_shown_in_the_form_that_it_has() -> None:
+    """Measured figures, put into the table again: the form is the screen's, and sums are sums."""
+    block = block_with("docs/training.md", "of the test right")
+    rows = [[float(word) for word in line.split()] for line in block.lines if re.match(r"\s+\d+ +\d", line)]
+    epochs = tuple(
+        Epoch(int(number), 1e9 * train, 1e6 * validate, loss, held, right / 100, 1e9 * passed)
+        for number, train, validate, passed, loss, held, right in rows
+    )
+    assert len(epochs) == 3
+    last = 0.0
+    for one in epochs:
+        assert one.passed - last == pytest.approx(one.train + (one.validate or 0.0), abs=1.01e8)  # each in tenths of s
+        last = one.passed
+    screen = Screen(110, color=False)
+    show_training(screen, Training(epochs, 806e6, 0.145, 2.2, 47.3e6, 13.6e9, 1, None))
+    assert [line.rstrip() for line in screen.text().splitlines() if line.strip()] == [
+        line for line in block.lines if line
+    ]
