@@ -253,6 +253,8 @@ def test_figures_of_devices_together_are_what_ranks_and_the_outlook_say() -> Non
         "work_ms": 240.0, "wait_ms@0": 3.0, "samples_share_percent@1": 25.0, "devices": 2.0,
     }  # fmt: skip
     assert {key: parse_figure(key).of(summary).value for key in wanted} == pytest.approx(wanted)
+    # A sum of exchanges that were measured one by one; what ranks did was measured as it was.
+    assert [parse_figure(key).of(summary).source for key in ("communication_ms", "work_ms")] == ["derived", "measured"]
     reasons = {key: parse_figure(key).of(summary).reason for key in ("work_ms@1", "work_ms@2")}
     assert reasons == {
         "work_ms@1": "only the device knows how long its steps took", "work_ms@2": "rank 2 did not train",

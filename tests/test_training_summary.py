@@ -99,6 +99,18 @@ def test_checkpoints_between_the_walks_stand_apart() -> None:
     assert said.endswith("checkpoints took 8.00 s and 800 J (measured), which are in none of these")
 
 
+def test_joules_of_checkpoints_shorter_than_the_time_between_readings_are_derived() -> None:
+    """Two pauses of 0.25 s at 100 W between readings of a second each: 50 J, or anything from 0 to 200 J."""
+    found = training(two_epochs(watts={"cpu": 100.0}, pause=0.25))
+    assert found.energy is not None
+    between = found.energy.between
+    assert (between.value, between.source) == (pytest.approx(50), "derived")
+    assert between.low is not None and between.high is not None
+    assert 0 <= between.low < 50 < between.high <= 200
+    assert (found.energy.used.value, found.energy.used.source) == (pytest.approx(12_000), "measured")
+    assert "500 ms and 50.0 J (derived, 0–200 J)" in before_words(found)
+
+
 def test_a_screen_and_a_document_say_what_the_walks_cost_and_what_the_whole_run() -> None:
     """120 s of walks at 100 + 16 W; the run takes 10 s more before them and 8 s for checkpoints."""
     run = two_epochs(watts={"cpu": 100.0, "cuda:0": 16.0}, pause=4.0)

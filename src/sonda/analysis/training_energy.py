@@ -8,7 +8,7 @@ anything was measured, that counts.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 
 from sonda.analysis.energy_coverage import coverage
@@ -40,7 +40,8 @@ class Spent:
     covers: tuple[str, ...]
     """What the counters cover: CPU packages, DRAM, GPU boards with their memory."""
     between: Value
-    """J of the devices that trained, spent between the walks on checkpoints."""
+    """J of the devices that trained, spent between the walks on checkpoints; `derived` where one took less than lies
+    between two readings: then it is a part of what was spent between these."""
     between_time: float
     """ns."""
 
@@ -150,4 +151,7 @@ def _between(meters: Sequence[Metered], pauses: Sequence[Window], otherwise: str
         return Value(None, "J", "measured", reason=otherwise)
     if not pauses:
         return Value(0.0, "J", meters[0].source, 0.0, 0.0)
-    return added([one.energy(*pause) for pause in pauses for one in meters], meters[0].source)
+    paused = added([one.energy(*pause) for pause in pauses for one in meters], meters[0].source)
+    shortest = min(after - before for before, after in pauses)
+    resolved = paused.source != "measured" or shortest >= max(one.resolution for one in meters)
+    return paused if resolved else replace(paused, source="derived")

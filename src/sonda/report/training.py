@@ -68,7 +68,7 @@ def before_words(found: Training) -> str:
     spent = found.energy
     if spent is not None and spent.between_time and spent.between.value is not None:
         time, joules = quantities.amount(spent.between_time, "ns"), quantities.amount(spent.between.value, "J")
-        said.append(f"checkpoints took {time} and {joules} ({spent.between.source}), which are in none of these")
+        said.append(f"checkpoints took {time} and {joules} ({_origin(spent.between)}), which are in none of these")
     return "; ".join(said)
 
 
@@ -238,11 +238,17 @@ def _energy_document(spent: Spent | None) -> dict[str, Any] | None:
 def _joules(energy: Value, product: Value) -> str:
     if energy.value is None:
         return f"not known, {energy.reason}"
-    bounds = ""
-    if energy.source == "estimated" and energy.low is not None and energy.high is not None:
-        bounds = f", {quantities.amount(energy.low, 'J')} to {quantities.amount(energy.high, 'J')}"
     joules, edp = quantities.amount(energy.value, "J"), quantities.amount(product.value, "J·s")
-    return f"{joules} ({energy.source}{bounds}), EDP {edp}"
+    return f"{joules} ({_origin(energy)}), EDP {edp}"
+
+
+def _origin(energy: Value) -> str:
+    """`measured`; of what was not, its bounds too."""
+    if energy.source == "measured" or not energy.value or energy.low is None or energy.high is None:
+        return energy.source
+    scale = quantities.own_scale(energy.value, "J")
+    low, high = (quantities.number(end / scale.factor) for end in (energy.low, energy.high))
+    return f"{energy.source}, {low}–{high} {scale.unit}"
 
 
 def _number(value: float | None, unit: str, source: str) -> dict[str, Any]:
