@@ -58,3 +58,18 @@ def table(columns: dict[str, str], *launches: tuple[str, tuple[str, ...]], proce
         for number, (kernel, values) in enumerate(launches)
     ]  # fmt: skip
     return "\n".join(["==PROF== Connected to process 1 (python)", head, units, *rows]) + "\n"
+
+
+def long_table(columns: dict[str, str], *launches: tuple[str, tuple[str, ...]], process: str = "1") -> str:
+    """The same in the shape of --page details, with the comma behind every value that ncu 2025.3.1 writes."""
+    further = ("Section Name", "Metric Name", "Metric Unit", "Metric Value", "Rule Name", "Rule Type",
+               "Rule Description", "Estimated Speedup Type", "Estimated Speedup")  # fmt: skip
+    lines = [",".join(f'"{name}"' for name in (*LEADING, *further))]
+    for number, (kernel, values) in enumerate(launches):
+        start = (str(number), process, "python", "host", kernel, "1", "7", "(128, 1, 1)", "(64, 1, 1)", "0", "9.0")
+        for (name, unit), value in zip(columns.items(), values, strict=True):
+            lines.append(
+                ",".join(f'"{field}"' for field in (*start, "Command line profiler metrics", name, unit, value))
+            )
+            lines[-1] += ","
+    return "\n".join(["==PROF== Connected to process 1 (python)", *lines]) + "\n"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import re
+import sys
 import zlib
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -12,7 +13,8 @@ from typing import Any
 from sonda.imports import ncu, nsys, perf_stat
 from sonda.imports.event_text import open_text
 from sonda.imports.job import job_facts, profile_facts
-from sonda.imports.ncu_table import HEADING
+from sonda.imports.ncu_spans import Remarks, launch_blocks
+from sonda.imports.ncu_table import HEADING, Damage
 from sonda.imports.profile_directory import ENDINGS as PROFILES
 from sonda.imports.profile_directory import find_profiles
 from sonda.imports.rank_events import RankEvents, write_ranks
@@ -191,11 +193,15 @@ def _traces(
 def _one(kind: str, path: Path, directory: Path) -> dict[str, Any]:
     """A table of launches or counts: small, so it is read at once."""
     samples: list[Sample] = []
+    damage = Damage()
     try:
         if kind == "perf":
             spans, samples, notes = perf_stat.read_file(path)
         else:
-            spans, notes = ncu.launch_spans(ncu.read_report(path) if kind == "ncu-rep" else ncu.read_csv(path))
+            read = ncu.read_report if kind == "ncu-rep" else ncu.read_csv
+            remarks = Remarks()
+            spans = next(launch_blocks(read(path, damage), remarks, sys.maxsize))
+            notes = remarks.notes(damage)
     except SondaError as error:
         raise SondaError(f"{path.name}: {error.cause}", error.remedy) from None
     with SpanWriter(directory) as writer:
@@ -203,7 +209,7 @@ def _one(kind: str, path: Path, directory: Path) -> dict[str, Any]:
     if samples:
         write_samples(samples, directory)
     return {
-        "status": "complete",
+        "status": "incomplete" if damage.cut else "complete",
         "target": {"spec": "imported", "device": "counts" if kind == "perf" else "launches"},
         "versions": {"sonda": VERSION},
         "notes": notes,

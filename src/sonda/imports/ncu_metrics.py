@@ -16,6 +16,7 @@ from decimal import Decimal
 
 from sonda.imports.ncu_table import Launch
 from sonda.record.quantity import ROOFS, STALLS
+from sonda.record.quantity import TENSOR as TYPES
 
 INSTRUCTION = "smsp__sass_thread_inst_executed_op_{}_pred_on.sum"
 SCALAR = {
@@ -72,7 +73,8 @@ def counted(launch: Launch) -> dict[str, Decimal]:
     """Sonda's quantities of a launch, each in its own unit; those that cannot be said are not there.
 
     A sum of which a part is missing is not there: a precision without one of its instructions, and `flops` without a
-    precision, or a type of the tensor cores, that was asked for. What was not asked for is no part of it.
+    precision, or a type of the tensor cores, that was asked for; so are sums of a launch that may have lost a row. What
+    was not asked for is no part of it.
     """
     found: dict[str, Decimal] = {}
     for name, quantity in DIRECT.items():
@@ -86,16 +88,18 @@ def counted(launch: Launch) -> dict[str, Decimal]:
             found[quantity] = add + multiply + 2 * fused
         elif any(name in launch.values or name in launch.missing for name in counters):
             lacking.add(quantity)
+    kinds = tensor_kinds(launch)
     lacking |= {_tensor_quantity(kind) for kind in _kinds(launch.missing).values()}
-    for name, kind in tensor_kinds(launch).items():
+    lacking |= {_tensor_quantity(kind) for kind in kinds.values() if not _has_quantity(kind)}
+    for name, kind in kinds.items():
         quantity = _tensor_quantity(kind)
-        if quantity not in lacking:
+        if quantity not in lacking and launch.whole:
             found[quantity] = found.get(quantity, Decimal(0)) + launch.values[name]
     floating = [value for name, value in found.items() if name.startswith("flops_tensor_")]
     if floating and not any(name.startswith("flops_tensor_") for name in lacking):
         found["flops_tensor"] = sum(floating, Decimal(0))
     parts = [found[name] for name in (*SCALAR, "flops_tensor") if name in found]
-    if parts and not any(name.startswith("flops_") for name in lacking):
+    if parts and launch.whole and not any(name.startswith("flops_") for name in lacking):
         found["flops"] = sum(parts, Decimal(0))
     return found
 
@@ -115,6 +119,11 @@ def _kinds(names: Iterable[str]) -> dict[str, str]:
             kind = match[1].partition("_dst")[0]
             found[name] = KINDS.get(kind, kind)
     return found
+
+
+def _has_quantity(kind: str) -> bool:
+    """Whether this is something that tensor cores are known to multiply."""
+    return kind in TYPES or kind.startswith("int")
 
 
 def _tensor_quantity(kind: str) -> str:
@@ -168,7 +177,7 @@ def known(name: str) -> bool:
         or name in DURATION
         or name.endswith(PEAK)
         or any(name == clock for _, clock in MEMORIES.values())
-        or bool(TENSOR.fullmatch(name))
+        or any(_has_quantity(kind) for kind in _kinds([name]).values())
         or any(name == INSTRUCTION.format(one) for names in SCALAR.values() for one in names)
     )
 
@@ -182,3 +191,8 @@ def precisions(launch: Launch) -> list[str]:
     """What the FLOPs of a launch were counted in, as words: single, double, half, tensor cores' types."""
     scalar = [quantity.removeprefix("flops_") for quantity in SCALAR if quantity in counted(launch)]
     return scalar + [f"tensor {kind}" for kind in sorted(set(tensor_kinds(launch).values()))]
+
+
+def unasked(name: str) -> bool:
+    """Whether ncu prints a metric of its own accord."""
+    return name.startswith(("device__", "launch__", "profiler__", "nvlink__", "c2clink__", "numa__"))

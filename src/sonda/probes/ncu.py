@@ -11,9 +11,9 @@ from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from typing import Any
 
-from sonda.imports.ncu import HALF, launch_spans, listed
 from sonda.imports.ncu_metrics import counted, duration, peaks, roofs
-from sonda.imports.ncu_table import Launch, read_launches
+from sonda.imports.ncu_spans import HALF, launch_spans, listed
+from sonda.imports.ncu_table import Damage, Launch, read_launches
 from sonda.probes.ncu_align import align
 from sonda.probes.ncu_chip import Chip, passes_of
 from sonda.probes.ncu_command import CACHES, Ended, Settings, ncu_version, run_under
@@ -95,7 +95,7 @@ def count_kernels(
     launches = [replace(launch, kernel=demangled(launch.kernel)) for launch in launches]
     wanted: list[int] = []
     if stalls_for is not None and not how.stalls:
-        wanted = sorted(set(stalls_for(launch_spans(iter(launches))[0])))
+        wanted = sorted(set(stalls_for(launch_spans(launches))))
     if wanted:
         names = list(dict.fromkeys(symbols[row] for row in wanted))
         # Names that are no symbols cannot be told to ncu, which then counts all.
@@ -131,10 +131,12 @@ def _round(
         notes.append(f"{chip.name} does not know {listed(lacking)}: counted without")
         metrics = tuple(name for name in metrics if name not in lacking)
         say(f"{notes[-1]}, in {passes_of(chip, metrics)} passes or one more")
+    damage = Damage()
     try:
-        launches = list(read_launches(ended.log))
+        launches = list(read_launches(ended.log, damage))
     except SondaError:
         raise explain_failure(ended.log, ended.output, ended.code) from None
+    notes += damage.notes()
     failed = [text for kind, text in messages(ended.log) if kind == "ERROR"]
     if failed:
         notes.append(f"Nsight Compute did not count everything: {failed[0][:200]}")
