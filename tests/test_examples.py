@@ -14,6 +14,7 @@ import pytest
 
 from command_line import Done, run_command
 from docs_commands import lacks_test
+from installed_parts import importable, lay_down
 from sonda.record.store import Store
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
@@ -48,6 +49,23 @@ def test_examples_are_numbered_without_gaps_and_listed():
     assert [name[:2] for name in NUMBERED] == [f"{number:02d}" for number in range(1, len(NUMBERED) + 1)]
     listing = (EXAMPLES / "README.md").read_text()
     assert [name for name in NUMBERED if f"({name}/" not in listing] == []
+
+
+@pytest.mark.parametrize("name", [name for name in NUMBERED if (EXAMPLES / name / "README.md").exists()])
+def test_what_a_readme_shows_is_typed_in_its_directory(name):
+    """Every line of a block is one that `follow` runs, or installs what lies there."""
+    text = (EXAMPLES / name / "README.md").read_text()
+    lines = [
+        line
+        for block in re.findall(r"^```\w*\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
+        for line in block.splitlines()
+    ]
+    assert lines
+    for line in lines:
+        if line.startswith("$ pip install "):
+            assert (EXAMPLES / name / shlex.split(line)[3] / "pyproject.toml").exists(), line
+        else:
+            assert SHOWN.fullmatch(line), line
 
 
 @pytest.mark.slow
@@ -114,6 +132,14 @@ def test_10_a_trace_of_another_tool_is_read(tmp_path, home):
 
     events = json.loads(gzip.decompress((place / "again.json.gz").read_bytes()))["traceEvents"]
     assert {event.get("name") for event in events} >= {"aten::addmm"}
+
+
+@pytest.mark.slow
+def test_11_parts_of_ones_own_are_used(tmp_path, home):
+    with importable(lay_down(EXAMPLES / "11_own_parts", tmp_path / "installed")):
+        _, (trained, simulated) = follow("11_own_parts", tmp_path, home)
+    assert "machine: load" in trained.stdout and "backward" in trained.stdout
+    assert "sim:ideal-256" in simulated.stdout and "sim:small-mesh" in simulated.stdout
 
 
 @pytest.mark.parametrize(
