@@ -54,6 +54,13 @@ def when(order: tuple[str, float]) -> tuple[str, float, float, int]:
     return node_name(), begin, time.monotonic(), os.getpid()
 
 
+def until(path: str) -> str:
+    """Waits until there is such a file."""
+    while not Path(path).exists():
+        time.sleep(0.02)
+    return path
+
+
 def append_and_wait(order: tuple[str, float]) -> int:
     """Notes that it began, then takes its time."""
     with open(order[0], "a", encoding="utf-8") as file:

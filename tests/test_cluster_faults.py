@@ -275,6 +275,24 @@ def test_two_versions_are_refused_and_both_named(nodes: Machinery) -> None:
     nodes.wait_for_workers(1)
 
 
+def test_a_node_of_another_version_that_comes_late_is_left_out_and_said(nodes: Machinery, tmp_path: Path) -> None:
+    said: list[str] = []
+    file = tmp_path / "seen"
+    with executor_for(cluster=nodes.address, say=said.append) as executor:
+
+        def come() -> None:
+            nodes.worker("older", "south", "import sonda.version; sonda.version.VERSION = '0.0.8'")
+            nodes.wait_for(lambda: executor.remarks)
+            file.touch()
+
+        coming = meanwhile(come)
+        done = outcomes(executor, cluster_work.until, [str(file)] * 2)
+        coming.join()
+        assert [one.value for one in done] == [str(file)] * 2
+    assert said == [f"south has Sonda 0.0.8, and this is {VERSION}: it was left out"]
+    nodes.end("older")
+
+
 def test_a_restarted_scheduler(nodes: Machinery, tmp_path: Path) -> None:
     """Simulations are done again, each once in the end; of measurements, the one under way is lost and said so."""
     files = [tmp_path / "measured", tmp_path / "simulated"]

@@ -46,6 +46,14 @@ def test_a_process_that_dies_is_replaced_and_its_task_done_again(crew: Processes
     assert [done.value for done in found] == [0, 1, 2, 3, 4, 5]
 
 
+def test_what_was_done_again_is_said(tmp_path: Path) -> None:
+    said: list[str] = []
+    with executor_for(2, say=said.append) as executor:
+        found = outcomes(executor, cluster_work.die_once, [(number, str(tmp_path / "was here")) for number in (3, 4)])
+        assert [done.value for done in found] == [3, 4] and not said
+    assert said == ["1 task was done again, because a worker went away before the end"]
+
+
 def test_what_kills_every_process_is_given_up(crew: Processes) -> None:
     found = outcomes(crew, cluster_work.die, list(range(6)))
     assert [done.value for done in found] == [0, 1, 2, None, 4, 5]

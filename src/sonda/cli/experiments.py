@@ -150,7 +150,7 @@ def explore(
         set=" ".join(set or []),
     )
     store = open_store()
-    with executor_for(workers, on_cluster) as executor:
+    with executor_for(workers, on_cluster, say=say) as executor:
         space = parse_space(vary or [])
         if search:
             found = search_front(job, space, store, parse_percent(search), tag or [], say, executor)

@@ -231,7 +231,7 @@ def import_(
     store = open_store()
     for one in tag or []:
         store.check_tag(one)
-    with spread_for(workers, on_cluster) as spread:
+    with spread_for(workers, on_cluster, say) as spread:
         found = import_files(files, store.root, say, run, spread)
     hush()
     for one in tag or []:

@@ -103,6 +103,9 @@ def carry_out(
             "leave out --workers, or give --on-cluster with a worker on every node",
         )
 
+    if nodes and not cluster:
+        raise SondaError("--nodes chooses nodes of a cluster, and there is none", "add --on-cluster, or leave it out")
+
     def progress(state: Progress) -> None:
         left = "" if state.seconds_left is None else f", {_duration(state.seconds_left)} left"
         failed = f", {state.failed} failed" if state.failed else ""
@@ -113,7 +116,7 @@ def carry_out(
     if not cluster and workers < 2:
         earlier = [] if again else [run for _, run in load_study_result(study, store).runs]
         return _document(run_study(study, store, measuring(store, study, earlier, say), progress, again))
-    with executor_for(workers, cluster, exclusive=not all_simulated(study)) as executor:
+    with executor_for(workers, cluster, not all_simulated(study), say) as executor:
         study = on_known_nodes(study, store, executor.kinds, nodes)
         spread: Spread = lambda points: elsewhere(study, store, executor, points)  # noqa: E731
         return _document(run_study(study, store, measuring(store, study), progress, again, spread=spread))

@@ -7,13 +7,16 @@ from contextlib import contextmanager
 
 from sonda.record.errors import SondaError
 from sonda.studies.executors.executor import Executor, Here
+from sonda.targets.keeping import Lasting, Say
 
 
 @contextmanager
-def executor_for(workers: int = 0, cluster: str = "", exclusive: bool = False) -> Iterator[Executor]:
+def executor_for(
+    workers: int = 0, cluster: str = "", exclusive: bool = False, say: Say = lambda text: None
+) -> Iterator[Executor]:
     """This process; with `workers`, so many processes of this machine; with `cluster`, the workers of a Dask scheduler
-    (`tcp://host:8786`, `local` for one that is started and ended here, `slurm:…` for workers that Slurm starts). Raises
-    SondaError."""
+    (`tcp://host:8786`, `local` for one that is started and ended here, `slurm:…` for workers that Slurm starts). `say`
+    is told at the end what happened on the way. Raises SondaError."""
     if workers < 0:
         raise SondaError(f"--workers {workers} is too small", "give 1 or more")
     executor: Executor
@@ -30,4 +33,6 @@ def executor_for(workers: int = 0, cluster: str = "", exclusive: bool = False) -
     try:
         yield executor
     finally:
+        for remark in executor.remarks:
+            say(Lasting(remark))
         executor.close()

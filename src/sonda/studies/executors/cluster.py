@@ -16,7 +16,7 @@ from time import monotonic, sleep
 from typing import Any
 
 from sonda.record.errors import MissingExtraError, SondaError
-from sonda.studies.executors.executor import Done, Task, Work
+from sonda.studies.executors.executor import Done, Task, Work, done_again
 from sonda.studies.executors.on_node import attempt_once, attempt_there
 from sonda.studies.executors.slurm import PREFIX, slurm_cluster
 from sonda.targets.node import node_facts
@@ -62,6 +62,8 @@ class Cluster:
         self._client: Any = None
         self._ahead = AHEAD
         self._seen: dict[str, dict[str, Any]] = {}
+        self._again = 0
+        self._left_out: dict[str, str] = {}
         logging.getLogger("distributed").setLevel(logging.CRITICAL)  # what goes wrong is said in our own words
         dask.config.set({**SETTINGS, "distributed.scheduler.work-stealing": not exclusive})
         with warnings.catch_warnings():
@@ -110,6 +112,10 @@ class Cluster:
         return {str(about["kind"]) for about in self._nodes.values()}
 
     @property
+    def remarks(self) -> list[str]:
+        return [*self._left_out.values(), *done_again(self._again)]
+
+    @property
     def nodes(self) -> dict[str, dict[str, Any]]:
         """What each worker says of its node, by the worker's address: `node`, `kind`, `gpus`, `threads`, `version`."""
         return self._nodes
@@ -145,6 +151,7 @@ class Cluster:
                     if done.lost and not self._exclusive and tries[task.number] < PATIENCE:
                         # What kills workers takes others along: from now on a worker has one task at a time.
                         self._ahead = 1
+                        self._again += 1
                         waiting.setdefault((task.needs, task.node), deque()).append(task)
                     else:
                         yield done
@@ -159,20 +166,22 @@ class Cluster:
 
     # ---- nodes and their slots --------------------------------------------------------------------------------
 
-    def _ask_nodes(self) -> dict[str, dict[str, Any]]:
-        """The workers that are there. Raises SondaError where one of them is another Sonda."""
+    def _ask_nodes(self, late: bool = False) -> dict[str, dict[str, Any]]:
+        """The workers that are there. Raises SondaError where one of them is another Sonda; one that came `late` is
+        left out instead, for others are at work."""
         known = self._workers_there()
         said = {worker: self._seen[worker] for worker in known if worker in self._seen}
         said |= self._asked([worker for worker in known if worker not in said])
-        for about in said.values():
+        for worker, about in said.items():
             if about["version"] != VERSION:
-                raise SondaError(
-                    f"{about['node']} has Sonda {about['version']}, and this is {VERSION}",
-                    "install the same version on every node",
-                )
+                why = f"{about['node']} has Sonda {about['version']}, and this is {VERSION}"
+                if not late:
+                    raise SondaError(why, "install the same version on every node")
+                self._left_out[worker] = f"{why}: it was left out"
         found = {
-            worker: {**about, "threads": known[worker]["nthreads"]} for worker, about in said.items() if worker in known
-        }
+            worker: {**about, "threads": known[worker]["nthreads"]}
+            for worker, about in said.items() if worker in known and about["version"] == VERSION
+        }  # fmt: skip
         self._seen |= found
         return found
 
@@ -226,9 +235,9 @@ class Cluster:
             if self._client.status != "running":
                 continue  # it connects again by itself where the scheduler is back
             try:
-                self._nodes = self._ask_nodes()
+                self._nodes = self._ask_nodes(late=True)
             except Exception as error:
-                if not isinstance(error, SondaError) and not _is_gone(error):
+                if not _is_gone(error):
                     raise
                 continue
             if any(map(self._fitting, waiting)):
@@ -252,7 +261,8 @@ class Cluster:
                 attempt_once, work, task, VERSION, os.getcwd(), key, key=key, pure=False, workers=[worker],
                 allow_other_workers=False, retries=0,
             )  # fmt: skip
-        where = [worker] if task.node or task.needs else None
+        # Where somebody else's Sonda is among the workers, Dask must not choose by itself.
+        where = [worker] if task.node or task.needs or self._left_out else None
         return self._client.submit(
             attempt_there, work, task, VERSION, os.getcwd(), key=key, pure=False, workers=where
         )  # fmt: skip
@@ -276,9 +286,9 @@ class Cluster:
             self._nodes = {}
             return list(placed)
         there = self._workers_there()
-        if set(there) != set(self._nodes):
+        if set(there) - set(self._left_out) != set(self._nodes):
             try:
-                self._nodes = self._ask_nodes()
+                self._nodes = self._ask_nodes(late=True)
             except Exception as error:
                 if not _is_gone(error):
                     raise

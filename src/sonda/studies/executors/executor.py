@@ -49,6 +49,10 @@ class Executor(Protocol):
     def kinds(self) -> set[str]:
         """The kinds of node that work, in words: processor and GPUs."""
 
+    @property
+    def remarks(self) -> list[str]:
+        """What happened on the way that results do not show: tasks that were done again, nodes that were left out."""
+
     def run(self, work: Work, tasks: Iterable[Task]) -> Iterator[Done]:
         """Run tasks, each once, and yield what became of them as they end, in any order."""
 
@@ -63,6 +67,7 @@ def attempt(work: Work, task: Task, version: str = VERSION) -> Done:
             task.number,
             failure=f"{node_name()} has Sonda {VERSION}, and {version} asks it",
             remedy="install the same version on both",
+            lost=True,
         )
     try:
         return Done(task.number, work(task.order))
@@ -78,10 +83,20 @@ def attempt(work: Work, task: Task, version: str = VERSION) -> Done:
         return Done(task.number, failure=f"{type(error).__name__}: {error}", remedy="report it")
 
 
+def done_again(count: int) -> list[str]:
+    """The remark on tasks that were done again; none where there were none."""
+    times = "1 task was" if count == 1 else f"{count} tasks were"
+    return [f"{times} done again, because a worker went away before the end"] if count else []
+
+
 class Here:
     """One task after the other in this process."""
 
     workers = 1
+
+    @property
+    def remarks(self) -> list[str]:
+        return []
 
     @property
     def kinds(self) -> set[str]:

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator
 from multiprocessing import connection, get_context
 from typing import Any
 
-from sonda.studies.executors.executor import Done, Task, Work, attempt
+from sonda.studies.executors.executor import Done, Task, Work, attempt, done_again
 from sonda.targets.node import node_facts
 
 TRIES = 2
@@ -26,6 +26,11 @@ class Processes:
     def __init__(self, workers: int) -> None:
         self.workers = workers
         self._crew: list[_Worker] = []
+        self._again = 0
+
+    @property
+    def remarks(self) -> list[str]:
+        return done_again(self._again)
 
     @property
     def kinds(self) -> set[str]:
@@ -50,6 +55,7 @@ class Processes:
                     except (EOFError, OSError):
                         worker = self._replace(worker)
                         if tries < TRIES:
+                            self._again += 1
                             waiting.append((task, tries + 1))
                             free.append(worker)
                             continue

@@ -9,14 +9,15 @@ from typing import Any
 from sonda.record.errors import SondaError
 from sonda.studies.executors.choice import executor_for
 from sonda.studies.executors.executor import Executor, Task, Work
+from sonda.targets.keeping import Say
 
 Spread = Callable[[Work, Sequence[Any]], Iterator[tuple[int, Any]]]
 
 
 @contextmanager
-def spread_for(workers: int = 0, cluster: str = "") -> Iterator[Spread | None]:
+def spread_for(workers: int = 0, cluster: str = "", say: Say = lambda text: None) -> Iterator[Spread | None]:
     """As `executor_for`; None where there is nobody but this process."""
-    with executor_for(workers, cluster) as executor:
+    with executor_for(workers, cluster, say=say) as executor:
         yield spread_over(executor) if workers > 1 or cluster else None
 
 
