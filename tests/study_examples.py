@@ -13,7 +13,6 @@ from typing import Any
 from sonda.record.store import Store
 from sonda.studies.catalogue import show_study
 
-SCALE = "small"
 REPETITIONS = 3
 
 
@@ -21,9 +20,10 @@ def value_of(row: int, column: int) -> float:
     return row + 1 + column / 100
 
 
-def constructed(name: str, folder: Path) -> dict[str, Any]:
-    """A shipped study at its small scale, with a figure in every field that its file asks for."""
-    study = show_study(name, SCALE, None, Store(folder))
+def constructed(name: str, folder: Path, scale: str | None = "small") -> dict[str, Any]:
+    """A shipped study at its small scale, or whole where `scale` is None, with a figure in every field that its file
+    asks for."""
+    study = show_study(name, scale, None, Store(folder))
     for at, row in enumerate(study["rows"]):
         row["failures"], row["runs"] = [], [f"constructed{at}"]
         for number, figure in enumerate(row["figures"].values()):

@@ -130,8 +130,25 @@ def test_a_place_is_one_line_and_a_variant_one_mark() -> None:
     published, first, second = drawn["data"]
     assert (first["name"], first["x"], second["name"], second["x"]) == ("a", [120.0, 200.0], "b", [10.0])
     assert first["marker"]["symbol"] != second["marker"]["symbol"], "colours alone tell nothing apart"
-    assert (published["x"], published["error_x"]["array"]) == ([75.0, 75.0], [25.0, 25.0]), "a range from end to end"
-    assert drawn["layout"]["yaxis"]["categoryarray"] == ["4MiB", "2MiB"]
+    assert published["x"] == [50, 100, None, 50, 100, None], "a range from end to end"
+    assert first["y"] == [0, 1] and second["y"] == [0] and drawn["layout"]["yaxis"]["ticktext"] == ["2MiB", "4MiB"]
+
+
+def test_published_ranges_of_two_sources_are_two_lines_that_can_be_seen() -> None:
+    """A thesis prints 40 to 45, an article 35 to 40: no bar from 35 to 45 was ever published."""
+    made = crossed()
+    thesis, article = (printed(None, 1.0, *ends) | {"hardware": name}
+                       for name, ends in (("thesis", (40, 45)), ("article", (35, 40))))  # fmt: skip
+    made["rows"][0]["figures"]["cycles"]["published"] = [thesis, article]
+    made["rows"][1]["figures"]["cycles"]["published"] = [printed(60.0, 1.0) | {"hardware": "article"}]
+    drawn = dots_figure(made, made["columns"][0])
+    assert drawn is not None
+    lines = {trace["name"]: trace for trace in drawn["data"][:2]}
+    assert lines["thesis"]["x"] == [40, 45, None] and lines["article"]["x"] == [35, 40, None, 60.0, None]
+    heights = [lines[name]["y"][0] for name in ("thesis", "article")]
+    assert heights[0] != heights[1] and all(abs(height) < 0.5 for height in heights), "both within their place"
+    assert lines["thesis"]["marker"]["symbol"] != lines["article"]["marker"]["symbol"]
+    assert all("opacity" not in trace["marker"] for trace in lines.values())
 
 
 def test_published_figures_stand_beside_ours_with_ratio_and_what_differs() -> None:

@@ -18,10 +18,11 @@ MARKS = ("circle", "square", "diamond", "triangle-up", "cross", "x", "star", "he
 """So that variants are told apart without their colours too."""
 WIDE = 30
 """Values that differ by more than this are drawn on a logarithmic axis."""
-MOST_PLACES = 80
 OF_A_PLACE, OF_A_NAME, AROUND = 20, 10, 130
 """px of height."""
 FEW_NAMES = 3
+BESIDE = 0.7
+"""Of the height of a place, that published figures are spread over."""
 NO_DIFFERENCE = ("slowdown", "speedup", "relative_edp", "relative_edp_with_idle")
 """Figures of which 1 means that nothing changed."""
 
@@ -52,16 +53,16 @@ def dots_of(study: Document, key: str) -> list[Dot]:
 def dots_figure(study: Document, column: Document) -> Figure | None:
     """A figure of every configuration with its interval; hatched marks do not exist, so estimates are open ones.
 
-    None where fewer than two places have one, or more than can be told apart.
+    None where fewer than two places have one.
     """
     key = str(column["figure"])
     dots = dots_of(study, key)
     places = list(dict.fromkeys(dot.place for dot in dots))
     known = [dot for dot in dots if dot.figure["value"] is not None]
-    if len(known) < 2 or len(places) > MOST_PLACES:
+    if len(known) < 2:
         return None
     name = figure_name(column)
-    data = [*_published(dots), *_ours(known, name)]
+    data = [*_published(dots, places), *_ours(known, places, name)]
     values = [abs(dot.figure["value"]) for dot in known] + [abs(end) for dot in dots for end in _printed_ends(dot)]
     log = min(values) > 0 and max(values) / min(values) > WIDE
     axis: Figure = {"title": {"text": markup(name)}, **({"type": "log"} if log else {"rangemode": "tozero"})}
@@ -69,8 +70,8 @@ def dots_figure(study: Document, column: Document) -> Figure | None:
         # A phone lists the names below each other.
         "height": AROUND + OF_A_PLACE * max(3, len(places)) + OF_A_NAME * max(0, len(data) - FEW_NAMES),
         "xaxis": axis,
-        "yaxis": {"type": "category", "categoryorder": "array", "categoryarray": [markup(one) for one in places[::-1]],
-                  "automargin": True, "dtick": 1},
+        "yaxis": {"tickvals": list(range(len(places))), "ticktext": [markup(one) for one in places],
+                  "range": [len(places) - 0.5, -0.5], "automargin": True, "zeroline": False},
         "legend": {"orientation": "h", "y": 1.02, "yanchor": "bottom", "traceorder": "normal"},
         "showlegend": len(data) > 1,
     }  # fmt: skip
@@ -95,14 +96,14 @@ def dots_table(study: Document, column: Document) -> Table:
     return build(columns, figure_name(column))
 
 
-def _ours(dots: Sequence[Dot], name: str) -> Iterator[Figure]:
+def _ours(dots: Sequence[Dot], places: Sequence[str], name: str) -> Iterator[Figure]:
     for number, variant in enumerate(dict.fromkeys(dot.variant for dot in dots)):
         own = [dot for dot in dots if dot.variant == variant]
         open_ = ["-open" if dot.figure["source"] == "estimated" else "" for dot in own]
         color, mark = COLORS[number % len(COLORS)], MARKS[number % len(MARKS)]
         yield {
             "type": "scatter", "mode": "markers", "name": markup(variant or "ours"),
-            "x": [dot.figure["value"] for dot in own], "y": [markup(dot.place) for dot in own],
+            "x": [dot.figure["value"] for dot in own], "y": [places.index(dot.place) for dot in own],
             "error_x": reach([dot.figure for dot in own]),
             "marker": {"color": color, "size": 9, "symbol": [f"{mark}{one}" for one in open_]},
             "text": [f"<b>{markup(', '.join(one for one in (dot.variant, dot.place) if one))}</b><br>{markup(name)}: "
@@ -111,22 +112,29 @@ def _ours(dots: Sequence[Dot], name: str) -> Iterator[Figure]:
         }  # fmt: skip
 
 
-def _published(dots: Sequence[Dot]) -> Iterator[Figure]:
-    """Printed values as open marks, printed ranges as bars from end to end, a trace for each machine."""
-    for number, machine in enumerate(dict.fromkeys(_machine(one) for dot in dots for one in _printed(dot))):
+def _published(dots: Sequence[Dot], places: Sequence[str]) -> Iterator[Figure]:
+    """Printed values as open marks, printed ranges as lines from mark to mark; those of each machine lie at a height of
+    their own, so that two ranges do not look like one."""
+    machines = list(dict.fromkeys(_machine(one) for dot in dots for one in _printed(dot)))
+    for number, machine in enumerate(machines):
         printed = [(dot.place, one) for dot in dots for one in _printed(dot) if _machine(one) == machine]
-        ends = [_ends(one) for _, one in printed]
-        middles = [(low + high) / 2 for low, high in ends]
-        halves = [(high - low) / 2 for low, high in ends]
+        beside = BESIDE * ((number + 0.5) / len(machines) - 0.5)
+        x: list[float | None] = []
+        y: list[float | None] = []
+        texts: list[str] = []
+        for place, one in printed:
+            ends = list(dict.fromkeys(_ends(one)))
+            said = (f"<b>{markup(place)}</b><br>published: {markup(printed_cell(one).text)}, {markup(machine)}<br>"
+                    f"{markup(str(one['deviation']))}")  # fmt: skip
+            x += [*ends, None]
+            y += [*(places.index(place) + beside for _ in ends), None]
+            texts += [*(said for _ in ends), ""]
         yield {
-            "type": "scatter", "mode": "markers", "name": markup(machine),
-            "x": middles, "y": [markup(place) for place, _ in printed],
-            "error_x": {"type": "data", "array": halves, "thickness": 5, "width": 0, "color": GREY},
-            "marker": {"color": GREY, "size": 10, "opacity": [0 if half else 1 for half in halves],
-                       "symbol": f"{MARKS[::-1][number % len(MARKS)]}-open", "line": {"width": 2}},
-            "text": [f"<b>{markup(place)}</b><br>published: {markup(printed_cell(one).text)}, {markup(machine)}<br>"
-                     f"{markup(str(one['deviation']))}" for place, one in printed],
-            "hovertemplate": "%{text}<extra></extra>",
+            "type": "scatter", "mode": "lines+markers", "name": markup(machine), "x": x, "y": y,
+            "line": {"color": GREY, "width": 3},
+            "marker": {"color": GREY, "size": 9, "symbol": f"{MARKS[::-1][number % len(MARKS)]}-open",
+                       "line": {"width": 2}},
+            "text": texts, "hovertemplate": "%{text}<extra></extra>",
         }  # fmt: skip
 
 

@@ -21,7 +21,7 @@ from sonda.report.sections import Section
 from sonda.report.study import failure_lines
 from sonda.report.study_answer import Answer, answer, measured
 from sonda.report.study_cells import axis_cell, figure_hint, interval_words, study_cell
-from sonda.report.study_dots import dots_figure, dots_table
+from sonda.report.study_dots import dots_figure, dots_of, dots_table
 from sonda.report.study_figures import (
     accuracy_figure,
     accuracy_table,
@@ -30,6 +30,7 @@ from sonda.report.study_figures import (
     scaling_figure,
     scaling_table,
 )
+from sonda.report.study_parts import parts
 from sonda.report.study_published import pairs, published_figure, published_table
 from sonda.report.study_stacks import stack_figure, stack_table, stacks
 from sonda.report.study_tables import (
@@ -130,11 +131,9 @@ def _pictures(study: Document, found: Answer) -> Iterator[Picture]:
     heat = _matrix_picture(study)
     if heat is not None:
         yield heat
-    for key in found.figures:
-        figure = dots_figure(study, columns[key])
-        if figure is not None and not (heat is not None and key == SLOWDOWN):
-            place, table = f"dots{found.figures.index(key)}", dots_table(study, columns[key])
-            yield Picture(place, figure_name(columns[key]), figure, _dots_caption(study, key), table)
+    for number, key in enumerate(found.figures):
+        if heat is None or key != SLOWDOWN:
+            yield from _dots(study, columns[key], f"dots{number}")
     scaling = scaling_figure(study)
     if scaling is not None:
         caption = "The bound holds where only training is shared; validation and test of the base are its serial part."
@@ -158,12 +157,28 @@ def _pictures(study: Document, found: Answer) -> Iterator[Picture]:
         yield Picture("misses", "Misses by size of the last cache", curve, caption, misses_table(misses))
 
 
+def _dots(study: Document, column: Document, place: str) -> Iterator[Picture]:
+    """A figure of every configuration: in one picture, or in one for each part of the study."""
+    key = str(column["figure"])
+    drawn = 0
+    for name, part in parts(study, lambda one: len({dot.place for dot in dots_of(one, key)})):
+        figure = dots_figure(part, column)
+        if figure is not None:
+            title = figure_name(column) + (f": {name}" if name else "")
+            caption, table = _dots_caption(part, key), dots_table(part, column)
+            yield Picture(f"{place}{f'-{drawn}' if drawn else ''}", title, figure, caption, table)
+            drawn += 1
+
+
 def _dots_caption(study: Document, key: str) -> str:
     """What bars and open marks are, where there are some."""
     figures = [row["figures"][key] for row in study["rows"]]
     said = [interval_words(figures, "A bar is an interval")]
-    if any(figure.get("published") for figure in figures):
-        said.append("Open marks are published figures, grey bars published ranges.")
+    printed = [one["value"]["value"] for figure in figures for one in figure.get("published", ())]
+    if printed:
+        said.append("Open marks are published figures.")
+    if None in printed:
+        said.append("A grey line between two of them is a published range.")
     return " ".join(one for one in said if one)
 
 

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
 
 from sonda.report.figures import Figure, phase_color
 from sonda.report.labels import markup
 from sonda.report.palette import BLUE, GREEN, GREY, ORANGE, PURPLE, SKY, SLOT_COLORS, VERMILION, YELLOW
 from sonda.report.study_cells import figure_hint, study_cell
+from sonda.report.study_parts import parts
 from sonda.report.study_tables import Document, of_variant, place_name, row_names, variants_of
 from sonda.report.table import Cell, Column, Table, build
 
@@ -19,9 +21,13 @@ SLOTS = ("retiring", "frontend_bound", "bad_speculation", "backend_bound")
 COLORS = {"input": PURPLE, "operations": BLUE, "host": GREY, "device compute": BLUE, "device transfer": YELLOW,
           "communication": VERMILION, "idle": GREY}  # fmt: skip
 PARTS = (BLUE, ORANGE, GREEN, SKY, PURPLE, VERMILION)
-MOST_BARS = 40
+MOST_PICTURES = 6
+"""Of one kind."""
 OF_A_BAR, AROUND = 24, 130
 """px of height."""
+
+
+Bar = tuple[str, tuple[Document, ...]]
 
 
 @dataclass(frozen=True)
@@ -32,7 +38,7 @@ class Stack:
     """Element id."""
     title: str
     unit: str
-    bars: tuple[tuple[str, tuple[Document, ...]], ...]
+    bars: tuple[Bar, ...]
     """Name and figures of each."""
     parts: tuple[tuple[str, str], ...]
     """Name and colour of what the bars are made of."""
@@ -41,7 +47,10 @@ class Stack:
 
 
 def stacks(study: Document) -> list[Stack]:
-    """The pictures that the study's figures allow; variants that stand for themselves have pictures of their own."""
+    """The pictures that the study's figures allow, several of one kind where one would be too long.
+
+    Where variants stand for themselves and would need too many, the first speaks for all, which its title says.
+    """
     keys = {str(column["figure"]): column for column in study["columns"]}
     phases = [(f"{name}_ms", name, phase_color(name, at)) for at, name in enumerate(PHASES) if f"{name}_ms" in keys]
     modules = [key for key in keys if key.startswith("cycles@")]
@@ -52,14 +61,32 @@ def stacks(study: Document) -> list[Stack]:
         ("device", "Where the time of the device goes", "ms", _named(ON_DEVICE, keys)),
         ("cycles", "Cycles by component", "cycles", components),
     )
-    found = []
-    for place, title, unit, parts in wanted:
-        if len(parts) > 1:
-            bars = _bars(study, [key for key, _, _ in parts])
-            shown = tuple((name, color) for _, name, color in parts)
-            found.append(Stack(place, title, unit, bars, shown, shares=place != "cycles"))
-    found.append(_slots(study, keys))
-    return [one for one in found if one.bars]
+    found: list[Stack] = []
+    for place, title, unit, made_of in wanted:
+        if len(made_of) > 1:
+            rows = partial(_rows, keys=[key for key, _, _ in made_of])
+            shown = tuple((name, color) for _, name, color in made_of)
+            found += _stacks(study, Stack(place, title, unit, (), shown, shares=place != "cycles"), rows)
+    counted = dict.fromkeys(str(keys[key].get("of", "")) for key in keys if key.startswith("backend_bound_percent"))
+    slots = tuple((slot.replace("_", " "), SLOT_COLORS[slot]) for slot in SLOTS)
+    empty = Stack("slots", "Top-Down: what becomes of the slots", "%", (), slots)
+    return found + list(_stacks(study, empty, partial(_slots, of=list(counted))))
+
+
+def _stacks(study: Document, empty: Stack, bars: Callable[[Document], list[Bar]]) -> Iterator[Stack]:
+    """The same picture of every part of the study that has bars."""
+    cut = parts(study, lambda one: len(bars(one)))
+    variants = variants_of(study) if not study.get("base") else []
+    first = f": {variants[0]}" if len(variants) > 1 and len(cut) > MOST_PICTURES else ""
+    if first:
+        cut = parts(of_variant(study, variants[0]), lambda one: len(bars(one)))
+    drawn = 0
+    for name, part in cut:
+        made = bars(part)
+        if made:
+            place = f"{empty.place}{drawn or ''}"
+            yield replace(empty, place=place, title=f"{empty.title}{first}{name and f': {name}'}", bars=tuple(made))
+            drawn += 1
 
 
 def stack_figure(stack: Stack) -> Figure:
@@ -103,16 +130,8 @@ def _named(wanted: Sequence[str], keys: dict[str, Document]) -> list[tuple[str, 
     return [(key, name, COLORS[name]) for key, name in names]
 
 
-def _bars(study: Document, keys: Sequence[str]) -> tuple[tuple[str, tuple[Document, ...]], ...]:
-    """Rows that have at least two of these figures; of too many, those of the first variant."""
-    rows = _rows(study, keys)
-    variants = variants_of(study) if not study.get("base") else []
-    if len(rows) > MOST_BARS and variants:
-        rows = _rows(of_variant(study, variants[0]), keys)
-    return tuple(rows[:MOST_BARS])
-
-
-def _rows(study: Document, keys: Sequence[str]) -> list[tuple[str, tuple[Document, ...]]]:
+def _rows(study: Document, keys: Sequence[str]) -> list[Bar]:
+    """Rows that have at least two of these figures."""
     found = []
     for name, row in zip(row_names(study), study["rows"], strict=True):
         figures = tuple(row["figures"][key] for key in keys)
@@ -121,9 +140,8 @@ def _rows(study: Document, keys: Sequence[str]) -> list[tuple[str, tuple[Documen
     return found
 
 
-def _slots(study: Document, keys: dict[str, Document]) -> Stack:
+def _slots(study: Document, of: Sequence[str]) -> list[Bar]:
     """Level 1 of Top-Down, of the whole step and of every phase that was counted."""
-    of = dict.fromkeys(str(keys[key].get("of", "")) for key in keys if key.startswith("backend_bound_percent"))
     bars = []
     for name, row in zip(row_names(study), study["rows"], strict=True):
         for place in of:
@@ -131,5 +149,4 @@ def _slots(study: Document, keys: dict[str, Document]) -> Stack:
             figures = [row["figures"].get(f"{slot}_percent{suffix}") for slot in SLOTS]
             if all(one is not None and one["value"] is not None for one in figures):
                 bars.append((f"{name}, {place or 'whole'}", tuple(one for one in figures if one is not None)))
-    parts = tuple((slot.replace("_", " "), SLOT_COLORS[slot]) for slot in SLOTS)
-    return Stack("slots", "Top-Down: what becomes of the slots", "%", tuple(bars[:MOST_BARS]), parts)
+    return bars
