@@ -32,7 +32,6 @@ def expected(data: TrainingSet) -> tuple[dict[str, np.ndarray], float, int]:
     from sonda.frameworks.learner import Alone
     from sonda.workloads.in_torch.training_images import TrainingImages
 
-    torch.set_num_threads(1)
     task: Any = NETWORK.in_torch(True, SEED)
     learner, optimizer = Alone(task, TrainingImages(data, NETWORK, SEED), NETWORK.batch), task.optimizer()
     for epoch in range(2):

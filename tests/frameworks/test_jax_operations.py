@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from time import perf_counter_ns as now
 from typing import Any
@@ -35,14 +34,6 @@ torch = pytest.importorskip("torch")
 TOLERANCE = 1e-5
 """Of the largest value of a result."""
 SMALL = Operations(op=STUDIED, size=3 * 2**18, inner=64)
-
-
-@pytest.fixture(autouse=True)
-def one_thread() -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 def task(description: Operations = SMALL, precision: str = "float32", seed: int = 7) -> Any:

@@ -69,7 +69,6 @@ def no_mark(name: str) -> AbstractContextManager[None]:
 
 @cache
 def in_torch(case: str, precision: str = "float32") -> Result:
-    torch.set_num_threads(1)
     description: Any = described(case)
     kind = getattr(torch, precision)
     task = description.in_torch(False, SEED)

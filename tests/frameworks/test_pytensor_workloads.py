@@ -37,7 +37,6 @@ LOSSES = ("mse", "cross_entropy")
 @pytest.fixture(autouse=True)
 def quickly() -> Iterator[None]:
     """Without compiling: Numba takes seconds for each function, and one test in a process of its own uses it."""
-    torch.set_num_threads(1)
     with pytensor.config.change_flags(mode="FAST_COMPILE", floatX="float32"):
         yield
 

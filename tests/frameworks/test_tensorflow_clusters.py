@@ -39,7 +39,6 @@ def expected(place: Path) -> tuple[dict[str, np.ndarray], list[float]]:
     from sonda.frameworks.learner import Alone
     from sonda.workloads.in_torch.training_images import TrainingImages
 
-    torch.set_num_threads(1)
     network = Perceptron(batch=BATCH, layers=(784, 16, 9), loss="cross_entropy", activation="tanh", learning_rate=0.1)
     data = divide(load(place), "0.7/0.1/0.2", seed=SEED)
     task = network.in_torch(True, SEED)

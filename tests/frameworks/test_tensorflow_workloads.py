@@ -24,8 +24,6 @@ from sonda.workloads.operations import STUDIED, Operations
 from sonda.workloads.structure import walk
 
 tf = pytest.importorskip("tensorflow")
-tf.config.threading.set_intra_op_parallelism_threads(1)
-tf.config.threading.set_inter_op_parallelism_threads(1)
 SEED = 5
 SMALL = {"mlp": {"layers": "12-8-3", "batch": "4"}, "cnn": {"batch": "2"}}
 
