@@ -147,11 +147,12 @@ def unknown_words(command: Shown) -> list[str]:
     """The first word that is no command, or options that the command does not have. A workload has some of its own."""
     words = [word.strip("[]") for word in command.words[1:]]
     group: Any = whole_command()
-    while words and hasattr(group, "commands"):
+    while words and not words[0].startswith("--") and hasattr(group, "commands"):
         if words[0] not in group.commands:
             return words[:1]
         group = group.commands[words.pop(0)]
     known = {option for parameter in group.params for option in (*parameter.opts, *parameter.secondary_opts)}
+    known.add("--help")
     if group.name in ("run", "serve", "explore", "verify"):
         known |= options_of_workloads()
     ours = words[: words.index("--")] if "--" in words else words
@@ -169,5 +170,6 @@ def test_commands_have_words_that_there_are() -> None:
 def test_the_check_itself_sees_wrong_words() -> None:
     assert unknown_words(Shown("", 0, "sonda rum cnn")) == ["rum"]
     assert unknown_words(Shown("", 0, "sonda ls --everything")) == ["--everything"]
+    assert unknown_words(Shown("", 0, "sonda --install-everything")) == ["--install-everything"]
     assert unknown_words(Shown("", 0, "sonda data prepare FOLDER --colour rgb")) == []
     assert unknown_words(Shown("", 0, "sonda run resnet34 --image 8x8 -- python --version")) == []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections.abc import Iterator
 from pathlib import Path
@@ -188,3 +189,40 @@ def test_the_version_is_said(place: Path) -> None:
 def test_nothing_asked_is_help(place: Path, words: tuple[str, ...]) -> None:
     done = run_command(place, *words)
     assert (done.returncode, done.stderr) == (0, "") and done.stdout.startswith("Usage: sonda")
+
+
+def options_named(name: str, option: str) -> str:
+    (found,) = (one for one in ALL[name].params if option in one.opts)
+    return found.help
+
+
+def test_the_help_of_run_names_everything_that_there_is() -> None:
+    """What a shell would offer after Tab is in the text too, for whoever has no completion."""
+    from sonda.targets.adapters import FRAMEWORKS
+    from sonda.targets.counting import probe_names
+    from sonda.targets.job import PRECISIONS
+    from sonda.targets.spec import KINDS, MODES
+    from sonda.workloads.catalogue import BUILT_IN
+
+    for option, names in (
+        ("workload", BUILT_IN), ("--on", (*KINDS, *MODES)), ("--framework", FRAMEWORKS), ("--probe", probe_names()),
+        ("--precision", PRECISIONS),
+    ):  # fmt: skip
+        words = set(re.findall(r"[\w-]+", options_named("run", option)))
+        assert [name for name in names if name not in words] == [], option
+
+
+@pytest.mark.parametrize("words", [("run", "mlp", "--help"), ("serve", "--help", "mlp"), ("explore", "mlp", "--help")])
+def test_help_beside_a_workload_lists_its_options(place: Path, words: tuple[str, ...]) -> None:
+    done = run_command(place, *words)
+    usual, _, own = done.stdout.partition("\nOptions of mlp, with what they are unless given:\n")
+    assert done.returncode == 0 and usual.startswith(f"Usage: sonda {words[0]}")
+    # By hand: the perceptron of the MNIST study, 784 inputs, 192 hidden, 10 classes, batches of 50.
+    assert "  --layers 784-192-10\n" in own and "  --batch 50\n" in own and "  --learning-rate 0.5\n" in own
+
+
+def test_help_lists_the_presets_of_dlrm_and_nothing_beside_no_workload(place: Path) -> None:
+    own = run_command(place, "run", "dlrm", "--help").stdout.partition("Options of dlrm")[2]
+    assert "--arch-interaction-itself false" in own and "5-1M-20-100" in own
+    for words in (("run", "--help"), ("ls", "--help"), ("--help",)):
+        assert "Options of" not in run_command(place, *words).stdout

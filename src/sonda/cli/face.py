@@ -82,6 +82,8 @@ def main() -> None:
         if command is None and words:
             SHOWN.begin(f"sonda {words[0]}")
         code = built(app, words).main(words, prog_name="sonda", standalone_mode=False, obj=command)
+        if "--help" in words:
+            tell_options(words)
     except SondaError as error:
         complain(str(error))
         code = error.exit_code
@@ -101,6 +103,15 @@ def main() -> None:
     finally:
         hush()
     sys.exit(code)
+
+
+def tell_options(words: list[str]) -> None:
+    """Below the help of a command, the options of the workload that was named with it."""
+    from sonda.cli.own_options import own_options
+
+    text = own_options(words)
+    if text:
+        put(f"\n{text}")
 
 
 def _unforeseen(error: Exception) -> int:

@@ -18,13 +18,18 @@ def run(
     workload: Annotated[
         str,
         typer.Argument(
-            help="A built-in name or file.py:factory; nothing before -- command.", autocompletion=completion.workloads
+            help="ops, mlp, cnn, resnet18, resnet34, resnet50, lstm, transformer, dlrm, stress-cache, "
+            "stress-bandwidth, stress-compute, or file.py:factory; nothing before -- command.",
+            autocompletion=completion.workloads,
         ),
     ] = "",
     on: Annotated[
         list[str] | None,
         typer.Option(
-            help="Where: cpu, cpu/8 (8 threads), sim:NAME. Several: a column each.", autocompletion=completion.targets
+            help="Where: cpu, cpu/8 (8 threads), cuda:0, sim:NAME; training on several devices: ddp=cpu/1+cpu/1, and "
+            "so dp, hybrid, pipeline, localsgd, with TensorFlow mirrored, centralstorage, multiworker, "
+            "parameterserver. Repeated: a column each.",
+            autocompletion=completion.targets,
         ),
     ] = None,
     train: Annotated[bool, typer.Option("--train", help="Train instead of inferring.")] = False,
@@ -33,7 +38,10 @@ def run(
         typer.Option(help="Shape for file.py:factory, e.g. 8x3x224x224 or 8x128:int64<1000; repeatable."),
     ] = None,
     framework: Annotated[
-        str, typer.Option(help="The framework of a built-in workload.", autocompletion=completion.frameworks)
+        str,
+        typer.Option(
+            help="Of a built-in workload: torch, tensorflow, jax or pytensor.", autocompletion=completion.frameworks
+        ),
     ] = "torch",
     steps: Annotated[str, typer.Option(help="Timed steps; for a command, the steps seen in detail, e.g. 10:30.")] = "",
     warmup: Annotated[int, typer.Option(help="Steps before timing begins.")] = 3,
@@ -74,7 +82,8 @@ def run(
         list[str] | None,
         typer.Option(
             help="Count more, beside os (always on): pmu (hardware counters; pmu:children+no-layers+EVENT), callgrind "
-            "(a step modelled by valgrind; callgrind:512KiB+2MiB for caches of other sizes), energy (joules; "
+            "(a step modelled by valgrind; callgrind:512KiB+2MiB for caches of other sizes), ncu (a GPU's kernels, by "
+            "Nsight Compute), energy (joules; "
             "energy:10ms+idle=0), energy-model:cpu=20..95 (an estimate without a sensor), and of the whole "
             "program, in runs of their own, perf-stat and papi; os shows the system's counts by phase; repeatable.",
             autocompletion=completion.probes,
@@ -104,7 +113,7 @@ def run(
     sonda run model.py:build --input 8x3x224x224 --on cpu --on sim:maeri-256
     sonda run dlrm --on sim:dlrm-hybrid --mapping best --set embeddings.multipliers=256
 
-    Options that are not listed here belong to the workload.
+    Options that are not listed here belong to the workload: sonda run mlp --help lists mlp's below.
     """
     from sonda.record.errors import SondaError
 
