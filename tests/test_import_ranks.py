@@ -202,3 +202,12 @@ def test_the_job_is_described(tmp_path: Path) -> None:
     said = import_files([tmp_path], tmp_path / "runs").info.workload
     assert (said["hosts"], said["world"], said["smallest_group"]) == (["node0", "node1"], 8, 2)
     json.dumps(said)
+
+
+def test_files_that_say_no_rank_are_numbered_by_the_numbers_in_their_names(tmp_path: Path) -> None:
+    (tmp_path / "ranks").mkdir()
+    for number in range(12):
+        write(tmp_path / "ranks" / f"rank{number}.json", [op(f"of {number}", 0, 5)])
+    spans = import_files([tmp_path / "ranks"], tmp_path / "runs").spans
+    found = dict(zip(spans.number("rank").tolist(), spans.words("name").decoded(), strict=True))
+    assert found == {number: f"of {number}" for number in range(12)}

@@ -121,6 +121,12 @@ def recognise(path: Path) -> str:
     raise SondaError(f"{path.name}: {why}", remedy)
 
 
+def by_numbers(path: Path) -> list[str | int]:
+    """What sorts files by the numbers in their names: rank2 before rank10."""
+    words = re.split(r"([0-9]+)", path.name)
+    return [int(word) if at % 2 else word for at, word in enumerate(words)]
+
+
 def _recognised(paths: Sequence[Path], run: str) -> tuple[dict[Path, str], list[str], list[str]]:
     """Files and their kinds, the names of those in directories that are none of ours, and what is to be said."""
     found: dict[Path, str] = {}
@@ -137,7 +143,7 @@ def _recognised(paths: Sequence[Path], run: str) -> tuple[dict[Path, str], list[
             remarks += profiles.notes
             continue
         before = len(found)
-        for one in sorted(path.iterdir()):
+        for one in sorted(path.iterdir(), key=by_numbers):
             if one.name.endswith(ENDINGS) and one.is_file():
                 try:
                     found[one] = recognise(one)
