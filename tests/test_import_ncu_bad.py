@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 from collections.abc import Callable
 from pathlib import Path
 
@@ -204,3 +205,27 @@ def test_a_wide_table_without_its_units_is_one_line(damaged: Callable[[str], str
     lines[2] = damaged(lines[2])
     with pytest.raises(SondaError, match="row of units under the heading"):
         imported(tmp_path, "".join(lines))
+
+
+# ---- packed files -----------------------------------------------------------------------------------------------
+
+
+def test_a_packed_table_is_read_and_one_that_was_cut_is_incomplete(tmp_path: Path) -> None:
+    path = tmp_path / "launches.csv.gz"
+    packed = gzip.compress(table(COLUMNS, *LAUNCHES * 200).encode())
+    whole = []
+    for data in (packed, packed[: len(packed) // 2], packed[:-6]):
+        path.write_bytes(data)
+        run = import_files([path], tmp_path / "runs")
+        found = [row["flops:counted"] for row in rows_of(run)]
+        whole.append((run.info.status, len(found)))
+        assert set(found) == {float(FLOPS)}
+    assert whole[0] == ("complete", 600) and whole[1][0] == whole[2][0] == "incomplete" and 0 < whole[1][1] < 600
+
+
+@pytest.mark.parametrize(("name", "head"), [("t.sqlite", b"SQLite format 3\0"), ("r.bin", b"NVR\0 constructed")])
+def test_what_is_no_text_is_not_read_packed(name: str, head: bytes, tmp_path: Path) -> None:
+    path = tmp_path / f"{name}.gz"
+    path.write_bytes(gzip.compress(head))
+    with pytest.raises(SondaError, match=rf"{path.name}: .* not read packed; unpack it: gunzip {path.name}"):
+        import_files([path], tmp_path / "runs")

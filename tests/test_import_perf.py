@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import gzip
+import json
 import shutil
 import subprocess
 import sys
+from decimal import Decimal
 from pathlib import Path
 
 import pytest
@@ -83,3 +86,24 @@ def test_a_line_that_was_damaged_is_counted(tmp_path: Path) -> None:
     run = import_files([tmp_path / "counts.json"], tmp_path / "runs")
     assert run.spans.metric("page_faults", "counted").tolist() == [5]
     assert "2 lines cannot be read: left out" in run.info.notes
+
+
+RECORDED = Path(__file__).parent / "data" / "perf_stat"
+
+
+@pytest.mark.parametrize("packed", [False, True])
+def test_what_perf_wrote_on_a_real_machine_is_read_packed_or_not(packed: bool, tmp_path: Path) -> None:
+    """Sums by hand: the file as text, without the reader."""
+    for name in ("whole.json", "interval.json"):
+        data = (RECORDED / name).read_bytes()
+        path = tmp_path / (f"{name}.gz" if packed else name)
+        path.write_bytes(gzip.compress(data) if packed else data)
+        run = import_files([path], tmp_path / "runs")
+        lines = [json.loads(line) for line in data.splitlines() if line.startswith(b"{")]
+        said = [line for line in lines if not line["counter-value"].startswith("<")]
+        faults = sum(float(line["counter-value"]) for line in said if line["event"] == "page-faults")
+        clock = sum(Decimal(line["counter-value"]) for line in said if line["event"] == "task-clock")
+        assert run.spans.metric("page_faults", "counted").tolist() == [faults] and faults > 300
+        assert run.spans.metric("task_clock", "counted").tolist() == [float(clock * 10**6)]
+        assert len(run.samples) == sum("interval" in line for line in said) and run.info.status == "complete"
+        assert any("instructions not supported" in note for note in run.info.notes)

@@ -23,6 +23,7 @@ PIECE = 1 << 21
 """Bytes decoded at once; the objects made of them take several times as much."""
 BAD_TEXT = (msgspec.MsgspecError, RecursionError, ValueError)
 """What decoding raises for text that is no JSON, is nested too deeply, or is no UTF-8."""
+GZIP = b"\x1f\x8b"
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 LARGEST_EVENT = 64 << 20
 LARGEST_HEAD = 64 << 20
@@ -229,15 +230,21 @@ class _Unzipped(io.RawIOBase):
         super().close()
 
 
+def is_packed(path: Path) -> bool:
+    """Whether a file that can be read is compressed by gzip."""
+    with open(path, "rb") as file:
+        return file.read(len(GZIP)) == GZIP
+
+
 def open_text(path: Path) -> IO[bytes]:
     """The text of a file, compressed by gzip or not. Raises SondaError when it cannot be read."""
     try:
         file = open(path, "rb")  # noqa: SIM115 (the caller closes it)
-        magic = file.read(2)
+        magic = file.read(len(GZIP))
         file.seek(0)
     except OSError as error:
         raise SondaError(f"cannot read {path}: {error.strerror or error}", "name a file that can be read") from None
-    return _Unzipped(file) if magic == b"\x1f\x8b" else file  # type: ignore[return-value]
+    return _Unzipped(file) if magic == GZIP else file  # type: ignore[return-value]
 
 
 def likely_begin(text: bytes) -> int:

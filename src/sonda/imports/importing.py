@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from sonda.imports import ncu, nsys, perf_stat
-from sonda.imports.event_text import open_text
+from sonda.imports.event_text import is_packed, open_text
 from sonda.imports.job import job_facts, profile_facts
 from sonda.imports.ncu_spans import Remarks, launch_blocks
 from sonda.imports.ncu_table import HEADING, Damage
@@ -40,8 +40,10 @@ NAMES = {
     "xplane": "profile of TensorFlow or JAX", "ncu": "table of Nsight Compute",
     "ncu-rep": "report of Nsight Compute", "perf": "counts of perf stat",
 }  # fmt: skip
-ENDINGS = (".json", ".json.gz", ".csv", ".ncu-rep", ".sqlite", ".txt", ".trace")
+ENDINGS = (".json", ".json.gz", ".csv", ".csv.gz", ".ncu-rep", ".sqlite", ".txt", ".trace")
 """Of files in a directory that are looked at."""
+TEXTS = ("kineto", "ncu", "perf")
+"""Kinds that are read packed by gzip, too."""
 
 
 def import_files(
@@ -62,6 +64,8 @@ def import_files(
             f"{first.name} is a {NAMES[kinds[first]]}, {other.name} a {NAMES[kinds[other]]}", "import them one by one"
         )
     kind = kinds[files[0]]
+    if kind not in TEXTS and (packed := [path for path in files if is_packed(path)]):
+        raise SondaError(f"{packed[0].name}: a {NAMES[kind]} is not read packed", f"unpack it: gunzip {packed[0].name}")
     if kind not in TRACES and len(files) > 1:
         raise SondaError(f"several files of the kind '{NAMES[kind]}' are several runs", "import them one by one")
     workload = {"name": paths[0].name if len(paths) == 1 else f"{len(files)} files", "imported": kind,

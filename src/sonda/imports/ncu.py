@@ -13,15 +13,18 @@ import msgspec
 
 from sonda.imports import report_child
 from sonda.imports.ncu_table import Damage, Launch, read_launches
+from sonda.imports.text_lines import TextLines
 from sonda.record.errors import SondaError
 
 COMMAND = ("--csv", "--page", "raw", "--print-units", "base", "--print-fp")
 
 
 def read_csv(path: Path, damage: Damage | None = None) -> Iterator[Launch]:
-    """Launches of a table; raises SondaError when there are none."""
-    with open(path, encoding="utf-8", errors="replace", newline="") as file:
-        yield from read_launches(file, damage)
+    """Launches of a table, packed by gzip or not; raises SondaError when there are none."""
+    lines = TextLines(path)
+    yield from read_launches((line.decode("utf-8", "replace") for line in lines), damage)
+    if lines.cut and damage is not None:
+        damage.cut = True
 
 
 def read_report(path: Path, damage: Damage | None = None) -> Iterator[Launch]:

@@ -15,6 +15,7 @@ from pathlib import Path
 import msgspec
 import numpy as np
 
+from sonda.imports.text_lines import TextLines
 from sonda.record.errors import SondaError
 from sonda.record.quantity import QUANTITIES, Metric
 from sonda.record.sample import Sample
@@ -144,7 +145,6 @@ def is_perf(head: bytes) -> bool:
 
 def read_file(path: Path) -> tuple[Spans, list[Sample], list[str]]:
     """The span, the samples and the notes of a file; raises SondaError when it holds no counts."""
-    with open(path, "rb") as file:
-        counts = read_perf(file)
+    counts = read_perf(TextLines(path))
     spans, notes = counted_span(counts, path.name)
     return spans, counts.samples, notes
