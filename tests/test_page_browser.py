@@ -262,6 +262,18 @@ def test_estimates_are_hatched_and_say_so(browser: Browser, page: Callable[[str]
     assert found == [["1.90 GB", told, True]]
 
 
+def test_energy_of_an_accelerator_is_hatched_for_its_tables_are_guesses(
+    browser: Browser, page: Callable[[str], Path]
+) -> None:
+    browser.open(page("simulated"))
+    hatched = browser.run("""[...document.querySelectorAll('.estimated')].map((c) => [c.tagName, c.title,
+        getComputedStyle(c).backgroundImage.startsWith('repeating-linear-gradient')])""")
+    assert {name for name, _, _ in hatched} == {"DIV", "TD"}, "the box on top and the fields of tables"
+    for _, told, seen in hatched:
+        assert seen and re.search(r"J, simulated \(an accelerator model\); bounds of the tables it comes from: ", told)
+    assert not browser.run("document.querySelector('td[title*=\"bounds of the tables\"]:not(.estimated)')")
+
+
 def test_on_paper_nothing_is_cut(browser: Browser, page: Callable[[str], Path]) -> None:
     browser.open(page("many"), dark=True)
     browser.click("[data-flat]")

@@ -120,7 +120,7 @@ def framed(title: str, sections: Sequence[Section]) -> str:
 {body}
 </main>
 <footer>Made by Sonda {markup(VERSION)}. Hover over a number, tap it or walk to it with the arrow keys for its unit,
-source and interval; hatched ones are estimated; – is missing, with its reason below.
+source and interval; hatched ones are guesses with bounds, whether estimated or from tables of energy and area; – is missing, with its reason below.
 <noscript>Figures and sorting need scripts, which are switched off here.</noscript></footer>
 <script type="application/json" id="figures">{script_data(figures)}</script>
 <script>

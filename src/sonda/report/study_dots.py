@@ -51,7 +51,7 @@ def dots_of(study: Document, key: str) -> list[Dot]:
 
 
 def dots_figure(study: Document, column: Document) -> Figure | None:
-    """A figure of every configuration with its interval; hatched marks do not exist, so estimates are open ones.
+    """A figure of every configuration with its interval; hatched marks do not exist, so guesses are open ones.
 
     None where fewer than two places have one.
     """
@@ -99,7 +99,7 @@ def dots_table(study: Document, column: Document) -> Table:
 def _ours(dots: Sequence[Dot], places: Sequence[str], name: str) -> Iterator[Figure]:
     for number, variant in enumerate(dict.fromkeys(dot.variant for dot in dots)):
         own = [dot for dot in dots if dot.variant == variant]
-        open_ = ["-open" if dot.figure["source"] == "estimated" else "" for dot in own]
+        open_ = ["-open" if quantities.is_guess(figure_hint(dot.figure)) else "" for dot in own]
         color, mark = COLORS[number % len(COLORS)], MARKS[number % len(MARKS)]
         yield {
             "type": "scatter", "mode": "markers", "name": markup(variant or "ours"),

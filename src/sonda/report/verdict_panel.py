@@ -33,7 +33,7 @@ def verdict_panel(summary: Summary) -> str:
 def evidence(verdict: Verdict) -> str:
     """The numbers that a verdict rests on; '' without any."""
     items = "".join(
-        f'<li tabindex="0" title="{markup(quantities.provenance(value))}">'
+        f"<li{_told(quantities.provenance(value))}>"
         f"{markup(NAMES.get(name, name.replace('_', ' ')))} <strong>{markup(_shown(name, value))}</strong></li>"
         for name, value in verdict.evidence.items()
         if quantities.known(value)
@@ -90,4 +90,9 @@ def _fact(name: str, value: Value, note: str) -> str:
 
 
 def _box(name: str, html: str, hint: str) -> str:
-    return f'<div tabindex="0" title="{markup(hint)}"><dt>{markup(name)}</dt><dd>{html}</dd></div>'
+    return f"<div{_told(hint)}><dt>{markup(name)}</dt><dd>{html}</dd></div>"
+
+
+def _told(hint: str) -> str:
+    """Attributes of a number that a reader can walk to; guesses are hatched as in tables."""
+    return f' tabindex="0"{" class=estimated" if quantities.is_guess(hint) else ""} title="{markup(hint)}"'
