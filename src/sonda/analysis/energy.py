@@ -10,16 +10,19 @@ import numpy as np
 from sonda.analysis import wording
 from sonda.analysis.energy_coverage import NEVER, Coverage, coverage
 from sonda.analysis.energy_meters import (
+    DERIVED,
     Counter,
     Kept,
     Metered,
     added,
+    by_integral,
     counter_series,
     is_energy,
     kept_energy,
     metered,
     scaled,
     series_of,
+    together,
 )
 from sonda.analysis.energy_nodes import energy_of_nodes
 from sonda.analysis.energy_phases import phases_beneath
@@ -88,10 +91,12 @@ def _devices(
     names |= dict.fromkeys((one.device, "measured") for one in samples if one.unit == "W")
     for device, source in names:
         meter = next((one for one in meters if (one.device, one.source) == (device, source)), None)
+        if meter is None and source == "measured":
+            meter = next((one for one in meters if (one.device, one.source) == (device, DERIVED)), None)
         cost = _cost([meter], kept, extent.without([device]), duration) if meter else _no_cost(kept, device, source)
         integral = _integral(samples, device, duration) if source == "measured" else None
         disagreement = None
-        if integral is not None and integral.value and cost.energy.value:
+        if integral is not None and integral.value and cost.energy.value and cost.energy.source == "measured":
             disagreement = Value(integral.value / cost.energy.value - 1, "1", "derived")
         parts = {
             one.sensor: _counter_energy(one, samples, duration)
@@ -114,10 +119,12 @@ def _counter_energy(counter: Counter, samples: Sequence[Sample], duration: float
 def _cost(meters: Sequence[Metered], kept: Kept, lost: Sequence[str], duration: float) -> Cost:
     """Of these devices together; `lost` are counters of theirs that could not be believed."""
     seconds = duration / 1e9
-    source = meters[0].source
+    source = together(meters)
     energy = added([one.energy(0.0, duration) for one in meters], source)
-    if lost and source == "measured" and energy.value is not None:
-        energy = replace(energy, reason=f"without {wording.join(list(lost))}")
+    instead = {one.device for one in meters if one.source == DERIVED}
+    lacking = [name for name in lost if name not in instead]
+    if lacking and source != "estimated" and energy.value is not None:
+        energy = replace(energy, reason=f"without {wording.join(lacking)}")
     idle = Value(None, "W", "derived", reason=NO_IDLE)
     if len(kept.idle) == 2 and kept.idle[1] > kept.idle[0]:
         spent = added([one.energy(*kept.idle) for one in meters], source)
@@ -138,10 +145,17 @@ def _no_cost(kept: Kept, device: str, source: str) -> Cost:
 
 
 def _sums(meters: Sequence[Metered], kept: Kept, lost: Sequence[str], duration: float) -> dict[str, Cost]:
-    by_source: dict[str, list[Metered]] = {}
+    return {source: _cost(of, kept, lost, duration) for source, of in _by_source(meters).items()}
+
+
+def _by_source(meters: Sequence[Metered]) -> dict[str, list[Metered]]:
+    """What is added: what was measured; where a GPU has no counter, that with the integral of its power; estimates."""
+    found: dict[str, list[Metered]] = {}
     for one in meters:
-        by_source.setdefault(one.source, []).append(one)
-    return {source: _cost(of, kept, lost, duration) for source, of in by_source.items()}
+        found.setdefault(one.source, []).append(one)
+    if DERIVED in found:
+        found[DERIVED] = [*found.get("measured", []), *found[DERIVED]]
+    return {source: found[source] for source in ("measured", DERIVED, "estimated") if source in found}
 
 
 def _integral(samples: Sequence[Sample], device: str, duration: float) -> Value | None:
@@ -206,17 +220,17 @@ def _power(meter: Metered) -> tuple[tuple[float, float], ...]:
 
 
 def _sentence(meters: Sequence[Metered], duration: float, extent: Coverage, kept: Kept, whole: str) -> str:
-    sources = [source for source in ("measured", "estimated") if any(one.source == source for one in meters)]
-    if not sources:
+    if not meters:
         reasons = [one.reason for one in kept.counters if one.reason] or [one["reason"] for one in kept.missing]
         return f"No energy is known: {'; '.join(dict.fromkeys(reasons)) or 'no counter'}."
     said = []
-    for source in sources:
-        total = added([one.energy(0.0, duration) for one in meters if one.source == source], source)
+    for source, of in _by_source(meters).items():
+        total = added([one.energy(0.0, duration) for one in of], source)
         if total.value is None:
             return f"No energy is known: {total.reason}."
         watts = total.value / (duration / 1e9) if duration else 0.0
-        what = wording.join(list(extent.covers)) if source == "measured" else "CPU packages, by a power model"
+        what = wording.join([*extent.covers, *by_integral(of)])
+        what = what if source != "estimated" else "CPU packages, by a power model"
         interval = ""
         if source == "estimated" and total.low is not None and total.high is not None:
             interval = f" ({wording.amount(total.low, 'J')} to {wording.amount(total.high, 'J')})"

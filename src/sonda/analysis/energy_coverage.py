@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
-from sonda.analysis.energy_meters import Kept, Metered
+from sonda.analysis.energy_meters import BOARD, Kept, Metered
 
-PARTS = ("CPU packages", "DRAM", "GPU boards with their memory")
+PARTS = ("CPU packages", "DRAM", BOARD)
 NEVER = "disks, network, fans, power supply"
 """What no counter of ours ever covers."""
 PLATFORM = "platform"

@@ -14,6 +14,12 @@ from sonda.record.counter_series import CounterSeries
 from sonda.record.run import Run
 from sonda.record.sample import Sample
 
+BOARD = "GPU boards with their memory"
+DERIVED = "derived"
+"""The source of energy that is an integral of power: of a GPU without a counter."""
+POWER_UPDATE_S = 0.1
+"""Power, as energy counters of the same GPUs, is updated about ten times a second."""
+
 
 class Counter(msgspec.Struct):
     """A counter as the run keeps it."""
@@ -69,6 +75,12 @@ class Metered:
         """The device, and where the numbers come from if not from a sensor."""
         return self.device if self.source == "measured" else f"{self.device} ({self.source})"
 
+    def value(self, joules: float, low: float, high: float) -> Value:
+        """J; an integral of power has no bounds: what was spent between two samples is not known."""
+        if self.source == DERIVED:
+            return Value(joules, "J", self.source)
+        return Value(joules, "J", self.source, low, high, bounds=self.bounds)
+
     @property
     def resolution(self) -> float:
         """ns: the shortest window that the counters resolve."""
@@ -85,7 +97,7 @@ class Metered:
         value, low, high = (float(one[0]) for one in self.between(np.array([begin]), np.array([end])))
         if np.isnan(value):
             return Value(None, "J", self.source, reason="the counter was not read all of that time")
-        return Value(value, "J", self.source, low, high, bounds=self.bounds)
+        return self.value(value, low, high)
 
 
 def kept_energy(run: Run) -> Kept | None:
@@ -105,15 +117,36 @@ def is_energy(run: Run) -> bool:
 
 
 def metered(kept: Kept, samples: Sequence[Sample]) -> list[Metered]:
-    """The devices whose counters can be believed."""
+    """The devices whose counters can be believed, and those without one whose power was sampled."""
     found: dict[tuple[str, str], list[tuple[Counter, CounterSeries]]] = {}
     for counter in kept.counters:
         if counter.total and counter.state == "ok":
             series = counter_series(samples, counter)
             if len(series.times) > 1:
                 found.setdefault((counter.device, counter.source), []).append((counter, series))
+    for device in dict.fromkeys(one.device for one in samples if one.sensor == "power" and one.unit == "W"):
+        if (device, "measured") not in found and len((power := series_of(samples, device, "power")).times) > 1:
+            integral = Counter("power", device, source=DERIVED, covers=BOARD, total=True, update=POWER_UPDATE_S)
+            found[device, DERIVED] = [(integral, _integrated(power))]
     used = set(kept.used) or {device for device, _ in found}
     return [Metered(device, source, tuple(of), device in used) for (device, source), of in found.items()]
+
+
+def _integrated(power: CounterSeries) -> CounterSeries:
+    """J since the first sample: the samples (W), joined by straight lines."""
+    joules = np.diff(power.times) / 1e9 * (power.values[1:] + power.values[:-1]) / 2
+    return CounterSeries(power.times, np.concatenate(([0.0], np.cumsum(joules))))
+
+
+def together(meters: Sequence[Metered]) -> str:
+    """The source of their sum."""
+    sources = {one.source for one in meters}
+    return sources.pop() if len(sources) == 1 else DERIVED
+
+
+def by_integral(meters: Sequence[Metered]) -> list[str]:
+    """`cuda:0 by the integral of its power`, for those without a counter."""
+    return [f"{one.device} by the integral of its power" for one in meters if one.source == DERIVED]
 
 
 def counter_series(samples: Sequence[Sample], counter: Counter) -> CounterSeries:
@@ -139,7 +172,9 @@ def added(values: Sequence[Value], source: str) -> Value:
     lost = next((one for one in values if one.value is None), None)
     if lost is not None:
         return Value(None, lost.unit, source, reason=lost.reason)
-    low, high = sum(one.low or 0.0 for one in values), sum(one.high or 0.0 for one in values)
+    low = high = None
+    if all(one.low is not None and one.high is not None for one in values):
+        low, high = sum(one.low or 0.0 for one in values), sum(one.high or 0.0 for one in values)
     return Value(sum(one.value or 0.0 for one in values), values[0].unit, source, low, high, bounds=bounds_of(values))
 
 

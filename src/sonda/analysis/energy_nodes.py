@@ -7,9 +7,15 @@ from dataclasses import replace
 
 from sonda.analysis import wording
 from sonda.analysis.energy_coverage import NEVER, PARTS, covered
-from sonda.analysis.energy_meters import added, scaled
+from sonda.analysis.energy_meters import DERIVED, added, scaled
 from sonda.analysis.energy_summary import Cost, EnergySummary, Window
 from sonda.analysis.summary import Value
+
+WORDS = {
+    "estimated": "CPU packages, by a power model",
+    DERIVED: "the same with GPUs that have no counter, by the integral of their power",
+}
+"""What sums cover that are no counters' alone."""
 
 Parts = Sequence[tuple[str, EnergySummary]]
 
@@ -62,7 +68,10 @@ def sum_of_nodes(values: Sequence[tuple[str, Value | None]], unit: str, source: 
 def _sums(parts: Sequence[tuple[str, dict[str, Cost]]], silent: Sequence[str], time: Value) -> dict[str, Cost]:
     found = {}
     for source in dict.fromkeys(source for _, costs in parts for source in costs):
-        mine = [*((node, costs.get(source)) for node, costs in parts), *((node, None) for node in silent)]
+        # A node all of whose devices have counters adds what it measured to what others derived.
+        otherwise = "measured" if source == DERIVED else source
+        mine = [*((node, costs.get(source, costs.get(otherwise))) for node, costs in parts),
+                *((node, None) for node in silent)]  # fmt: skip
         reason = f"nothing {source}"
 
         def total(name: str, unit: str, mine: Sequence[tuple[str, Cost | None]] = mine, reason: str = reason) -> Value:
@@ -112,7 +121,7 @@ def _sentence(
         if cost.energy.value is None:
             said.append(f"The {source} energy of all nodes is not known: {cost.energy.reason}.")
             continue
-        what = wording.join(list(covers)) if source == "measured" else "CPU packages, by a power model"
+        what = wording.join(list(covers)) if source == "measured" else WORDS[source]
         without = f"; not {', '.join(lacking)}" if source == "measured" else ""
         said.append(
             f"{wording.amount(cost.energy.value, 'J')} {source} on {count}, {wording.duration(time)} of the whole run "

@@ -82,7 +82,8 @@ class EnergySummary:
     """ns."""
     devices: tuple[Device, ...]
     all: dict[str, Cost]
-    """All devices, idle ones included, by source: measured and estimated are never added."""
+    """All devices, idle ones included, by source: measured and estimated are never added. `derived`, where a GPU has no
+    counter, is what was measured and the integral of its power."""
     used: dict[str, Cost]
     """Only the devices that the program worked on."""
     covers: tuple[str, ...]

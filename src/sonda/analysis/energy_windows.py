@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from sonda.analysis import wording
-from sonda.analysis.energy_meters import Metered, added
+from sonda.analysis.energy_meters import DERIVED, Metered, added
 from sonda.analysis.energy_summary import Window
 from sonda.analysis.statistics import student
 from sonda.analysis.summary import Value
@@ -30,6 +30,7 @@ errors of the times draw the powers of all phases together."""
 MOST_EPOCHS = 1000
 GPU = ("cuda:", "gpu:")
 """How names of GPUs begin."""
+SAMPLED = "its power was sampled, which says nothing of what lies between two samples"
 NONE_IN_USE = "no device in use has a counter"
 UNKNOWN = "when the GPU worked on it is not known"
 
@@ -117,7 +118,7 @@ def mean_window(
         elif shortest < needed:
             value = Value(None, "J", meter.source, reason=_too_short(shortest, needed))
         else:
-            value = Value(sums[0], "J", meter.source, sums[1], sums[2], bounds=meter.bounds)
+            value = meter.value(*sums)
         devices[meter.name] = value
     return _window(kind, name, count, time, devices, meters)
 
@@ -159,6 +160,9 @@ def _phases(part: str, host: _Side, device: _Side | None, count: int, meters: Se
     by_name = {meter.name: meter for meter in meters}
     for meter in meters:
         side = device if device is not None and _is_gpu(meter) else host
+        if meter.source == DERIVED:
+            solved[meter.name] = SAMPLED
+            continue
         sharp = 2 * meter.counters[0][1].lag * SHARP
         lasted = {name: to - from_ for name, (from_, to) in side.phases.items()}
         told = {name: one for name, one in side.phases.items() if np.median(lasted[name]) >= sharp}

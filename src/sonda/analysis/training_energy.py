@@ -2,7 +2,8 @@
 
 What lies between walks, which is mostly the writing of checkpoints, is in none of these and stands apart: it is in no
 time either. All with and without devices that stood idle. Measured and estimated joules are never added: where
-anything was measured, that counts.
+anything was measured, that counts. With a GPU that has no counter, the integral of its power is added, and all is
+`derived`.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 
 from sonda.analysis.energy_coverage import coverage
-from sonda.analysis.energy_meters import Kept, Metered, added, kept_energy, metered, scaled
+from sonda.analysis.energy_meters import Kept, Metered, added, by_integral, kept_energy, metered, scaled, together
 from sonda.analysis.energy_nodes import sum_of_nodes
 from sonda.analysis.summary import Value
 from sonda.record.nodes import by_node
@@ -97,10 +98,10 @@ def spent(run: Run, walks: Sequence[Window], ends: Sequence[float]) -> Spent | N
         return None
     meters = metered(kept, run.samples)
     of_used = [one for one in meters if one.used]
-    source = "measured" if any(one.source == "measured" for one in of_used or meters) else "estimated"
-    used = [one for one in of_used if one.source == source]
-    apart = source == "estimated" and any(one.source == "measured" for one in meters)
-    everything = [] if apart else [one for one in meters if one.source == source]
+    sensed = any(one.source != "estimated" for one in of_used or meters)
+    used = [one for one in of_used if (one.source != "estimated") == sensed]
+    apart = not sensed and any(one.source != "estimated" for one in meters)
+    everything = [] if apart else [one for one in meters if (one.source != "estimated") == sensed]
     reason = "; ".join(f"{one['what']}: {one['reason']}" for one in kept.missing) or "no counter could be believed"
     mixed = "devices that trained are estimated and others measured, which is never added" if apart else reason
     begin, end = walks[0][0], walks[-1][1]
@@ -117,15 +118,15 @@ def spent(run: Run, walks: Sequence[Window], ends: Sequence[float]) -> Spent | N
         until(everything, end, mixed),
         tuple(until(used, moment, reason) for moment in ends),
         tuple(until(everything, moment, mixed) for moment in ends),
-        _covers(kept, used, source),
+        _covers(kept, used, sensed),
         _between(used, pauses, reason),
         paused,
     )
 
 
-def _covers(kept: Kept, used: Sequence[Metered], source: str) -> tuple[str, ...]:
-    if source == "measured":
-        return coverage(kept, used, used_only=True).covers
+def _covers(kept: Kept, used: Sequence[Metered], sensed: bool) -> tuple[str, ...]:
+    if sensed:
+        return (*coverage(kept, used, used_only=True).covers, *by_integral(used))
     return tuple(dict.fromkeys(counter.covers for one in used for counter, _ in one.counters))
 
 
@@ -137,12 +138,14 @@ def _energy(meters: Sequence[Metered], begin: float, end: float, pauses: Sequenc
     lasted = end - begin - sum(after - before for before, after in pauses)
     if lasted < needed:
         reason = f"{lasted / 1e9:.2g} s are too short for counters that are read every {needed / 2e9:.2g} s"
-        return Value(None, "J", meters[0].source, reason=reason)
-    whole = added([one.energy(begin, end) for one in meters], meters[0].source)
+        return Value(None, "J", together(meters), reason=reason)
+    whole = added([one.energy(begin, end) for one in meters], together(meters))
     paused = _between(meters, pauses, otherwise)
     if whole.value is None or paused.value is None:
         return whole
-    low, high = (whole.low or 0.0) - (paused.high or 0.0), (whole.high or 0.0) - (paused.low or 0.0)
+    low = high = None
+    if whole.low is not None and whole.high is not None:
+        low, high = whole.low - (paused.high or 0.0), whole.high - (paused.low or 0.0)
     return Value(whole.value - paused.value, "J", whole.source, low, high, bounds=whole.bounds)
 
 
@@ -150,8 +153,8 @@ def _between(meters: Sequence[Metered], pauses: Sequence[Window], otherwise: str
     if not meters:
         return Value(None, "J", "measured", reason=otherwise)
     if not pauses:
-        return Value(0.0, "J", meters[0].source, 0.0, 0.0)
-    paused = added([one.energy(*pause) for pause in pauses for one in meters], meters[0].source)
+        return Value(0.0, "J", together(meters), 0.0, 0.0)
+    paused = added([one.energy(*pause) for pause in pauses for one in meters], together(meters))
     shortest = min(after - before for before, after in pauses)
     resolved = paused.source != "measured" or shortest >= max(one.resolution for one in meters)
     return paused if resolved else replace(paused, source="derived")

@@ -211,11 +211,15 @@ def _samples(reading: Reading, origin: int) -> list[Sample]:
 
 
 def _state(readings: Readings) -> ProbeState:
-    """The probe as a whole: ok where any counter of a sum moves."""
+    """The probe as a whole: ok where any counter of a sum moves, or the power of a device without one can be read."""
     counters = [one for one in readings.readings if one.channel.total]
     if any(one.usable for one in counters):
         devices = dict.fromkeys(f"{one.channel.device}: {one.channel.origin}" for one in counters if one.usable)
         return ProbeState(NAME, "ok", "; ".join(devices))
+    powers = [one for one in readings.readings if one.channel.kind == "power" and len(one.values)]
+    if powers:
+        said = [f"{one.channel.device}: integral of {one.channel.origin}" for one in powers]
+        return ProbeState(NAME, "ok", "; ".join(said))
     broken = [one for one in readings.readings if one.channel.kind == "counter" and not one.usable]
     if broken:
         what = "; ".join(f"{one.channel.sensor}: {one.reason}" for one in broken)

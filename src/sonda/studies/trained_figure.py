@@ -57,7 +57,7 @@ def _spent(summary: Summary, idle: bool, device: str) -> tuple[Value, float]:
     if spent is not None:
         return (spent.all if idle else spent.used), spent.time
     costs = energy.all if idle else energy.used
-    cost = costs.get("measured") or next(iter(costs.values()), None)
+    cost = costs.get("derived") or costs.get("measured") or next(iter(costs.values()), None)
     if cost is None:
         reason = next((one.cost.energy.reason for one in energy.devices if one.cost.energy.reason), energy.sentence)
         return Value(None, "J", "measured", reason=reason), 0.0
