@@ -111,6 +111,22 @@ def test_what_means_nothing_is_said_and_left_out(settings: dict[str, Any], sente
     assert inapplicable(plain) == {}
 
 
+def test_of_an_experiment_of_the_model_garden_all_that_it_has_no_use_for_is_said() -> None:
+    asked = Job(workload="tf-models:resnet_imagenet", framework="tensorflow", train=True, precision="mixed_bfloat16",
+                compile=True, data="cifar10-like", workers=2, prefetch=2, cache=True)  # fmt: skip
+    plain, notes = applied(asked)
+    given = "an experiment's steps are given one drawn batch, which is in memory"
+    assert sorted(notes) == sorted(
+        [
+            "--precision: the experiment chooses its own",
+            *(f"--{name}: {given}" for name in ("data", "workers", "prefetch", "cache")),
+        ]
+    )
+    assert plain == Job(workload=asked.workload, framework="tensorflow", train=True, compile=True)
+    on_gpu = Job(workload=asked.workload, framework="tensorflow", on="cuda:0", precision="tf32")
+    assert applied(on_gpu) == (on_gpu, [])
+
+
 def test_what_means_something_is_left_alone() -> None:
     for wanted in (
         job(prefetch=4, cache=True, bind="compact", inter_op_threads=1, precision="mixed_bfloat16", channels_last=True),

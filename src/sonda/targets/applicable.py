@@ -10,6 +10,7 @@ import msgspec
 
 from sonda.targets.job import DEFAULTS, Job
 from sonda.targets.spec import parse_target
+from sonda.workloads.model_garden import PREFIX as GARDEN
 from sonda.workloads.operations import STUDIED
 
 ONE_DEVICE = ("inter_op_threads", "bind", "prefetch", "cache", "pin")
@@ -95,7 +96,11 @@ def _by_place(job: Job) -> dict[str, str]:
 
 def _by_work(job: Job) -> dict[str, str]:
     """What the workload has no use for."""
-    found = {}
+    found: dict[str, str] = {}
+    if job.workload.startswith(GARDEN):
+        found |= dict.fromkeys(INPUT, "an experiment's steps are given one drawn batch, which is in memory")
+        # TF32 is a switch of the GPU, for whatever runs there.
+        return found | ({"precision": "the experiment chooses its own"} if job.precision != "tf32" else {})
     if job.workload in WITHOUT_IMAGES:
         found["channels_last"] = f"{job.workload} has no images"
         found |= {} if job.epochs else {"data": f"{job.workload} has no images"}
