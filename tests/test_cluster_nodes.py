@@ -67,7 +67,7 @@ def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Store:
     return Store(tmp_path / "home")
 
 
-def carry_out(store: Store, nodes: Nodes, which: str, study: Study = STUDY) -> StudyResult:
+def carry_out(store: Store, nodes: Here, which: str, study: Study = STUDY) -> StudyResult:
     study = elsewhere.on_known_nodes(study, store, nodes.kinds, which)
     spread = lambda points: elsewhere.elsewhere(study, store, nodes, points)  # noqa: E731
     return run_study(study, store, lambda point: keep(store, point), lambda _: None, spread=spread)
@@ -254,7 +254,7 @@ def test_a_node_knows_from_point_to_point_how_cool_it_was(store: Store, monkeypa
         )  # fmt: skip
         return write_run(kept.root, info, made.spans)
 
-    read = {"read": lambda: {"package": heat[0]}, "clock": lambda: clock[0], "sleep": slept}
+    read: dict[str, Any] = {"read": lambda: {"package": heat[0]}, "clock": lambda: clock[0], "sleep": slept}
     monkeypatch.setattr("sonda.targets.cooling.Cooling", functools.partial(Cooling, **read))
     monkeypatch.setattr("sonda.targets.measure.measure", measured)
     result = carry_out(store, Nodes("EPYC"), "", dataclasses.replace(STUDY, cool_down_s=60))
@@ -276,3 +276,14 @@ def test_what_is_measured_inherits_nothing_of_dasks_nanny(monkeypatch: pytest.Mo
     on_node.undo_nanny()
     assert "MALLOC_TRIM_THRESHOLD_" not in os.environ and "MKL_NUM_THREADS" not in os.environ
     assert os.environ["OMP_NUM_THREADS"] == "3"
+
+
+def test_a_node_that_cannot_note_what_it_begins_says_where(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file stands where the folder for temporary files should be: as a disk that is full or may not be written."""
+    from sonda.studies.executors import on_node
+
+    (tmp_path / "full").touch()
+    monkeypatch.setattr(on_node.tempfile, "gettempdir", lambda: str(tmp_path / "full"))
+    monkeypatch.setenv(partial.NODE, "north")
+    done = on_node.attempt_once(len, Task(3, []), "", str(tmp_path), "token")
+    assert done.number == 3 and done.failure == f"north cannot write {tmp_path / 'full'}: Not a directory"

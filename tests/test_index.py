@@ -161,12 +161,12 @@ def _write_and_merge(root: str, writer: int) -> None:
 
 
 def test_writers_at_once_lose_nothing(tmp_path: Path) -> None:
-    context = get_context("fork")
+    context = get_context("spawn")  # a fork of a process that has threads may never end
     writers = [context.Process(target=_write_and_merge, args=(str(tmp_path), writer)) for writer in range(3)]
     for one in writers:
         one.start()
     for one in writers:
-        one.join(120)
+        one.join()
     assert [one.exitcode for one in writers] == [0, 0, 0]
     names = [entry.name for entry in tmp_path.iterdir() if not entry.name.startswith(".")]
     known = Index(tmp_path, "1").known(names)

@@ -37,21 +37,32 @@ def _attempt(work: Work, task: Task, version: str, folder: str) -> Done:
 def attempt_once(work: Work, task: Task, version: str, folder: str, token: str) -> Done:
     """Do a task unless it was begun here before: what was half measured is not measured again in silence, nor what was
     measured and then lost on its way."""
+    try:
+        _begin(token)
+    except FileExistsError:
+        return Done(
+            task.number, failure=f"its worker on {node_name()} was killed", remedy="start this again", lost=True
+        )
+    except OSError as error:
+        return Done(
+            task.number, failure=f"{node_name()} cannot write {tempfile.gettempdir()}: {error.strerror}",
+            remedy="make room there, or set $TMPDIR for its workers",
+        )  # fmt: skip
+    undo_nanny()
+    with _using(fcntl.LOCK_EX):
+        return _attempt(work, task, version, folder)
+
+
+def _begin(token: str) -> None:
+    """Note that a task is begun here; raises FileExistsError where it was begun before, OSError where that cannot be
+    noted. What was begun long ago is forgotten."""
     begun = Path(tempfile.gettempdir()) / f"sonda-begun-{os.getuid()}"
     begun.mkdir(exist_ok=True)
     for old in begun.iterdir():
         with suppress(OSError):
             if time() - old.stat().st_mtime > BEGUN_S:
                 old.unlink()
-    try:
-        (begun / token).touch(exist_ok=False)
-    except FileExistsError:
-        return Done(
-            task.number, failure=f"its worker on {node_name()} was killed", remedy="start this again", lost=True
-        )
-    undo_nanny()
-    with _using(fcntl.LOCK_EX):
-        return _attempt(work, task, version, folder)
+    (begun / token).touch(exist_ok=False)
 
 
 def undo_nanny() -> None:
