@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import re
-import shutil
-import subprocess
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -16,6 +13,7 @@ import pytest
 from rich.cells import cell_len
 
 import snapshot_files as snapshots
+from browser import Browser, browser, needs_browser
 from builders import stepped
 from counted_examples import SKYLAKE, ZEN4, counted_run, groups
 from sonda.analysis.summarise import summarise
@@ -28,7 +26,7 @@ from sonda.report.terminal import render_summary
 from sonda.report.topdown_figures import topdown_icicle, topdown_map, topdown_over_steps
 from sonda.report.topdown_tables import choose_counted, topdown_tables
 
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+__all__ = ["browser"]
 
 
 @pytest.fixture(autouse=True)
@@ -224,18 +222,14 @@ def test_names_from_outside_cannot_act_in_figures() -> None:
     assert "<img src=x" not in text and "<script>alert(2)" not in text
 
 
-@pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium")
-def test_a_browser_draws_every_figure(tmp_path: Path) -> None:
+@needs_browser
+def test_a_browser_draws_every_figure(browser: Browser, tmp_path: Path) -> None:
     page = tmp_path / "page.html"
-    text = page_text([slower()])
-    page.write_text(text, encoding="utf-8")
-    flags = ["--headless", "--no-sandbox", "--disable-gpu", "--no-first-run", "--virtual-time-budget=15000",
-             "--dump-dom", f"--user-data-dir={tmp_path / 'profile'}"]  # fmt: skip
-    drawn = subprocess.run([str(CHROMIUM), *flags, page.as_uri()], capture_output=True, text=True, timeout=120).stdout
-    for place in ("time", "levels", "slots", "map"):
-        found = re.search(rf'id="run0p0{place}"[^>]*class="[^"]*js-plotly-plot|class="[^"]*js-plotly-plot[^"]*"[^>]*'
-                          rf'id="run0p0{place}"', drawn)  # fmt: skip
-        assert found, f"{place} is not drawn"
+    page.write_text(page_text([slower()]), encoding="utf-8")
+    browser.open(page)
+    drawn = browser.run("[...document.querySelectorAll('.js-plotly-plot')].map((figure) => figure.id)")
+    assert {f"run0p0{place}" for place in ("time", "levels", "slots", "map")} <= set(drawn)
+    assert browser.messages == []
 
 
 def test_no_number_on_the_screen_is_nan() -> None:
