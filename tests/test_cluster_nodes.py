@@ -287,3 +287,24 @@ def test_a_node_that_cannot_note_what_it_begins_says_where(tmp_path: Path, monke
     monkeypatch.setenv(partial.NODE, "north")
     done = on_node.attempt_once(len, Task(3, []), "", str(tmp_path), "token")
     assert done.number == 3 and done.failure == f"north cannot write {tmp_path / 'full'}: Not a directory"
+
+
+# ---- targets with a GPU ---------------------------------------------------------------------------------------------
+
+GPU = "EPYC + NVIDIA H200"
+
+
+def test_a_gpus_points_are_not_asked_of_nodes_without_one(store: Store) -> None:
+    both = dataclasses.replace(STUDY, workload={"workload": "mlp"}, axes={"on": ("cpu", "cuda:0")})
+    result = carry_out(store, Nodes("Xeon", GPU), "each", both)
+    assert not result.failures and len(result.runs) == 3
+    ((point, why),) = result.inapplicable
+    assert (point.configuration[NODE], point.configuration["on"]) == ("Xeon", "cuda:0")
+    assert why == "not applicable: nodes of this kind have no GPU"
+
+
+def test_a_study_of_gpus_needs_no_choice_among_nodes_without_one() -> None:
+    study = dataclasses.replace(STUDY, workload={"workload": "mlp", "on": "cuda:0"})
+    assert elsewhere.on_nodes(study, ["Xeon", GPU], "") == study
+    with pytest.raises(SondaError, match="the cluster has 2 kinds of node"):
+        elsewhere.on_nodes(STUDY, ["Xeon", GPU], "")

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from sonda.record.errors import SondaError
 from sonda.studies.company import accompanied, alone
-from sonda.studies.plan import options, simulated
+from sonda.studies.plan import NODE, needs_gpu, options, simulated
 from sonda.studies.study import VARIANT, Configuration, Study
 from sonda.targets.applicable import inapplicable, sentences
 from sonda.targets.job import job_of
+from sonda.targets.node import kind_has_gpu
 
 NOT_APPLICABLE = "not applicable: "
 """Begins what stands in place of a figure."""
@@ -21,6 +22,8 @@ def why_not(study: Study, configuration: Configuration) -> str:
     """Why a point of the study need not be measured, in the words of the settings; '' for one that must."""
     if simulated(configuration) or accompanied(configuration):
         return ""
+    if NODE in configuration and needs_gpu(configuration) and not kind_has_gpu(str(configuration[NODE])):
+        return f"{NOT_APPLICABLE}nodes of this kind have no GPU"
     own = {*study.axes, *study.variants.get(str(configuration.get(VARIANT, "")), {})}
     try:
         without = inapplicable(job_of(alone(options(configuration))))

@@ -20,9 +20,9 @@ from sonda.record.store import Store, identity_of
 from sonda.studies.engine import Measure, Outcome, load_study_result
 from sonda.studies.executors.executor import Done, Executor, Task, attempt
 from sonda.studies.measure import measuring
-from sonda.studies.plan import NODE, Point, configurations, simulated, study_identity
+from sonda.studies.plan import NODE, Point, configurations, needs_gpu, simulated, study_identity
 from sonda.studies.study import Study
-from sonda.targets.node import node_name
+from sonda.targets.node import kind_has_gpu, node_name
 from sonda.workloads.own import is_own, own_model
 
 EACH = "each"
@@ -180,6 +180,9 @@ def on_nodes(study: Study, kinds: Sequence[str], nodes: str) -> Study:
     """
     if all_simulated(study):
         return study
+    if all(map(needs_gpu, configurations(study))):
+        # Others cannot measure any of it: they are no reason to ask which.
+        kinds = [kind for kind in kinds if kind_has_gpu(kind)] or kinds
     if nodes and nodes != EACH:
         chosen = [kind for kind in kinds if nodes.lower() in kind.lower()]
         if not chosen:
@@ -207,4 +210,4 @@ def _check_content(order: PointOrder) -> None:
 
 
 def _needs(point: Point) -> tuple[str, ...]:
-    return ("gpu",) if "cuda" in str(point.configuration.get("on", "")) else ()
+    return ("gpu",) if needs_gpu(point.configuration) else ()

@@ -138,6 +138,11 @@ def simulated(configuration: Configuration) -> bool:
     return str(configuration.get("on", "")).startswith("sim:")
 
 
+def needs_gpu(configuration: Configuration) -> bool:
+    """Whether the configuration runs on a GPU, alone or with others."""
+    return "cuda" in str(configuration.get("on", ""))
+
+
 class _Machines:
     """What the name of a simulated accelerator does not say: its description, read once for each."""
 

@@ -79,7 +79,7 @@ def _per_sample(runs: Sequence[Run]) -> tuple[list[np.ndarray], list[int]] | Non
         parts = summarise(run).parts
         if not parts:
             return None
-        steps = np.array(parts[0].durations[parts[0].warmup :]) / max(1, int(run.info.workload.get("samples", 1)))
+        steps = np.array(parts[0].timed) / max(1, int(run.info.workload.get("samples", 1)))
         if not len(steps):
             return None
         tables.append(steps.reshape(-1, 1))

@@ -13,6 +13,15 @@ NODE = "SONDA_NODE"
 """Environment variable: the node's name where the host's is not what tells nodes apart, as in containers."""
 
 
+AND = " + "
+"""Between the processor and the GPUs of a kind of node."""
+
+
+def kind_has_gpu(kind: str) -> bool:
+    """Whether nodes of this kind, as `node_facts` words it, have a GPU."""
+    return AND in kind
+
+
 def node_name() -> str:
     return os.environ.get(NODE) or os.uname().nodename
 
@@ -21,5 +30,5 @@ def node_facts() -> dict[str, Any]:
     """`node` (its name), `version` of Sonda, `gpus` by name, and `kind`: processor and GPUs, in words."""
     processor = str(machine_record().get("processor") or "unknown processor")
     gpus = gpu_names()
-    kind = " + ".join([processor, *gpus])
+    kind = AND.join([processor, *gpus])
     return {"node": node_name(), "version": VERSION, "gpus": gpus, "kind": kind}
