@@ -62,7 +62,10 @@ def test_sleeping_threads_do_not_look_like_contention() -> None:
 
 @pytest.mark.parametrize(("samples", "expected"), [([3, 3, 3, 2], {"runnable"}), ([2, 2, 2, 1], set()), ([], set())])
 def test_more_runnable_tasks_than_cores_contaminate(samples: list[int], expected: set[str]) -> None:
-    assert judged(contamination(START, after(own=19.0, busy=19.5), 2, "active", samples)) == expected
+    later = replace(after(own=19.0, busy=19.5), sampled=tuple(samples))
+    assert judged(contamination(START, later, 2, "active")) == expected
+    kept = conditions_record(START, later, [])
+    assert kept.get("runnable") == (sum(samples) / len(samples) if samples else None)
 
 
 def test_steal_is_told_but_not_judged() -> None:
@@ -77,8 +80,8 @@ def test_a_window_shorter_than_the_kernels_ticks_says_nothing() -> None:
 
 def test_unknown_is_not_judged() -> None:
     blind = replace(START, cores=None, busy=None, steal=None, load=None, runnable=None)
-    later = replace(blind, time=110.0, cpu_time=1.0)
-    assert judged(contamination(blind, later, threads=2, runnable=[9, 9])) == set()
+    later = replace(blind, time=110.0, cpu_time=1.0, sampled=(9, 9))
+    assert judged(contamination(blind, later, threads=2)) == set()
 
 
 @given(st.lists(st.integers(0, 10**12), min_size=8, max_size=10), st.integers(1, 64), st.integers(0, 500))
@@ -127,12 +130,13 @@ def test_a_watch_samples_in_between(tmp_path: Path) -> None:
     (tmp_path / "proc").mkdir()
     (tmp_path / "proc/stat").write_text("cpu  100 0 50 900 0 0 0 7\ncpu0 1 1 1 1\ncpu1 1 1 1 1\nprocs_running 6\n")
     with Watch(tmp_path, interval=0.001) as watch:
-        assert watch.flags(1, "active") == []
-        deadline = time.monotonic() + 30
-        while time.monotonic() < deadline and (len(watch.runnable) < 3 or time.monotonic() < deadline - 29.9):
-            pass
-    assert set(watch.runnable) == {5}
-    assert "runnable" in judged(watch.flags(1, "active"))
+        deadline = time.monotonic() + 120
+        while time.monotonic() < deadline and len(watch.runnable) < 3:
+            time.sleep(0.001)
+    assert set(watch.after.sampled) == {5}
+    # It may have lasted less than five of the kernel's ticks: judged as if it were 10 s.
+    later = replace(watch.after, time=watch.before.time + 10)
+    assert "runnable" in judged(contamination(watch.before, later, 1, "active"))
 
 
 def test_a_processor_that_was_too_hot_contaminates() -> None:

@@ -215,6 +215,16 @@ def test_what_others_did_to_the_run_is_a_warning():
     assert sentence in summarise(trained(disturbed=[sentence])).warnings
 
 
+def test_time_that_a_hypervisor_gave_to_others_is_told_and_judges_nothing():
+    machine = {"conditions": {"steal": 0.05, "signs": []}}
+    told = summarise(stepped([1.0, 2.0, 1.5], machine=machine))
+    assert "the hypervisor gave 5.0 % of the processors' time to others meanwhile" in told.notes
+    assert not any("hypervisor" in one for one in told.warnings)
+    for steal in ({}, {"steal": 0.0004}):
+        quiet = summarise(stepped([1.0, 2.0, 1.5], machine={"conditions": steal}))
+        assert not any("hypervisor" in one for one in quiet.notes)
+
+
 def test_prefill_and_decode_have_rates_of_their_own():
     builder = RunBuilder()
     part = builder.part("test")

@@ -38,6 +38,8 @@ from sonda.record.topdown import TopDownDefinition, read_definition
 
 UNEVEN = 0.03
 """Shares of phases that add up to 100 % within this need no explanation."""
+TOLD = 0.001
+"""The share of stolen time from which on it is told; no share is known that disturbs for sure."""
 LONGEST_COMMAND = 60
 """Characters of a command that a title shows."""
 
@@ -197,13 +199,16 @@ def _uneven(summary: PartSummary) -> list[str]:
 
 
 def _costs(info: RunInfo) -> list[str]:
-    """What observing cost, and what could not be observed."""
+    """What observing cost, what the hypervisor took, and what could not be observed."""
     said = []
     share = info.overhead.get("step_share")
     if share is not None:
         said.append(
             f"observing took about {wording.percent(share)} of the step (derived: layers and phases x their cost)"
         )
+    stolen = _number(dict(info.machine.get("conditions") or {}).get("steal"))
+    if stolen is not None and stolen >= TOLD:
+        said.append(f"the hypervisor gave {wording.percent(stolen)} of the processors' time to others meanwhile")
     for probe in info.probes:
         if probe.state in ("missing", "dead"):
             remedy = f"; {probe.remedy}" if probe.remedy else ""

@@ -12,7 +12,7 @@ import os
 import resource
 import threading
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -48,6 +48,8 @@ class Conditions:
     """Tasks ready to run, the reader itself not counted."""
     throttled: int | None = None
     """Times that the processor was slowed because it was too hot, since boot."""
+    sampled: tuple[int, ...] = ()
+    """Of a watch's second reading: tasks ready to run at every sample since the first."""
 
 
 @dataclass(frozen=True)
@@ -60,18 +62,16 @@ class Flag:
     contaminated: bool
 
 
-@dataclass
 class Watch:
     """Readings before and after a block, and the runnable tasks every 0.2 s in between.
 
     It samples from a thread of the calling process: use it in the process that waits, not in the one that is measured.
     """
 
-    root: Path = Path("/")
-    interval: float = SAMPLE_S
-    runnable: list[int] = field(default_factory=list)
-    before: Conditions | None = None
-    after: Conditions | None = None
+    def __init__(self, root: Path = Path("/"), interval: float = SAMPLE_S) -> None:
+        self.root = root
+        self.interval = interval
+        self.runnable: list[int] = []
 
     def __enter__(self) -> Watch:
         self._stop = threading.Event()
@@ -85,19 +85,13 @@ class Watch:
     ) -> None:
         self._stop.set()
         self._thread.join()
-        self.after = read_conditions(self.root)
+        self.after = replace(read_conditions(self.root), sampled=tuple(self.runnable))
 
     def _sample(self) -> None:
         while not self._stop.wait(self.interval):
             runnable = read_conditions(self.root, throttling=False).runnable
             if runnable is not None:
                 self.runnable.append(runnable)
-
-    def flags(self, threads: int, policy: str) -> list[Flag]:
-        """`contamination()` of the block; nothing while it is still open."""
-        if self.before is None or self.after is None:
-            return []
-        return contamination(self.before, self.after, threads, policy, self.runnable)
 
 
 def parse_stat(text: str, ticks_per_second: int) -> dict[str, float]:
@@ -144,13 +138,11 @@ def read_conditions(root: Path = Path("/"), throttling: bool = True) -> Conditio
     )
 
 
-def contamination(
-    before: Conditions, after: Conditions, threads: int, policy: str = "active", runnable: list[int] | None = None
-) -> list[Flag]:
+def contamination(before: Conditions, after: Conditions, threads: int, policy: str = "active") -> list[Flag]:
     """Signs that others disturbed what the calling process and its children did between two readings.
 
     `threads` is the number the program computed with; `policy` is `active` (spinning) or `passive`, as
-    `environment.wait_policy()` says; `runnable` are samples taken in between, the sampler not counted.
+    `environment.wait_policy()` says.
     """
     wall = after.time - before.time
     if wall < SHORTEST_S:
@@ -165,12 +157,11 @@ def contamination(
         flags.append(Flag("others", others,
             f"other programs used {others:.1f} of {cores} CPUs while this one wanted {threads}: "
             "stop them, or use fewer threads", True))  # fmt: skip
-    if cores and runnable:
-        mean = sum(runnable) / len(runnable)
-        if mean > cores:
-            flags.append(Flag("runnable", mean,
-                f"{mean:.1f} tasks were ready to run on {cores} CPUs: stop other programs, or use fewer threads",
-                True))  # fmt: skip
+    ready = _ready(after)
+    if cores and ready is not None and ready > cores:
+        flags.append(Flag("runnable", ready,
+            f"{ready:.1f} tasks were ready to run on {cores} CPUs: stop other programs, or use fewer threads",
+            True))  # fmt: skip
     use = own / threads
     if policy == "active" and use < LEAST_USE:
         disturbed = any(flag.contaminated for flag in flags)
@@ -188,8 +179,14 @@ def contamination(
     return flags
 
 
+def _ready(after: Conditions) -> float | None:
+    """Tasks ready to run, on average over the samples."""
+    return sum(after.sampled) / len(after.sampled) if after.sampled else None
+
+
 def conditions_record(before: Conditions, after: Conditions, flags: list[Flag]) -> dict[str, Any]:
-    """For `run.json`: the load when it began and ended, CPU time against wall time (s), and what every sign measured.
+    """For `run.json`: the load when it began and ended, CPU time against wall time (s), tasks ready to run where they
+    were sampled, and what every sign measured.
 
     `signs` are the names of those that mean a disturbance.
     """
@@ -197,6 +194,7 @@ def conditions_record(before: Conditions, after: Conditions, flags: list[Flag]) 
         "load": [before.load, after.load],
         "wall_s": after.time - before.time,
         "cpu_s": after.cpu_time - before.cpu_time,
+        **({"runnable": ready} if (ready := _ready(after)) is not None else {}),
         **{flag.name: flag.value for flag in flags},
         "signs": [flag.name for flag in flags if flag.contaminated],
     }

@@ -10,7 +10,7 @@ import msgspec
 
 from sonda.frameworks.assembly import assemble
 from sonda.probes.ceilings import load_or_measure
-from sonda.probes.contamination import read_conditions
+from sonda.probes.contamination import Watch
 from sonda.probes.gpu_ceilings import load_or_measure_gpu
 from sonda.record.errors import SondaError
 from sonda.record.run import Run, RunInfo, new_id, write_run
@@ -74,18 +74,17 @@ def _measure(job: Job, store: Store, place: Place, say: Say, compiled: Path) -> 
         own = own_probes(job.probe)
         energy_asked = asked_energy(job.probe)
         with training.held(directory, say), sampling(energy_asked, directory, say) as energy, reading(own):
-            before = read_conditions()
-            begin = perf_counter_ns()
-            outcome = run_child(training.job, directory, threads, {**energy.environment, **compiling, **bound})
-            end = perf_counter_ns()
-            after = read_conditions()
+            with Watch() as watch:
+                begin = perf_counter_ns()
+                outcome = run_child(training.job, directory, threads, {**energy.environment, **compiling, **bound})
+                end = perf_counter_ns()
         assembly = assemble(directory, begin, end)
         energy.finish(begin, end, ["cpu", f"cuda:{device.index}"] if on_gpu else ["cpu"], identities(assembly))
         kernels = with_kernels(assembly, directory, begin)
         kernels = replace(kernels, spans=training.added(kernels.spans, directory, begin))
         isa = instruction_set(directory) if modelling else ""
     counters = counters.with_second(job, assembly.spans, store, say)
-    fields = observed(assembly, threads, store.root, before, after, job.redact)
+    fields = observed(assembly, threads, store.root, watch.before, watch.after, job.redact)
     fields["notes"] += [*without, *kernels.notes, *training.notes()]
     replayed = Replayed()
     if counting and card is not None:

@@ -13,7 +13,7 @@ import numpy as np
 
 from sonda.frameworks.assembly import assemble
 from sonda.probes.ceilings import load_or_measure
-from sonda.probes.contamination import Conditions, read_conditions
+from sonda.probes.contamination import Conditions, Watch
 from sonda.record.nodes import NodePart, brought_together
 from sonda.record.run import Run, RunInfo, new_id, write_run
 from sonda.record.span import Spans
@@ -56,17 +56,17 @@ def measure(job: Job, store: Store, place: Place | None = None, say: Say = lambd
         say(lasting(job))
         with training.held(directory, say, plan.nodes), sampling(asked_energy(job.probe), directory, say) as energy:
             agent = Agent(training.job, plan, directory, say, energy.environment)
-            before = read_conditions()
-            begin = perf_counter_ns()
-            report, foreseen = training.run(agent.run, directory, say)
-            end = perf_counter_ns()
-            after = _with_cpu(read_conditions(), report)
+            with Watch() as watch:
+                begin = perf_counter_ns()
+                report, foreseen = training.run(agent.run, directory, say)
+                end = perf_counter_ns()
+            after = _with_cpu(watch.after, report)
         try:
             assembly = assemble(directory, begin, end)
             trained = [rank for rank in report.ranks if not rank.left_out] or report.ranks
             energy.finish(begin, end, devices_used(trained), identities(assembly))
             spans = _of_ranks(training.added(assembly.spans, directory, begin), trained)
-            fields = observed(assembly, threads, store.root, before, after, job.redact)
+            fields = observed(assembly, threads, store.root, watch.before, after, job.redact)
             fields["notes"] += [*without, *(foreseen.sentences if foreseen else []), *training.notes()]
             info = RunInfo(
                 id=place.identity or new_id(),

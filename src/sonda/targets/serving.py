@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from sonda.probes.contamination import contamination, read_conditions
+from sonda.probes.contamination import Watch, contamination
 from sonda.probes.environment import versions, wait_policy
 from sonda.probes.machine import machine_record
 from sonda.record.errors import SondaError
@@ -58,16 +58,15 @@ def measure_serving(
         (directory / TRAFFIC).write_bytes(msgspec.json.encode(traffic))
         with sampling(asked_energy(job.probe), directory, say) as energy:
             say(_lasting(job, traffic))
-            before = read_conditions()
-            begin = perf_counter_ns()
-            outcome = run_child(job, directory, threads, energy.environment)
-            end = perf_counter_ns()
-            after = read_conditions()
+            with Watch() as watch:
+                begin = perf_counter_ns()
+                outcome = run_child(job, directory, threads, energy.environment)
+                end = perf_counter_ns()
         energy.finish(begin, end, ["cpu", f"cuda:{device.index}"] if device.kind == "cuda" else ["cpu"])
         moments = np.load(directory / QUERIES)
     about = dict(outcome.workload)
     facts = about.pop(SERVING)
-    disturbed = contamination(before, after, threads, wait_policy())
+    disturbed = contamination(watch.before, watch.after, threads, wait_policy())
     fields = energy.said({"probes": [ProbeState("clock", "ok")], "notes": without})
     info = RunInfo(
         id=place.identity or new_id(),
