@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from builders import trained
+from command_line import run_command
 from simulated_examples import CLOCKED, nested_run
 from sonda.analysis.compare import compare
 from sonda.analysis.summarise import summarise
-from sonda.record.run import Run
+from sonda.record.run import Run, write_run
 from sonda.report.against_first import Against, greyed, layers_against, phases_against, verdict_words
 from sonda.report.comparison_tables import layers_table, step_and_phases_table
-from sonda.report.summary_tables import side_by_side_table
+from sonda.report.page import page_text
+from sonda.report.summary_tables import column_names, side_by_side_table
 from sonda.report.together import comparison_section, side_by_side_section
 
 NOISE = (0.99, 1.01, 1.0, 0.98, 1.02, 1.0, 1.01, 0.99)
@@ -30,7 +33,7 @@ def runs() -> list[Run]:
 
 @pytest.fixture(scope="module")
 def others(runs: list[Run]) -> list[Against]:
-    return [Against(name, compare(runs[:1], [run])) for name, run in zip(NAMES[1:], runs[1:], strict=True)]
+    return [Against(NAMES[at], compare(runs[:1], [runs[at]]), columns=(at,)) for at in (1, 2)]
 
 
 def test_the_sentence_judges_every_run_against_the_first(others: list[Against]) -> None:
@@ -91,3 +94,46 @@ def test_a_run_that_cannot_be_compared_says_why(runs: list[Run], tmp_path: Path)
     section = side_by_side_section([summarise(run) for run in several], [*NAMES[:2], "sim"], several)
     assert "sim cannot be compared: abcd1234abcd is simulated, others are measured" in section.html
     assert "alike: not significant" in section.html
+
+
+def test_runs_of_one_name_are_judged_together_and_named_by_it() -> None:
+    """Two processes each: main takes 120 ms and 121.2 ms, head exactly twice as long; within main nothing is judged."""
+    main = [trained([one * by for one in NOISE], id=f"a{at}") for at, by in enumerate((1.0, 1.01))]
+    head = [trained([2 * one * by for one in NOISE], id=f"b{at}") for at, by in enumerate((1.0, 1.01))]
+    runs, asked = [*main, *head], ["main", "main", "head", "head"]
+    summaries = [summarise(run) for run in runs]
+    names = column_names(summaries, asked)
+    assert names == ["main 1", "main 2", "head 1", "head 2"]
+    section = side_by_side_section(summaries, names, runs, None, asked)
+    assert "Against main per step: head is 2.00x slower." in section.html
+    assert re.search("<h3[^>]*>Step and phases against main</h3>", section.html) and "main 2:" not in section.html
+    text = page_text(summaries, runs, compare(main, head), asked)
+    assert "A: main (a0, a1) · B: head (b0, b1)" in text and "B is 2.00x slower than A" in text
+    assert "head 1 (b0)" in text, "each run has its section, called by the name that was asked for"
+
+
+def test_targets_tell_runs_apart_before_names_do(runs: list[Run]) -> None:
+    summaries = [replace(summarise(run), target={"spec": spec}) for run, spec in zip(runs, "xyz", strict=True)]
+    assert column_names(summaries, ["main", "head", "other"]) == ["x", "y", "z"]
+    alike = [replace(one, target={"spec": "cpu"}) for one in summaries]
+    assert column_names(alike, ["main", "head", "other"]) == ["main", "head", "other"]
+    assert column_names(alike, ["last"] * 3) == ["a1", "b2", "c3"], "one name for all tells none apart"
+
+
+def test_the_command_compares_runs_by_the_names_they_were_asked_for(tmp_path: Path) -> None:
+    store = tmp_path / "store"
+    for name, factor in (("main", 1.0), ("head", 2.0)):
+        for number in (1, 2):
+            made = trained([factor * one for one in NOISE], id=f"{name}{number}".encode().hex().ljust(12, "0")[:12])
+            write_run(store, made.info, made.spans)
+            assert run_command(tmp_path, "tag", made.id, name).returncode == 0
+    done = run_command(tmp_path, "report", "main", "head", "-o", "page.html")
+    assert done.returncode == 0, done.stderr
+    text = (tmp_path / "page.html").read_text(encoding="utf-8")
+    assert "<h1>Comparison</h1>" in text and "B is 2.00x slower than A" in text
+    assert re.findall(r'<th scope="col"[^>]*>((?:main|head) \d)(?: \(fastest\))?</th>', text) == [
+        "main 1",
+        "main 2",
+        "head 1",
+        "head 2",
+    ]

@@ -259,15 +259,19 @@ def report(
     from sonda.report.page import write_page
 
     store = open_store()
-    runs = [found for reference in references or ["last"] for found in store.find(reference)]
+    groups = {reference: store.find(reference) for reference in references or ["last"]}
+    runs = [one for found in groups.values() for one in found]
+    asked = [reference for reference, found in groups.items() for _ in found]
+    # Runs of one name are processes of the same configuration.
+    sides = list(groups.values()) if len(groups) > 1 else [[one] for one in runs]
     comparison = None
-    if len(runs) == 2:
+    if len(sides) == 2:
         try:
-            comparison = compare_runs([runs[0]], [runs[1]])
+            comparison = compare_runs(*sides)
         except SondaError:
             comparison = None  # two runs with nothing in common still stand side by side
     say(f"writing {output} of {len(runs)} run{'' if len(runs) == 1 else 's'}")
-    path = write_page(output, [summarise(one) for one in runs], runs, comparison)
+    path = write_page(output, [summarise(one) for one in runs], runs, comparison, asked)
     hush()
     if json:
         write_json({"page": str(path)})

@@ -17,12 +17,14 @@ FIRST = "the others are held against this one"
 
 @dataclass(frozen=True)
 class Against:
-    """A run against the first one."""
+    """A run, or runs of one name, against the first."""
 
     name: str
     comparison: Comparison | None
     reason: str = ""
     """Why it cannot be compared, where it cannot."""
+    columns: tuple[int, ...] = ()
+    """Its places among all runs: one, or those of all processes that were compared together."""
 
     @property
     def rows(self) -> Mapping[tuple[str, str], ComparedRow]:
@@ -63,9 +65,9 @@ def greyed(table: Table, others: Sequence[Against]) -> Table:
     body = []
     for row in table.rows:
         cells = list(row)
-        for place, one in enumerate(others, start=2):
+        for place, one in [(at + 1, other) for other in others for at in other.columns]:
             found = one.rows.get(("", row[0].text))
-            if found is not None and not found.significant and place < len(cells):
+            if found is not None and not found.significant:
                 hint = "; ".join(words for words in (cells[place].hint, f"{found.text} against the first") if words)
                 cells[place] = replace(cells[place], tone="quiet", hint=hint)
         body.append(tuple(cells))

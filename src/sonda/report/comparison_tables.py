@@ -27,9 +27,11 @@ def verdict_words(comparison: Comparison) -> str:
     return f"B is {step.text} than A: {times}{_bounds(step.ratio)}."
 
 
-def sides_words(comparison: Comparison) -> str:
-    """Which runs are A and which are B."""
-    return f"A: {_listed(comparison.a)} · B: {_listed(comparison.b)}"
+def sides_words(comparison: Comparison, names: Sequence[str] = ()) -> str:
+    """Which runs are A and which are B, with the names of both sides where they have two."""
+    a, b = (f"{name} (" for name in names) if len(names) == 2 else ("", "")
+    end = ")" if a else ""
+    return f"A: {a}{_listed(comparison.a)}{end} · B: {b}{_listed(comparison.b)}{end}"
 
 
 def step_and_phases_table(part: PartComparison) -> Table:

@@ -41,13 +41,15 @@ def write_page(
     summaries: Sequence[Summary],
     runs: Sequence[Run] | None = None,
     comparison: Comparison | None = None,
+    asked: Sequence[str] = (),
 ) -> Path:
     """Write one self-contained page about these runs; returns its path.
 
-    `runs`, in the order of the summaries, add what `run.json` knows: versions, probes, command. Raises SondaError when
-    the file cannot be written; nothing is left behind then.
+    `runs`, in the order of the summaries, add what `run.json` knows: versions, probes, command. `asked` says by which
+    name each was asked for: runs of one name are processes of the same configuration. Raises SondaError when the file
+    cannot be written; nothing is left behind then.
     """
-    text = page_text(summaries, runs, comparison)
+    text = page_text(summaries, runs, comparison, asked)
     with whole_file(path) as stream:
         stream.write(text.encode("utf-8"))
     return path
@@ -57,21 +59,24 @@ def page_text(
     summaries: Sequence[Summary],
     runs: Sequence[Run] | None = None,
     comparison: Comparison | None = None,
+    asked: Sequence[str] = (),
 ) -> str:
     """The page as text, about 5 MB, most of it Plotly."""
-    names = column_names(summaries)
+    names = column_names(summaries, asked)
+    groups = list(asked) if len(set(asked)) > 1 else [""] * len(summaries)
     sections: list[Section] = []
     if comparison is not None:
-        sections.append(comparison_section(comparison))
+        sections.append(comparison_section(comparison, list(dict.fromkeys(asked))))
     kept: Sequence[Run | None] = runs or [None] * len(summaries)
     # An exploration has no step that could stand beside those of runs.
     steps = [
-        (summary, name, run) for summary, name, run in zip(summaries, names, kept, strict=True)
+        (summary, name, run, group) for summary, name, run, group in zip(summaries, names, kept, groups, strict=True)
         if run is None or not is_exploration(run)
     ]  # fmt: skip
     if len(steps) > 1:
-        beside, called, judged = zip(*steps, strict=True)
-        sections.append(side_by_side_section(beside, called, judged, comparison))
+        beside, called, judged, together = zip(*steps, strict=True)
+        grouped = together if len(set(together)) > 1 else ()
+        sections.append(side_by_side_section(beside, called, judged, comparison, grouped))
         shared = targets_section(beside, called)
         sections += [shared] if shared is not None else []
     for index, (summary, name, run) in enumerate(zip(summaries, names, kept, strict=True)):
@@ -120,7 +125,8 @@ def framed(title: str, sections: Sequence[Section]) -> str:
 {body}
 </main>
 <footer>Made by Sonda {markup(VERSION)}. Hover over a number, tap it or walk to it with the arrow keys for its unit,
-source and interval; hatched ones are guesses with bounds, whether estimated or from tables of energy and area; – is missing, with its reason below.
+source and interval; hatched ones are guesses with bounds, estimated or from tables of energy and area; – is
+missing, with its reason below.
 <noscript>Figures and sorting need scripts, which are switched off here.</noscript></footer>
 <script type="application/json" id="figures">{script_data(figures)}</script>
 <script>

@@ -123,10 +123,16 @@ def layer_hint(row: LayerRow) -> str:
     return f"{plain(row.name)}, {row.calls:,} call{'' if row.calls == 1 else 's'} per step"
 
 
-def column_names(summaries: Sequence[Summary]) -> list[str]:
-    """What tells these runs apart: their targets, or their ids where a target is missing or occurs twice."""
+def column_names(summaries: Sequence[Summary], asked: Sequence[str] = ()) -> list[str]:
+    """What tells these runs apart: their targets; where one is missing or occurs twice, the names by which they were
+    asked for, with a number where several runs have one, or else their ids."""
     targets = [str(summary.target.get("spec", "")) for summary in summaries]
-    return targets if all(targets) and len(set(targets)) == len(targets) else [summary.run for summary in summaries]
+    if all(targets) and len(set(targets)) == len(targets):
+        return targets
+    if len(set(asked)) < 2:
+        return [summary.run for summary in summaries]
+    number = [asked[: at + 1].count(name) for at, name in enumerate(asked)]
+    return [f"{name} {at}" if asked.count(name) > 1 else name for name, at in zip(asked, number, strict=True)]
 
 
 def side_by_side_table(summaries: Sequence[Summary], names: Sequence[str]) -> Table:

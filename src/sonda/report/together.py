@@ -25,21 +25,30 @@ from sonda.report.sections import Section
 from sonda.report.summary_tables import side_by_side_table
 from sonda.report.tree import LIMIT
 
+Group = tuple[str, tuple[int, ...]]
+"""A name, and the places of its runs among all."""
+
 
 def side_by_side_section(
     summaries: Sequence[Summary],
     names: Sequence[str],
     runs: Sequence[Run | None] = (),
     comparison: Comparison | None = None,
+    groups: Sequence[str] = (),
 ) -> Section:
     """Several runs: how each compares with the first, bars per phase, and one column each.
 
-    `runs`, in the order of the summaries, are what differences are judged by; without them none is. The `comparison` of
-    two runs, where there is one, has its own section, and only greys what is not significant here.
+    `runs`, in the order of the summaries, are what differences are judged by; without them none is. Runs of one of the
+    `groups` are processes of the same configuration, which are judged together. The `comparison` of two of them, where
+    there is one, has its own section, and only greys what is not significant here.
     """
     drawn: list[Figure] = []
-    others = [Against(names[1], comparison)] if comparison is not None else _others(names, runs)
-    said = against_first.verdict_words(names[0], others)
+    (first, _), *rest = together = _together(names, groups)
+    if comparison is not None:
+        others = [Against(rest[0][0], comparison, columns=rest[0][1])]
+    else:
+        others = _others(together, runs)
+    said = against_first.verdict_words(first, others)
     verdict = f'<div class="panel verdict"><p class="first">{markup(said)}</p>{_reasons(others)}</div>' if said else ""
     html = f"<h1>Side by side</h1>\n{verdict}"
     by_cycles = figures.in_cycles(summaries)
@@ -50,26 +59,35 @@ def side_by_side_section(
             html += panel(f"{title} per step by phase", place_figure(figure, place, drawn, "no run has phases"))
     table = against_first.greyed(side_by_side_table(summaries, names), others)
     html += panel("All runs", table_html(table, "side"), GREYED if said else "")
-    for title, judged in (("Step and phases", against_first.phases_against(names[0], others)),
-                          ("Layers", against_first.layers_against(names[0], others))):  # fmt: skip
+    for title, judged in (("Step and phases", against_first.phases_against(first, others)),
+                          ("Layers", against_first.layers_against(first, others))):  # fmt: skip
         if judged is not None and comparison is None:
             listed = table_html(judged, "sortable").replace('class="scroll"', 'class="scroll tall"', 1)
-            html += panel(f"{title} against {names[0]}", listed, GREYED)
+            html += panel(f"{title} against {first}", listed, GREYED)
     return Section("Side by side", "together", html, tuple(drawn))
 
 
 GREYED = "What does not differ significantly from the first run, with 95 %, is grey."
 
 
-def _others(names: Sequence[str], runs: Sequence[Run | None]) -> list[Against]:
-    """Every later run against the first, as far as they can be compared."""
-    if not runs or runs[0] is None:
+def _together(names: Sequence[str], groups: Sequence[str]) -> list[Group]:
+    """The groups with the places of their runs; without groups every run is one."""
+    if not groups:
+        return [(name, (place,)) for place, name in enumerate(names)]
+    return [
+        (name, tuple(place for place, group in enumerate(groups) if group == name)) for name in dict.fromkeys(groups)
+    ]
+
+
+def _others(together: Sequence[Group], runs: Sequence[Run | None]) -> list[Against]:
+    """Every later group of runs against the first, as far as they can be compared."""
+    sides = [[run for place in places if runs and (run := runs[place]) is not None] for _, places in together]
+    if not sides[0]:
         return []
     found = []
-    for name, run in zip(names[1:], runs[1:], strict=True):
+    for (name, places), side in zip(together[1:], sides[1:], strict=True):
         try:
-            comparison = compare([runs[0]], [run]) if run is not None else None
-            found.append(Against(name, comparison))
+            found.append(Against(name, compare(sides[0], side) if side else None, columns=places))
         except SondaError as error:
             found.append(Against(name, None, error.cause))
     return found
@@ -80,12 +98,12 @@ def _reasons(others: Sequence[Against]) -> str:
     return "".join(f'<p class="soft small">{markup(line)}</p>' for line in lines)
 
 
-def comparison_section(comparison: Comparison) -> Section:
-    """B against A: the sentence, then step, phases and layers of every part."""
+def comparison_section(comparison: Comparison, names: Sequence[str] = ()) -> Section:
+    """B against A, called by these `names`: the sentence, then step, phases and layers of every part."""
     warnings = "".join(f'<p class="warning">{markup(warning)}</p>' for warning in comparison.warnings)
     notes = "".join(f'<p class="soft small">{markup(note)}</p>' for note in comparison.notes)
     pieces = [
-        f'<h1>Comparison</h1><p class="soft">{markup(sides_words(comparison))}</p>',
+        f'<h1>Comparison</h1><p class="soft">{markup(sides_words(comparison, names))}</p>',
         f'<div class="panel verdict"><p class="first">{markup(verdict_words(comparison))}</p>{warnings}{notes}</div>',
     ]
     grey = "Equal cycles are grey." if comparison.exact else "What is not significant is grey."
