@@ -96,7 +96,9 @@ def test_checkpoints_between_the_walks_stand_apart() -> None:
     assert found.used.low <= 12_000 <= found.used.high
     assert energy_value(summarise(run), "edp").value == pytest.approx(12_000 * 120)
     said = before_words(training(run))
-    assert said.endswith("checkpoints took 8.00 s and 800 J (measured), which are in none of these")
+    assert said.endswith(
+        "checkpoints and what else lay between took 8.00 s and 800 J (measured), which are in none of these"
+    )
 
 
 def test_joules_of_checkpoints_shorter_than_the_time_between_readings_are_derived() -> None:

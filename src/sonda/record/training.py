@@ -14,7 +14,8 @@ it makes the run of it. In the run:
 * `run.json`: `workload.training` is `Trained` without its walks (`about`), with `weights`, the name of the file with
   the final weights beside it (`weights.npz`: the model's tensors by name).
 
-Epochs that an earlier, interrupted process has trained lie before this one's, with their own durations.
+Epochs that an earlier, interrupted command has trained lie before this one's, with their own durations; those of
+ranks that were lost and started again lie where they were.
 """
 
 from __future__ import annotations

@@ -68,7 +68,8 @@ def before_words(found: Training) -> str:
     spent = found.energy
     if spent is not None and spent.between_time and spent.between.value is not None:
         time, joules = quantities.amount(spent.between_time, "ns"), quantities.amount(spent.between.value, "J")
-        said.append(f"checkpoints took {time} and {joules} ({_origin(spent.between)}), which are in none of these")
+        took = f"{time} and {joules} ({_origin(spent.between)})"
+        said.append(f"checkpoints and what else lay between took {took}, which are in none of these")
     return "; ".join(said)
 
 

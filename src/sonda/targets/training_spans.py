@@ -13,8 +13,9 @@ from sonda.record.training import Trained, Walk
 def with_walks(spans: Spans, trained: Trained, origin: int) -> Spans:
     """The spans with what is known of every walk; `origin` is when the run began, ns.
 
-    Walks without a span of their own get one: those of an interrupted process lie before this one's beginning, with
-    their own durations, end to end.
+    Walks without a span of their own get one: those of ranks that were lost and started again where they were, so that
+    their energy is known too; those of an earlier command before this one's beginning, with their own durations, end to
+    end.
     """
     earlier = sum(walk.epoch < trained.resumed and walk.part != "test" for walk in trained.walks)
     rank = spans.number("rank")
@@ -29,7 +30,10 @@ def with_walks(spans: Spans, trained: Trained, origin: int) -> Spans:
     else:
         missing = []
     count = len(spans)
-    spans = _with_rows(spans, trained.walks[:earlier], missing, origin)
+    here = _of_this_run(trained.walks[:earlier], own, origin)
+    spans = _with_rows(
+        spans, trained.walks[: earlier - here], [*trained.walks[earlier - here : earlier], *missing], origin
+    )
     places = [*range(count + 1, count + 1 + 2 * earlier, 2), *first.tolist(),
               *range(count + 1 + 2 * earlier, len(spans), 2)]  # fmt: skip
     for column, values in {
@@ -46,6 +50,20 @@ def with_walks(spans: Spans, trained: Trained, origin: int) -> Spans:
         spans.metrics[column] = np.full(len(spans), np.nan)
         spans.metrics[column][0] = value
     return spans
+
+
+def _of_this_run(before: Sequence[Walk], own: Sequence[Walk], origin: int) -> int:
+    """How many of the earlier walks, the last of them, were done since the run began.
+
+    All were clocked since the machine was started: one that would end after the next began is of another start.
+    """
+    count = 0
+    latest = own[0].begin if own else None
+    for walk in reversed(before):
+        if walk.begin < origin or (latest is not None and walk.end > latest):
+            break
+        count, latest = count + 1, walk.begin
+    return count
 
 
 def _with_rows(spans: Spans, before: Sequence[Walk], own: Sequence[Walk], origin: int) -> Spans:
