@@ -140,7 +140,7 @@ def _side(summaries: Sequence[Summary]) -> Side | None:
         elif one.parts and one.parts[0].step.value:
             part = one.parts[0]
             samples = max(1.0, float(one.workload.get("samples") or 1))
-            tables.append(np.array(part.durations[part.warmup :], np.float64)[:, None] / samples)
+            tables.append(np.array(part.timed, np.float64)[:, None] / samples)
     tables = [table for table in tables if len(table)]
     return side(tables, [effective_size(table[:, 0]) for table in tables]) if tables else None
 

@@ -103,6 +103,7 @@ def summarise_part(part: Part, roofs: Ceilings | None, no_roofs: str, rates: Rat
         phase_tokens=_phase_tokens(phases, rates.phase_tokens),
         device=device,
         inside=_shares_inside(part),
+        apart=tuple(np.flatnonzero(~part.measured).tolist()),
     )
     return summary, notes
 

@@ -266,6 +266,19 @@ class PartSummary:
     """Every rank, where there are several."""
     inside: dict[str, float] = field(default_factory=dict)
     """Phases of a step that is one function, by steps in which they can be told apart: their parts of it, 0 to 1."""
+    apart: tuple[int, ...] | None = None
+    """Places of the steps set apart, from 0; None: they are the first."""
+
+    @property
+    def timed(self) -> tuple[float, ...]:
+        """ns of every step that counts, in order."""
+        apart = self.set_apart
+        return tuple(duration for at, duration in enumerate(self.durations) if at not in apart)
+
+    @property
+    def set_apart(self) -> frozenset[int]:
+        """Places of the warm-up among all steps: a function that is compiled again in the middle is warm-up there."""
+        return frozenset(range(self.warmup) if self.apart is None else self.apart)
 
 
 @dataclass(frozen=True)

@@ -24,8 +24,9 @@ def steps_table(part: PartSummary) -> Table:
     for name, values in part.phase_steps.items():
         unit, cells = _times(values, "measured")
         columns.append((Column(f"{plain(name)}, {unit}"), cells))
-    apart = ["warm-up" if at < part.warmup else "timed" for at in range(len(part.durations))]
-    columns.append((Column("counts as", right=False), words(apart)))
+    apart = part.set_apart
+    said = ["warm-up" if at in apart else "timed" for at in range(len(part.durations))]
+    columns.append((Column("counts as", right=False), words(said)))
     return build(columns, "phases over steps")
 
 

@@ -170,6 +170,7 @@ def _part(part: PartSummary) -> Document:
         "name": part.name,
         "steps": part.steps,
         "warmup": part.warmup,
+        "warmup_steps": sorted(part.set_apart),
         "noise": _finite(part.noise),
         "metrics": metrics(
             {

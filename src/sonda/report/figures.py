@@ -60,16 +60,29 @@ def phases_over_steps(part: PartSummary) -> Figure | None:
     }
     if count < 12:
         layout["xaxis"]["dtick"] = 1
-    if part.warmup:
+    shaded = _stretches(sorted(part.set_apart))[:MOST_BARS]
+    if shaded:
         layout["shapes"] = [
-            {"type": "rect", "xref": "x", "yref": "paper", "x0": 0.5, "x1": part.warmup + 0.5, "y0": 0, "y1": 1,
+            {"type": "rect", "xref": "x", "yref": "paper", "x0": first + 0.5, "x1": last + 1.5, "y0": 0, "y1": 1,
              "fillcolor": "#8d949c", "opacity": 0.22, "line": {"width": 0}, "layer": "above"}
+            for first, last in shaded
         ]  # fmt: skip
         layout["annotations"] = [
-            {"x": (part.warmup + 1) / 2, "y": 1, "xref": "x", "yref": "paper", "yanchor": "top",
+            {"x": sum(shaded[0]) / 2 + 1, "y": 1, "xref": "x", "yref": "paper", "yanchor": "top",
              "text": "warm-up", "showarrow": False, "font": {"size": 11}}
         ]  # fmt: skip
     return {"data": data, "layout": layout}
+
+
+def _stretches(places: Sequence[int]) -> list[tuple[int, int]]:
+    """First and last of the neighbours among places in order."""
+    found: list[tuple[int, int]] = []
+    for place in places:
+        if found and found[-1][1] == place - 1:
+            found[-1] = found[-1][0], place
+        else:
+            found.append((place, place))
+    return found
 
 
 def roofline(rows: Sequence[LayerRow], lines: Sequence[tuple[str, Value]]) -> Figure | None:
