@@ -106,7 +106,8 @@ def joined(monkeypatch: pytest.MonkeyPatch, events: list[Event]) -> tuple[Spans,
     monkeypatch.setattr(tensorflow_layers, "profile_events_of", lambda folder: events)
     assembly = Assembly(observed())
     scopes = {scope: list(about) for scope, about in SCOPES.items()}
-    assembly.graphs.append({"profile": "graph-1", "functions": ["__inference_train_12"], "scopes": scopes})
+    about = {"profile": "graph-1", "functions": ["__inference_train_12"], "scopes": scopes}
+    assembly.graphs.append({**about, "spent_s": 0.25})
     return with_graph_layers(assembly, assembly.spans, Path())
 
 
@@ -127,6 +128,7 @@ def test_phases_and_layers_are_laid_out_inside_the_call(monkeypatch: pytest.Monk
     assert {spans.words("pass").decoded()[row] for row in new} == {"pieces"}
     assert {int(spans.number("thread")[row]) for row in new} == {7}
     assert "tells 66 % of their time apart" in notes[0]  # 530 of 800 ns
+    assert "the program waited 0.25 s for TensorFlow's profiler" in notes[1]
 
 
 def test_a_profile_of_other_calls_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:

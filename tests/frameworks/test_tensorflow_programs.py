@@ -148,7 +148,8 @@ def test_layers_inside_a_graph_are_joined_from_tensorflows_profile(nursery: Nurs
     ran = nursery.run("keras_fit", "graph")
     assert ran.assembly is not None
     spans, notes = with_graph_layers(ran.assembly, ran.spans, ran.directory)
-    assert len(notes) == 1 and "under TensorFlow's profiler" in notes[0]
+    assert len(notes) == 2 and "under TensorFlow's profiler" in notes[0]
+    assert ran.assembly.graphs[0]["spent_s"] > 0 and notes[1].startswith("the program waited ")
     eager = nursery.run("keras_fit", "eager").spans
     found = {*zip(words(spans, "path", kind="layer"), words(spans, "name", kind="layer"), strict=True)}
     known = {*zip(words(eager, "path", kind="layer"), words(eager, "name", kind="layer"), strict=True)}
@@ -252,5 +253,5 @@ def test_the_framework_and_its_threads_are_stated(nursery: Nursery) -> None:
     assert assembly.framework == "tensorflow"
     assert assembly.threads == 1
     assert {"python", "tensorflow", "keras"} <= set(assembly.versions)
-    assert assembly.span_ns and assembly.phase_ns
+    assert assembly.span_ns and assembly.phase_ns and assembly.reading["os_ns"]
     assert not assembly.truncated

@@ -23,6 +23,7 @@ from typing import Any
 from sonda.frameworks.collector.counting import Counting
 from sonda.frameworks.collector.modelled import begin_modelling
 from sonda.frameworks.collector.phases import Phases
+from sonda.frameworks.collector.reading_cost import reading_costs
 from sonda.frameworks.collector.recorder import Recorder
 
 CALLS = 2_000
@@ -120,7 +121,9 @@ class AnnouncedObserver:
     def finish(self, threads: int) -> None:
         """State what observing cost, where counts came from, and that this is all."""
         span_ns, phase_ns = _costs()
-        counting: dict[str, Any] = self.counting.facts() if self.counting is not None else {}
+        counting: dict[str, Any] = {}
+        if self.counting is not None:
+            counting = {**self.counting.facts(), **reading_costs(self.counting)}
         self.recorder.state(
             rank=self.rank, threads=threads, notes=self.notes, span_ns=span_ns, phase_ns=phase_ns, **counting
         )  # fmt: skip

@@ -31,7 +31,9 @@ class Assembly:
     span_ns: float | None = None
     """What recording one layer cost, ns."""
     phase_ns: float | None = None
-    """What recording one phase cost, ns."""
+    """What recording one phase cost, ns, without reading counters."""
+    reading: dict[str, float] = field(default_factory=dict)
+    """What reading counters cost a phase, ns: `group_ns`, `os_ns`, `wait_ns` (`collector/reading_cost.py`)."""
     notes: list[str] = field(default_factory=list)
     unknown: dict[str, int] = field(default_factory=dict)
     """Operations without a formula, with how often they were seen."""
@@ -101,6 +103,8 @@ def _take_facts(result: Assembly, events: ProcessEvents) -> None:
     result.threads = events.fact("threads", result.threads)
     result.span_ns = events.fact("span_ns", result.span_ns)
     result.phase_ns = events.fact("phase_ns", result.phase_ns)
+    for name in ("group_ns", "os_ns", "wait_ns"):
+        result.reading[name] = events.fact(name, result.reading.get(name, 0.0))
     result.counting = {**events.fact("counting", {}), **result.counting}
     result.devices.update(events.fact("devices", {}))
     result.traced += events.fact("traced", [])

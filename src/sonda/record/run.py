@@ -69,7 +69,9 @@ class RunInfo(msgspec.Struct, kw_only=True):
     """The study's configuration and repetition that this run measured."""
     exit_code: int | None = None
     overhead: dict[str, float] = {}
-    """What observing cost: `span_ns`, `phase_ns`, `spans_per_step`, `phases_per_step`, and their `step_share`."""
+    """What observing cost: `span_ns`, `phase_ns`, at a phase's both ends `group_ns` for counters that were asked for,
+    `os_ns` with what the operating system counts, `wait_ns` for every thread's wait; `spans_per_step`,
+    `phases_per_step`, `readings_per_step` (of the operating system), and the `step_share` of all."""
 
 
 class Run:

@@ -121,11 +121,12 @@ def _unknown_operations(assembly: Assembly) -> list[str]:
 
 
 def _overhead(assembly: Assembly) -> dict[str, float]:
-    """What observing cost: ns per layer span and phase, how many of them a timed step has, their share of the step."""
+    """What observing cost: ns per layer span, phase and reading of counters, how many of them a timed step has, and
+    their share of the step."""
     spans = assembly.spans
     if assembly.span_ns is None or assembly.phase_ns is None:
         return {}
-    costs = {"span_ns": assembly.span_ns, "phase_ns": assembly.phase_ns}
+    costs = {"span_ns": assembly.span_ns, "phase_ns": assembly.phase_ns, **assembly.reading}
     steps = spans.where(kind="step", pass_="timed")
     # What the host does while a GPU computes costs nothing: the longer of the two is the step.
     lasted = np.fmax(spans.number("duration"), spans.metric("device_time", "measured"))
@@ -133,6 +134,13 @@ def _overhead(assembly: Assembly) -> dict[str, float]:
     if not step:
         return costs
     layers = float(spans.where(kind="layer", pass_="timed").sum() / steps.sum())
-    phases = float(spans.where(kind="phase", pass_="timed").sum() / steps.sum())
-    spent = layers * assembly.span_ns + phases * assembly.phase_ns
-    return {**costs, "spans_per_step": layers, "phases_per_step": phases, "step_share": spent / step}
+    rows = spans.where(kind="phase", pass_="timed")
+    counted = rows & ~np.isnan(spans.metric("task_clock", "counted"))
+    waited = rows & ~np.isnan(spans.metric("run_queue_wait", "counted"))
+    phases, read, asked = (float(which.sum() / steps.sum()) for which in (rows, counted, waited))
+    spent = layers * assembly.span_ns + phases * assembly.phase_ns + (phases - read) * costs.get("group_ns", 0.0)
+    spent += read * costs.get("os_ns", 0.0) + asked * costs.get("wait_ns", 0.0)
+    return {
+        **costs, "spans_per_step": layers, "phases_per_step": phases, "readings_per_step": read,
+        "step_share": spent / step,
+    }  # fmt: skip

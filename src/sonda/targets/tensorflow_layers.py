@@ -75,6 +75,10 @@ def _added(spans: Spans, graph: Mapping[str, Any], directory: Path, notes: list[
         f"{100 * told / lasted:.0f} % of their time apart: what is fused counts for the layer of its last operation, "
         "and a moment in which operations run side by side counts once"
     )
+    notes.append(
+        f"the program waited {graph['spent_s']:.2g} s for TensorFlow's profiler to begin and to write, outside of its "
+        "timed steps"
+    )
     return _joined(_with_firsts(spans, firsts), rows)
 
 

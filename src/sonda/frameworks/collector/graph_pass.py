@@ -40,6 +40,8 @@ class GraphPass:
         self._seen: dict = {}
         """Calls by the number of a function."""
         self._running = False
+        self._spent = 0
+        """ns of starting and stopping the profiler, which the program waits for between its calls."""
         self._until = 0
         """ns, when a profile ends that was not complete by then."""
         self.scopes: dict = {}
@@ -86,6 +88,7 @@ class GraphPass:
         from tensorflow.python.profiler import profiler_v2
 
         self.folder = os.path.join(self.recorder.directory, f"graph-{os.getpid()}")
+        begin = now()
         try:
             with _without_words():
                 # Frames of Python would fill the profile and say nothing of operations.
@@ -93,6 +96,7 @@ class GraphPass:
             self._running, self._until = True, now() + LONGEST
         except Exception:  # the program, or somebody outside, profiles already
             self._left, self.folder = 0, ""
+        self._spent += now() - begin
 
     def stop(self) -> None:
         """No more; also where the program wants the profiler for itself."""
@@ -102,6 +106,7 @@ class GraphPass:
         self._running = False
         from tensorflow.python.profiler import profiler_v2
 
+        begin = now()
         try:
             with _without_words():
                 profiler_v2.stop()
@@ -109,6 +114,7 @@ class GraphPass:
             self.folder = ""
             with suppress(Exception):
                 profiler_v2.stop(save=False)
+        self._spent += now() - begin
 
     def making_room(self, original: Any) -> Any:
         """The profiler's `start` for the program: ours ends first, because there can be one only."""
@@ -126,7 +132,8 @@ class GraphPass:
         if not self.folder or self._running:
             return {}
         scopes = {scope: list(about) for scope, about in self.scopes.items()}
-        return {"graphs": [{"profile": os.path.basename(self.folder), "functions": self.graphs, "scopes": scopes}]}
+        about = {"profile": os.path.basename(self.folder), "functions": self.graphs, "scopes": scopes}
+        return {"graphs": [{**about, "spent_s": self._spent / 1e9}]}
 
 
 @contextmanager

@@ -131,12 +131,14 @@ def state_versions(recorder: Any, torch: Any) -> None:
 
 def finish(observer: Any) -> None:
     """State what only the end knows, and observe no more: of a `TorchObserver` that is alone."""
+    from .reading_cost import reading_costs
     from .watch import state_end
 
     recorder = observer.recorder
     try:
         if recorder.written or recorder.streams:
-            facts = {"threads": observer.torch.get_num_threads(), **_costs(observer)}
+            costs = {**_costs(observer), **reading_costs(observer.counting)}
+            facts = {"threads": observer.torch.get_num_threads(), **costs}
             state_end(recorder, observer.schedule, observer.counting, facts)
         recorder.state(finished=True)
         observer.remove()

@@ -23,6 +23,7 @@ from .loops import Loops
 from .modelled import begin_modelling
 from .participation import join_windows
 from .phases import Phases
+from .reading_cost import reading_costs
 from .recorder import Recorder
 from .schedule import Schedule
 
@@ -119,9 +120,9 @@ class Watch:
             report_failure(self.recorder.directory)
 
     def costs(self) -> dict:
-        """What a layer and a phase cost, ns; nothing of a process that ran none."""
+        """What a layer, a phase and reading counters cost, ns; nothing of a process that ran none."""
         chief = self.chief
-        return dict(chief.costs()) if chief is not None and self._recorded() else {}
+        return {**chief.costs(), **reading_costs(self.counting)} if chief is not None and self._recorded() else {}
 
     def state_end(self, costs: dict) -> None:
         """State what was used, what observing cost, what was left out, and that this is all."""
