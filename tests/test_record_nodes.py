@@ -140,3 +140,16 @@ def test_screen_document_and_page_name_the_nodes(two: Run) -> None:
     }  # fmt: skip
     page = page_text([summary], [two])
     assert "processor of right" in page and ">Nodes<" in page
+
+
+def test_the_energy_of_a_run_that_lost_a_node_is_not_known(tmp_path: Path) -> None:
+    """10 W for 10 s on the node that is left: 100 J, which are not those of both."""
+    whole = brought_together([part("left", 0, 5, 10, 10.0)], ["right"])
+    run = write_run(tmp_path, whole.info, whole.spans, whole.samples)
+    energy = summarise_energy(run)
+    assert energy is not None and energy.all["measured"].energy.value is None
+    assert energy.sentence == "The measured energy of all nodes is not known: node right: nothing measured."
+    trained = summarise_training(run)
+    assert trained is not None and trained.energy is not None
+    assert (trained.energy.used.value, trained.energy.used.reason) == (None, "node right: no energy was read")
+    assert "node right" in render_summary(summarise(run), 120)

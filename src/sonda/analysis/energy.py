@@ -30,7 +30,7 @@ from sonda.analysis.energy_summary import Cost, Device, EnergySummary, Window
 from sonda.analysis.energy_windows import mean_window, windows
 from sonda.analysis.summary import Value
 from sonda.record.counter_series import CounterSeries
-from sonda.record.nodes import by_node
+from sonda.record.nodes import by_node, lost_of
 from sonda.record.run import Run
 from sonda.record.sample import Sample
 from sonda.record.throttle_reasons import throttling
@@ -45,6 +45,7 @@ DISAGREE = 0.05
 def summarise_energy(run: Run, title: str = "") -> EnergySummary | None:
     """What the run cost, on all of its nodes; None where no energy was read."""
     nodes = [(name, _of_machine(part, title)) for name, part in by_node(run)]
+    nodes += [(name, None) for name in lost_of(run.info.target)]
     known = [(name, part) for name, part in nodes if part is not None]
     if len(nodes) == 1 or not known:
         return nodes[0][1]

@@ -16,7 +16,7 @@ from sonda.analysis.energy_coverage import coverage
 from sonda.analysis.energy_meters import Kept, Metered, added, by_integral, kept_energy, metered, scaled, together
 from sonda.analysis.energy_nodes import sum_of_nodes
 from sonda.analysis.summary import Value
-from sonda.record.nodes import by_node
+from sonda.record.nodes import by_node, lost_of
 from sonda.record.run import Run
 
 LEAST_READINGS = 2
@@ -66,6 +66,7 @@ Moments = tuple[Sequence[Window], Sequence[float]]
 def spent_by_nodes(run: Run, moments: Callable[[Run], Moments]) -> Spent | None:
     """What all nodes of a run spent, each between the `moments` of its own spans; None where no energy was read."""
     parts = [(node, spent(part, *moments(part))) for node, part in by_node(run)]
+    parts += [(node, None) for node in lost_of(run.info.target)]
     known = [(node, part) for node, part in parts if part is not None]
     if len(parts) == 1 or not known:
         return parts[0][1]

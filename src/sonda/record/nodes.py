@@ -3,7 +3,7 @@
 Every node has a clock of its own. A span's `start` counts from the beginning of the run on its own node: spans of one
 node can be compared, those of two cannot, and nothing here subtracts one from another. `target.nodes` of `run.json`
 says for every node its name, ranks, machine, versions, probes, what was read of its energy, and how long the run took
-by its own clock (`duration_ns`).
+by its own clock (`duration_ns`). `target.lost_nodes` are the names of those of which nothing came.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from sonda.record.run import Run, RunInfo
 from sonda.record.sample import Sample
 from sonda.record.span import NUMBER_COLUMNS, TEXT_COLUMNS, Spans, Words, joined
 
-NODES, RANKS, METERED = "nodes", "ranks", "metered"
+NODES, LOST, RANKS, METERED = "nodes", "lost_nodes", "ranks", "metered"
 OF_A_NODE = ("devices", METERED)
 """What a run's target says of one machine, and so of each node."""
 
@@ -38,6 +38,12 @@ def nodes_of(target: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     """The nodes of a run's target; none where one machine did everything."""
     found = target.get(NODES)
     return list(found) if isinstance(found, list) and all(isinstance(one, Mapping) for one in found) else []
+
+
+def lost_of(target: Mapping[str, Any]) -> list[str]:
+    """The names of nodes that took part and of which nothing came."""
+    found = target.get(LOST)
+    return [str(one) for one in found] if isinstance(found, list) else []
 
 
 def brought_together(parts: Sequence[NodePart], lost: Sequence[str] = ()) -> NodePart:
@@ -66,7 +72,12 @@ def brought_together(parts: Sequence[NodePart], lost: Sequence[str] = ()) -> Nod
         status="incomplete" if lost else first.info.status,
         notes=notes,
         disturbed=disturbed,
-        target={**target, RANKS: sorted(ranks, key=lambda one: one["rank"]), NODES: [_about(part) for part in parts]},
+        target={
+            **target,
+            RANKS: sorted(ranks, key=lambda one: one["rank"]),
+            NODES: [_about(part) for part in parts],
+            **({LOST: list(lost)} if lost else {}),
+        },
     )
     return NodePart(first.node, info, spans, samples)
 
