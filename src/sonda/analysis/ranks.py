@@ -155,7 +155,8 @@ def _notes(run: Run, steps: dict[int, RankSteps], common: int, unmatched: int, c
     group = run.info.workload.get("smallest_group")
     if isinstance(group, int) and group < len(steps):
         said.append(
-            f"some collectives are of {group} ranks only, and a trace does not say which: they may be matched wrongly"
+            f"some collectives are of {group} ranks only: all are matched by their order, so that these may be matched "
+            "wrongly"
         )
     if unmatched:
         said.append(f"{unmatched:,} collectives have no partner on every rank, or lie outside steps: left out")
