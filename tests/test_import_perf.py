@@ -85,7 +85,7 @@ def test_a_line_that_was_damaged_is_counted(tmp_path: Path) -> None:
     )
     run = import_files([tmp_path / "counts.json"], tmp_path / "runs")
     assert run.spans.metric("page_faults", "counted").tolist() == [5]
-    assert "2 lines cannot be read: left out" in run.info.notes
+    assert "2 counts cannot be read: left out" in run.info.notes
 
 
 RECORDED = Path(__file__).parent / "data" / "perf_stat"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gzip
 import re
-import sys
 import zlib
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -13,7 +12,7 @@ from typing import Any
 from sonda.imports import ncu, nsys, perf_stat
 from sonda.imports.event_text import is_packed, open_text
 from sonda.imports.job import job_facts, profile_facts
-from sonda.imports.ncu_spans import Remarks, launch_blocks
+from sonda.imports.launch_file import write_launches
 from sonda.imports.ncu_table import HEADING, Damage
 from sonda.imports.profile_directory import ENDINGS as PROFILES
 from sonda.imports.profile_directory import find_profiles
@@ -22,9 +21,7 @@ from sonda.imports.readers import TRACES, read_trace
 from sonda.imports.spread_ranks import ReadRank, Spread, spread_ranks
 from sonda.imports.xplane import is_profile
 from sonda.record.errors import SondaError
-from sonda.record.run import Run, RunInfo, keep_run, new_id, now, write_samples
-from sonda.record.sample import Sample
-from sonda.record.span_file import SpanWriter
+from sonda.record.run import Run, RunInfo, keep_run, new_id, now
 from sonda.version import VERSION
 
 HEAD = 1 << 16
@@ -201,23 +198,16 @@ def _traces(
 
 
 def _one(kind: str, path: Path, directory: Path) -> dict[str, Any]:
-    """A table of launches or counts: small, so it is read at once."""
-    samples: list[Sample] = []
+    """A table of launches, or counts."""
     damage = Damage()
     try:
         if kind == "perf":
-            spans, samples, notes = perf_stat.read_file(path)
+            notes, damage.cut = perf_stat.write_counts(path, directory)
         else:
             read = ncu.read_report if kind == "ncu-rep" else ncu.read_csv
-            remarks = Remarks()
-            spans = next(launch_blocks(read(path, damage), remarks, sys.maxsize))
-            notes = remarks.notes(damage)
+            notes = write_launches(read(path, damage), directory, damage)
     except SondaError as error:
         raise SondaError(f"{path.name}: {error.cause}", error.remedy) from None
-    with SpanWriter(directory) as writer:
-        writer.append(spans)
-    if samples:
-        write_samples(samples, directory)
     return {
         "status": "incomplete" if damage.cut else "complete",
         "target": {"spec": "imported", "device": "counts" if kind == "perf" else "launches"},

@@ -11,10 +11,11 @@ gives for tensor cores is that of matrices half of which are zeros by structure,
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from decimal import Decimal
+from functools import lru_cache
 
-from sonda.imports.ncu_table import Launch
+from sonda.imports.ncu_table import ABOUT, Launch
 from sonda.record.quantity import ROOFS, STALLS
 from sonda.record.quantity import TENSOR as TYPES
 
@@ -113,12 +114,14 @@ def tensor_kinds(launch: Launch) -> dict[str, str]:
 
 
 def _kinds(names: Iterable[str]) -> dict[str, str]:
-    found = {}
-    for name in names:
-        if match := TENSOR.fullmatch(name):
-            kind = match[1].partition("_dst")[0]
-            found[name] = KINDS.get(kind, kind)
-    return found
+    return {name: kind for name in names if (kind := _kind(name))}
+
+
+@lru_cache(maxsize=4096)
+def _kind(name: str) -> str:
+    match = TENSOR.fullmatch(name)
+    kind = match[1].partition("_dst")[0] if match else ""
+    return KINDS.get(kind, kind)
 
 
 def _has_quantity(kind: str) -> bool:
@@ -151,15 +154,18 @@ def peaks(launch: Launch) -> dict[str, Decimal]:
     return found
 
 
-def roofs(launch: Launch) -> dict[str, Decimal]:
+def roofs(launch: Launch, counts: Mapping[str, Decimal] | None = None) -> dict[str, Decimal]:
     """Share of the device's own peaks that a launch reached, 1 for all of it: `dram_roof`, `l2_roof`, `flops_roof`.
+
+    `counts` is what was counted, where that is known already.
 
     Units that work side by side are at their own roofs; FLOPs are held against the highest. Missing where a peak, the
     count or the time is; `flops_roof` also where any of the FLOPs are, since they may be what is highest.
     """
-    highest, values, ns = peaks(launch), counted(launch), duration(launch)
-    if not ns:
+    highest, ns = peaks(launch), duration(launch)
+    if not ns or not highest:
         return {}
+    values = counted(launch) if counts is None else counts
     reached: dict[str, list[Decimal]] = {name: [] for name in ROOFS}
     for quantity, peak in highest.items():
         if quantity in values and peak > 0:
@@ -187,12 +193,12 @@ def not_kept(names: Iterable[str]) -> list[str]:
     return [name for name in names if not known(name) and not QUIET.fullmatch(name)]
 
 
-def precisions(launch: Launch) -> list[str]:
+def precisions(launch: Launch, values: Mapping[str, Decimal]) -> list[str]:
     """What the FLOPs of a launch were counted in, as words: single, double, half, tensor cores' types."""
-    scalar = [quantity.removeprefix("flops_") for quantity in SCALAR if quantity in counted(launch)]
+    scalar = [quantity.removeprefix("flops_") for quantity in SCALAR if quantity in values]
     return scalar + [f"tensor {kind}" for kind in sorted(set(tensor_kinds(launch).values()))]
 
 
 def unasked(name: str) -> bool:
     """Whether ncu prints a metric of its own accord."""
-    return name.startswith(("device__", "launch__", "profiler__", "nvlink__", "c2clink__", "numa__"))
+    return name.startswith((*ABOUT, "profiler__"))

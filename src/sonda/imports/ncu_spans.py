@@ -22,7 +22,7 @@ HALF = (
     "be up to twice as many"
 )
 BLOCK = 1 << 12
-"""Launches that are held together; with what ncu prints unasked each takes some 100 kB while it is read."""
+"""Launches that are held together; each takes some 20 kB until it is written."""
 NAMED = 5
 """How many of what is missing are named."""
 
@@ -50,7 +50,7 @@ class Remarks:
             self.absent += [str(number) for number in gap[: NAMED - len(self.absent)]]
             self.absents += len(gap)
         self.before = launch.table, launch.number
-        self.kinds |= dict.fromkeys(precisions(launch))
+        self.kinds |= dict.fromkeys(precisions(launch, values))
         self.without_flops = self.without_flops or "flops" not in values
         self.without_duration += length is None
         self.half = self.half or bool(values.get("flops_half"))
@@ -125,7 +125,8 @@ def _spans(block: Sequence[Launch], remarks: Remarks, clock: int, row: int) -> S
             "clock": Words.constant("device", many),
             "device": Words.of(f"cuda:{launch.device}" for launch in block),
         },
-        _columns(values, "counted") | _columns([roofs(launch) for launch in block], "derived"),
+        _columns(values, "counted")
+        | _columns([roofs(launch, one) for launch, one in zip(block, values, strict=True)], "derived"),
     )
 
 

@@ -29,6 +29,8 @@ LONGEST_ID = 9
 """Digits."""
 LEADING = ("ID", "Process ID", "Process Name", "Host Name", "Kernel Name", "Context", "Stream", "Block Size",
            "Grid Size", "Device", "CC")  # fmt: skip
+ABOUT = ("device__", "launch__", "nvlink__", "c2clink__", "numa__", "Kernel Time")
+"""How columns begin that say something about the device and the launch, some 250 in every table: not read."""
 METRIC = ("Metric Name", "Metric Unit", "Metric Value")
 REMEDY = "print it with: ncu --csv --page raw"
 MISSING = ("", "n/a", "nan", "no data", "inf", "-nan", "-inf")
@@ -162,6 +164,8 @@ class _Reading:
         self._columns: list[str] = []
         self._long = False
         self._units: list[str] | None = None
+        self._counted: list[int] = []
+        """Columns that are counts."""
         self._names: set[str] = set()
         """Metrics that launches of this table have."""
         self._current: Launch | None = None
@@ -193,6 +197,9 @@ class _Reading:
         self._columns = _fields(line)
         self._units, self._names, self._torn = None, set(), False
         self._tables += 1
+        self._counted = [
+            place for place, name in enumerate(self._columns) if name not in LEADING and not name.startswith(ABOUT)
+        ]
         self.damage.cut = self.damage.cut or cut
         if missing := [name for name in LEADING[:5] if name not in self._columns]:
             raise SondaError(f"the table has no column {missing[0]!r}", REMEDY)
@@ -222,9 +229,8 @@ class _Reading:
             return
         if self._units is None:
             raise SondaError("the row of units under the heading is missing, or damaged", REMEDY)
-        for name, text, unit in zip(self._columns, fields, self._units, strict=True):
-            if name not in LEADING:
-                self._current.take(name, text, unit)
+        for place in self._counted:
+            self._current.take(self._columns[place], fields[place], self._units[place])
 
     def _is_rule(self, line: str) -> bool:
         """Whether a row that cannot be read is advice of ncu's, with quotes or new lines in it, and holds no number."""

@@ -7,7 +7,7 @@ decimal numbers. A count that perf extrapolated, because counters took turns, is
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from decimal import Decimal
 from pathlib import Path
@@ -15,13 +15,18 @@ from pathlib import Path
 import msgspec
 import numpy as np
 
+from sonda.imports.mark_events import BETWEEN
+from sonda.imports.reading_file import ReadingWriter
 from sonda.imports.text_lines import TextLines
 from sonda.record.errors import SondaError
 from sonda.record.quantity import QUANTITIES, Metric
-from sonda.record.sample import Sample
 from sonda.record.span import Spans, Words
+from sonda.record.span_file import SpanWriter
 
-NUMBER = re.compile(r"\d+(?:\.\d+)?")
+NUMBER = re.compile(r"[0-9]+(?:\.[0-9]+)?")
+OBJECT = re.compile(rb"\{[^{}]*\}")
+"""One of perf's, which have no others in them."""
+COUNT = b'"counter-value"'
 EVENTS = {
     "task-clock": "task_clock", "page-faults": "page_faults", "faults": "page_faults", "cs": "context_switches",
     "context-switches": "context_switches", "cpu-migrations": "cpu_migrations", "migrations": "cpu_migrations",
@@ -32,6 +37,12 @@ UNITS = {"msec": ("ns", 10**6), "ns": ("ns", 1), "Joules": ("J", 1), "": ("1", 1
 """perf's units: Sonda's, and how many of it."""
 FULL = 100
 LATEST_S = 10**9
+LARGEST = Decimal(10) ** 24
+"""No count is as large."""
+MOST_EVENTS = 1_000
+"""perf is not asked for as many; what is named beyond them is left out and counted."""
+BAD_LINE = (msgspec.MsgspecError, ValueError, ArithmeticError)
+"""What decoding raises for text that is no JSON or no UTF-8, and for numbers that no decimal can hold."""
 
 
 class Line(msgspec.Struct, gc=False):
@@ -46,66 +57,112 @@ class Line(msgspec.Struct, gc=False):
 
 @dataclass
 class Counts:
-    """What a file says."""
+    """What a file says, but for its samples."""
 
-    samples: list[Sample] = field(default_factory=list)
+    names: list[str] = field(default_factory=list)
+    """Sensor, unit, source and device of samples, as `ReadingWriter` takes them."""
     sums: dict[tuple[str, str], Decimal] = field(default_factory=dict)
     """By event and unit."""
     estimated: set[str] = field(default_factory=set)
     missing: dict[str, int] = field(default_factory=dict)
     """Counts that are not there, by event and reason."""
+    said: dict[str, int] = field(default_factory=dict)
+    """How many lines each event has."""
     end: int = 0
     """ns of the last interval."""
     repeated: bool = False
+    by_cpu: bool = False
     unreadable: int = 0
-    """Lines that begin like perf's and cannot be read."""
+    """Counts that look like perf's and cannot be read."""
+    cut: bool = False
+    """The file ends in the middle."""
+    _places: dict[str, int] = field(default_factory=dict)
+
+    def place(self, name: str) -> int:
+        """Where a name is in `names`."""
+        if name not in self._places:
+            self._places[name] = len(self.names)
+            self.names.append(name)
+        return self._places[name]
+
+    def lack(self, reason: str) -> None:
+        if len(self.missing) >= MOST_EVENTS and reason not in self.missing:
+            self.unreadable += 1
+        else:
+            self.missing[reason] = self.missing.get(reason, 0) + 1
 
 
-def read_perf(lines: Iterable[bytes]) -> Counts:
-    """Counts from lines; those that are no JSON object of perf's are passed over. Raises SondaError when all are."""
-    counts = Counts()
+def read_perf(lines: Iterable[bytes], counts: Counts) -> Iterator[tuple[int, int, float]]:
+    """Samples: ns, the place of their name in `counts.names`, value; everything else goes into `counts`.
+
+    A count that output of the program ran into is found where it is whole; one that is not is counted. Other lines are
+    passed over. Raises SondaError when there is no count.
+    """
     decoder = msgspec.json.Decoder(Line)
-    seen = 0
+    line = b""
+    broken = False
     for line in lines:
-        if not line.lstrip().startswith(b"{"):
+        broken = False
+        if b"{" not in line and COUNT not in line:
             continue
-        try:
-            found = decoder.decode(line)
-        except (msgspec.MsgspecError, ValueError):
-            counts.unreadable += 1
-            continue
-        if not found.event:
-            continue
-        seen += 1
-        counts.repeated = counts.repeated or b'"variance"' in line
-        _take(counts, found)
-    if not seen:
+        found = _decoded(decoder, line)
+        counted = [one for one in found if one.event]
+        lost = max(line.count(COUNT) - len(counted), int(not found and line.lstrip().startswith(b'{"')))
+        broken = lost > 0
+        counts.unreadable += lost
+        counts.repeated = counts.repeated or (bool(counted) and b'"variance"' in line)
+        for one in counted:
+            sample = _take(counts, one)
+            if sample is not None:
+                yield sample
+    if not line.endswith(b"\n") and (broken or line.lstrip() == b"{"):
+        counts.cut = True
+        counts.unreadable -= int(broken)
+    if not counts.said:
         raise SondaError("it holds no counts", "make it with: perf stat -j -o counts.json PROGRAM")
-    return counts
 
 
-def _take(counts: Counts, line: Line) -> None:
+def _decoded(decoder: msgspec.json.Decoder[Line], line: bytes) -> list[Line]:
+    """The objects of a line, where it is one, or holds them among other things."""
+    try:
+        return [decoder.decode(line)]
+    except BAD_LINE:
+        pass
+    found = []
+    for text in OBJECT.findall(line):
+        try:
+            found.append(decoder.decode(text))
+        except BAD_LINE:
+            continue
+    return found
+
+
+def _take(counts: Counts, line: Line) -> tuple[int, int, float] | None:
+    if line.event not in counts.said and len(counts.said) >= MOST_EVENTS:
+        counts.unreadable += 1
+        return None
+    counts.said[line.event] = counts.said.get(line.event, 0) + 1
+    counts.by_cpu = counts.by_cpu or line.cpu is not None
     if line.interval is not None and not 0 <= line.interval < LATEST_S:
-        counts.missing[f"{line.event} has a time that cannot be"] = 1
-        return
-    if not NUMBER.fullmatch(line.value):
-        said = line.value.strip("<>") if line.value.startswith("<") else f"says {line.value!r}, which is no number"
-        reason = f"{line.event} {said}"
-        counts.missing[reason] = counts.missing.get(reason, 0) + 1
-        return
-    unit, factor = UNITS.get(line.unit, (line.unit, 1))
-    value = Decimal(line.value) * factor
+        counts.lack(f"{line.event} has a time that cannot be")
+        return None
+    value = Decimal(line.value) if NUMBER.fullmatch(line.value) else LARGEST
+    if value >= LARGEST:
+        text = line.value[:40]
+        counts.lack(f"{line.event} {text.strip('<>') if text.startswith('<') else f'says {text!r}, which is no count'}")
+        return None
+    unit, factor = UNITS.get(line.unit, (line.unit.replace(BETWEEN, " "), 1))
     key = (line.event, unit)
-    counts.sums[key] = counts.sums.get(key, Decimal(0)) + value
+    counts.sums[key] = counts.sums.get(key, Decimal(0)) + value * factor
     if line.running < FULL:
         counts.estimated.add(line.event)
     if line.interval is None:
-        return
+        return None
     moment = int(line.interval * 10**9)
     counts.end = max(counts.end, moment)
     source = "estimated" if line.running < FULL else "counted"
-    device = "cpu" if line.cpu is None else f"cpu {line.cpu}"
-    counts.samples.append(Sample(moment, line.event, float(value), unit, source, device=device))
+    device = "cpu" if line.cpu is None else f"cpu {line.cpu}".replace(BETWEEN, " ")
+    return moment, counts.place(BETWEEN.join((line.event, unit, source, device))), float(value * factor)
 
 
 def counted_span(counts: Counts, name: str) -> tuple[Spans, list[str]]:
@@ -125,8 +182,14 @@ def counted_span(counts: Counts, name: str) -> tuple[Spans, list[str]]:
     notes = [
         f"perf: {reason}{f' in {many:,} intervals' if many > 1 else ''}" for reason, many in counts.missing.items()
     ]
+    if counts.cut:
+        notes.append("the file ends in the middle: what was counted then is left out")
     if counts.unreadable:
-        notes.append(f"{counts.unreadable:,} lines cannot be read: left out")
+        notes.append(f"{counts.unreadable:,} counts cannot be read: left out")
+    most = max(counts.said.values(), default=0)
+    for event, times in counts.said.items():
+        if times < most and not counts.by_cpu:
+            notes.append(f"{event} was counted in {times:,} intervals, others in {most:,}")
     if other:
         notes.append(f"perf also says: {', '.join(other)}")
     if counts.estimated:
@@ -140,11 +203,20 @@ def counted_span(counts: Counts, name: str) -> tuple[Spans, list[str]]:
 
 def is_perf(head: bytes) -> bool:
     """Whether the first lines of a file are perf's."""
-    return any(line.startswith(b"{") and b'"counter-value"' in line for line in head.splitlines())
+    return any(line.startswith(b"{") and COUNT in line for line in head.splitlines())
 
 
-def read_file(path: Path) -> tuple[Spans, list[Sample], list[str]]:
-    """The span, the samples and the notes of a file; raises SondaError when it holds no counts."""
-    counts = read_perf(TextLines(path))
+def write_counts(path: Path, directory: Path) -> tuple[list[str], bool]:
+    """Write the samples and the one span of a file into the directory of a run.
+
+    Returns what to know about it, and whether the file ends in the middle. Raises SondaError when it holds no counts.
+    """
+    counts = Counts()
+    lines = TextLines(path)
+    with ReadingWriter(directory, 0) as samples:
+        samples.append(read_perf(lines, counts), counts.names)
+    counts.cut = counts.cut or lines.cut
     spans, notes = counted_span(counts, path.name)
-    return spans, counts.samples, notes
+    with SpanWriter(directory) as writer:
+        writer.append(spans)
+    return notes, counts.cut
