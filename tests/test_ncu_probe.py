@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -11,12 +12,15 @@ from hypothesis import strategies as st
 from ncu_examples import ADD, ADDED, asked, stand_in, table
 from sonda.imports.ncu import read_csv
 from sonda.imports.ncu_table import read_launches
-from sonda.probes.ncu import CountedKernels, StallsFor, count_kernels
+from sonda.probes.gpu_device import GpuDevice
+from sonda.probes.ncu import AGAIN, CountedKernels, StallsFor, count_kernels
 from sonda.probes.ncu_chip import chip_of
 from sonda.probes.ncu_choice import out_of_line_rows
 from sonda.probes.ncu_command import Settings, check_version, command_line, ncu_state, ncu_version
 from sonda.probes.ncu_failure import explain_failure, unknown_metrics
 from sonda.record.errors import SondaError
+from sonda.record.span import Spans, Words
+from sonda.targets.ncu_pass import count_program
 from trace_examples import GPU
 
 HOPPER = chip_of(9, 0)
@@ -227,6 +231,42 @@ def test_a_metric_that_the_device_does_not_know_is_left_out_and_said(tmp_path: P
     assert any(note.startswith(f"GH100 does not know {name}") for note in found.notes)
     assert name in asked(tmp_path)[0] and f",{name}," not in asked(tmp_path)[1]
     assert f"{name}.peak_sustained" not in asked(tmp_path)[1]
+
+
+def test_a_program_is_told_to_run_again_before_every_run_of_it(tmp_path: Path) -> None:
+    """Twice for the core set, because one metric is unknown, and once for stalls; a job of Sonda's own is one step."""
+    name = next(metric for metric in HOPPER.core.metrics if "fp8" in metric)
+    refused = f"==ERROR== Failed to find metric {name}\n{NONE}"
+    first = table(CORE, ("a", ("1", "1", "1", "1", "5")))
+    second = table(STALL, ("a", ("1", "50", "7")))
+    program = stand_in(tmp_path, refused, first, second)
+    runs_before: list[tuple[str, int]] = []
+
+    def say(line: str) -> None:
+        runs_before.append((line, len(asked(tmp_path)) if (tmp_path / "asked").exists() else 0))
+
+    settings = Settings(program=program, whole=True)
+    count_kernels(["python", "train.py"], b"", HOPPER, say, lambda spans: [0], settings=settings)
+    assert [number for line, number in runs_before if line == AGAIN] == [0, 1, 2]
+    said: list[str] = []
+    (tmp_path / "asked").unlink()
+    count(tmp_path, refused, first, second, stalls_for=lambda spans: [0], said=said)
+    assert len(asked(tmp_path)) == 3 and AGAIN not in said
+
+
+def test_a_program_that_takes_too_long_is_told_to_take_fewer_steps(tmp_path: Path) -> None:
+    settings = Settings(program=stand_in(tmp_path, first="exec sleep 60"), limit_s=0.2, whole=True)
+    with pytest.raises(SondaError, match=r"took more than 0\.2 s; let the program take fewer steps: it is run to its"):
+        count_kernels(["python", "train.py"], b"", HOPPER, str, settings=settings)
+
+
+def test_counting_a_program_announces_that_it_runs_again(tmp_path: Path) -> None:
+    program = stand_in(tmp_path, table(CORE, ("a", ("1", "1", "1", "1", "5"))))
+    said: list[str] = []
+    spans = Spans({"start": np.zeros(1)}, {"kind": Words.of(["run"])})
+    card = GpuDevice(name="NVIDIA H200", capability="9.0")
+    count_program(["python", "train.py"], {}, Settings(program=program), card, spans, said.append)
+    assert said[-1] == AGAIN and len(asked(tmp_path)) == 1
 
 
 def test_values_that_are_not_there_and_kernels_that_failed_are_said(tmp_path: Path) -> None:

@@ -25,6 +25,11 @@ from sonda.record.span import Spans
 
 ATTEMPTS = 3
 """How often ncu is asked again without the metrics that it does not know."""
+AGAIN = (
+    "the program is run again from its beginning to its end under Nsight Compute: what it writes is written again, "
+    "what it prints is not shown, and it has no input"
+)
+"""Said before every such run, because it may overwrite what the program left before."""
 PASSES = "profiler__replayer_passes"
 Number = int | float
 StallsFor = Callable[[Spans], Sequence[int]]
@@ -72,13 +77,19 @@ def count_kernels(
     """Run a program under Nsight Compute and count what it launches; `say` is told of the passes before they run.
 
     The program runs once, and once more where `stalls_for` names rows and the settings do not ask for all stalls at
-    once. Raises SondaError where nothing can be counted.
+    once; each of these again, at most twice, where the device does not know some of the metrics. Where the settings
+    call it whole, every run is announced. Raises SondaError where nothing can be counted.
     """
     how = settings or Settings()
     version = ncu_version(how.program)
 
     def ask(metrics: tuple[str, ...], kernels: Sequence[str] = ()) -> tuple[list[Launch], list[str]]:
-        return _round(chip, metrics, say, lambda asked: run_under(command, stdin, asked, how, kernels, environment))
+        def run(asked: Sequence[str]) -> Ended:
+            if how.whole:
+                say(AGAIN)
+            return run_under(command, stdin, asked, how, kernels, environment)
+
+        return _round(chip, metrics, say, run)
 
     asked, least = chip.core.metrics, chip.core.passes
     if how.stalls:

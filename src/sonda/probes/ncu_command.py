@@ -35,6 +35,9 @@ class Settings:
     stalls: bool = False
     """Every kernel is asked at once what it waits for, not only those out of line in a second run."""
     limit_s: float = 600.0
+    """Seconds that one run may take."""
+    whole: bool = False
+    """The command is a user's program: every run of it is one from its beginning to its end, with all it does."""
     program: str = PROGRAM
 
 
@@ -127,7 +130,9 @@ def run_under(
                     if isinstance(error, subprocess.TimeoutExpired):
                         raise SondaError(
                             f"counting kernels took more than {settings.limit_s:g} s",
-                            "count a smaller step: a smaller --batch, or fewer layers",
+                            "let the program take fewer steps: it is run to its end"
+                            if settings.whole
+                            else "count a smaller step: a smaller --batch, or fewer layers",
                         ) from None
                     raise
         text = log.read_text(encoding="utf-8", errors="replace") if log.exists() else ""

@@ -27,6 +27,8 @@ from sonda.targets.worker import JOB, REPLAY
 PROBE = "ncu"
 EMPTIED, LEFT = "all", "none"
 STALLS = "stalls"
+PROGRAM_LIMIT_S = 3600.0
+"""For one run of a program to its end."""
 
 
 @dataclass(frozen=True)
@@ -102,8 +104,12 @@ def count_program(
     spans: Spans,
     say: Say,
 ) -> Replayed:
-    """The same of a program, which is run to its end once more; `environment` makes it say which step is counted."""
-    return _counted(list(command), b"", environment, replace(settings, limit_s=3600.0), device, spans, say)
+    """The same of a program, which is run to its end for every round; `environment` makes it say which step is counted.
+
+    Usually that is twice: once for all kernels, once for those out of line.
+    """
+    whole = replace(settings, limit_s=PROGRAM_LIMIT_S, whole=True)
+    return _counted(list(command), b"", environment, whole, device, spans, say)
 
 
 def _counted(
