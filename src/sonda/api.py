@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from sonda.frameworks.collector.benchcast import Barrier
     from sonda.record.run import Run, RunInfo
     from sonda.record.span import Spans
+    from sonda.report.faces import Face
     from sonda.report.shown import Drawing, Layers
 
 Where = Store | Path | str | None
@@ -31,7 +32,7 @@ Where = Store | Path | str | None
 
 
 class Profile:
-    """A run that shows itself: as text when printed, as tables in a notebook."""
+    """A run that shows itself, whatever kind it is: as text when printed, as tables in a notebook."""
 
     def __init__(self, run: Run | None = None) -> None:
         self._run = run
@@ -61,11 +62,15 @@ class Profile:
 
         return summarise(self.run)
 
-    def to_document(self) -> dict[str, Any]:
-        """The summary as plain JSON values, metrics by name with unit and source."""
-        from sonda.report.document import to_document
+    @cached_property
+    def _face(self) -> Face:
+        from sonda.report.faces import face_of
 
-        return to_document(self.summary)
+        return face_of(self.run, self.__dict__.get("summary"))
+
+    def to_document(self) -> dict[str, Any]:
+        """What is shown as plain JSON values, metrics by name with unit and source."""
+        return self._face.document()
 
     @property
     def layers(self) -> Layers:
@@ -99,14 +104,10 @@ class Profile:
     def __repr__(self) -> str:
         if self._run is None:
             return "<profile of a block that has not ended>"
-        from sonda.report.terminal import render_summary
-
-        return render_summary(self.summary, color=False)
+        return self._face.text(color=False)
 
     def _repr_html_(self) -> str:
-        from sonda.report.notebook import html_fragment
-
-        return html_fragment(self.summary)
+        return self._face.fragment()
 
 
 class Explored(Profile):
@@ -138,21 +139,6 @@ class Explored(Profile):
         """The same as `points`; `to_pandas()` gives them as a pandas DataFrame."""
         return self.points
 
-    def to_document(self) -> dict[str, Any]:
-        from sonda.report.exploration import exploration_document
-
-        return exploration_document(self.exploration, self.points)
-
-    def __repr__(self) -> str:
-        from sonda.report.exploration import render_exploration
-
-        return render_exploration(self.exploration, color=False)
-
-    def _repr_html_(self) -> str:
-        from sonda.report.notebook import exploration_fragment
-
-        return exploration_fragment(self.exploration)
-
 
 def _opened(store: Where) -> Store:
     return store if isinstance(store, Store) else Store(store)
@@ -177,10 +163,10 @@ def profile(name: str = "", count: bool = True, store: Where = None) -> Iterator
 
 def load(reference: str = "last", store: Where = None) -> Profile:
     """The run that a reference names: a path, a tag, the beginning of an id, or `last`; Explored for an exploration."""
-    from sonda.analysis.exploration import is_exploration
+    from sonda.analysis.kinds import kind_of
 
     found = _opened(store).one(reference)
-    return Explored(found) if is_exploration(found) else Profile(found)
+    return Explored(found) if kind_of(found) == "exploration" else Profile(found)
 
 
 def import_trace(

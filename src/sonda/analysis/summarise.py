@@ -10,11 +10,12 @@ from typing import Any
 from sonda.analysis import wording
 from sonda.analysis.counters import read_places, summarise_counters
 from sonda.analysis.energy import summarise_energy
-from sonda.analysis.exploration import is_exploration, summarise_exploration
+from sonda.analysis.exploration import summarise_exploration
 from sonda.analysis.gpu_run import gpu_of, tf32_note, tf32_of
-from sonda.analysis.interference import is_corun, summarise_corun
+from sonda.analysis.interference import summarise_corun
 from sonda.analysis.kernel_counters import summarise_kernel_counters
 from sonda.analysis.kernel_roofline import kernel_roofline
+from sonda.analysis.kinds import kind_of
 from sonda.analysis.modelled import summarise_modelled
 from sonda.analysis.outside import summarise_outside
 from sonda.analysis.over_time import summarise_over_time
@@ -24,13 +25,13 @@ from sonda.analysis.rank_phases import summarise_ranks
 from sonda.analysis.roofline import EXCEEDED, ceilings, full_precision
 from sonda.analysis.rules import verdicts
 from sonda.analysis.second_sources import summarise_second
-from sonda.analysis.serving import is_serving, summarise_serving
+from sonda.analysis.serving import summarise_serving
 from sonda.analysis.simulated import summarise_simulated
 from sonda.analysis.statistics import judge_noise
 from sonda.analysis.summary import PartSummary, Summary
 from sonda.analysis.system_counters import summarise_system
 from sonda.analysis.topdown import summarise_topdown
-from sonda.analysis.trace_summary import DeviceWork, device_work, is_imported, summarise_trace
+from sonda.analysis.trace_summary import DeviceWork, device_work, summarise_trace
 from sonda.analysis.training import summarise_training
 from sonda.record.errors import SondaError
 from sonda.record.run import Run, RunInfo
@@ -47,16 +48,17 @@ LONGEST_COMMAND = 60
 def summarise(run: Run) -> Summary:
     """What a run means, as plain data. Never raises for a run that can be read, however little was seen in it."""
     info = run.info
-    if is_exploration(run):
-        return summarise_exploration(run, _title(info, []))
-    if is_corun(run):
-        return summarise_corun(run, _title(info, []))
-    if is_serving(run):
-        return summarise_serving(run, _title(info, []))
-    if is_imported(run):
-        return summarise_trace(run, paths=False).summary
-    if info.target.get("device") == "sim":
-        return summarise_simulated(run, _title(info, []))
+    match kind_of(run):
+        case "exploration":
+            return summarise_exploration(run, _title(info, []))
+        case "corun":
+            return summarise_corun(run, _title(info, []))
+        case "serving":
+            return summarise_serving(run, _title(info, []))
+        case "imported":
+            return summarise_trace(run, paths=False).summary
+        case "simulated":
+            return summarise_simulated(run, _title(info, []))
     found = parts(run)
     threads = info.target.get("threads")
     precision = str(info.workload.get("precision") or "float32")

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from sonda.cli.face import Json, app, hush, open_store, say
-from sonda.cli.showing import show_energy
+from sonda.cli.showing import show_run
 
 
 @app.command("energy")
@@ -45,7 +45,7 @@ def energy(
         hush()
         for one in tag or []:
             store.tag(run.id, one)
-        show_energy(run, store, json, to=sys.stderr)
+        show_run(run, store, json, to=sys.stderr)
     except SondaError as error:
         error.exit_code = 125 if context.obj else 2  # the program may be right: it is Sonda that failed
         raise

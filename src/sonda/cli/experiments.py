@@ -10,7 +10,7 @@ import typer
 
 from sonda.cli import completion
 from sonda.cli.face import Json, app, hush, open_store, put, say, say_each, workload_options, write_json
-from sonda.cli.showing import show_corun, show_exploration
+from sonda.cli.showing import show_run
 
 
 @app.command("study")
@@ -160,7 +160,7 @@ def explore(
     for path, form in ((csv, "csv"), (parquet, "parquet")):
         if path is not None:
             write_points(path, found.points, form)
-    show_exploration(found, store, rows, json)
+    show_run(found, store, json, rows)
 
 
 @app.command("corun")
@@ -201,7 +201,7 @@ def corun(
     hush()
     for one in tag or []:
         store.tag(found.id, one)
-    show_corun(found, store, json)
+    show_run(found, store, json)
 
 
 @app.command("verify", context_settings={"ignore_unknown_options": True, "allow_extra_args": True})

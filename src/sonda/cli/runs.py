@@ -22,7 +22,7 @@ from sonda.cli.face import (
     write_json,
     write_pieces,
 )
-from sonda.cli.showing import show_corun, show_energy, show_exploration, show_imported, show_runs, show_serving
+from sonda.cli.showing import show_run
 
 if TYPE_CHECKING:
     from sonda.record.run import Run
@@ -75,27 +75,8 @@ def show(
     sonda show
     sonda show 7f3a --rows 30
     """
-    from sonda.analysis.energy_meters import is_energy
-    from sonda.analysis.exploration import is_exploration
-    from sonda.analysis.interference import is_corun
-    from sonda.analysis.serving import is_serving
-    from sonda.analysis.summarise import summarise
-    from sonda.analysis.trace_summary import is_imported
-
     store = open_store()
-    found = store.one(reference)
-    if is_exploration(found):
-        show_exploration(found, store, rows, json)
-    elif is_corun(found):
-        show_corun(found, store, json)
-    elif is_serving(found):
-        show_serving(found, store, json)
-    elif is_imported(found):
-        show_imported(found, store, rows, json)
-    elif is_energy(found):
-        show_energy(found, store, json)
-    else:
-        show_runs([(found, summarise(found))], store, rows, json)
+    show_run(store.one(reference), store, json, rows)
 
 
 @app.command("tag")
@@ -236,7 +217,7 @@ def import_(
     hush()
     for one in tag or []:
         store.tag(found.id, one)
-    show_imported(found, store, rows, json)
+    show_run(found, store, json, rows)
 
 
 @app.command("report")

@@ -8,7 +8,7 @@ import typer
 
 from sonda.cli import completion
 from sonda.cli.face import Json, app, hush, open_store, say, workload_options
-from sonda.cli.showing import show_serving
+from sonda.cli.showing import show_run
 
 
 @app.command("serve", context_settings={"ignore_unknown_options": True, "allow_extra_args": True})
@@ -121,4 +121,4 @@ def serve(
     hush()
     for one in tag or []:
         store.tag(run.id, one)
-    show_serving(run, store, json)
+    show_run(run, store, json)

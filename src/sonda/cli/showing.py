@@ -35,62 +35,18 @@ def show_runs(shown: list[tuple[Run, Any]], store: Store, rows: int, json: bool,
     put(text, to)
 
 
-def show_imported(run: Run, store: Store, rows: int, json: bool) -> None:
-    from sonda.analysis.trace_summary import summarise_trace
-    from sonda.report.imported import render_trace, trace_document
+def show_run(run: Run, store: Store, json: bool, rows: int = 10, to: Any = None) -> None:
+    """One run, as its kind is shown: an exploration, a trace, traffic, energy, … or steps.
 
-    found = summarise_trace(run)
-    write_json(trace_document(found)) if json else put(render_trace(found, rows=rows, short=store.short(run.id)))
+    A program's own output keeps stdout to itself: `to` is stderr then.
+    """
+    from sonda.report.faces import face_of
 
-
-def show_exploration(run: Run, store: Store, rows: int, json: bool) -> None:
-    from sonda.analysis.exploration import explored
-    from sonda.analysis.summarise import summarise
-    from sonda.report.exploration import exploration_document, render_exploration
-
-    found = explored(run, summarise(run).title)
+    face = face_of(run)
     if json:
-        write_json(exploration_document(found, run.points))
-    else:
-        put(render_exploration(found, rows=rows, short=store.short(run.id)))
-
-
-def show_corun(run: Run, store: Store, json: bool) -> None:
-    from sonda.analysis.interference import interference
-    from sonda.report.corun import corun_document, render_corun
-
-    found = interference(run)
-    if json:
-        write_json(corun_document(found))
-    else:
-        put(render_corun(found, short=store.short(run.id)))
-
-
-def show_serving(run: Run, store: Store, json: bool) -> None:
-    from sonda.analysis.serving import served
-    from sonda.analysis.summarise import summarise
-    from sonda.report.serving import render_serving, serving_document
-
-    found = served(run, summarise(run).title)
-    if json:
-        write_json(serving_document(found))
-    else:
-        put(render_serving(found, short=store.short(run.id)))
-
-
-def show_energy(run: Run, store: Store, json: bool, to: Any = None) -> None:
-    """A run of `sonda energy`. A program's own output keeps stdout to itself."""
-    from sonda.analysis.summarise import summarise
-    from sonda.report.energy import render_energy
-    from sonda.report.energy_document import energy_document
-
-    found = summarise(run).energy
-    if found is None:
+        write_json(face.document())
         return
-    if json:
-        write_json(energy_document(found))
-    else:
-        from sonda.report.screen import width_of
+    from sonda.report.screen import width_of
 
-        to = to or sys.stdout
-        put(render_energy(found, width_of(to), short=store.short(run.id), color=to.isatty()), to)
+    to = to or sys.stdout
+    put(face.text(width_of(to), rows, store.short(run.id), to.isatty()), to)

@@ -34,6 +34,14 @@ GREYED = "Time per step beside another program over time per step alone; what is
 def render_corun(found: Interference, width: int | None = None, *, short: str = "", color: bool | None = None) -> str:
     """One screen; `short` is the id to type."""
     screen = Screen(width, color)
+    show_corun(screen, found)
+    name = plain(short or found.run)
+    screen.line(f"Saved as run {name}. Page: sonda report {name}", "", 2)
+    return screen.text()
+
+
+def show_corun(screen: Screen, found: Interference) -> None:
+    """The sentence, who slows whom, what each lost, what was counted, and what a reader must know."""
     screen.line(plain(found.title), "bold")
     screen.line(plain(found.subtitle), "dim")
     screen.line()
@@ -67,9 +75,6 @@ def render_corun(found: Interference, width: int | None = None, *, short: str = 
         screen.line(plain(warning), "yellow", 2, 2)
     for note in found.notes:
         screen.line(plain(note), "dim", 2, 2)
-    name = plain(short or found.run)
-    screen.line(f"Saved as run {name}. Page: sonda report {name}", "", 2)
-    return screen.text()
 
 
 def matrix_table(found: Interference, cpu: bool = False) -> Table:

@@ -35,8 +35,16 @@ MOST_ON_PAGE = 500
 def render_trace(found: TraceSummary, width: int | None = None, *, rows: int = 10, short: str = "",
                  color: bool | None = None) -> str:  # fmt: skip
     """One screen; `rows` is how many kernels are listed, `short` the id to type."""
-    summary, work = found.summary, found.work
     screen = Screen(width, color)
+    show_trace(screen, found, rows)
+    name = plain(short or found.summary.run)
+    screen.line(f"Saved as run {name}. Page: sonda report {name}", "", 2)
+    return screen.text()
+
+
+def show_trace(screen: Screen, found: TraceSummary, rows: int) -> None:
+    """Verdicts, ranks, steps, devices and so many kernels, and what a reader must know."""
+    summary, work = found.summary, found.work
     screen.line(f"{plain(summary.title)} · {plain(summary.subtitle)}", "bold")
     screen.line()
     for verdict in summary.verdicts:
@@ -61,9 +69,6 @@ def render_trace(found: TraceSummary, width: int | None = None, *, rows: int = 1
         screen.line(f"! {plain(warning)}", "yellow", 2, 2)
     for note in summary.notes:
         screen.line(plain(note), "dim", 2, 2)
-    name = plain(short or summary.run)
-    screen.line(f"Saved as run {name}. Page: sonda report {name}", "", 2)
-    return screen.text()
 
 
 def _profile(found: TraceSummary, rows: int) -> list[Table]:

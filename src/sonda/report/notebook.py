@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from sonda.analysis.exploration import Exploration
@@ -10,6 +11,7 @@ from sonda.report.exploration import count_lines, front_table, front_to_show
 from sonda.report.labels import markup
 from sonda.report.markup import table_html
 from sonda.report.probed import probed_table
+from sonda.report.screen import Screen
 from sonda.report.simulated_tables import choose_simulated, is_idle, simulated_layer_table, stack_tables
 from sonda.report.summary_tables import choose_layers, layer_table, phase_table
 from sonda.report.table import Table
@@ -26,11 +28,33 @@ _STYLE = """<style>
 .sonda th, .sonda td { padding: 2px 10px; text-align: left; white-space: nowrap; }
 .sonda tr { border-bottom: 1px solid rgba(128,128,128,.25); }
 .sonda .number { text-align: right; }
+.sonda .first { font-weight: 600; }
 .sonda thead th { font-weight: 600; opacity: .7; }
 .sonda .soft, .sonda .reasons, .sonda .quiet { opacity: .7; }
 .sonda .reasons { list-style: none; padding: 0; font-size: 12px; }
 .sonda .scroll { overflow-x: auto; }
 </style>"""
+
+
+class Sheet(Screen):
+    """What a screen would show, as a fragment for a notebook: `show_…` of a report writes to either."""
+
+    def __init__(self) -> None:
+        self._pieces: list[str] = []
+
+    def line(self, text: str = "", style: str = "", indent: int = 0, hang: int = 0) -> None:
+        if text:
+            kind = {"bold": " class='first'", "dim": " class='soft'"}.get(style, "")
+            self._pieces.append(f"<div{kind}>{markup(text)}</div>")
+
+    def items(self, lead: str, items: list[str], separator: str = "   ·   ", indent: int = 2) -> None:
+        self.line(lead + separator.join(items))
+
+    def table(self, table: Table, indent: int = 2, reasons: bool = True) -> None:
+        self._pieces.append(_first_rows(table))
+
+    def text(self) -> str:
+        return _framed(self._pieces)
 
 
 def html_fragment(summary: Summary, layers: int = LAYERS) -> str:
@@ -63,14 +87,23 @@ def html_fragment(summary: Summary, layers: int = LAYERS) -> str:
     pieces += [f"<div class='soft'>{markup(note)}</div>" for note in summary.notes]
     pieces += [f"<div>! {markup(warning)}</div>" for warning in summary.warnings]
     pieces.append(f"<div class='soft'>{markup(summary.status)} · run {markup(summary.run)}</div>")
-    return f'{_STYLE}<div class="sonda">{"".join(pieces)}</div>'
+    return _framed(pieces)
 
 
 def layers_fragment(table: Table) -> str:
     """A table of layers, the first ones where there are many."""
+    return _framed([_first_rows(table)])
+
+
+def _first_rows(table: Table) -> str:
+    """All rows of a table, or the first ones and how many more there are: a notebook is kept with what it shows."""
     more = f"<div class='soft'>and {len(table.rows) - MOST_ROWS:,} more</div>" if len(table.rows) > MOST_ROWS else ""
     shown = replace(table, rows=table.rows[:MOST_ROWS], attributes=table.attributes[:MOST_ROWS])
-    return f'{_STYLE}<div class="sonda">{table_html(shown)}{more}</div>'
+    return table_html(shown) + more
+
+
+def _framed(pieces: Sequence[str]) -> str:
+    return f'{_STYLE}<div class="sonda">{"".join(pieces)}</div>'
 
 
 def exploration_fragment(found: Exploration, points: int = POINTS) -> str:
@@ -85,4 +118,4 @@ def exploration_fragment(found: Exploration, points: int = POINTS) -> str:
     pieces += [f"<div>{markup(line)}</div>" for line in count_lines(found)]
     pieces += [f"<div class='soft'>{markup(note)}</div>" for note in found.notes]
     pieces.append(f"<div class='soft'>run {markup(found.run)}</div>")
-    return f'{_STYLE}<div class="sonda">{"".join(pieces)}</div>'
+    return _framed(pieces)

@@ -30,6 +30,15 @@ def render_serving(
 ) -> str:  # fmt: skip
     """One screen; `short` is the id to type."""
     screen = Screen(width, color)
+    show_serving(screen, found)
+    name = plain(short or found.run)
+    screen.line()
+    screen.line(f"Saved as run {name}. Page: sonda report {name}", "", 2)
+    return screen.text()
+
+
+def show_serving(screen: Screen, found: ServingSummary) -> None:
+    """The sentence, traffic, percentiles, histogram, rates that were tried, and what a reader must know."""
     screen.line(plain(f"{found.title} · {found.subtitle}"), "bold", 0, 2)
     screen.line()
     screen.line(plain(found.sentence), "bold", 2, 2)
@@ -53,10 +62,6 @@ def render_serving(
         screen.line(plain(note), "dim", 2, 2)
     if found.energy is not None:
         show_energy(screen, found.energy)
-    name = plain(short or found.run)
-    screen.line()
-    screen.line(f"Saved as run {name}. Page: sonda report {name}", "", 2)
-    return screen.text()
 
 
 def totals_table(found: ServingSummary) -> Table:
