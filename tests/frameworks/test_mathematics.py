@@ -1,10 +1,11 @@
 """Equal mathematics: the same network computes, learns and ends with the same weights in every framework.
 
 PyTorch is what others are held against: same initial weights, same batches in the same order. Differences are relative
-to the largest value of an array. The deeper a network, the more do roundings of float32 grow on their way: gradients of
-ResNet-50 with fresh weights are known to some ten per cent in float32 (PyTorch's own differ by that from PyTorch's in
-float64), so that it is trained with a very small rate there, and its weights are compared in float64, where steps at
-greater rates agree to eight digits and more.
+to the largest value of an array. The deeper a network, the more do roundings of float32 grow on their way: the gradient
+of ResNet-50 with fresh weights is known to 2 % in float32 (PyTorch's own differs by that from PyTorch's in float64),
+and some arrays of it to a quarter of their largest value. It is trained with a very small rate there, so that its
+losses hold the forward only, and its weights are compared in float64, where steps at greater rates agree to eight
+digits.
 """
 
 from __future__ import annotations
@@ -45,13 +46,15 @@ CASES = {
     "resnet18": Case("resnet18", {**SMALL, "image": "48x32", "learning_rate": "1e-3"}, 1e-4, None),
     "resnet50": Case("resnet50", {**SMALL, "image": "64x64", "learning_rate": "1e-7"}, 1e-3, None),
     # AdamW divides a gradient by its own size: where it is 0 but for rounding, as that of keys' biases is, the step is
-    # as large as any other. A weight moves by the rate in a step: 3 x 3e-4, against values of about 0.02.
+    # as large as any other.
     "transformer": Case(
         "transformer",
         {"batch": "2", "length": "12", "generate": "6", "layers": "2", "width": "32", "vocabulary": "50"},
-        1e-4, 1e-1,
+        1e-4, None,
     ),
 }  # fmt: skip
+IN_DOUBLE = {"resnet18": {"learning_rate": "0.1"}, "resnet50": {"learning_rate": "1e-3"}}
+"""What float64 is asked instead: ten thousand times the rate of ResNet-50, a hundred times that of ResNet-18."""
 
 
 @dataclass(frozen=True)
@@ -69,7 +72,7 @@ def no_mark(name: str) -> AbstractContextManager[None]:
 
 @cache
 def in_torch(case: str, precision: str = "float32") -> Result:
-    description: Any = described(case)
+    description: Any = described(case, precision)
     kind = getattr(torch, precision)
     task = description.in_torch(False, SEED)
     task.model.to(kind)
@@ -110,9 +113,9 @@ def in_jax(case: str, precision: str = "float32") -> Result:
             return nullcontext()
 
     device = jax.devices("cpu")[0]
-    task = build(described(case), False, SEED, precision, device)
+    task = build(described(case, precision), False, SEED, precision, device)
     output = np.asarray(task.step(Runner(task)))
-    task = build(described(case), True, SEED, precision, device)
+    task = build(described(case, precision), True, SEED, precision, device)
     runner = Runner(task)
     losses = [float(task.step(runner)) for _ in range(STEPS)]
     weights = {name: channels_first(np.asarray(values))
@@ -128,9 +131,9 @@ def in_tensorflow(case: str, precision: str = "float32", compiled: bool = False)
     from sonda.workloads.in_tensorflow.pipeline import batches
 
     with tf.device("/CPU:0"):
-        task = build(described(case), False, SEED, precision, compiled)
+        task = build(described(case, precision), False, SEED, precision, compiled)
         output = task.function()(task.first).numpy()
-        task = build(described(case), True, SEED, precision, compiled)
+        task = build(described(case, precision), True, SEED, precision, compiled)
         step, row = task.function(), batches(task, SEED)
         losses = [float(step(*next(row))) for _ in range(STEPS)]
     return Result(output, losses, task.arrays())
@@ -144,9 +147,9 @@ def in_pytensor(case: str, precision: str = "float32") -> Result:
 
     # Numba would compile for seconds; tests of the workloads run it.
     with pytensor.config.change_flags(mode="FAST_COMPILE", floatX=precision):
-        task = build(described(case), False, SEED, precision)
+        task = build(described(case, precision), False, SEED, precision)
         output = task.inference()(task.first())
-        task = build(described(case), True, SEED, precision)
+        task = build(described(case, precision), True, SEED, precision)
         step, row = task.training(), task.batches()
         losses = [float(step(*next(row))) for _ in range(STEPS)]
     return Result(output, losses, {name: weight.get_value() for name, weight in task.weights.items()})
@@ -156,8 +159,9 @@ IN: dict[str, Callable[[str], Result]] = {"jax": in_jax, "tensorflow": in_tensor
 """Frameworks that are held against PyTorch; a case that one does not have it skips."""
 
 
-def described(case: str) -> Any:
-    return describe(CASES[case].name, CASES[case].options)
+def described(case: str, precision: str = "float32") -> Any:
+    options = {**CASES[case].options, **(IN_DOUBLE.get(case, {}) if precision == "float64" else {})}
+    return describe(CASES[case].name, options)
 
 
 def difference(ours: Any, theirs: Any) -> float:
@@ -206,32 +210,26 @@ def in_torch_before(case: Case) -> dict[str, np.ndarray]:
     return initial_weights(describe(case.name, case.options), SEED)
 
 
+def in_double(ours: Result, case: str) -> None:
+    """What differs in float32 is rounding: in float64 losses agree to nine digits, and weights that moved to eight."""
+    theirs, before = in_torch(case, "float64"), in_torch_before(CASES[case])
+    assert ours.losses == pytest.approx(theirs.losses, rel=1e-9)
+    assert set(ours.weights) == set(theirs.weights) - {"head.weight"}
+    for name, values in ours.weights.items():
+        assert difference(values, theirs.weights[name]) <= 1e-8, name
+        assert difference(before[name], theirs.weights[name]) > 1e-7, f"{name} moved"
+
+
 @pytest.mark.parametrize("case", ["cnn", "resnet50", "transformer"])
-def test_in_double_precision_jax_agrees_to_nine_digits(case: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What differs in float32 is rounding: the rate of the residual network is ten thousand times as great here."""
+def test_in_double_precision_jax_agrees_to_eight_digits(case: str) -> None:
     jax = pytest.importorskip("jax")
-    greater = {"learning_rate": "1e-3"} if case == "resnet50" else {}
-    monkeypatch.setitem(CASES, case, Case(CASES[case].name, {**CASES[case].options, **greater}, 1e-9, 1e-9))
-    in_torch.cache_clear()
     with jax.enable_x64(True):
-        ours = in_jax(case, "float64")
-    theirs = in_torch(case, "float64")
-    in_torch.cache_clear()
-    assert ours.losses == pytest.approx(theirs.losses, rel=1e-9)
-    for name, values in ours.weights.items():
-        assert difference(values, theirs.weights[name]) <= 1e-8, name
+        in_double(in_jax(case, "float64"), case)
 
 
-@pytest.mark.parametrize("case", ["cnn", "resnet18"])
-def test_in_double_precision_tensorflow_agrees_to_nine_digits(case: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    options = {name: value for name, value in CASES[case].options.items() if name != "learning_rate"}
-    monkeypatch.setitem(CASES, case, Case(CASES[case].name, options, 1e-9, 1e-9))
-    in_torch.cache_clear()
-    ours, theirs = in_tensorflow(case, "float64"), in_torch(case, "float64")
-    in_torch.cache_clear()
-    assert ours.losses == pytest.approx(theirs.losses, rel=1e-9)
-    for name, values in ours.weights.items():
-        assert difference(values, theirs.weights[name]) <= 1e-8, name
+@pytest.mark.parametrize("case", ["cnn", "resnet18", "resnet50"])
+def test_in_double_precision_tensorflow_agrees_to_eight_digits(case: str) -> None:
+    in_double(in_tensorflow(case, "float64"), case)
 
 
 def test_what_xla_compiles_learns_the_same() -> None:
