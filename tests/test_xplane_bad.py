@@ -19,6 +19,8 @@ from sonda.report.imported import render_trace
 from xplane_examples import PlaneMaker, number, space, stretch, training, varint
 
 ANYTHING = settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
+LENGTH = len(training(4))
+"""Bytes of the profile that is cut and changed."""
 
 
 def read(content: bytes, place: Path) -> Run:
@@ -53,7 +55,7 @@ def test_a_profile_cut_in_its_tables_keeps_the_names_before(tmp_path: Path) -> N
 
 
 @ANYTHING
-@given(cut=st.integers(0, 700))
+@given(cut=st.integers(0, LENGTH - 1))
 def test_wherever_it_is_cut_a_run_or_one_line_comes_out(cut: int, tmp_path: Path) -> None:
     whole = training(4)
     try:
@@ -61,7 +63,8 @@ def test_wherever_it_is_cut_a_run_or_one_line_comes_out(cut: int, tmp_path: Path
     except SondaError as error:
         assert "\n" not in str(error) and "a.xplane.pb" in str(error)
     else:
-        assert run.info.status == ("complete" if cut >= len(whole) else "incomplete") or cut >= len(whole) - 5
+        # Of the name of the host, which stands at the end in five bytes, nobody knows that it is missing.
+        assert run.info.status == ("complete" if cut == LENGTH - 5 else "incomplete")
         assert shown(run)
 
 
@@ -75,20 +78,20 @@ def test_random_bytes_are_one_line_or_a_run(content: bytes, tmp_path: Path) -> N
 
 
 @ANYTHING
-@given(places=st.lists(st.tuples(st.integers(0, 600), st.integers(0, 255)), min_size=1, max_size=6))
+@given(places=st.lists(st.tuples(st.integers(0, LENGTH - 1), st.integers(0, 255)), min_size=1, max_size=6))
 def test_bytes_that_were_changed_are_one_line_or_a_run(places: list[tuple[int, int]], tmp_path: Path) -> None:
     content = bytearray(training(4))
     for at, value in places:
-        content[at % len(content)] = value
+        content[at] = value
     try:
         assert shown(read(bytes(content), tmp_path))
     except SondaError as error:
         assert "\n" not in str(error)
 
 
-@given(content=st.binary(max_size=120), compiled=st.booleans())
+@given(content=st.binary(max_size=120))
 @settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
-def test_a_line_of_anything_is_read_alike_by_both_loops(content: bytes, compiled: bool, tmp_path: Path) -> None:
+def test_a_line_of_anything_is_read_alike_by_both_loops(content: bytes, tmp_path: Path) -> None:
     path = tmp_path / "a.pb"
     path.write_bytes(stretch(1, stretch(2, b"/host:CPU") + stretch(3, content)))
     found = []
