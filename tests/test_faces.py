@@ -100,3 +100,12 @@ def test_a_sheet_escapes_words_and_keeps_to_the_first_rows() -> None:
     html = sheet.text()
     assert "&lt;b&gt;bold&lt;/b&gt;" in html and "Try: &lt;i&gt;   ·   j" in html and "&lt;n&gt;" in html
     assert html.count("<tr") == 1 + MOST_ROWS and "and 5 more" in html and "&lt;100&gt;" not in html
+
+
+def test_what_kind_a_run_is_is_asked_in_one_place() -> None:
+    """Elsewhere single kinds are refused or left out; nobody else walks through all of them."""
+    package = Path(sonda.__file__).parent
+    question = re.compile(r"\bis_(exploration|corun|serving|imported|energy)\(run\)")
+    asked = {path: set(question.findall(path.read_text())) for path in package.rglob("*.py")}
+    assert [path.name for path, kinds in asked.items() if len(kinds) > 2] == ["kinds.py"]
+    assert len(asked[package / "analysis" / "kinds.py"]) == 5

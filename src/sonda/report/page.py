@@ -11,12 +11,12 @@ from importlib import resources
 from pathlib import Path
 
 from sonda.analysis.comparison import Comparison
-from sonda.analysis.energy_meters import is_energy
-from sonda.analysis.exploration import explored, is_exploration
-from sonda.analysis.interference import interference, is_corun
-from sonda.analysis.serving import is_serving, served
+from sonda.analysis.exploration import explored
+from sonda.analysis.interference import interference
+from sonda.analysis.kinds import kind_of
+from sonda.analysis.serving import served
 from sonda.analysis.summary import Summary
-from sonda.analysis.trace_summary import is_imported, summarise_trace
+from sonda.analysis.trace_summary import summarise_trace
 from sonda.record.run import Run
 from sonda.report.corun import corun_section
 from sonda.report.energy_page import energy_section, with_energy
@@ -71,7 +71,7 @@ def page_text(
     # An exploration has no step that could stand beside those of runs.
     steps = [
         (summary, name, run, group) for summary, name, run, group in zip(summaries, names, kept, groups, strict=True)
-        if run is None or not is_exploration(run)
+        if run is None or kind_of(run) != "exploration"
     ]  # fmt: skip
     if len(steps) > 1:
         beside, called, judged, together = zip(*steps, strict=True)
@@ -81,24 +81,30 @@ def page_text(
         sections += [shared] if shared is not None else []
     for index, (summary, name, run) in enumerate(zip(summaries, names, kept, strict=True)):
         alone = len(sections) == 0 and len(summaries) == 1
-        if run is not None and is_exploration(run):
-            sections.append(exploration_section(explored(run, summary.title), run.points, index, alone))
-        elif run is not None and is_corun(run):
-            sections.append(corun_section(interference(run, summary.title), index, alone))
-        elif run is not None and is_serving(run):
-            sections.append(serving_section(served(run, summary.title), index, alone))
-        elif run is not None and is_imported(run):
-            trace = summarise_trace(run)
-            known = replace(summary, parts=(), device_work=trace.work)
-            sections.append(with_words(trace_section(trace, index, alone), known, run.info))
-        elif run is not None and is_energy(run) and summary.energy is not None:
-            sections.append(with_words(energy_section(summary.energy, index, alone), summary, run.info))
-        else:
-            section = run_section(summary, name, index, alone=alone)
-            section = with_training(with_ranks(section, summary.target), summary.training)
-            section = with_energy(section, summary.energy)
-            sections.append(with_provenance(section, summary, run.info if run is not None else None))
+        sections.append(_section(summary, name, run, index, alone))
     return framed(summaries[0].title if summaries else "Sonda", sections)
+
+
+def _section(summary: Summary, name: str, run: Run | None, index: int, alone: bool) -> Section:
+    """A run as its kind is shown on a page; without what `run.json` knows, as steps."""
+    if run is not None:
+        match kind_of(run):
+            case "exploration":
+                return exploration_section(explored(run, summary.title), run.points, index, alone)
+            case "corun":
+                return corun_section(interference(run, summary.title), index, alone)
+            case "serving":
+                return serving_section(served(run, summary.title), index, alone)
+            case "imported":
+                trace = summarise_trace(run)
+                known = replace(summary, parts=(), device_work=trace.work)
+                return with_words(trace_section(trace, index, alone), known, run.info)
+            case "energy" if summary.energy is not None:
+                return with_words(energy_section(summary.energy, index, alone), summary, run.info)
+    section = run_section(summary, name, index, alone=alone)
+    section = with_training(with_ranks(section, summary.target), summary.training)
+    section = with_energy(section, summary.energy)
+    return with_provenance(section, summary, run.info if run is not None else None)
 
 
 def framed(title: str, sections: Sequence[Section]) -> str:
