@@ -9,8 +9,10 @@ from typing import Any
 
 import pytest
 
-from sonda.frameworks.collector.kernel_pass import TEARDOWN, KernelPass
+from sonda.frameworks.collector.kernel_pass import ATTACHED, TEARDOWN, KernelPass
 from sonda.frameworks.collector.recorder import Recorder
+from sonda.frameworks.collector.schedule import Schedule
+from sonda.frameworks.collector.torch_observer import TorchObserver
 
 
 class FakeTorch:
@@ -63,6 +65,22 @@ def test_cupti_is_let_go_of_before_the_next_step_is_timed(tmp_path: Path, unset:
     # It is done in a call of CUDA behind the end: that one is Sonda's own. The variable is asked for again then.
     assert calls == ["wait", "start 1", "wait", "stop 1", "export", "wait"]
     assert os.environ[TEARDOWN] == "1"
+
+
+@pytest.mark.parametrize(("chosen", "notes"), [("0", [ATTACHED]), ("1", [])])
+def test_later_steps_that_are_timed_with_cupti_attached_are_said_to_be(
+    chosen: str, notes: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    torch = pytest.importorskip("torch")
+    monkeypatch.setenv(TEARDOWN, chosen)
+    recorder, schedule = Recorder(str(tmp_path)), Schedule(count=False, profile=True)
+    observer = TorchObserver(recorder, torch, schedule)
+    observer.kernel_pass = KernelPass(recorder, FakeTorch("13.0"))
+    stream = recorder.stream()
+    observer.kernel_pass.begin(stream)
+    observer._follow_kernels(stream, wanted=False)
+    recorder.close()
+    assert schedule.notes == notes
 
 
 @pytest.mark.parametrize("chosen", ["0", "1"])

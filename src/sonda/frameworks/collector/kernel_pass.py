@@ -23,6 +23,10 @@ TEARDOWN = "TEARDOWN_CUPTI"
 and slows launches down to the program's end: 10 to 20 % were reported (pytorch pull request 146604)."""
 FIRST_CUDA = (12, 6)
 """Before this, letting go of CUPTI crashed programs with CUDA graphs (the same request)."""
+ATTACHED = (
+    "the profiler's library (CUPTI) stayed attached after the steps whose kernels were recorded: later steps may be "
+    "slower than without Sonda, 10 to 20 % were reported"
+)
 LEVEL = "KINETO_LOG_LEVEL"
 """Environment variable, read when a profiler first starts."""
 
@@ -71,6 +75,11 @@ class KernelPass:
     @property
     def active(self) -> bool:
         return self._profiler is not None
+
+    @property
+    def attached(self) -> bool:
+        """Whether kernels were recorded in this program and CUPTI was not to be let go of after them."""
+        return self._count > 0 and os.environ.get(TEARDOWN) != "1"
 
     def begin(self, stream: Stream) -> None:
         """Start the profiler; where somebody else uses it already, the reason is stated and nothing else happens."""

@@ -15,7 +15,7 @@ from typing import Any
 from .counter import Counter
 from .counting import Counting
 from .device_marks import DeviceMarks
-from .kernel_pass import KernelPass
+from .kernel_pass import ATTACHED, KernelPass
 from .phases import Phases
 from .recorder import Recorder, Stream
 from .replacing import Replacing
@@ -282,6 +282,8 @@ class TorchObserver(Replacing):
             return
         if not wanted:
             kernels.end()
+            if kernels.attached:
+                self.schedule.notes.append(ATTACHED)
         elif self.torch.cuda.is_initialized():
             if self.marks is not None:
                 self.marks.note_states()
