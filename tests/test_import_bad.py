@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from sonda.analysis.trace_summary import summarise_trace
+from sonda.imports import event_text, kineto
 from sonda.imports.event_text import EventText
 from sonda.imports.importing import import_files
 from sonda.imports.trace_events import decode_event, decode_events
@@ -165,3 +166,50 @@ def test_a_member_of_a_trace_that_is_called_profile_is_none_of_ours(tmp_path: Pa
     path.write_text(json.dumps({"traceEvents": EVENTS, "profile": {"steps": [1], "traced": {"f": 2}}}))
     run = import_files([path], tmp_path / "runs")
     assert shown(run, tmp_path) and "profile" not in run.info.workload
+
+
+TAIL = json.dumps({"stackFrames": {str(n): {"name": 'f}"]\\{"' * n, "parent": [n, []]} for n in range(12)}}).encode()[
+    1:
+]
+
+
+def test_a_large_end_of_a_whole_trace_is_passed_over_and_one_that_was_cut_anywhere_is_a_cut(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(event_text, "LARGEST_TAIL", 40)
+    whole = b'{"traceEvents": [' + json.dumps(EVENTS[0]).encode() + b"], " + TAIL
+    for piece in (7, 64, 4096):
+        monkeypatch.setattr(event_text, "PIECE", piece)
+        for cut in (*range(whole.index(TAIL) + 40, len(whole), 1 if piece > 64 else 17), len(whole)):
+            text = EventText(io.BytesIO(whole[:cut]), decode_events, decode_event)
+            text.read_head()
+            assert len([event for found in text.pieces() for event in found]) == 1
+            assert (text.truncated, text.passed_over) == (cut < len(whole), True), (piece, cut)
+
+
+@pytest.mark.parametrize("helped", [False, True])
+def test_a_trace_with_a_large_end_is_a_complete_run_that_says_so(
+    helped: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(kineto, "SHARED_FROM", 1 if helped else 1 << 40)
+    monkeypatch.setattr("os.sched_getaffinity", lambda _: {0, 1})
+    events = json.dumps([op("o" * 300, number * 10, 5) for number in range(3_000)])
+    path = tmp_path / "trace.json"
+    path.write_text(f'{{"traceEvents": {events}, "stackFrames": {{"0": {{"name": "{"f" * (17 << 20)}"}}}}}}')
+    run = import_files([path], tmp_path / "runs")
+    assert len(run.spans) == 3_000 and run.info.status == "complete"
+    assert run.info.notes == ["more than 16 MiB stand behind the events: passed over"]
+
+
+def test_a_disk_that_takes_nothing_leaves_no_process_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    started: list[Any] = []
+
+    def refuse(spill: Any) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(kineto, "SHARED_FROM", 1)
+    monkeypatch.setattr(kineto._Helper, "start", lambda *words: started.append(words))
+    monkeypatch.setattr(kineto.Spill, "__enter__", refuse)
+    with pytest.raises(SondaError, match=r"trace\.json: No space left on device"):
+        import_files([write(tmp_path / "trace.json", EVENTS)], tmp_path / "runs")
+    assert started == []

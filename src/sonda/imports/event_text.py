@@ -28,8 +28,9 @@ BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 LARGEST_EVENT = 64 << 20
 LARGEST_HEAD = 64 << 20
 LARGEST_TAIL = 1 << 24
-TOKEN = re.compile(rb'"(?:[^"\\]|\\.)*(?:"|\\?\Z)|[{}\[\]]', re.DOTALL)
+TOKEN = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*(?:"|\\?\Z)|[{}\[\]]', re.DOTALL)
 """A string, whole or cut, be it behind a backslash, or a bracket."""
+CLOSED = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"', re.DOTALL)
 LIST = re.compile(rb'"traceEvents"\s*:\s*\[')
 NOT_JSON = re.compile(rb'"(?:[^"\\]|\\.)*"|-?\b(?:nan|NaN|inf|Infinity)\b', re.DOTALL)
 """Strings, and the numbers that C++ prints and JSON does not have."""
@@ -56,6 +57,8 @@ class EventText:
         """The file ends in the middle."""
         self.unreadable = 0
         """Events that are no JSON, or whose members are not what they should be."""
+        self.passed_over = False
+        """What stands behind the events is too large to be kept."""
         self._bare = False
 
     def read_head(self) -> None:
@@ -174,12 +177,16 @@ class EventText:
         return None
 
     def _read_tail(self, text: bytes) -> None:
-        """The members of the trace behind its events."""
+        """The members of the trace behind its events; of more than `LARGEST_TAIL` only whether they end."""
         while len(text) < LARGEST_TAIL and (more := self._read(PIECE)):
             text += more
-        text = text.strip()
         if self._bare:
             return
+        if len(text) >= LARGEST_TAIL:
+            self.passed_over = True
+            self.truncated = not self._ends(text) or self.truncated
+            return
+        text = text.strip()
         if not text.endswith(b"}"):
             self.truncated = True
             return
@@ -190,6 +197,26 @@ class EventText:
             self.head.update({key: value for key, value in tail.items() if key not in self.head})
         except BAD_TEXT:
             self.truncated = True
+
+    def _ends(self, text: bytes) -> bool:
+        """Whether the trace is closed, read to its end: a cut may leave a bracket there that is another's."""
+        depth = 1
+        while text:
+            rest = b""
+            for token in TOKEN.finditer(text):
+                mark = text[token.start()]
+                if mark == ord('"'):
+                    if token.end() == len(text) and CLOSED.fullmatch(token[0]) is None:
+                        rest = token[0]
+                else:
+                    depth += 1 if mark in b"{[" else -1
+                    if depth == 0:
+                        return True
+            if len(rest) > LARGEST_EVENT:
+                return False
+            more = self._read(PIECE)
+            text = rest + more if more else b""
+        return False
 
     def _read(self, size: int) -> bytes:
         if size <= 0 or self.truncated:

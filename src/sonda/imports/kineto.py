@@ -17,7 +17,7 @@ from typing import IO, Any
 import msgspec
 import numpy as np
 
-from sonda.imports.event_text import EventText, likely_begin, open_text
+from sonda.imports.event_text import LARGEST_TAIL, EventText, likely_begin, open_text
 from sonda.imports.rank_events import RankEvents
 from sonda.imports.raw_event import Source
 from sonda.imports.spill import SortedRun, Spill
@@ -26,6 +26,9 @@ from sonda.record.errors import SondaError
 
 SHARED_FROM = 48 << 20
 """Bytes from which a second process is worth its start."""
+
+
+PASSED_OVER = f"more than {LARGEST_TAIL >> 20} MiB stand behind the events: passed over"
 
 
 class Part(msgspec.Struct):
@@ -41,6 +44,7 @@ class Part(msgspec.Struct):
     head: dict[str, Any]
     truncated: bool
     unreadable: int
+    passed_over: bool
 
 
 @dataclass
@@ -99,8 +103,9 @@ def read_kineto(
         spills, marks = [reading.spans], [reading.marks]
         try:
             reading.text.read_head()
-            helper = _Helper.start(path, size, directory / f"events-{number}-b") if helped else None
             with reading:
+                # Started last: whatever fails from here on ends it.
+                helper = _Helper.start(path, size, directory / f"events-{number}-b") if helped else None
                 theirs = None if helper is None else _together(reading, helper)
                 if theirs is None:
                     reading.spill()
@@ -112,7 +117,8 @@ def read_kineto(
             raise SondaError(f"{path.name}: {cause}", getattr(error, "remedy", "")) from None
     text, source = reading.text, reading.source
     source.leave_out("cannot be read", text.unreadable)
-    return RankEvents(path.name, spills, source, text.head, _rank(text.head), text.truncated, marks=marks)
+    notes = [PASSED_OVER] if text.passed_over else []
+    return RankEvents(path.name, spills, source, text.head, _rank(text.head), text.truncated, marks=marks, notes=notes)
 
 
 def _rank(head: dict[str, Any]) -> int | None:
@@ -148,6 +154,7 @@ def _together(reading: _Reading, helper: _Helper) -> tuple[Spill, Spill] | None:
     text.head.update({key: value for key, value in part.head.items() if key not in text.head})
     text.truncated = text.truncated or part.truncated
     text.unreadable += part.unreadable
+    text.passed_over = text.passed_over or part.passed_over
     return spans, marks
 
 
@@ -203,7 +210,7 @@ def read_part(path: Path, begin: int, spill_path: Path) -> Part:
     text, source = reading.text, reading.source
     return Part(
         reading.spans.runs, reading.marks.runs, list(source.names), source.threads, source.left_out, source.processes,
-        source.lines, text.head, text.truncated, text.unreadable,
+        source.lines, text.head, text.truncated, text.unreadable, text.passed_over,
     )  # fmt: skip
 
 
