@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
-import sys
 import types
 from pathlib import Path
 from typing import Any
@@ -81,19 +81,55 @@ def test_spans_as_arrow_are_those_of_the_run():
 
 
 def test_without_pandas_it_is_said_in_a_line(monkeypatch):
-    monkeypatch.setitem(sys.modules, "pandas", None)
-    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    usual = importlib.util.find_spec
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None if name == "pandas" else usual(name))
     for one in (Profile(stepped([10.0])), Profile(trained()).layers):
         with pytest.raises(SondaError, match=r"pandas is not installed; pip install pandas, or use \.to_arrow\(\)"):
             one.to_pandas()
 
 
-def test_with_pandas_its_own_conversion_is_used(monkeypatch):
+@pytest.mark.parametrize("what", ["spans", "layers"])
+def test_pandas_is_given_the_arrow_table_and_the_units_that_it_drops(monkeypatch, what):
+    """Without pandas: what it would be given is a table of its own kind, whole, and what it forgets is put back."""
+    import pyarrow
+
+    given = []
     monkeypatch.setattr("importlib.util.find_spec", lambda name: types.SimpleNamespace(name=name))
-    monkeypatch.setattr(
-        "sonda.report.shown.Layers.to_arrow", lambda self: types.SimpleNamespace(to_pandas=lambda: "frame")
-    )
-    assert Profile(trained()).layers.to_pandas() == "frame"
+
+    class Handed:
+        """A table whose conversion can be seen: Arrow's own cannot be replaced."""
+
+        def __init__(self, table):
+            self.schema, self._table = table.schema, table
+
+        def to_pandas(self):
+            given.append(self._table)
+            return types.SimpleNamespace(attrs={})
+
+    profile = Profile(trained())
+    one = profile.layers if what == "layers" else profile
+    table = one.to_arrow()
+    monkeypatch.setattr(type(one), "to_arrow", lambda self: Handed(table))
+    frame = one.to_pandas()
+    assert isinstance(given[0], pyarrow.Table) and given[0].equals(table)
+    name, unit = ("forward", "ns") if what == "layers" else ("flops:nominal", "FLOP")
+    assert frame.attrs["unit"][name] == unit
+    assert frame.attrs["source"].get("forward") == ("measured" if what == "layers" else None)  # of spans: in the name
+
+
+def test_pandas_has_every_span_with_words_numbers_and_gaps():
+    pytest.importorskip("pandas")
+    run = trained()
+    frame = Profile(run).to_pandas()
+    assert len(frame) == len(run.spans) and list(frame["kind"]) == run.spans.words("kind").decoded().tolist()
+    assert str(frame["kind"].dtype) == "category"  # a word is kept once
+    flops, steps = frame["flops:nominal"], frame["kind"] == "step"
+    assert flops[steps].isna().all() and flops.notna().any(), "what was not counted is missing, and not 0"
+    assert frame["duration"].dtype == "int64" and frame.attrs["unit"]["flops:nominal"] == "FLOP"
+    layers = Profile(run).layers.to_pandas().set_index("path")
+    # The convolution of the built run: 25 ms forward and 35 ms backward.
+    assert layers.loc["conv", "forward"] == 25e6 and layers.loc["conv", "backward"] == 35e6
+    assert layers["activations"].isna().any() and layers["leaf"].dtype == bool
 
 
 def test_nothing_to_draw_is_said_in_a_line():

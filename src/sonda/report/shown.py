@@ -127,9 +127,16 @@ def roofline_drawing(summary: Summary) -> Drawing:
 
 
 def in_pandas(table: Any) -> Any:
-    """An Arrow table as a pandas DataFrame. Raises SondaError where pandas is not installed."""
+    """An Arrow table as a pandas DataFrame, with units and sources of its columns in `attrs`: pandas drops them.
+
+    Raises SondaError where pandas is not installed.
+    """
     from importlib.util import find_spec
 
     if find_spec("pandas") is None:
         raise SondaError("pandas is not installed", "pip install pandas, or use .to_arrow()")
-    return table.to_pandas()
+    frame = table.to_pandas()
+    for about in (b"unit", b"source"):
+        told = {field.name: field.metadata[about].decode() for field in table.schema if about in (field.metadata or {})}
+        frame.attrs[about.decode()] = told
+    return frame
