@@ -35,22 +35,21 @@ def out_of_line(spans: Spans) -> tuple[OutOfLine, ...]:
     Far is less than half of the highest roof, as everywhere. Kernels with less than a hundredth of the counted time are
     left alone, and at most a dozen kernels are named, those that take longest.
     """
-    rows = np.arange(len(spans))
-    time = spans.number("duration")[rows].astype(np.float64)
+    time = spans.number("duration").astype(np.float64)
     name = spans.words("name")
     total = time.sum()
     if not total:
         return ()
-    codes = name.codes[rows]
+    codes = name.codes
     by_name = np.bincount(codes, weights=time, minlength=len(name.words))
     worth = [int(code) for code in np.argsort(-by_name, kind="stable") if by_name[code] >= WORTH * total]
-    roofs = _roofs(spans)[rows]
+    roofs = _roofs(spans)
     found: dict[int, list[OutOfLine]] = {}
     for code in worth:
         mine = np.flatnonzero(codes == code)
-        slow = _slower_than_kin(spans, rows[mine])
-        for place, times in zip(mine.tolist(), slow.tolist(), strict=True):
-            row, reached = int(rows[place]), float(roofs[place])
+        slow = _slower_than_kin(spans, mine)
+        for row, times in zip(mine.tolist(), slow.tolist(), strict=True):
+            reached = float(roofs[row])
             if reached < NEAR:
                 found.setdefault(code, []).append(
                     OutOfLine(row, f"reaches {100 * reached:.0f} % of what the device could do")
