@@ -74,6 +74,17 @@ def test_every_column_of_numbers_is_explained() -> None:
     assert unknown == {}, "say in docs/reading.md how to read them"
 
 
+def test_every_column_says_how_it_is_checked_or_when_not_to_trust_it() -> None:
+    """And its unit and source, before what it is."""
+    rows = [
+        [cell.strip() for cell in line.strip("|").split("|")]
+        for line in READING.split("## Every column")[1].split("## Every quantity")[0].splitlines()
+        if line.startswith("| ") and not line.startswith("| column")
+    ]
+    assert len(rows) > 70 and {len(row) for row in rows} == {5}
+    assert [row[0] for row in rows if not row[2] or not (row[3] or row[4])] == []
+
+
 def test_the_check_itself_sees_columns() -> None:
     source = 'Column("GFLOP")\nColumn(f"alone, {unit} a step")\nColumn("layer", right=False)\nColumn(name)\nColumn("%")'
     assert headings(source) == {"GFLOP", "alone"}
