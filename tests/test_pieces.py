@@ -65,3 +65,17 @@ def test_layers_are_those_of_the_steps_in_pieces_and_shares_are_of_such_a_step()
 def test_without_pieces_there_are_no_layers_and_no_note() -> None:
     summary = trained(pieces=0)
     assert only(summary).layers == () and not any("steps of their own" in note for note in summary.notes)
+
+
+def test_steps_in_pieces_of_which_nothing_came_are_not_spoken_of() -> None:
+    """A profiler that fails leaves steps without layers: those of the timed steps are all there is."""
+    builder = RunBuilder()
+    part = builder.part("test")
+    for _ in range(10):
+        builder.layer(builder.step(part, 10, {"forward": 9})["forward"], "", "Net", 8)
+    for _ in range(5):
+        builder.step(part, 30, pass_="pieces")
+    summary = summarise(builder.run())
+    assert [(row.path, row.forward.value) for row in only(summary).layers] == [("", 8 * MS)]
+    assert only(summary).layers[0].cost.share == pytest.approx(8 / 10)
+    assert not [note for note in summary.notes if "steps of their own" in note]

@@ -67,7 +67,7 @@ class Part:
     host_layers: LayerTimes
     """The same of the layers of the measured steps."""
     pieces: np.ndarray
-    """ns of the steps in pieces, where there are such; layers are theirs then."""
+    """ns of the steps in pieces, where there are such with layers; layers are theirs then."""
     piece_phases: dict[str, np.ndarray]
     """ns of every phase in these steps."""
     detailed: np.ndarray
@@ -173,17 +173,17 @@ def _part(name: str, index: Index, steps: np.ndarray) -> Part:
     number[rows] = np.where(chosen, np.cumsum(chosen) - 1, -1)
     many = int(chosen.sum())
     piece_phases: dict[str, np.ndarray] = {}
-    if apart.any():
+    pieces = _told(index, steps[apart])
+    if len(pieces):
         number[:] = -1
-        number[steps[apart]] = np.arange(apart.sum())
-        many = int(apart.sum())
-        piece_phases = _phases(index, number, times, times[steps[apart]])
+        number[pieces] = np.arange(len(pieces))
+        many = len(pieces)
+        piece_phases = _phases(index, number, times, times[pieces])
     step_index = np.where(index.step_of >= 0, number[np.maximum(index.step_of, 0)], -1)
     layers = host_layers = layer_times(spans, layer_spans(spans, step_index, many, index.phase_of))
     activities = Activities.of(spans, index.step_of, steps[profiled])
-    # A step that is one function launches all its kernels as one: steps in pieces tell its layers, where they do.
-    told = apart.any() and bool(len(layers.spans.rows))
-    if len(activities.rows) and not told:
+    # A step that is one function launches all its kernels as one: steps in pieces tell its layers.
+    if len(activities.rows) and not len(pieces):
         number[:] = -1
         number[activities.steps] = np.arange(len(activities.steps))
         step_index = np.where(index.step_of >= 0, number[np.maximum(index.step_of, 0)], -1)
@@ -193,8 +193,13 @@ def _part(name: str, index: Index, steps: np.ndarray) -> Part:
         name=name, index=index, rows=rows, durations=durations, measured=measured, warmup=int((~measured).sum()),
         only_warmup=only_warmup, counted=steps[counted], shapes=shapes_of(spans, rows),
         phases=phases, layers=layers, activities=activities, host=host[rows], host_phases=host_phases,
-        host_layers=host_layers, pieces=times[steps[apart]], piece_phases=piece_phases, detailed=detailed,
+        host_layers=host_layers, pieces=times[pieces], piece_phases=piece_phases, detailed=detailed,
     )  # fmt: skip
+
+
+def _told(index: Index, steps: np.ndarray) -> np.ndarray:
+    """These steps in pieces; none, where no layer was told apart in them, as where a profiler failed."""
+    return steps if np.isin(steps, index.step_of[index.spans.where(kind="layer")]).any() else steps[:0]
 
 
 def _detailed(index: Index, steps: np.ndarray) -> np.ndarray:
