@@ -6,8 +6,14 @@ import io
 
 import pytest
 
+from builders import stepped
+from command_line import run_command
 from sonda.cli.progress import WIPE, Progress
+from sonda.probes.ceilings import TAKES_S
+from sonda.record.run import write_run
+from sonda.record.store import Store
 from sonda.targets.keeping import Expected
+from sonda.targets.local import MEASURING
 
 
 class Watch:
@@ -107,3 +113,19 @@ def test_hushing_takes_the_line_away_once(watch):
 def test_a_stream_that_is_closed_disturbs_nothing(watch):
     watch.stream.close()
     watch.progress.say("reading")
+
+
+def test_the_first_minute_says_how_long_measuring_the_machine_takes(watch):
+    watch.progress.say(MEASURING)
+    assert watch.after(2) == f"measuring what this machine can do, once … 2 s, about {TAKES_S - 2:.0f} s left"
+
+
+def test_a_page_of_several_runs_counts_them(tmp_path, monkeypatch):
+    said = []
+    monkeypatch.setattr("sonda.cli.runs.say", said.append)
+    for number in range(3):
+        made = stepped([10.0, 10.0, 10.0], id=f"7f3a9c21d04{number}")
+        write_run(tmp_path / "store", made.info, made.spans)
+        Store(tmp_path / "store").tag(made.id, "main")
+    assert run_command(tmp_path, "report", "main", "-o", "page.html").returncode == 0
+    assert said == [*(f"reading run {number} of 3" for number in (1, 2, 3)), "writing page.html"]

@@ -251,8 +251,12 @@ def report(
             comparison = compare_runs(*sides)
         except SondaError:
             comparison = None  # two runs with nothing in common still stand side by side
-    say(f"writing {output} of {len(runs)} run{'' if len(runs) == 1 else 's'}")
-    path = write_page(output, [summarise(one) for one in runs], runs, comparison, asked)
+    summaries = []
+    for number, one in enumerate(runs, 1):
+        say(f"reading run {number} of {len(runs)}")
+        summaries.append(summarise(one))
+    say(f"writing {output}")
+    path = write_page(output, summaries, runs, comparison, asked)
     hush()
     if json:
         write_json({"page": str(path)})

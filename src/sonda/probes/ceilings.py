@@ -41,6 +41,8 @@ from sonda.record.errors import SondaError
 
 SCHEMA = 2
 TIMEOUT_S = 180
+TAKES_S = 6.0
+"""About so long measuring takes with torch, where nothing else runs."""
 RETRY_MINUTES = 10
 """An entry that others disturbed is measured again, but not before every run: that would cost more than it brings."""
 HIGHER = ("dram_bandwidth", "dram_stream", "cache_bandwidth", "cache_stream")

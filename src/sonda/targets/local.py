@@ -9,7 +9,7 @@ from time import perf_counter_ns
 import msgspec
 
 from sonda.frameworks.assembly import assemble
-from sonda.probes.ceilings import load_or_measure
+from sonda.probes.ceilings import TAKES_S, load_or_measure
 from sonda.probes.contamination import Watch
 from sonda.probes.gpu_ceilings import load_or_measure_gpu
 from sonda.record.errors import SondaError
@@ -36,6 +36,10 @@ def measure(job: Job, store: Store, place: Place | None = None, say: Say = lambd
     """Run a job in a process of its own and keep what was seen. Raises SondaError when it cannot be run."""
     with store.scratch() as compiled:
         return _measure(check_job(job), store, place or Place(), say, compiled)
+
+
+MEASURING = Expected("measuring what this machine can do, once", TAKES_S)
+"""Said while the ceilings are measured; where they are known it is gone at once."""
 
 
 def lasting(job: Job) -> str:
@@ -67,7 +71,7 @@ def _measure(job: Job, store: Store, place: Place, say: Say, compiled: Path) -> 
     training = Training.of(job, store, say)
     with store.scratch() as directory:
         counters = ask(job.probe, directory)
-        say("measuring what this machine can do")
+        say(MEASURING)
         load_or_measure(store.root, [threads])
         card = load_or_measure_gpu(store.root, device.index, say).device if on_gpu else None
         say(lasting(job))

@@ -25,7 +25,7 @@ from sonda.targets.energy_sampling import asked as asked_energy
 from sonda.targets.energy_sampling import sampling
 from sonda.targets.job import Job, check_job
 from sonda.targets.keeping import Place, Say, gpus, identities, observed
-from sonda.targets.local import lasting
+from sonda.targets.local import MEASURING, lasting
 from sonda.targets.parallel_plan import plan_of, record
 from sonda.targets.parallel_report import RankOutcome, Report
 from sonda.targets.parallel_start import Agent
@@ -51,7 +51,7 @@ def measure(job: Job, store: Store, place: Place | None = None, say: Say = lambd
     training = Training.of(job, store, say)
     with store.scratch() as directory:
         counters = ask(job.probe, directory)
-        say("measuring what this machine can do")
+        say(MEASURING)
         load_or_measure(store.root, [threads])
         say(lasting(job))
         with training.held(directory, say, plan.nodes), sampling(asked_energy(job.probe), directory, say) as energy:
