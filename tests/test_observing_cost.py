@@ -49,7 +49,7 @@ class Counters:
 
 def test_reading_is_timed_with_and_without_what_the_system_counts(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = Clock()
-    monkeypatch.setattr(reading_cost, "now", clock)
+    monkeypatch.setattr(reading_cost, "spent", clock)
     assert reading_cost.reading_costs(Counters(clock)) == {"group_ns": 200.0, "os_ns": 900.0, "wait_ns": 5_000.0}
 
 

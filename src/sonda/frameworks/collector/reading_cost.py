@@ -1,17 +1,25 @@
-"""What reading counters costs a phase, measured in the process that was observed, with the threads that it has."""
+"""What reading counters costs a phase, measured in the process that was observed, with the threads that it has.
+
+A phase that computes leaves nothing of ours in the caches: what follows it takes some times as long as the same done
+over and over. So caches are swept before each try of what long phases read, and the CPU time of this thread counts,
+which others disturb least. What short phases read is timed over and over: they follow each other closely.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
 from time import perf_counter_ns as now
+from time import thread_time_ns as spent
 from typing import Any
 
 from .phases import UNKNOWN
 from .recorder import Stream
 
-CALLS = 40
-TRIES = 5
+CALLS = 200
+TRIES = 9
+SWEPT = 8 << 20
+"""Bytes that are copied in between: more than the caches that a core has for itself."""
 
 
 def reading_costs(counting: Any) -> dict:
@@ -32,17 +40,26 @@ def reading_costs(counting: Any) -> dict:
         counting.reader_with_os.take(stream)
         counting.os.end(stream, before, now())
 
-    without, waits = (_each(partial(system, last), stream) for last in (0, UNKNOWN))
-    return {"group_ns": _each(group, stream), "os_ns": without, "wait_ns": max(waits - without, 0.0)}
+    without, waits = (cold(partial(system, last)) for last in (0, UNKNOWN))
+    begin = spent()
+    for _ in range(CALLS):
+        group()
+    return {"group_ns": (spent() - begin) / CALLS, "os_ns": without, "wait_ns": max(waits - without, 0.0)}
 
 
-def _each(read: Callable[[], None], stream: Stream) -> float:
-    best = 1 << 62
+def cold(work: Callable[[], None]) -> float:
+    """The CPU time of some work behind other work, ns: the median of a few tries, less that of nothing."""
+    swept = bytearray(SWEPT)
+    times: tuple[list, list] = [], []
     for _ in range(TRIES):
-        begin = now()
-        for _ in range(CALLS):
-            read()
-        best = min(best, now() - begin)
-        stream.events.clear()
-        stream.counts.clear()
-    return best / CALLS
+        for one, kept in zip((work, _nothing), times, strict=True):
+            bytes(swept)
+            begin = spent()
+            one()
+            kept.append(spent() - begin)
+    done, nothing = (sorted(one)[TRIES // 2] for one in times)
+    return float(max(done - nothing, 0))
+
+
+def _nothing() -> None:
+    pass
