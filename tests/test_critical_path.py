@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from sonda.analysis import device_order
 from sonda.analysis.critical_path import CriticalPath, critical_path, walk
 from sonda.analysis.device_order import DeviceOrder, HostWait, Stream, StreamWait
 from sonda.analysis.trace_summary import summarise_trace
@@ -133,3 +134,50 @@ def test_the_parts_of_a_path_always_add_up(
     path = walk(order, 0)
     assert path.total == max(order.end) + 10 and min(parts(path)) >= 0
     assert sum(path.names.values()) == path.device
+
+
+def test_of_more_activities_than_are_held_the_path_is_that_of_the_last(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """µs: 20 kernels of 6 every 10, each launched when the one before ends. Of the last 3: 18 on the device, three
+    times 4 between them, since the last that is forgotten ended."""
+    events: list[dict[str, Any]] = [op("start", 0, 1)]
+    for number in range(20):
+        begin = 100 + 10 * number
+        events += [call("cudaLaunchKernel", begin - 4, 1, number), kernel(f"k{number}", begin, 6, number)]
+    run = imported(tmp_path, events)
+    whole = critical_path(run)
+    assert whole is not None and whole.before == 0 and whole.total == 296_000
+    monkeypatch.setattr(device_order, "MOST", 3)
+    path = critical_path(run)
+    assert parts(path) == (18, 8, 4, 0, 0, 0)
+    assert path is not None and path.before == 17 and path.names == dict.fromkeys(("k19", "k18", "k17"), 6_000)
+    notes = summarise_trace(run).summary.notes
+    assert (
+        "the critical path is told for the last 3e-05 s only, with 3 activities of devices: 17 stand before them"
+        in notes
+    )
+
+
+@pytest.mark.parametrize("name", ["waits", "resnet18", "streams"])
+def test_the_end_of_a_real_path_adds_up_and_is_the_end_of_the_whole_one(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = import_files([KINETO / f"{name}.json.gz"], tmp_path / "runs")
+    whole = critical_path(run)
+    monkeypatch.setattr(device_order, "MOST", 5)
+    path = critical_path(run)
+    assert whole is not None and path is not None and path.before > 0
+    assert min(parts(path)) >= 0 and path.total < whole.total
+    for part in ("device", "queue", "launch", "host", "returning", "crossings"):
+        assert getattr(path, part) <= getattr(whole, part)
+    assert all(path.names[one] <= whole.names.get(one, 0) for one in path.names)
+
+
+def test_where_an_activity_that_is_not_held_ends_last_there_is_no_path(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = imported(tmp_path, [kernel("long", 0, 99, stream=8), *(kernel("k", 10 * n, 5) for n in range(1, 9))])
+    monkeypatch.setattr(device_order, "MOST", 3)
+    assert critical_path(run) is None
+    assert any("critical path is left out" in note for note in summarise_trace(run).summary.notes)

@@ -13,6 +13,7 @@ between streams are not seen, and `unseen` says how many there are.
 
 from __future__ import annotations
 
+import sys
 from bisect import bisect_right
 from dataclasses import dataclass
 
@@ -42,10 +43,16 @@ class CriticalPath:
     """How often the path goes from one stream to another that it was waited for by."""
     unseen: int = 0
     """Calls that make a stream wait, of which the trace does not say which."""
+    before: int = 0
+    """Activities before the path's beginning that were not looked at, where a rank has more than can be held."""
 
 
 def critical_path(run: Run, rank: int = 0) -> CriticalPath | None:
-    """Of one rank of an imported trace; None where it has no activity of a device, or too many of them."""
+    """Of one rank of an imported trace; None where it has no activity of a device.
+
+    Where it has more than `device_order.MOST`, it is the end of the path, as far as the last of them tell it; None
+    where they do not.
+    """
     order = device_order(run, rank)
     return walk(order, rank) if order is not None else None
 
@@ -60,9 +67,10 @@ def walk(order: DeviceOrder, rank: int) -> CriticalPath:
     host = _Host(order, by_end)
     seen: set[int] = set()
     crossings = 0
-    while current is not None and current not in seen:
+    first = order.first if order.forgotten else -sys.maxsize
+    while current is not None and current not in seen and now > first:
         seen.add(current)
-        start = min(order.start[current], now)
+        start = max(min(order.start[current], now), first)
         spent["device"] += now - start
         names[order.name[current]] = names.get(order.name[current], 0) + now - start
         now = start
@@ -74,19 +82,29 @@ def walk(order: DeviceOrder, rank: int) -> CriticalPath:
         else:
             crossing = 0
         if before is not None and (launch is None or order.end[before] >= launch):
-            reached = min(order.end[before], now)
+            reached = max(min(order.end[before], now), first)
             spent["queue"] += now - reached
             crossings += crossing
             now, current = reached, before
             continue
         if launch is None:
             break
+        launch = max(launch, first)
         spent["launch"] += now - launch
+        returned = spent["returning"]
         now, current = host.back_from(launch, spent)
+        if now < first:
+            returned = min(first - now, spent["returning"] - returned)
+            spent["returning"] -= returned
+            spent["host"] -= first - now - returned
+            now = first
     spent["host"] += now - order.first
     ordered = dict(sorted(names.items(), key=lambda item: -item[1]))
     unseen = order.calls_of_stream_waits if not order.told_stream_waits else 0
-    return CriticalPath(rank, total_end - order.first, **spent, names=ordered, crossings=crossings, unseen=unseen)
+    return CriticalPath(
+        rank, total_end - order.first, **spent, names=ordered, crossings=crossings, unseen=unseen,
+        before=order.forgotten,
+    )  # fmt: skip
 
 
 class _Host:

@@ -24,7 +24,7 @@ WAIT = re.compile(r"(Stream Wait Event|Stream Sync|Event Sync)(?: for stream (\d
 """What Kineto and CUPTI call waits; the importer adds the stream that is waited for."""
 AGE = "event_age:measured"
 MOST = 500_000
-"""Activities; each takes about 300 bytes."""
+"""Activities that are held, the last ones; each takes about 300 bytes."""
 
 Place = tuple[str, int]
 """A device and one of its streams."""
@@ -71,7 +71,9 @@ class DeviceOrder:
     """Activities of one rank in the order of their starts, ns."""
 
     first: int = 0
-    """The beginning of the first event of all."""
+    """The beginning of the first event of all; where activities were forgotten, the end of the last of them."""
+    forgotten: int = 0
+    """Activities before those that are held."""
     start: list[int] = field(default_factory=list)
     end: list[int] = field(default_factory=list)
     launch: list[int | None] = field(default_factory=list)
@@ -115,6 +117,22 @@ class DeviceOrder:
         launch = self.launch[activity]
         return self.start[activity] if launch is None else launch
 
+    def forget(self) -> None:
+        """Hold the last `MOST` activities only. What is before the end of the others can no longer be told."""
+        before = len(self.start) - MOST
+        if before <= 0:
+            return
+        self.first = max(self.end[:before] + ([self.first] if self.forgotten else []))
+        for column in (self.start, self.end, self.launch, self.place, self.name):
+            del column[:before]
+        self.forgotten += before
+        self.waits = [wait for wait in self.waits if wait.ended >= self.first]
+        rows = {wait.row for wait in self.waits}
+        self.waits_for = {row: waited for row, waited in self.waits_for.items() if row in rows}
+        oldest = min(map(self._launched, range(MOST)))
+        for stream in self.streams.values():
+            stream.waits = [wait for wait in stream.waits if wait.time >= oldest]
+
     def arrange(self) -> None:
         """Fill what follows from the activities, when all are there."""
         for number, place in enumerate(self.place):
@@ -128,7 +146,8 @@ class DeviceOrder:
 
 
 def device_order(run: Run, rank: int) -> DeviceOrder | None:
-    """Of one rank of an imported trace; None where it has no activity of a device, or too many of them."""
+    """Of one rank of an imported trace, the last `MOST` of its activities; None where it has none, or where one before
+    them ends last."""
     found = DeviceOrder()
     first: int | None = None
     row = 0
@@ -141,14 +160,18 @@ def device_order(run: Run, rank: int) -> DeviceOrder | None:
             for kind in ON_DEVICE:
                 active |= spans.words("kind").equal(kind)
             rows = np.flatnonzero(mine & active)
-            if len(found.start) + len(rows) > MOST:
-                return None
             _add_activities(found, spans, rows)
             _add_waits(found, spans, np.flatnonzero(mine & ~active), row)
+            if len(found.start) > MOST + MOST // 4:
+                found.forget()
         row += len(spans)
     if not found.start or first is None:
         return None
-    found.first = first
+    found.forget()
+    if not found.forgotten:
+        found.first = first
+    elif found.first >= max(found.end):
+        return None
     found.arrange()
     return found
 

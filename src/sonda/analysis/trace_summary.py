@@ -7,9 +7,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from sonda.analysis import wording
+from sonda.analysis import device_order, wording
 from sonda.analysis.critical_path import CriticalPath, critical_path
-from sonda.analysis.device_order import MOST
 from sonda.analysis.kernels import LATENCY, KernelTable, KernelTotals, on_device
 from sonda.analysis.profile_summary import ProfileSummary, is_profile, summarise_profile
 from sonda.analysis.profile_verdict import profile_verdicts
@@ -143,7 +142,14 @@ def summarise_trace(run: Run, paths: bool = True) -> TraceSummary:
     walked = [critical_path(run, rank) for rank in sorted({one.rank for one in work.devices})] if paths else []
     notes = list(info.notes)
     if None in walked:
-        notes.append(f"the critical path is left out: a rank has more than {MOST:,} activities of devices")
+        notes.append(f"the critical path is left out: one of more than {device_order.MOST:,} activities lasts too long")
+    for path in walked:
+        if path is not None and path.before:
+            of = f"rank {path.rank}'s" if len(walked) > 1 else "the"
+            notes.append(
+                f"{of} critical path is told for the last {1e-9 * path.total:.4g} s only, with "
+                f"{device_order.MOST:,} activities of devices: {path.before:,} stand before them"
+            )
     unseen = sum(path.unseen for path in walked if path is not None)
     if unseen:
         notes.append(
