@@ -149,9 +149,12 @@ class Cluster:
                     done = self._outcome(future, task, worker)
                     tries[task.number] += 2 if done.failure == DIED else 1
                     if done.lost and not self._exclusive and tries[task.number] < PATIENCE:
-                        # What kills workers takes others along: from now on a worker has one task at a time.
-                        self._ahead = 1
-                        self._again += 1
+                        if future.status == "finished":
+                            self._look_again()  # Dask gave it to another Sonda that came late, which refused it
+                        else:
+                            # What kills workers takes others along: from now on a worker has one task at a time.
+                            self._ahead = 1
+                            self._again += 1
                         waiting.setdefault((task.needs, task.node), deque()).append(task)
                     else:
                         yield done
@@ -184,6 +187,17 @@ class Cluster:
         }  # fmt: skip
         self._seen |= found
         return found
+
+    def _look_again(self) -> bool:
+        """Ask who is there now; False, and nobody is, where the scheduler is gone."""
+        try:
+            self._nodes = self._ask_nodes(late=True)
+        except Exception as error:
+            if not _is_gone(error):
+                raise
+            self._nodes = {}
+            return False
+        return True
 
     def _workers_there(self) -> dict[str, Any]:
         """As the scheduler last said, by address."""
@@ -234,13 +248,7 @@ class Cluster:
             sleep(POLL_S)
             if self._client.status != "running":
                 continue  # it connects again by itself where the scheduler is back
-            try:
-                self._nodes = self._ask_nodes(late=True)
-            except Exception as error:
-                if not _is_gone(error):
-                    raise
-                continue
-            if any(map(self._fitting, waiting)):
+            if self._look_again() and any(map(self._fitting, waiting)):
                 return True
         return False
 
@@ -286,14 +294,8 @@ class Cluster:
             self._nodes = {}
             return list(placed)
         there = self._workers_there()
-        if set(there) - set(self._left_out) != set(self._nodes):
-            try:
-                self._nodes = self._ask_nodes(late=True)
-            except Exception as error:
-                if not _is_gone(error):
-                    raise
-                self._nodes = {}
-                return list(placed)
+        if set(there) - set(self._left_out) != set(self._nodes) and not self._look_again():
+            return list(placed)
         if not self._exclusive:
             return [] if there else list(placed)
         return [future for future, (_, worker) in placed.items() if worker not in there]
