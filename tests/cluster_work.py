@@ -54,6 +54,15 @@ def when(order: tuple[str, float]) -> tuple[str, float, float, int]:
     return node_name(), begin, time.monotonic(), os.getpid()
 
 
+def together(order: tuple[str, int]) -> int:
+    """Waits until it is begun in that many processes, which note it in a folder."""
+    folder, count = Path(order[0]), order[1]
+    (folder / str(os.getpid())).touch()
+    while len(list(folder.iterdir())) < count:
+        time.sleep(0.02)
+    return os.getpid()
+
+
 def until(path: str) -> str:
     """Waits until there is such a file."""
     while not Path(path).exists():
@@ -69,13 +78,11 @@ def append_and_wait(order: tuple[str, float]) -> int:
     return os.getpid()
 
 
-def slow_once(order: tuple[str, int]) -> int:
-    """Gives its number back; the first time it takes a minute, until there is a file that ends in `.quick`."""
+def slow(order: tuple[str, int]) -> int:
+    """Gives its number back; waits until there is a file that ends in `.quick`."""
     file, number = Path(order[0]), order[1]
     file.touch()
-    until = time.monotonic() + 60
-    while not file.with_suffix(".quick").exists() and time.monotonic() < until:
-        time.sleep(0.05)
+    until(str(file.with_suffix(".quick")))
     return number
 
 

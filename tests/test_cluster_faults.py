@@ -35,18 +35,17 @@ from sonda.targets.job import Job
 from sonda.version import VERSION
 from test_import_ranks import RANKS, same
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = pytest.mark.slow
 STUDY = Study("faults", {"workload": "mlp", "on": "cpu"}, {"batch": (1, 2, 3, 4)}, repeat=1)
 
 
-@pytest.fixture(scope="module")
-def nodes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Machinery]:
-    """Two workers on one node, north, and one on another, south."""
+@pytest.fixture
+def nodes(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Iterator[Machinery]:
+    """A scheduler that has no workers yet. A busy machine may take its time to start them."""
     pytest.importorskip("distributed", reason="Dask is not installed")
+    monkeypatch.setattr(cluster, "PATIENCE_S", 300)
+    monkeypatch.setattr(cluster, "TIMEOUT_S", 120)
     made = Machinery(tmp_path_factory.mktemp("dask"))
-    for name, node in (("one", "north"), ("two", "north"), ("three", "south")):
-        made.worker(name, node)
-    made.wait_for_workers(3)
     yield made
     made.close()
 
@@ -83,6 +82,7 @@ def each_once(store: Store) -> None:
 
 
 def test_measuring_is_alone_on_its_node_whoever_asks(nodes: Machinery) -> None:
+    nodes.workers(one="north", two="north", three="south")
     found: list[Any] = []
 
     def ask() -> None:
@@ -99,7 +99,8 @@ def test_measuring_is_alone_on_its_node_whoever_asks(nodes: Machinery) -> None:
         assert spans and all(one[1] <= other[0] for one, other in itertools.pairwise(spans))
 
 
-def test_simulating_uses_every_worker_and_tasks_go_where_they_must(nodes: Machinery) -> None:
+def test_simulating_uses_every_worker_and_tasks_go_where_they_must(nodes: Machinery, tmp_path: Path) -> None:
+    nodes.workers(one="north", two="north", three="south")
     with executor_for(cluster=nodes.address) as executor, executor_for(cluster=nodes.address, exclusive=True) as other:
         assert executor.workers == 3
         alone: list[Done] = []
@@ -109,8 +110,8 @@ def test_simulating_uses_every_worker_and_tasks_go_where_they_must(nodes: Machin
         simulated = [(begin, end) for where, begin, end, _ in (done.value for done in beside) if where == "north"]
         for _, begin, end, _ in (done.value for done in alone):
             assert not any(begin < till and since < end for since, till in simulated), "nobody simulates beside it"
-        found = [done.value for done in outcomes(executor, cluster_work.when, [("", 0.2)] * 9)]
-        assert len({process for *_, process in found}) == 3
+        found = outcomes(executor, cluster_work.together, [(str(tmp_path), 3)] * 3)
+        assert len({done.value for done in found}) == 3
         there = outcomes(executor, cluster_work.when, [("", 0.0)] * 3, "south")
         assert {done.value[0] for done in there} == {"south"}
         (refused,) = outcomes(executor, cluster_work.refuse, [5], "south")
@@ -124,6 +125,7 @@ def test_simulating_uses_every_worker_and_tasks_go_where_they_must(nodes: Machin
 
 def test_a_worker_killed_in_the_middle_of_a_run(nodes: Machinery, tmp_path: Path) -> None:
     """What it measured is lost and said to be lost; the other node does the rest; started again, the study goes on."""
+    nodes.workers(one="north", three="south")
     store = Store(tmp_path)
     for batch in (1, 2, 3, 4):
         (nodes.folder / f"hold-{batch}").touch()
@@ -144,23 +146,21 @@ def test_a_worker_killed_in_the_middle_of_a_run(nodes: Machinery, tmp_path: Path
     again = carry_out(nodes, store)
     assert again.measured == 1 and not again.failures
     each_once(store)
-    (nodes.folder / "begun").unlink()
 
 
 def test_a_node_that_disappears_and_comes_back(nodes: Machinery, tmp_path: Path) -> None:
     """What it was doing is lost; what else only it may do waits for it."""
-    nodes.worker("four", "west")
-    nodes.wait_for_workers(3)
+    nodes.workers(four="west")
     first = tmp_path / "first"
 
     def replace() -> None:
         nodes.wait_for(first.exists)
         nodes.end("four")
-        nodes.worker("three", "west")
+        nodes.worker("five", "west")
 
     with executor_for(cluster=nodes.address, exclusive=True) as executor:
         replacing = meanwhile(replace)
-        orders = [(str(first), 60.0), (str(tmp_path / "second"), 0.0)]
+        orders = [(str(first), 600.0), (str(tmp_path / "second"), 0.0)]
         found = outcomes(executor, cluster_work.append_and_wait, orders, "west")
         replacing.join()
     assert found[0].lost and "its worker on west" in found[0].failure
@@ -170,14 +170,14 @@ def test_a_node_that_disappears_and_comes_back(nodes: Machinery, tmp_path: Path)
 def test_a_node_that_says_nothing_for_a_while(nodes: Machinery, tmp_path: Path) -> None:
     """Its task is waited for; others go on, also when somebody comes new who has to be asked what he is."""
     silent, other = tmp_path / "silent", tmp_path / "other"
+    nodes.workers(one="north", three="west")
     process = nodes.processes["three"]
 
     def hold() -> None:
         nodes.wait_for(lambda: silent.exists() and other.exists())
         process.send_signal(signal.SIGSTOP)
         silent.with_suffix(".quick").touch()
-        nodes.worker("five", "east")
-        nodes.wait_for_workers(4)
+        nodes.workers(five="east")
         other.with_suffix(".quick").touch()
         nodes.wait_for((tmp_path / "came").exists)
         process.send_signal(signal.SIGCONT)
@@ -186,17 +186,17 @@ def test_a_node_that_says_nothing_for_a_while(nodes: Machinery, tmp_path: Path) 
         holding = meanwhile(hold)
         tasks = [Task(0, (str(silent), 0), node="west"), Task(1, (str(other), 1), node="north")]
         found = []
-        for done in executor.run(cluster_work.slow_once, tasks):
+        for done in executor.run(cluster_work.slow, tasks):
             found.append((done.number, done.value))
             (tmp_path / "came").touch()
         holding.join()
     assert found == [(1, 1), (0, 0)]
-    nodes.end("five")
 
 
 def test_a_worker_killed_in_the_middle_of_a_batch(
     nodes: Machinery, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    nodes.workers(one="north", two="north")
     job = Job(workload="dlrm", options={"preset": "5-1M-2-100"}, on="sim:dlrm-hybrid", threads=1)
     space = parse_space(["perceptrons.read_ports=8,16,32"])
     monkeypatch.setattr(exploring, "explore_part", cluster_work.explore_or_die)
@@ -211,8 +211,7 @@ def test_a_worker_killed_in_the_middle_of_a_batch(
 
 
 def test_a_worker_killed_in_the_middle_of_an_import(nodes: Machinery, tmp_path: Path) -> None:
-    nodes.worker("six", "north")  # whoever was killed before
-    nodes.wait_for_workers(2)
+    nodes.workers(one="north", two="north")
     mark = tmp_path / "killed"
     with executor_for(cluster=nodes.address) as executor:
 
@@ -241,18 +240,16 @@ def small_disk(place: Path) -> list[str]:
 
 def test_a_full_disk_on_one_node(nodes: Machinery, tmp_path: Path) -> None:
     """Its runs are said to have failed and why; the others are kept; with room again, the study goes on."""
-    for name in [one for one in nodes.processes if one != "scheduler"]:
-        nodes.end(name)
     nodes.worker("roomy", "north")
     nodes.worker("small", "south", within=small_disk(nodes.folder / "disk"))
-    nodes.wait_for_workers(2)
+    nodes.wait_for_workers()
     store = Store(tmp_path)
     result = carry_out(nodes, store)
     assert result.failures and result.runs and len(result.failures) + len(result.runs) == 4
     assert all(why.startswith("south: ") and "No space left on device" in why for _, why in result.failures)
     assert {run.info.machine["node"] for _, run in result.runs} == {"north"}
     nodes.end("small")
-    nodes.wait_for_workers(1)
+    nodes.wait_for_workers()
     assert not carry_out(nodes, store).failures
     each_once(store)
 
@@ -265,24 +262,24 @@ def test_only_a_full_disk_is_called_full(number: int) -> None:
 
 
 def test_two_versions_are_refused_and_both_named(nodes: Machinery) -> None:
+    nodes.worker("new", "north")
     nodes.worker("old", "south", "import sonda.version; sonda.version.VERSION = '0.0.9'")
-    nodes.wait_for_workers(2)
+    nodes.wait_for_workers()
     for exclusive in (True, False):
         with pytest.raises(SondaError, match=rf"south has Sonda 0\.0\.9, and this is {VERSION}"):
             with executor_for(cluster=nodes.address, exclusive=exclusive):
                 pass
-    nodes.end("old")
-    nodes.wait_for_workers(1)
 
 
 def test_a_node_of_another_version_that_comes_late_is_left_out_and_said(nodes: Machinery, tmp_path: Path) -> None:
+    nodes.workers(new="north")
     said: list[str] = []
     file = tmp_path / "seen"
     with executor_for(cluster=nodes.address, say=said.append) as executor:
 
         def come() -> None:
             nodes.worker("older", "south", "import sonda.version; sonda.version.VERSION = '0.0.8'")
-            nodes.wait_for(lambda: executor.remarks)
+            nodes.wait_for(lambda: any("left out" in remark for remark in executor.remarks))
             file.touch()
 
         coming = meanwhile(come)
@@ -290,14 +287,12 @@ def test_a_node_of_another_version_that_comes_late_is_left_out_and_said(nodes: M
         coming.join()
         assert [one.value for one in done] == [str(file)] * 2
     assert said == [f"south has Sonda 0.0.8, and this is {VERSION}: it was left out"]
-    nodes.end("older")
 
 
 def test_a_restarted_scheduler(nodes: Machinery, tmp_path: Path) -> None:
     """Simulations are done again, each once in the end; of measurements, the one under way is lost and said so."""
     files = [tmp_path / "measured", tmp_path / "simulated"]
-    nodes.worker("nine", "east")  # where one is measured on, nothing is simulated
-    nodes.wait_for_workers(2)
+    nodes.workers(eight="north", nine="east")  # where one is measured on, nothing is simulated
 
     def restart() -> None:
         nodes.wait_for(lambda: all(file.exists() for file in files))
@@ -307,11 +302,11 @@ def test_a_restarted_scheduler(nodes: Machinery, tmp_path: Path) -> None:
 
     with executor_for(cluster=nodes.address, exclusive=True) as first, executor_for(cluster=nodes.address) as second:
         restarting = meanwhile(restart)
-        orders = [(str(files[0]), 60.0), (str(tmp_path / "next"), 0.0)]
+        orders = [(str(files[0]), 600.0), (str(tmp_path / "next"), 0.0)]
         measured: list[Done] = []
-        measuring = meanwhile(lambda: measured.extend(outcomes(first, cluster_work.append_and_wait, orders)))
+        measuring = meanwhile(lambda: measured.extend(outcomes(first, cluster_work.append_and_wait, orders, "north")))
         nodes.wait_for(files[0].exists)
-        simulated = outcomes(second, cluster_work.slow_once, [(str(files[1]), number) for number in range(3)])
+        simulated = outcomes(second, cluster_work.slow, [(str(files[1]), number) for number in range(3)])
         measuring.join()
         restarting.join()
     assert [done.lost for done in measured] == [True, False]
@@ -320,11 +315,12 @@ def test_a_restarted_scheduler(nodes: Machinery, tmp_path: Path) -> None:
 
 
 def test_a_scheduler_that_stays_away_is_said(nodes: Machinery, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    nodes.workers(one="north")
     monkeypatch.setattr(cluster, "PATIENCE_S", 2)
     with executor_for(cluster=nodes.address, exclusive=True) as executor:
         file = tmp_path / "began"
         killing = meanwhile(lambda: (nodes.wait_for(file.exists), nodes.end("scheduler")))
-        found = outcomes(executor, cluster_work.append_and_wait, [(str(file), 60.0), (str(tmp_path / "no"), 0.0)])
+        found = outcomes(executor, cluster_work.append_and_wait, [(str(file), 600.0), (str(tmp_path / "no"), 0.0)])
         killing.join()
     assert [done.lost for done in found] == [True, True] and "went away" in found[1].failure
     assert file.read_text() == "begun\n" and not (tmp_path / "no").exists()

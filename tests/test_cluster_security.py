@@ -74,7 +74,7 @@ def test_certificates_of_dask_are_used(certificates: Path, tmp_path: Path) -> No
             with executor_for(cluster=nodes.address):
                 pass
         with dask.config.set(configured(certificates)):
-            nodes.wait_for_workers(1)
+            nodes.wait_for_workers()
             with executor_for(cluster=nodes.address) as executor:
                 assert [done.value for done in executor.run(cluster_work.square, [Task(0, 3)])] == [9]
     finally:
