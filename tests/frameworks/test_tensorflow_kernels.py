@@ -28,7 +28,9 @@ from sonda.imports.xplane import profile_events
 from sonda.record.run import RunInfo, new_id, write_run
 from sonda.record.run import now as run_now
 from sonda.studies.figure import parse_figure
+from sonda.targets.job import Job
 from sonda.targets.kernels import with_kernels
+from sonda.targets.tensorflow_worker import run_in_tensorflow
 from sonda.workloads.catalogue import describe
 from sonda.workloads.operations import Operations
 from xplane_examples import PlaneMaker, space
@@ -138,15 +140,36 @@ def test_a_study_shows_the_gpu_of_a_training_step_that_is_one_graph(tmp_path: Pa
     assert {"0", "2"} <= {row.path for row in summary.parts[0].layers}
 
 
-def test_a_profiler_outside_is_told_of_one_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    told: list[str] = []
+@pytest.fixture
+def told(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """What a profiler outside would hear."""
+    heard: list[str] = []
 
     @contextmanager
     def replayed() -> Iterator[None]:
-        told.append("begin")
+        heard.append("begin")
         yield
-        told.append("end")
+        heard.append("end")
 
+    for module in (tensorflow_driver, tensorflow_whole):
+        monkeypatch.setattr(module, "replayed", replayed)
+    return heard
+
+
+def test_a_job_for_a_profiler_outside_is_one_step(
+    tmp_path: Path, told: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("CUDA_VISIBLE_DEVICES", "TF_CPP_MIN_LOG_LEVEL"):
+        monkeypatch.setenv(name, os.environ.get(name, ""))  # put back afterwards, whatever the job writes there
+    monkeypatch.setattr(tf.config.experimental, "enable_tensor_float_32_execution", lambda allowed: None)
+    job = Job(workload="mlp", options={"layers": "12-8-3"}, framework="tensorflow", train=True, steps=9, warmup=2)
+    begin = now()
+    run_in_tensorflow(job, tmp_path, replay=True)
+    assert passes(assemble(tmp_path, begin, now())) == {"warmup": 2, "kernels": 1}
+    assert told == ["begin", "end"]
+
+
+def test_a_profiler_outside_is_told_of_one_step(tmp_path: Path, told: list[str]) -> None:
     class Whole:
         train, parameters = False, 1
 
@@ -156,8 +179,6 @@ def test_a_profiler_outside_is_told_of_one_step(tmp_path: Path, monkeypatch: pyt
         def arguments(self) -> tuple[Any, ...]:
             return ()
 
-    for module in (tensorflow_driver, tensorflow_whole):
-        monkeypatch.setattr(module, "replayed", replayed)
     for name, run in (("operations", operations), ("training", network)):
         (tmp_path / name).mkdir()
         assert passes(run(tmp_path / name, replay=True)[0]) == {"warmup": 1, "kernels": 1}
