@@ -264,5 +264,9 @@ def test_a_report_is_read_by_ncu_report(tmp_path: Path, monkeypatch: pytest.Monk
     row = table(import_files([path], tmp_path / "runs"))[0]
     assert int(row["flops:counted"]) == 7 + 2 * (2**40 + 1)
     assert row["duration"] == 1234 and row["device"] == "cuda:1"
+    large = MODULE.replace('"launch__device_id": Metric(1, ', '"launch__stream_id": Metric(2**40 + 5, ')
+    (tmp_path / "ncu_report.py").write_text(large)
+    row = table(import_files([path], tmp_path / "runs"))[0]
+    assert row["stream"] == 0 and row["device"] == "cuda:0" and row["duration"] == 1234
     with pytest.raises(SondaError, match="ncu_report can read: cannot open it"):
         import_files([path.rename(tmp_path / "bad.ncu-rep")], tmp_path / "runs")

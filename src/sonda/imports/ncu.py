@@ -18,6 +18,8 @@ from sonda.imports.text_lines import TextLines
 from sonda.record.errors import SondaError
 
 COMMAND = ("--csv", "--page", "raw", "--print-units", "base", "--print-fp")
+LARGEST_ID = 1 << 31
+"""Of a device or a stream; ncu's tables have small numbers for both."""
 
 
 def read_csv(path: Path, damage: Damage | None = None) -> Iterator[Launch]:
@@ -73,8 +75,10 @@ def _launch_of(line: str, number: int) -> Launch:
     launch = Launch(number, about["name"], "", 0, 0, "", "")
     for name, text, unit in about["metrics"]:
         launch.take(name, text, unit)
-    launch.device = int(launch.values.get("launch__device_id", Decimal(0)))
-    launch.stream = int(launch.values.get("launch__stream_id", Decimal(0)))
+    launch.device, launch.stream = (
+        int(value) if (value := launch.values.get(name, Decimal(0))) < LARGEST_ID else 0
+        for name in ("launch__device_id", "launch__stream_id")
+    )
     return launch
 
 
