@@ -95,7 +95,7 @@ def lacking_table(summary: Summary, info: RunInfo | None) -> Table | None:
         rows += [(f"{prefix}{names} of {', '.join(of)}", why, "") for (names, why), of in phases.items()]
     energy = summary.energy
     if energy is not None and energy.not_covered:
-        rows.append(("energy of " + ", ".join(energy.not_covered), "no sensor of this machine covers it", ""))
+        rows.append(("energy of " + ", ".join(energy.not_covered), "no sensor that could be read here covers it", ""))
     if not rows:
         return None
     return build(
