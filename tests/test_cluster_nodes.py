@@ -27,6 +27,7 @@ from sonda.studies.table_notes import table_notes
 from sonda.targets.cooling import Cooling
 from sonda.targets.job import Job
 from sonda.targets.keeping import Place
+from sonda.targets.node import node_facts
 
 STUDY = Study("two", {"workload": "mlp", "on": "cpu"}, {"batch": (1, 2)}, repeat=1)
 
@@ -49,12 +50,12 @@ class Nodes(Here):
                 yield attempt(work, task)
 
 
-def keep(store: Store, point: Point, **machine: Any) -> Run:
+def keep(store: Store, point: Point, target: dict[str, Any] | None = None, **machine: Any) -> Run:
     """A run of the point, by hand: three steps of 2 ms."""
     made = stepped([2.0, 2.0, 2.0])
     info = msgspec.structs.replace(
         made.info, id=point.identity, created=now(), study=point.study, point=point.record(),
-        machine={**made.info.machine, **machine},
+        machine={**made.info.machine, **machine}, target=made.info.target if target is None else target,
     )  # fmt: skip
     return write_run(store.root, info, made.spans)
 
@@ -153,6 +154,27 @@ def test_times_of_different_machines_are_not_mixed_in_silence(store: Store) -> N
     assert not [note for note in notes if "kinds of machine" in note]
 
 
+def test_times_of_different_gpus_are_not_mixed_in_silence(store: Store) -> None:
+    """One processor, and the same target: another card is another machine. What ran beside them on the CPU is not."""
+    study = dataclasses.replace(STUDY, workload={"workload": "mlp"}, axes={"on": ("cpu", "cuda:0"), "batch": (1, 2)})
+    cards = {("cuda:0", 1): "NVIDIA H200", ("cuda:0", 2): "NVIDIA L4"}
+
+    def notes() -> list[str]:
+        for point in plan(study):
+            card = cards.get((str(point.configuration["on"]), int(str(point.configuration["batch"]))))
+            target = {"spec": point.configuration["on"], "devices": {"cuda:0": {"name": card}} if card else {}}
+            keep(store, point, target, processor="EPYC", logical_cores=8)
+        said = table_notes(load_study_result(study, store), [], {})
+        return [note for note in said if "kinds of machine" in note]
+
+    (said,) = notes()
+    assert said.startswith("runs of cuda:0 come from 2 kinds of machine (NVIDIA H200: 1; NVIDIA L4: 1)")
+    for name in store.names():
+        store.remove(store.root / name)
+    cards["cuda:0", 2] = "NVIDIA H200"
+    assert not notes()
+
+
 def test_a_node_with_another_file_of_the_same_name_is_refused(store: Store, tmp_path: Path) -> None:
     (tmp_path / "model.py").write_text("made = 1\n")
     study = dataclasses.replace(STUDY, workload={"workload": f"{tmp_path}/model.py:make", "on": "cpu"})
@@ -176,6 +198,64 @@ def test_nodes_that_share_a_hosts_name_leave_each_others_work_alone(
     assert partial.abandoned(dead)
     monkeypatch.setenv("SONDA_NODE", "rack/2")
     assert not partial.abandoned(dead)
+
+
+# ---- nodes that come late -------------------------------------------------------------------------------------------
+
+
+def test_a_node_of_another_kind_that_comes_late_measures_nothing(store: Store) -> None:
+    """The tasks say which kind was there when the study began, or there would be two kinds in one column."""
+    asked: list[str] = []
+
+    class Noting(Nodes):
+        def run(self, work: Any, tasks: Iterable[Task]) -> Iterator[Done]:
+            tasks = list(tasks)
+            asked.extend(task.node for task in tasks)
+            self._kinds = {"EPYC", "Xeon"}
+            return super().run(work, tasks)
+
+    assert len(carry_out(store, Noting("EPYC"), "").runs) == 2
+    assert asked == ["EPYC", "EPYC"]
+    gpu = dataclasses.replace(STUDY, name="gpu", workload={"workload": "mlp", "on": "cuda:0"})
+    assert len(carry_out(store, Noting("Xeon", GPU), "", gpu).runs) == 0, "that kind is gone"
+    assert asked[2:] == [GPU, GPU]
+    carry_out(store, Noting("EPYC"), "", dataclasses.replace(SIMULATED, name="simulated"))
+    assert set(asked[4:]) == {""}, "whoever simulates, results are the same"
+
+
+@pytest.mark.parametrize(("exclusive", "count"), [(True, 3), (False, 1)])
+def test_all_workers_that_are_to_measure_are_waited_for(
+    monkeypatch: pytest.MonkeyPatch, exclusive: bool, count: int
+) -> None:
+    """Or kinds of node that come from the queue a moment later would not be among the study's."""
+    distributed = pytest.importorskip("distributed")
+    from sonda.studies.executors import cluster
+
+    waited: list[int] = []
+
+    class Queue:
+        """One of three jobs has begun."""
+
+        scheduler_address = "tcp://127.0.0.1:1"
+
+        def wait_for_workers(self, count: int, timeout: float) -> None:
+            waited.append(count)
+            if count > 1:
+                raise TimeoutError
+
+        def scheduler_info(self, n_workers: int) -> dict[str, Any]:
+            return {"workers": {"tcp://one": {"nthreads": 1}}}
+
+        def close(self) -> None:
+            pass
+
+    monkeypatch.setattr(cluster, "slurm_cluster", lambda *_: Queue())
+    monkeypatch.setattr(distributed, "Client", lambda *_, **__: Queue())
+    monkeypatch.setattr(cluster.Cluster, "_asked", lambda _, workers: {one: node_facts() for one in workers})
+    made = cluster.Cluster("slurm:partition=short", exclusive, 3)
+    assert waited == [count] and made.workers == 1
+    late = "1 of 3 workers came within 600 s; those of other kinds measured nothing"
+    assert made.remarks == ([late] if exclusive else [])
 
 
 # ---- where the runs of a simulated study are written ----------------------------------------------------------------

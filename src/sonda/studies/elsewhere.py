@@ -102,9 +102,10 @@ def elsewhere(study: Study, store: Store, executor: Executor, points: Sequence[P
     """Measure points wherever the executor has room; runs appear whole in the store as they come."""
     with store.scratch() as mark:
         seen = SeenStore(str(store.root.absolute()), mark.name) if all_simulated(study) else None
+        kind = "" if seen else _only_kind(study, executor.kinds)
         tasks = [
             Task(number, PointOrder(point, study, _content(point), seen), _needs(point),
-                 str(point.configuration.get(NODE, "")))
+                 str(point.configuration.get(NODE, kind)))
             for number, point in enumerate(points)
         ]  # fmt: skip
         for done in _together(tasks, executor) if seen else executor.run(measure_there, tasks):
@@ -180,9 +181,7 @@ def on_nodes(study: Study, kinds: Sequence[str], nodes: str) -> Study:
     """
     if all_simulated(study):
         return study
-    if all(map(needs_gpu, configurations(study))):
-        # Others cannot measure any of it: they are no reason to ask which.
-        kinds = [kind for kind in kinds if kind_has_gpu(kind)] or kinds
+    kinds = _fitting(study, kinds)
     if nodes and nodes != EACH:
         chosen = [kind for kind in kinds if nodes.lower() in kind.lower()]
         if not chosen:
@@ -194,6 +193,19 @@ def on_nodes(study: Study, kinds: Sequence[str], nodes: str) -> Study:
             f"give --nodes {EACH}, or a part of one kind's name",
         )
     return dataclasses.replace(study, axes={NODE: tuple(kinds), **study.axes}) if nodes else study
+
+
+def _fitting(study: Study, kinds: Iterable[str]) -> list[str]:
+    """Where all points need a GPU, the kinds that have one: others are no reason to ask which."""
+    if all(map(needs_gpu, configurations(study))):
+        return [kind for kind in kinds if kind_has_gpu(kind)] or list(kinds)
+    return list(kinds)
+
+
+def _only_kind(study: Study, kinds: Iterable[str]) -> str:
+    """The kind of node that measures where nobody named one: nodes of other kinds may come while it is at work."""
+    found = _fitting(study, kinds)
+    return found[0] if len(found) == 1 else ""
 
 
 def _content(point: Point) -> str:

@@ -90,15 +90,21 @@ def _missing(result: StudyResult) -> Iterator[str]:
 
 
 def _machines(result: StudyResult) -> Iterator[str]:
-    """Where what was measured under one name comes from several kinds of machine."""
+    """Where what was measured under one name comes from several kinds of machine, or of GPU at one target."""
     by_node: dict[str, Counter[str]] = {}
+    by_target: dict[str, Counter[str]] = {}
     for point, run in result.runs:
         machine = run.info.machine
         if simulated(point.configuration) or not machine.get("processor"):
             continue
         kind = f"{machine['processor']}, {machine.get('logical_cores', '?')} cores"
-        by_node.setdefault(str(point.configuration.get(NODE, "")), Counter())[kind] += 1
-    for node, kinds in by_node.items():
+        node = str(point.configuration.get(NODE, ""))
+        by_node.setdefault(node, Counter())[kind] += 1
+        gpus = sorted({str(about.get("name", "GPU")) for about in (run.info.target.get("devices") or {}).values()})
+        if gpus:
+            target = str(point.configuration.get("on", "")) + (f" on {node}" if node else "")
+            by_target.setdefault(target, Counter())[" and ".join(gpus)] += 1
+    for node, kinds in (*by_node.items(), *by_target.items()):
         if len(kinds) > 1:
             where = f" of {node}" if node else ""
             named = "; ".join(f"{kind}: {count}" for kind, count in kinds.most_common())

@@ -33,7 +33,7 @@ PATIENCE = 3
 """A simulation that was lost is done again; losing it takes one from this, and two where workers died of it."""
 TIMEOUT_S = 20
 START_S = 600
-"""How long the first worker that is started here is waited for: a queue takes its time."""
+"""How long workers that are started here are waited for: a queue takes its time."""
 POLL_S = 1.0
 """How often it is looked whether the workers are still there."""
 PATIENCE_S = 60
@@ -64,6 +64,7 @@ class Cluster:
         self._seen: dict[str, dict[str, Any]] = {}
         self._again = 0
         self._left_out: dict[str, str] = {}
+        self._late = ""
         logging.getLogger("distributed").setLevel(logging.CRITICAL)  # what goes wrong is said in our own words
         dask.config.set({**SETTINGS, "distributed.scheduler.work-stealing": not exclusive})
         with warnings.catch_warnings():
@@ -86,7 +87,8 @@ class Cluster:
                 )
             self._client = _connected(self._distributed, address)
             if self._own is not None:
-                self._wait_for_one()
+                # Which kinds of node there are must be known before anything is measured.
+                self._wait_for(max(workers, 1) if exclusive else 1)
             self._nodes = self._ask_nodes()
             if not self._nodes:
                 raise SondaError(f"the scheduler at {address} has no workers", f"start one with: dask worker {address}")
@@ -94,10 +96,14 @@ class Cluster:
             self.close()
             raise
 
-    def _wait_for_one(self) -> None:
+    def _wait_for(self, count: int) -> None:
+        """Wait for so many workers; where some come in time, it goes on with these."""
         try:
-            self._client.wait_for_workers(1, timeout=START_S)
+            self._client.wait_for_workers(count, timeout=START_S)
         except (TimeoutError, AssertionError, RuntimeError) as error:
+            if came := len(self._workers_there()):
+                self._late = f"{came} of {count} workers came within {START_S} s; those of other kinds measured nothing"
+                return
             raise SondaError(
                 f"no worker came within {START_S} s ({type(error).__name__})",
                 "see what the queue does with the job: squeue --me",
@@ -113,7 +119,7 @@ class Cluster:
 
     @property
     def remarks(self) -> list[str]:
-        return [*self._left_out.values(), *done_again(self._again)]
+        return [*filter(None, [self._late]), *self._left_out.values(), *done_again(self._again)]
 
     @property
     def nodes(self) -> dict[str, dict[str, Any]]:
