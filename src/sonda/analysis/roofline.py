@@ -249,23 +249,24 @@ def _point(name: str, kind: str, cost: Cost) -> Point | None:
 
 
 def lines(roofs: dict[str, Any]) -> tuple[tuple[str, Value], ...]:
-    """The roofs of a figure, from `Summary.ceilings`: FLOP/s are flat, B/s are slopes; none if none were measured.
+    """The roofs of a figure, from `Summary.ceilings`: FLOP/s are flat, B/s are slopes; none if none are known.
 
-    Theoretical ones come last: they are drawn dashed, because their source is not a measurement.
+    Theoretical ones come last: they are drawn dashed, because their source is not a measurement. A simulated
+    accelerator has no others.
     """
-    if "flops" not in roofs:
-        return ()
-    cache = "L2 cache" if "device" in roofs else "last-level cache"
-    drawn = [
-        (f"{roofs['precision']} peak", roofs["flops"]),
-        ("DRAM", roofs["dram_bandwidth"]),
-        (cache, roofs["cache_bandwidth"]),
-    ]
+    drawn: list[tuple[str, Value]] = []
+    if "flops" in roofs:
+        cache = "L2 cache" if "device" in roofs else "last-level cache"
+        drawn += [
+            (f"{roofs['precision']} peak", roofs["flops"]),
+            ("DRAM", roofs["dram_bandwidth"]),
+            (cache, roofs["cache_bandwidth"]),
+        ]
     if "convolution_flops" in roofs:
         kind = "float32" if roofs["precision"] == "tf32" else "tf32"
         drawn.append((f"{kind} peak (convolutions)", roofs["convolution_flops"]))
     if "theoretical_flops" in roofs:
-        drawn.append((f"{roofs['precision']} peak in theory", roofs["theoretical_flops"]))
+        drawn.append((f"{roofs.get('precision', '')} peak in theory".strip(), roofs["theoretical_flops"]))
     if "theoretical_dram_bandwidth" in roofs:
         drawn.append(("DRAM in theory", roofs["theoretical_dram_bandwidth"]))
     return tuple(drawn)

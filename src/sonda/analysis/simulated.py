@@ -12,6 +12,7 @@ import numpy as np
 from sonda.analysis import wording
 from sonda.analysis.costs import missing
 from sonda.analysis.simulated_energy import energy_notes, energy_warnings
+from sonda.analysis.simulated_roofs import NO_ROOF, simulated_roofs
 from sonda.analysis.simulated_verdict import verdict_of, what_if_notes
 from sonda.analysis.summary import TABLES, Cost, LayerRow, PartSummary, PhaseRow, Simulated, Summary, Traffic, Value
 from sonda.analysis.tree import PathTree
@@ -38,7 +39,6 @@ CYCLES, FLOPS = COLUMNS.index("cycles:simulated"), COLUMNS.index("flops:nominal"
 NO_BYTES = "the global buffer is unlimited, so no memory is behind it"
 NO_ACTIVATIONS = "memory of activations is not simulated"
 NO_ENERGY = "the run holds no energy"
-NO_ROOF = "a simulated accelerator has no measured ceilings"
 ON_HOST = "it runs on the host"
 ENGINES_ONLY = "some operations run on the host, whose time is not simulated"
 
@@ -71,7 +71,7 @@ def summarise_simulated(run: Run, title: str) -> Summary:
         parts=(part,),
         verdicts=(verdict_of(part, info.target),),
         warnings=(*info.disturbed, *energy_warnings(info.target)),
-        ceilings={"reason": NO_ROOF},
+        ceilings=simulated_roofs(info.target.get("description") or {}),
         notes=(*info.notes, *what_if_notes(info.target, cycles), *energy_notes(info.target)),
         workload=dict(info.workload),
         target=dict(info.target),

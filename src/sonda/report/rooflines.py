@@ -37,18 +37,28 @@ def targets_section(summaries: Sequence[Summary], names: Sequence[str]) -> Secti
     """All targets in one roofline; None where fewer than two have layers with FLOPs, bytes and time."""
     from sonda.analysis.roofline import lines
 
-    found = []
+    found, without = [], []
     for summary, name in zip(summaries, names, strict=True):
         rows = roofline_rows(summary.parts[0].layers) if summary.parts else []
         if rows:
             found.append(Target(name, rows, lines(summary.ceilings)))
+        else:
+            without.append(f"{name} is not in it: {_why_not(summary)}.")
     if len(found) < 2:
         return None
     drawn: list[Figure] = []
     rows = [row for target in found for row in target.rows]
     table = roofline_table(rows, [target.name for target in found for _ in target.rows])
     html = place_figure(rooflines(found), "rooflines", drawn, "", table)
-    return Section("Rooflines", "targets", panel("Roofline of all targets", html, CAPTION), tuple(drawn))
+    caption = " ".join([CAPTION, *without])
+    return Section("Rooflines", "targets", panel("Roofline of all targets", html, caption), tuple(drawn))
+
+
+def _why_not(summary: Summary) -> str:
+    """Why no layer of a target has a place in the picture."""
+    leaves = [row.cost for row in summary.parts[0].layers if row.leaf] if summary.parts else []
+    reasons = [value.reason for cost in leaves for value in (cost.achieved, cost.bytes, cost.flops) if value.reason]
+    return reasons[0] if reasons else "no layer was seen"
 
 
 def rooflines(targets: Sequence[Target]) -> Figure:
