@@ -39,7 +39,7 @@ NAMES = {
 }  # fmt: skip
 ENDINGS = (".json", ".json.gz", ".csv", ".csv.gz", ".ncu-rep", ".sqlite", ".txt", ".trace")
 """Of files in a directory that are looked at."""
-TEXTS = ("kineto", "ncu", "perf")
+PACKED = ("kineto", "ncu", "perf", "xplane")
 """Kinds that are read packed by gzip, too."""
 
 
@@ -61,7 +61,7 @@ def import_files(
             f"{first.name} is a {NAMES[kinds[first]]}, {other.name} a {NAMES[kinds[other]]}", "import them one by one"
         )
     kind = kinds[files[0]]
-    if kind not in TEXTS and (packed := [path for path in files if is_packed(path)]):
+    if kind not in PACKED and (packed := [path for path in files if is_packed(path)]):
         raise SondaError(f"{packed[0].name}: a {NAMES[kind]} is not read packed", f"unpack it: gunzip {packed[0].name}")
     if kind not in TRACES and len(files) > 1:
         raise SondaError(f"several files of the kind '{NAMES[kind]}' are several runs", "import them one by one")
