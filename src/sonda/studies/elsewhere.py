@@ -11,6 +11,7 @@ import os
 import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
+from time import sleep
 
 import msgspec
 
@@ -29,6 +30,9 @@ EACH = "each"
 MOST_TOGETHER, TURNS = 16, 8
 """Simulated points that a worker is given at once, at most, and how often it is given some, at least: a point may take
 some 30 ms, and giving it to somebody takes 7."""
+SEEN_S, LOOK_S = 60, 0.5
+"""How long a run that another machine wrote into the store may stay unseen, and how often it is looked for: NFS
+remembers for up to 60 s what is in a directory."""
 _at_work: dict[tuple[str, str], Measure] = {}
 IDENTITY_DIGITS = 16
 """Of a point of a study; ids of other runs are shorter."""
@@ -120,7 +124,14 @@ def elsewhere(study: Study, store: Store, executor: Executor, points: Sequence[P
 
 
 def _taken(came: Shipped | str, store: Store) -> Run:
-    return Run.load(store.root / came) if isinstance(came, str) else store.adopt(came.name, came.files)
+    if not isinstance(came, str):
+        return store.adopt(came.name, came.files)
+    for _ in range(int(SEEN_S / LOOK_S)):
+        if (store.root / came).is_dir():
+            break
+        sleep(LOOK_S)
+        store.names()  # whoever reads a directory on NFS is told whether it has changed
+    return Run.load(store.root / came)
 
 
 def _together(tasks: Sequence[Task], executor: Executor) -> Iterator[Done]:
