@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from sonda.analysis.run_rows import rebuild, rows_of
+from sonda.record.index import Entry, Index, sizes_of
+from sonda.record.run import Run
 from sonda.record.store import Store
 from sonda.studies import elsewhere
 from sonda.studies.executors.executor import Done, Here, Task
-from test_cluster_nodes import SIMULATED, carry_out, keep
+from sonda.studies.plan import plan
+from sonda.version import VERSION
+from test_cluster_nodes import SIMULATED, STUDY, carry_out, keep
 
 
 class Late(Here):
@@ -57,3 +63,42 @@ def test_a_run_that_never_appears_is_missing_after_a_minute(tmp_path: Path, monk
     result = carry_out(node.store, node, "", SIMULATED)
     assert [why for _, why in result.failures if "is not a run" in why] and not result.runs
     assert sum(slept) == 2 * 60
+
+
+def test_which_nodes_measured_a_study_is_asked_of_the_index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Runs are read once, however often their nodes are asked for; not at all where a listing has read them before."""
+    store = Store(tmp_path)
+    of_nodes = [elsewhere.on_nodes(STUDY, ["EPYC", "Xeon"], "each"), dataclasses.replace(STUDY, name="other")]
+    runs = [keep(store, point) for study in of_nodes for point in plan(study)]
+    read: list[str] = []
+    load = Run.load
+
+    def noted(directory: Path) -> Run:
+        read.append(directory.name)
+        return load(directory)
+
+    monkeypatch.setattr(Run, "load", noted)
+    for _ in range(2):
+        assert elsewhere.nodes_of(STUDY, store) == {"EPYC", "Xeon"}
+    assert sorted(read) == sorted(run.directory.name for run in runs)
+    rebuild(store)
+    read.clear()
+    assert elsewhere.nodes_of(STUDY, store) == {"EPYC", "Xeon"} and elsewhere.nodes_of(of_nodes[1], store) == set()
+    assert not read, "the index was made anew with it"
+    list(rows_of(store, None))
+    read.clear()
+    assert elsewhere.nodes_of(STUDY, store) == {"EPYC", "Xeon"} and not read
+    store.remove(runs[0].directory)
+    store.remove(runs[1].directory)
+    assert elsewhere.nodes_of(STUDY, store) == {str(run.info.point["node"]) for run in runs[2:4]} and not read
+
+
+def test_rows_of_an_index_that_do_not_say_which_study_are_completed(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    (run,) = [keep(store, point) for point in plan(elsewhere.on_nodes(STUDY, ["EPYC"], "each"))[:1]]
+    index, name = Index(store.root, VERSION), run.directory.name
+    index.add([Entry(name, sizes_of(run.directory), {"listed": "before"})])
+    for _ in range(3):
+        assert elsewhere.nodes_of(STUDY, store) == {"EPYC"}
+    assert index.known([name])[name].row == {"listed": "before"} and index.known([name])[name].node == "EPYC"
+    assert len(list(index.folder.iterdir())) == 2, "it was read once"

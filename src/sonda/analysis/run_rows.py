@@ -10,7 +10,7 @@ import msgspec
 
 from sonda.analysis.summary import Summary, Value
 from sonda.record.errors import SondaError
-from sonda.record.index import FULL, Entry, Index, sizes_of
+from sonda.record.index import FULL, POINT_NODE, Entry, Index, sizes_of
 from sonda.record.run import Run, RunInfo
 from sonda.record.store import Store, identity_of
 from sonda.version import VERSION
@@ -95,6 +95,33 @@ def rows_of(
                 index.add(new)
 
 
+def nodes_of_study(store: Store, study: str, names: Sequence[str]) -> set[str]:
+    """The kinds of node that points of a study are for, of these runs. What the index does not know is read, once; what
+    cannot be read counts for nothing."""
+    index = Index(store.root, VERSION)
+    found = set()
+    for at in range(0, len(names), FULL):
+        batch = names[at : at + FULL]
+        known = index.known(batch)
+        new = []
+        for name in batch:
+            entry = known.get(name)
+            if entry is None or entry.study is None:
+                sizes = sizes_of(store.root / name)
+                try:
+                    info = Run.load(store.root / name).info
+                except SondaError:
+                    continue
+                made = _row_entry(name, sizes, info, run_row(info), whole=False)
+                entry = made if entry is None else msgspec.structs.replace(made, row=entry.row, whole=entry.whole)
+                new.append(entry)
+            if entry.study == study and entry.node:
+                found.add(entry.node)
+        if new:
+            index.add(new)
+    return found
+
+
 def rebuild(store: Store, read: Callable[[int, int], None] = lambda done, total: None) -> int:
     """Make the index anew from every `run.json`; returns the number of runs. Steps are filled in when first listed.
 
@@ -113,7 +140,7 @@ def rebuild(store: Store, read: Callable[[int, int], None] = lambda done, total:
             except SondaError as error:
                 store.damaged.append(error)
                 continue
-            entries.append(Entry(name, sizes, msgspec.to_builtins(run_row(info)), whole=False))
+            entries.append(_row_entry(name, sizes, info, run_row(info), whole=False))
         index.add(entries)
         read(at + len(entries), len(names))
     return len(names) - len(store.damaged)
@@ -130,7 +157,11 @@ def _entry(store: Store, name: str) -> Entry | None:
     except SondaError as error:
         store.damaged.append(error)
         return None
-    return Entry(name, sizes, msgspec.to_builtins(row))
+    return _row_entry(name, sizes, run.info, row)
+
+
+def _row_entry(name: str, sizes: tuple[int, int], info: RunInfo, row: RunRow, whole: bool = True) -> Entry:
+    return Entry(name, sizes, msgspec.to_builtins(row), whole, info.study, str(info.point.get(POINT_NODE, "")))
 
 
 def _workload_words(info: RunInfo) -> str:

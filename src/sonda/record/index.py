@@ -25,6 +25,8 @@ SEGMENT = re.compile(r"([0-9]{8}T[0-9]{6,9})_([0-9]{8}T[0-9]{6,9})_([0-9]+)_[0-9
 """Oldest and newest moment of its runs, how many rows: a reader opens only segments that can help."""
 FULL = 2_000
 """Rows of a segment: what a listing of the newest runs reads."""
+POINT_NODE = "node"
+"""The key of the kind of node in a point of a study."""
 MOST_SMALL = 32
 """Segments that are not full; more than these are merged."""
 
@@ -37,6 +39,10 @@ class Entry(msgspec.Struct, frozen=True):
     row: dict[str, Any]
     whole: bool = True
     """False where only `run.json` was read."""
+    study: str | None = None
+    """The study that the run is a point of, '' where it is none; None in rows that were made before this was kept."""
+    node: str = ""
+    """The kind of node that the point is for; '' where it names none."""
 
 
 class Index:
@@ -127,8 +133,12 @@ def _moment(name: str) -> str:
 def _keep(found: dict[str, Entry], entry: Entry) -> None:
     """Of two rows of one run, the one for which more was read."""
     there = found.get(entry.name)
-    if there is None or entry.whole or not there.whole:
+    if there is None or _knows(entry) >= _knows(there):
         found[entry.name] = entry
+
+
+def _knows(entry: Entry) -> tuple[bool, bool]:
+    return entry.whole, entry.study is not None
 
 
 def _read(path: Path) -> list[Entry]:

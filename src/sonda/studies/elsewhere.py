@@ -15,6 +15,7 @@ from time import sleep
 
 import msgspec
 
+from sonda.analysis.run_rows import nodes_of_study
 from sonda.record.errors import SondaError
 from sonda.record.run import Run
 from sonda.record.store import Store, identity_of
@@ -172,17 +173,8 @@ def as_measured(study: Study, store: Store, nodes: str) -> Study:
 
 def nodes_of(study: Study, store: Store) -> set[str]:
     """The kinds of node that the store has runs of a study from."""
-    found = set()
-    for name in store.names():
-        if len(identity_of(name)) != IDENTITY_DIGITS:
-            continue  # no run of a study
-        try:
-            info = Run.load(store.root / name).info
-        except SondaError:
-            continue
-        if info.study == study.name and NODE in info.point:
-            found.add(str(info.point[NODE]))
-    return found
+    points = [name for name in store.names() if len(identity_of(name)) == IDENTITY_DIGITS]
+    return nodes_of_study(store, study.name, points)
 
 
 def on_nodes(study: Study, kinds: Sequence[str], nodes: str) -> Study:

@@ -10,11 +10,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from sonda.record.errors import SondaError
+from sonda.record.index import POINT_NODE
 from sonda.studies.study import ENERGY_INTERLEAVED, VARIANT, Configuration, Study, matches
 
 TIME, ENERGY = "time", "energy"
 """What a run of a study measures, where the two are kept apart."""
-NODE = "node"
+NODE = POINT_NODE
 """The key under which a configuration has the kind of node that it is measured on; no option of a measurement."""
 
 
