@@ -48,6 +48,10 @@ SETTLED = """(async () => {
 })()"""
 """Whether all figures of a page were drawn as a reader scrolled down to them."""
 
+FITTED = """[...document.querySelectorAll('.figure svg.main-svg')]
+    .every((drawn) => drawn.clientWidth === drawn.closest('.figure').clientWidth)"""
+"""Whether every figure is as wide as its place."""
+
 
 class Browser:
     """One Chromium with one page at a time; close it."""

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 import report_examples as examples
-from browser import SCREENSHOTS, SIZES, Browser, browser, needs_browser, outside
+from browser import FITTED, SCREENSHOTS, SIZES, Browser, browser, needs_browser, outside
 from counted_examples import SKYLAKE, counted_run
 from page_examples import many
 from simulated_examples import CLOCKED, nested_run
@@ -26,10 +26,6 @@ __all__ = ["browser"]
 
 TABLE = "#run0p0layers"
 NAMES = f"[...document.querySelectorAll('{TABLE} tbody tr:not(.space)')].map((r) => r.cells[0].lastChild.data)"
-
-FITTED = """[...document.querySelectorAll('.figure svg.main-svg')]
-    .every((drawn) => drawn.clientWidth === drawn.closest('.figure').clientWidth)"""
-"""Whether every figure is as wide as its place."""
 
 
 def counted() -> Summary:

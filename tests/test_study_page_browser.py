@@ -1,6 +1,7 @@
 """A page of every shipped study in a real Chromium, from constructed figures: all of one kind, and each whole.
 
-Every page is opened once, at one of three sizes in turn, and all tests look at it; screenshots are kept.
+Every page is opened once, at one of three sizes in turn, and all tests look at it; in the end it is seen at all of
+them, and screenshots are kept.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from browser import SCREENSHOTS, SIZES, Browser, browser, needs_browser, outside
+from browser import FITTED, SCREENSHOTS, SIZES, Browser, browser, needs_browser, outside
 from sonda.report.study_page import write_study_page
 from sonda.studies.file import published_studies
 from study_examples import constructed
@@ -35,6 +36,17 @@ PICTURES = {
     "topdown-phases": {"studydots0", "studyphases", "studyslots"},
 }
 """What each study must show, by the questions of its file."""
+CUT = """[...document.querySelectorAll('.figure')].flatMap((figure) => {
+  const place = figure.getBoundingClientRect();
+  const out = (box) => box.width
+    && (box.left < place.left - 2 || box.right > place.right + 2 || box.bottom > place.bottom + 2);
+  return [...figure.querySelectorAll('text')].filter((text) => text.textContent && out(text.getBoundingClientRect()))
+    .map((text) => `${figure.id}: ${text.textContent}`);
+})"""
+"""Texts of pictures that reach beyond them."""
+SLIM = """[...document.querySelectorAll('.figure')].filter((figure) => figure.querySelector('.cartesianlayer .plot')
+    && figure._fullLayout._size.w < 0.5 * figure.clientWidth).map((figure) => figure.id)"""
+"""Pictures of which less than half is a picture."""
 WHOLE = ("pytorch-optimisations", "six-operations")
 """Those with most configurations are drawn whole, the others at their small scale."""
 HOSTILE = "<img src=x onerror=alert(1)>"
@@ -75,7 +87,6 @@ def opened(
         study = json.loads(json.dumps(study).replace("stress-cache", HOSTILE))
     label, size = list(SIZES.items())[sorted(PICTURES).index(name) % len(SIZES)]
     browser.open(write_study_page(folder / f"{name}.html", study), size, dark=label == "tablet")
-    browser.screenshot(SCREENSHOTS / f"study-{name}-{label}.png", most=2500)
     return Opened(name, study, browser, size)
 
 
@@ -142,3 +153,14 @@ def test_markup_in_names_is_text(opened: Opened) -> None:
     assert opened.browser.run("document.querySelectorAll('img').length") == 0
     if opened.name == "corun":
         assert HOSTILE in opened.browser.run("document.body.textContent")
+
+
+def test_at_every_size_no_text_of_a_picture_is_cut_and_the_picture_has_half_of_the_width(opened: Opened) -> None:
+    """The last of a page, for it leaves it at another size."""
+    browser = opened.browser
+    for label, size in SIZES.items():
+        browser.resize(size)
+        assert browser.comes_true(f"innerWidth === {size[0]} && {FITTED} && {CUT}.length === 0"), browser.run(CUT)
+        assert browser.run(SLIM) == []
+        assert browser.run("document.documentElement.scrollWidth") <= size[0]
+        browser.screenshot(SCREENSHOTS / f"study-{opened.name}-{label}.png", most=2500)

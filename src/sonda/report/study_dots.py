@@ -21,7 +21,7 @@ WIDE = 30
 OF_A_PLACE, OF_A_NAME, AROUND = 20, 10, 130
 """px of height."""
 FEW_NAMES = 3
-BESIDE = 0.7
+BESIDE = 0.5
 """Of the height of a place, that published figures are spread over."""
 NO_DIFFERENCE = ("slowdown", "speedup", "relative_edp", "relative_edp_with_idle")
 """Figures of which 1 means that nothing changed."""

@@ -4,12 +4,14 @@
 (() => {
   const css = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
   const paper = () => document.documentElement.classList.contains("paper");
+  const phone = matchMedia("(max-width: 639px)"); // innerWidth is that of a phone's page, which may be wider for a moment
+  const narrow = () => phone.matches && !paper();
   const PAPER = 680; // px of width that fit on a sheet
   const config = (figure) => ({
     responsive: true,
     displaylogo: false,
     showSendToCloud: false, // Plotly would offer to upload the figure to its makers
-    displayModeBar: innerWidth < 640 || figure.measures || paper() ? false : "hover",
+    displayModeBar: phone.matches || figure.measures || paper() ? false : "hover",
     modeBarButtons: [["toImage", "zoom2d", "pan2d", "resetScale2d"]],
   });
   const figures = JSON.parse(document.getElementById("figures").textContent);
@@ -25,13 +27,67 @@
                         font: { color: css("--ink"), size: 12.5 } };
     copy.modebar = { bgcolor: "rgba(0,0,0,0)", color: css("--soft"), activecolor: css("--ink") };
     copy.hovermode = "closest";
-    copy.dragmode = innerWidth < 640 ? false : "zoom";
+    copy.dragmode = phone.matches ? false : "zoom";
     if (paper()) copy.width = PAPER;
     for (const name of Object.keys(copy).filter((key) => /^[xy]axis\d*$/.test(key))) {
       copy[name] = Object.assign({}, axis, copy[name]);
       if (copy[name].title) copy[name].title.font = { size: 12.5, color: css("--soft") };
     }
+    if (narrow()) slender(copy, figure);
     return copy;
+  }
+
+  /* ---- phones: names stand above what they name, titles go on in another line ---- */
+
+  const LETTER = 6.8; // px of width
+  const LINE = 17; // px of height
+  const SHORT = 12; // letters that there is room for beside a picture
+  const decoder = document.createElement("textarea");
+  const plain = (html) => {
+    decoder.innerHTML = html;
+    return decoder.value;
+  };
+  const cut = (html, most) => {
+    const text = plain(html);
+    return escaped(text.length > most ? `${text.slice(0, most - 1)}…` : text);
+  };
+
+  function slender(copy, figure) {
+    const letters = Math.floor((document.getElementById(figure.place).clientWidth - 24) / LETTER);
+    const [across, upright] = [copy.xaxis, copy.yaxis];
+    const lines = across?.title ? folded(across.title.text, letters) : [];
+    if (lines.length > 1) {
+      across.title.text = lines.join("<br>");
+      copy.margin.b += LINE * (lines.length - 1);
+      copy.height += LINE * (lines.length - 1);
+    }
+    const map = figure.data.find((trace) => trace.type === "heatmap" && Array.isArray(trace.y));
+    for (const [axis, named] of map ? [[across, map.x], [upright, map.y]] : []) {
+      if (named?.some((name) => typeof name === "string"))
+        Object.assign(axis, { tickvals: named, ticktext: named.map((name) => cut(String(name), SHORT)) });
+    }
+    // What is written at a mark reaches beyond it.
+    if (figure.data.some((trace) => trace.mode?.includes("text") && trace.meta !== "ceiling")) copy.margin.r = 64;
+    const names = map ? [] : upright?.ticktext || upright?.categoryarray || [];
+    if (!names.some((name) => plain(name).length > SHORT)) return;
+    const bars = figure.data.some((trace) => trace.type === "bar");
+    Object.assign(upright, { showticklabels: false });
+    Object.assign(copy.margin, { l: 12, r: 12 });
+    copy.bargap = 0.55;
+    copy.height += LINE * names.length;
+    copy.annotations = [...(copy.annotations || []), ...names.map((name, at) => ({
+      text: cut(name, letters), x: 0, xref: "paper", xanchor: "left", y: upright.tickvals ? upright.tickvals[at] : name,
+      yanchor: "bottom", yshift: bars ? 8 : 3, showarrow: false, font: { size: 11.5, color: css("--ink") },
+    }))];
+  }
+
+  function folded(html, letters) {
+    const lines = [];
+    for (const word of plain(html).split(" ")) {
+      if (lines.length && `${lines.at(-1)} ${word}`.length <= letters) lines[lines.length - 1] += ` ${word}`;
+      else lines.push(word);
+    }
+    return lines.map(escaped);
   }
 
   function traces(figure) {
@@ -162,7 +218,9 @@
     place.setAttribute("aria-label", place.closest(".panel")?.querySelector("h3")?.textContent || "figure");
     sight.observe(place);
   }
-  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => figures.filter((figure) => figure.begun).forEach(draw));
+  const again = () => figures.filter((figure) => figure.begun).forEach(draw);
+  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", again);
+  phone.addEventListener("change", again);
   // Paper shows all of the page.
   sonda.paper.push(() => figures.forEach(draw));
 })();
