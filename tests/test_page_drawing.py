@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -63,6 +64,16 @@ def test_a_figure_that_cannot_be_drawn_says_so_and_keeps_no_other_from_being_dra
     assert browser.run(f"{broken}.textContent").startswith("This figure could not be drawn (")
     assert others and all(browser.run(f"{other}.querySelector('svg') !== null") for other in others)
     assert browser.messages, "the console does not know"
+
+
+def test_labels_of_ceilings_are_written_in_ink(browser: Browser, tmp_path: Path) -> None:
+    """Colours that tell targets apart have too little contrast for letters: WCAG asks for 4.5."""
+    path = tmp_path / "page.html"
+    path.write_text(page_text([examples.training(), replace(examples.training(), run="b2")]), encoding="utf-8")
+    browser.open(path, dark=True)
+    colors = browser.run("""[...document.querySelectorAll('#rooflines .textpoint text')].filter((t) => t.textContent)
+        .map((text) => getComputedStyle(text).fill)""")
+    assert colors and set(colors) == {"rgb(228, 230, 232)"}, "--ink of the dark page"
 
 
 @pytest.mark.slow

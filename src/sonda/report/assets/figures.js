@@ -100,6 +100,7 @@
       copy.line.color = css("--ink");
       copy.textfont = { color: css("--soft"), size: 12 };
     }
+    if (copy.meta === "target") copy.textfont.color = css("--ink"); // colours of lines are too light for letters
     if (copy.meta === "native") copy.marker.line.color = css("--ink");
     if (copy.type === "icicle") copy.marker.line = { width: 1, color: css("--panel") };
     return copy;
