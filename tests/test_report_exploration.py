@@ -19,7 +19,7 @@ from sonda.analysis.summary import Value
 from sonda.record.errors import SondaError
 from sonda.record.run import Run
 from sonda.record.store import Store
-from sonda.report.exploration import exploration_document, render_exploration, write_points
+from sonda.report.exploration import exploration_document, front_table, render_exploration, write_points
 from sonda.report.page import page_text
 from sonda.report.terminal import render_side_by_side, render_summary
 from sonda.studies.explore import explore
@@ -194,6 +194,13 @@ def test_the_page_holds_the_front_and_two_pictures(kept: tuple[Store, Run]) -> N
     assert len(others["x"]) == len(others["y"]) == shown
     for figure in figures:
         assert f'id="{figure["place"]}"' in text
+
+
+def test_every_figure_of_the_front_says_its_source(kept: tuple[Store, Run]) -> None:
+    found = explored(kept[1])
+    table = front_table(found, found.front)
+    shown = [at for at, column in enumerate(table.columns) if column.name.split()[0] in ("cycles", "energy", "area")]
+    assert len(shown) == 3 and all(", simulated (" in row[at].hint for row in table.rows for at in shown)
 
 
 def test_runs_and_explorations_share_a_page(kept: tuple[Store, Run]) -> None:

@@ -16,6 +16,7 @@ from sonda.report.figures import Figure
 from sonda.report.labels import markup, plain
 from sonda.report.markup import panel, place_figure, table_html
 from sonda.report.output import whole_file
+from sonda.report.quantities import provenance
 from sonda.report.screen import Screen
 from sonda.report.sections import Section
 from sonda.report.table import LAST, Cell, Column, Table, build, numbers, words
@@ -219,7 +220,7 @@ def _mark(found: Exploration, point: Point) -> str:
 def _figures(name: str, values: Sequence[Value]) -> tuple[Column, Sequence[Cell]]:
     if name in ("cycles", "of them waiting"):
         # Cycles are exact: all digits.
-        cells = [Cell("–" if one.value is None else f"{one.value:,.0f}", one.value) for one in values]
+        cells = [Cell("–" if one.value is None else f"{one.value:,.0f}", one.value, provenance(one)) for one in values]
         return Column(name, keep=LAST if name == "cycles" else 4), cells
     unit, cells = numbers(values)
     return Column(f"{name} {unit}".strip()), cells
