@@ -182,8 +182,8 @@ def test_rows_are_plain_values_with_units_and_sources() -> None:
     # 2, 10 and 3: standard deviation sqrt(19), Student's t of two degrees of freedom 4.302653.
     assert spread["high"] - 5.0 == pytest.approx(5.0 - spread["low"]) == pytest.approx(4.302653 * (19 / 3) ** 0.5)
     assert found["figures"]["step_ms"] == {
-        "value": 3.0, "unit": "ms", "source": "measured", "low": 2.0, "high": 10.0, "reason": "", "few": 3, "bounds": "",
-        "n": 3, "values": [2.0, 10.0, 3.0],
+        "value": 3.0, "unit": "ms", "source": "measured", "low": 2.0, "high": 10.0, "reason": "", "few": 3,
+        "bounds": "", "n": 3, "values": [2.0, 10.0, 3.0],
         "published": [{
             "value": {"value": 4.0, "unit": "ms", "source": "published", "low": None, "high": None, "reason": "",
                       "few": 0, "bounds": ""},
