@@ -169,7 +169,7 @@ def exploration_section(found: Exploration, points: Any, index: int, alone: bool
     listed = points_table(found, points)
     shown = f"{len(listed.rows):,} of {found.points:,} points" if len(listed.rows) < found.points else ""
     note = f"{shown}: the front, and an even sample of the others; all with sonda explore --csv FILE." if shown else ""
-    tall = table_html(listed, "sortable").replace('class="scroll"', 'class="scroll tall"', 1)
+    tall = table_html(listed, "sortable", tall=True)
     pieces.append(panel("All points", tall, note))
     lines = "".join(f"<p>{markup(line)}</p>" for line in count_lines(found))
     notes = "".join(f'<p class="soft small">{markup(note)}</p>' for note in found.notes)

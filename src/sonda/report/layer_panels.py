@@ -36,8 +36,9 @@ def layers_panel(part: PartSummary, place: str, drawn: list[Figure]) -> str:
     places = {node.index: row for row, node in enumerate(nodes)}
     html = tree_figure(part, place, drawn, table, places)
     flat = f'<div class="tools"><label><input type="checkbox" data-flat="{table}"> innermost layers only</label></div>'
-    listed = table_html(_tree_table(nodes), "layers sortable tree").replace("<table ", f'<table id="{table}" ', 1)
-    return panel("Layers", html + flat + listed.replace('class="scroll"', 'class="scroll tall"', 1), TREE)
+    listed = table_html(_tree_table(nodes), "layers sortable tree", tall=True)
+    listed = listed.replace("<table ", f'<table id="{table}" ', 1)
+    return panel("Layers", html + flat + listed, TREE)
 
 
 def tree_figure(part: PartSummary, place: str, drawn: list[Figure], table: str, places: dict[int, int]) -> str:

@@ -15,8 +15,9 @@ STATIC = 200
 """Rows that stand in the page as elements; of a longer table the script draws those in sight, from data."""
 
 
-def table_html(table: Table, classes: str = "") -> str:
-    """A table whose cells carry their sort key and a tooltip with source and interval.
+def table_html(table: Table, classes: str = "", tall: bool = False) -> str:
+    """A table whose cells carry their sort key and a tooltip with source and interval; a `tall` one scrolls inside of
+    its panel, however few rows it has.
 
     The script adds sorting, where `classes` has `sortable`, searching and copying; without it the first rows are there.
     """
@@ -36,9 +37,9 @@ def table_html(table: Table, classes: str = "") -> str:
     )
     notes = f'<ul class="reasons">{reasons}</ul>' if reasons else ""
     name = f' aria-label="{markup(table.name)}"' if table.name else ""
-    tall = " tall" if len(table.rows) > LONG else ""
+    scrolls = " tall" if tall or len(table.rows) > LONG else ""
     return (
-        f'<div class="scroll{tall}"><table class="{markup(classes)}"{name}>\n<thead><tr>{head}</tr></thead>\n'
+        f'<div class="scroll{scrolls}"><table class="{markup(classes)}"{name}>\n<thead><tr>{head}</tr></thead>\n'
         f"<tbody>\n{body}\n</tbody></table></div>{_rest(table)}{notes}"
     )
 
@@ -97,5 +98,5 @@ def behind(table: Table | None) -> str:
     if table is None or not table.rows:
         return ""
     rows = f"{len(table.rows):,} row{'' if len(table.rows) == 1 else 's'}"
-    inside = table_html(table, "sortable").replace('class="scroll"', 'class="scroll tall"', 1)
+    inside = table_html(table, "sortable", tall=True)
     return f'<details class="behind"><summary>Table behind this picture, {rows}</summary>{inside}</details>'

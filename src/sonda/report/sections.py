@@ -197,7 +197,7 @@ def _simulated_part(part: PartSummary, place: str, drawn: list[Figure]) -> str:
     at = {id(row): index for index, row in enumerate(choice.shown)}
     places = {index: at[id(row)] for index, row in enumerate(part.layers) if id(row) in at}
     table = f"{place}layers"
-    listed = table_html(simulated_layer_table(choice.shown, "layer"), "sortable").replace(
+    listed = table_html(simulated_layer_table(choice.shown, "layer"), "sortable", tall=True).replace(
         "<table ", f'<table id="{table}" ', 1
     )
     pieces = [
@@ -205,7 +205,7 @@ def _simulated_part(part: PartSummary, place: str, drawn: list[Figure]) -> str:
         panel(
             "Layers",
             tree_figure(part, place, drawn, table, places)
-            + listed.replace('class="scroll"', 'class="scroll tall"', 1),
+            + listed,
             TREE.replace("what limits it", "what most of its cycles are spent on"),
         ) if choice.shown else "",
         panel(

@@ -254,7 +254,7 @@ def _published(study: Document, drawn: list[Figure]) -> Iterator[str]:
     if found:
         figure = published_figure(found)
         picture = place_figure(figure, "studypublished", drawn, "none of the published figures has ours beside it")
-        table = table_html(published_table(found), "sortable").replace('class="scroll"', 'class="scroll tall"', 1)
+        table = table_html(published_table(found), "sortable", tall=True)
         yield panel("Published against ours", picture + table, "Each mark is a printed figure; 1 is as printed.")
 
 

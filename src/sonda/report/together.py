@@ -62,7 +62,7 @@ def side_by_side_section(
     for title, judged in (("Step and phases", against_first.phases_against(first, others)),
                           ("Layers", against_first.layers_against(first, others))):  # fmt: skip
         if judged is not None and comparison is None:
-            listed = table_html(judged, "sortable").replace('class="scroll"', 'class="scroll tall"', 1)
+            listed = table_html(judged, "sortable", tall=True)
             html += panel(f"{title} against {first}", listed, GREYED)
     return Section("Side by side", "together", html, tuple(drawn))
 
@@ -112,8 +112,8 @@ def comparison_section(comparison: Comparison, names: Sequence[str] = ()) -> Sec
         phrases = "".join(f'<p class="soft small">{markup(phrase)}</p>' for phrase in one_sided_phrases(part))
         pieces.append(panel(title, table_html(step_and_phases_table(part), "sortable") + phrases, grey))
         if part.layers:
-            table = table_html(layers_table(part.layers[:LIMIT], "layer"), "sortable")
+            table = table_html(layers_table(part.layers[:LIMIT], "layer"), "sortable", tall=True)
             more = len(part.layers) - LIMIT
             left = f'<p class="soft small">{more:,} more layers are in sonda compare --json</p>' if more > 0 else ""
-            pieces.append(panel("Layers", table.replace('class="scroll"', 'class="scroll tall"', 1) + left, grey))
+            pieces.append(panel("Layers", table + left, grey))
     return Section("Comparison", "comparison", "\n".join(pieces))

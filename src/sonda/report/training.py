@@ -146,7 +146,7 @@ def with_training(section: Section, found: Training | None) -> Section:
     lines = [words for words in (energy_words(found), before_words(found)) if words]
     said = f'<p class="first">{markup(sentence(found))}</p>'
     said += "".join(f'<p class="soft">{markup(words)}</p>' for words in lines)
-    table = table_html(epochs_table(found.epochs), "sortable").replace('class="scroll"', 'class="scroll tall"', 1)
+    table = table_html(epochs_table(found.epochs), "sortable", tall=True)
     html = f"{section.html}\n{panel('Epochs', said + picture + table)}"
     return replace(section, html=html, figures=(*section.figures, *drawn))
 
