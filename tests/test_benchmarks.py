@@ -8,9 +8,11 @@ import sys
 from pathlib import Path
 
 import numpy as np
+import pytest
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
+from benchmarks import store
 from benchmarks.bar import Interval, at_least, at_most, paired_interval
 from benchmarks.events_file import write_events
 from benchmarks.trace_maker import REAL, STEPS, TraceMaker
@@ -69,3 +71,25 @@ def test_a_made_trace_is_the_real_one_again_and_again(tmp_path: Path) -> None:
     assert [event["dur"] for event in kernels] == 3 * [event["dur"] for event in first]
     steps = {event["name"] for event in events if event.get("cat") == "user_annotation" and "Step" in event["name"]}
     assert {f"ProfilerStep#{number}" for number in range(3 * STEPS)} <= steps
+
+
+def test_listings_are_timed_with_every_run_in_the_index_and_streamed_to_their_end(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """30 runs: more than a listing shows. The rounds come last, and each finds an index of all."""
+    for name, value in {"RUNS": 30, "LINKS": 15, "ROUNDS": 1, "FIRST_ROWS": 1}.items():
+        monkeypatch.setattr(store, name, value)
+    listing, indexed = store._listing, []
+
+    def noted(root: Path, *options: str) -> tuple[float, float]:
+        indexed.append((*options, store._indexed(root)))
+        return listing(root, *options)
+
+    monkeypatch.setattr(store, "_listing", noted)
+    bars = store.run()
+    assert indexed == [(0,), ("--rebuild", 20), (30,)]
+    assert "the last of 30 after" in capsys.readouterr().out
+    named = [bar.promise for bar in bars]
+    for promise in (store.NEWEST, store.REBUILT):
+        assert {f"{promise}, CPU time", f"{promise}, as waited for"} < set(named)
+    assert named[-1] == store.STREAMED
