@@ -9,6 +9,7 @@ from sonda.analysis.counted_summary import Series, TopDown
 from sonda.analysis.energy_summary import EnergySummary
 from sonda.analysis.summary import LayerRow, PartSummary, Value
 from sonda.report import quantities
+from sonda.report.figures import intensity_of
 from sonda.report.labels import plain
 from sonda.report.summary_tables import layer_name
 from sonda.report.table import Cell, Column, Table, build, numbers, percents, tone_of, words
@@ -52,9 +53,7 @@ def roofline_table(rows: Sequence[LayerRow], targets: Sequence[str] = ()) -> Tab
 
     `targets` names the target of each row, where there are several.
     """
-    intensity = [
-        Value((row.cost.flops.value or 0.0) / (row.cost.bytes.value or 1.0), "FLOP/B", "derived") for row in rows
-    ]
+    intensity = [Value(intensity_of(row), "FLOP/B", "derived") for row in rows]
     rate, achieved = numbers([row.cost.achieved for row in rows])
     speed, bandwidth = numbers([row.cost.bandwidth for row in rows])
     unit, times = numbers([row.cost.time for row in rows])

@@ -93,7 +93,7 @@ def roofline(rows: Sequence[LayerRow], lines: Sequence[tuple[str, Value]]) -> Fi
     points = roofline_rows(rows)[:MOST_POINTS]
     if not points:
         return None
-    intensity = [(row.cost.flops.value or 0.0) / (row.cost.bytes.value or 1.0) for row in points]
+    intensity = [intensity_of(row) for row in points]
     achieved = [row.cost.achieved.value or 0.0 for row in points]
     longest = max(row.cost.time.value or 0.0 for row in points) or 1.0
     data = ceiling_lines(lines, min(intensity), max(intensity))
@@ -121,6 +121,11 @@ def roofline(rows: Sequence[LayerRow], lines: Sequence[tuple[str, Value]]) -> Fi
         "height": 440,
     }
     return {"data": data, "layout": layout}
+
+
+def intensity_of(row: LayerRow) -> float:
+    """FLOP per byte of a row that has a place under a roofline."""
+    return (row.cost.flops.value or 0.0) / (row.cost.bytes.value or 1.0)
 
 
 def roofline_rows(rows: Sequence[LayerRow]) -> list[LayerRow]:

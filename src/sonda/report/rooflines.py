@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from sonda.analysis.summary import LayerRow, Summary, Value
 from sonda.report.behind import roofline_table
-from sonda.report.figures import Figure, axis_ends, axis_ticks, ceiling_lines, layer_words, roofline_rows
+from sonda.report.figures import Figure, axis_ends, axis_ticks, ceiling_lines, intensity_of, layer_words, roofline_rows
 from sonda.report.labels import markup
 from sonda.report.markup import panel, place_figure
 from sonda.report.palette import BLUE, GREEN, ORANGE, PURPLE, SKY, VERMILION
@@ -63,7 +63,7 @@ def _why_not(summary: Summary) -> str:
 
 def rooflines(targets: Sequence[Target]) -> Figure:
     """Leaves of all targets as points under the ceilings of each, both axes logarithmic."""
-    across = [_intensity(row) for target in targets for row in target.rows]
+    across = [intensity_of(row) for target in targets for row in target.rows]
     data: list[Figure] = []
     for index, target in enumerate(targets):
         for line in ceiling_lines(target.lines, min(across), max(across)):
@@ -80,7 +80,7 @@ def rooflines(targets: Sequence[Target]) -> Figure:
         longest = max(row.cost.time.value or 0.0 for row in rows) or 1.0
         data.append({
             "type": "scatter", "mode": "markers", "name": markup(target.name),
-            "x": [_intensity(row) for row in rows], "y": [row.cost.achieved.value for row in rows],
+            "x": [intensity_of(row) for row in rows], "y": [row.cost.achieved.value for row in rows],
             "marker": {"color": COLORS[index % len(COLORS)], "symbol": SYMBOLS[index % len(SYMBOLS)], "opacity": 0.7,
                        "line": {"width": 1, "color": "rgba(255,255,255,.6)"},
                        "size": [5 + 25 * math.sqrt((row.cost.time.value or 0.0) / longest) for row in rows]},
@@ -109,7 +109,3 @@ def _labelled(line: Figure, label: str, index: int, count: int) -> Figure:
     x = [left, left ** (1 - along) * right**along, right]
     y = [low, low ** (1 - along) * high**along, high]
     return {"x": x, "y": y, "text": ["", label, ""], "textposition": "bottom right"}
-
-
-def _intensity(row: LayerRow) -> float:
-    return (row.cost.flops.value or 0.0) / (row.cost.bytes.value or 1.0)
