@@ -15,6 +15,7 @@ from sonda.analysis.compare import compare
 from sonda.analysis.summarise import summarise
 from sonda.record.run import Run, write_run
 from sonda.report.against_first import Against, greyed, layers_against, phases_against, verdict_words
+from sonda.report.behind import phases_table
 from sonda.report.comparison_tables import layers_table, step_and_phases_table
 from sonda.report.page import page_text
 from sonda.report.summary_tables import column_names, side_by_side_table
@@ -80,6 +81,17 @@ def test_the_section_says_all_of_it(runs: list[Run]) -> None:
         assert re.search(f"<h3[^>]*>{title}</h3>", section.html), title
     assert 'class="number quiet"' in section.html
     assert [figure["place"] for figure in section.figures] == ["bars"]
+
+
+def test_behind_the_bars_of_all_runs_there_is_a_table(runs: list[Run]) -> None:
+    """By the builder a step is 120 ms: backward takes 60, and slow exactly twice as long."""
+    table = phases_table([summarise(run) for run in runs], NAMES)
+    assert [column.name for column in table.columns] == ["phase", "first, ms", "alike, ms", "slow, ms"]
+    backward = next(row for row in table.rows if row[0].text == "backward")
+    assert float(backward[1].text) == pytest.approx(60) and float(backward[3].text) == pytest.approx(120)
+    assert ", measured (" in backward[3].hint
+    html = side_by_side_section([summarise(run) for run in runs], NAMES, runs).html
+    assert 'id="bars"' in html and 'aria-label="phases of all runs"' in html
 
 
 def test_a_comparison_of_two_is_not_said_twice(runs: list[Run]) -> None:

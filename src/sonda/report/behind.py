@@ -7,9 +7,9 @@ from collections.abc import Callable, Sequence
 
 from sonda.analysis.counted_summary import Series, TopDown
 from sonda.analysis.energy_summary import EnergySummary
-from sonda.analysis.summary import LayerRow, PartSummary, Value
+from sonda.analysis.summary import LayerRow, PartSummary, Summary, Value
 from sonda.report import quantities
-from sonda.report.figures import intensity_of
+from sonda.report.figures import intensity_of, phase_values
 from sonda.report.labels import plain
 from sonda.report.summary_tables import layer_name
 from sonda.report.table import Cell, Column, Table, build, numbers, percents, tone_of, words
@@ -46,6 +46,18 @@ def series_table(series: Sequence[Series], noun: str, place: Callable[[int], Cel
         unit, cells = ("%" + f" {one.unit}", percents(values, sign=False)) if share else numbers(values)
         columns.append((Column(plain(f"{one.name}, {unit}" if unit else one.name)), cells))
     return build(columns, "over time")
+
+
+def phases_table(summaries: Sequence[Summary], names: Sequence[str], cycles: bool = False) -> Table:
+    """The phases that bars of several runs show: a row for each, a column for each run."""
+    found = [phase_values(summary.parts[0], cycles) if summary.parts else {} for summary in summaries]
+    phases = list(dict.fromkeys(name for known in found for name in known))
+    absent = Value(None, "cycle" if cycles else "ns", "measured", reason="this run has no such phase")
+    columns = [(Column("phase", right=False), words([plain(name) for name in phases]))]
+    for name, known in zip(names, found, strict=True):
+        unit, cells = numbers([known.get(phase, absent) for phase in phases])
+        columns.append((Column(f"{plain(name)}, {unit}"), cells))
+    return build(columns, "phases of all runs")
 
 
 def roofline_table(rows: Sequence[LayerRow], targets: Sequence[str] = ()) -> Table:

@@ -137,7 +137,7 @@ def roofline_rows(rows: Sequence[LayerRow]) -> list[LayerRow]:
 def phase_bars(summaries: Sequence[Summary], names: Sequence[str], cycles: bool = False) -> Figure | None:
     """Median time of every phase, or its cycles, one stacked bar per run; None where there are none to draw."""
     parts = [summary.parts[0] if summary.parts else None for summary in summaries]
-    times = [_phase_values(part, cycles) if part else {} for part in parts]
+    times = [phase_values(part, cycles) if part else {} for part in parts]
     phases = list(dict.fromkeys(name for known in times for name in known))
     if not phases:
         return None
@@ -177,7 +177,7 @@ def in_cycles(summaries: Sequence[Summary]) -> list[bool]:
     return simulated if all(simulated) and any(clockless) else clockless
 
 
-def _phase_values(part: PartSummary, cycles: bool) -> dict[str, Value]:
+def phase_values(part: PartSummary, cycles: bool) -> dict[str, Value]:
     """What each phase took, where that is known."""
     if cycles:
         return {row.name: row.simulated.cycles for row in part.phases if row.simulated is not None}

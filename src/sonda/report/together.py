@@ -11,6 +11,7 @@ from sonda.record.errors import SondaError
 from sonda.record.run import Run
 from sonda.report import against_first, figures
 from sonda.report.against_first import Against
+from sonda.report.behind import phases_table
 from sonda.report.comparison_tables import (
     layers_table,
     one_sided_phrases,
@@ -56,7 +57,9 @@ def side_by_side_section(
         chosen = [index for index, one in enumerate(by_cycles) if one is cycles]
         if chosen:
             figure = figures.phase_bars([summaries[one] for one in chosen], [names[one] for one in chosen], cycles)
-            html += panel(f"{title} per step by phase", place_figure(figure, place, drawn, "no run has phases"))
+            behind = phases_table([summaries[one] for one in chosen], [names[one] for one in chosen], cycles)
+            picture = place_figure(figure, place, drawn, "no run has phases", behind if figure is not None else None)
+            html += panel(f"{title} per step by phase", picture)
     table = against_first.greyed(side_by_side_table(summaries, names), others)
     html += panel("All runs", table_html(table, "side"), GREYED if said else "")
     for title, judged in (("Step and phases", against_first.phases_against(first, others)),
