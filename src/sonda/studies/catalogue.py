@@ -15,7 +15,7 @@ from sonda.record.store import Store
 from sonda.studies.applicability import why_not
 from sonda.studies.check_protocol import STATISTICS
 from sonda.studies.company import lacks
-from sonda.studies.elsewhere import all_simulated, as_measured, elsewhere, on_known_nodes
+from sonda.studies.elsewhere import all_simulated, as_measured, elsewhere, on_known_nodes, refuse_several_nodes
 from sonda.studies.engine import Progress, Spread, StudyResult, load_study_result, run_study
 from sonda.studies.executors.choice import executor_for
 from sonda.studies.figure import Figure
@@ -102,7 +102,7 @@ def carry_out(
             f"{workers} measurements at once would disturb each other on this machine",
             "leave out --workers, or give --on-cluster with a worker on every node",
         )
-
+    refuse_several_nodes(study, cluster)
     if nodes and not cluster:
         raise SondaError("--nodes chooses nodes of a cluster, and there is none", "add --on-cluster, or leave it out")
 
