@@ -68,6 +68,7 @@ def fake_slurm(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         (folder / name).chmod(0o755)
     monkeypatch.setenv("PATH", f"{folder}{os.pathsep}{os.environ['PATH']}")
     monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parent))
+    monkeypatch.setenv("TMPDIR", str(folder))  # jobs wait for nobody who measures on this machine
 
 
 def directives(script: Path) -> set[str]:
