@@ -179,26 +179,6 @@ def test_searching_leaves_the_rows_that_match(browser: Browser, page: Callable[[
     assert browser.run("document.querySelector('.tools [role=status]').textContent") == "3 of 77 rows"
 
 
-def test_a_table_is_copied_as_csv(browser: Browser, page: Callable[[str], Path]) -> None:
-    browser.open(page("hostile"))
-    text = browser.run(f"sonda.table('{TABLE[1:]}').csv()")
-    lines = text.split("\r\n")
-    assert lines[0].startswith("layer,type,forward ") and lines[-1] == ""
-    assert "<b>bold</b>" in text
-    assert browser.run("""(() => { const t = document.createElement('table'); t.ariaLabel = 'x';
-        t.innerHTML = '<thead><tr><th class="word">name, unit</th><th class="number">n</th></tr></thead><tbody>'
-          + '<tr><th>=cmd()</th><td>1,204.5</td></tr><tr><th>a "b"</th><td>–</td></tr></tbody>';
-        const d = document.createElement('div'); d.className = 'scroll'; d.append(t); document.body.append(d);
-        t.id = 'made'; return sonda.table('made').csv(); })()""") \
-        == '"name, unit",n\r\n\'=cmd(),1204.5\r\n"a ""b""",\r\n'  # fmt: skip
-    browser.open(page("one"))
-    browser.run("""navigator.clipboard.writeText = (text) => { window.kept = text; return Promise.resolve(); }""")
-    browser.click(f".panel:has({TABLE}) button.copy")
-    kept = browser.run("window.kept").split("\r\n")
-    # All 77 layers, folded or not, with their whole paths.
-    assert len(kept) == 1 + 77 + 1 and kept[3].startswith("layer1.0.conv,Conv2d,12.1,24.6,36.7,2.9,1.5,")
-
-
 def test_the_reader_chooses_what_the_width_of_layers_is(browser: Browser, page: Callable[[str], Path]) -> None:
     browser.open(page("one"))
     tree = "document.getElementById('run0p0tree')"

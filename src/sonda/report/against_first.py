@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from sonda.analysis.comparison import ComparedRow, Comparison
 from sonda.report import quantities
 from sonda.report.labels import plain
-from sonda.report.table import Cell, Column, Table, build, numbers
+from sonda.report.table import Cell, Column, Table, build, numbers, quantity
 from sonda.report.tree import LIMIT
 
 INSIGNIFICANT = "not significant"
@@ -96,7 +96,8 @@ def _table(
 def _judged(row: ComparedRow | None) -> Cell:
     if row is None:
         return Cell(quantities.MISSING, None, "only one of the two runs has it", tone="quiet")
-    hint = quantities.provenance(row.ratio)
+    if not quantities.known(row.ratio):
+        return Cell(plain(row.text), None, quantities.provenance(row.ratio), tone="quiet")
     if not row.significant:
-        return Cell(plain(row.text), row.ratio.value, hint, tone="quiet")
-    return Cell(plain(row.text), row.ratio.value, hint, tone="bad" if (row.ratio.value or 1.0) > 1 else "good")
+        return quantity(row.ratio, plain(row.text), "quiet")
+    return quantity(row.ratio, plain(row.text), "bad" if (row.ratio.value or 1.0) > 1 else "good")

@@ -12,7 +12,7 @@ from sonda.report import quantities
 from sonda.report.figures import intensity_of, phase_values
 from sonda.report.labels import plain
 from sonda.report.summary_tables import layer_name
-from sonda.report.table import Cell, Column, Table, build, numbers, percents, tone_of, words
+from sonda.report.table import Cell, Column, Table, build, numbers, percents, quantity, tone_of, words
 
 
 def steps_table(part: PartSummary) -> Table:
@@ -139,8 +139,8 @@ def _count(count: int) -> list[Cell]:
 
 def _exact(values: Sequence[Value]) -> list[Cell]:
     """Numbers that differ by decades, each with its own digits."""
-    return [Cell(quantities.number(one.value or 0.0), one.value, quantities.provenance(one)) for one in values]
+    return [quantity(one, quantities.number(one.value or 0.0)) for one in values]
 
 
 def _whole(values: Sequence[Value]) -> list[Cell]:
-    return [Cell(f"{one.value or 0.0:,.0f}", one.value, quantities.provenance(one)) for one in values]
+    return [quantity(one, f"{one.value or 0.0:,.0f}") for one in values]

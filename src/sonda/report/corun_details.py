@@ -11,7 +11,7 @@ from sonda.analysis.summary import Value
 from sonda.report import quantities
 from sonda.report.document import value_document
 from sonda.report.labels import plain
-from sonda.report.table import Cell, Column, Table, build, numbers, words
+from sonda.report.table import Cell, Column, Table, build, numbers, quantity, words
 
 LEAST, MOST = 0.1, 10
 """Ends of an interval beyond these are not printed: nothing is known then."""
@@ -152,13 +152,13 @@ def slowdown_cell(value: Value) -> Cell:
     tone = "quiet"
     if value.low is not None and value.high is not None:
         tone = "bad" if value.low > 1 else "good" if value.high < 1 else "quiet"
-    return Cell(_spread(value), value.value, quantities.provenance(value), tone=tone)
+    return quantity(value, _spread(value), tone)
 
 
 def figure_cell(value: Value) -> Cell:
     if value.value is None:
         return _missing(value)
-    return Cell(_spread(value), value.value, quantities.provenance(value))
+    return quantity(value, _spread(value))
 
 
 def plain_cells(values: Sequence[Value]) -> list[Cell]:

@@ -6,7 +6,7 @@ from typing import Any
 
 from sonda.report.labels import markup, script_data
 from sonda.report.rows import classes as classes_of
-from sonda.report.rows import packed
+from sonda.report.rows import copied_name, exact, packed
 from sonda.report.table import Cell, Column, Table
 
 LONG = 25
@@ -21,7 +21,9 @@ def table_html(table: Table, classes: str = "", tall: bool = False) -> str:
 
     The script adds sorting, where `classes` has `sortable`, searching and copying; without it the first rows are there.
     """
-    head = "".join(_head(column, index) for index, column in enumerate(table.columns))
+    head = "".join(
+        _head(column, index, [row[index] for row in table.rows]) for index, column in enumerate(table.columns)
+    )
     attributes = table.attributes or ({},) * len(table.rows)
     body = "\n".join(
         f"<tr{_attributes(extra)}>"
@@ -55,16 +57,18 @@ def _rest(table: Table) -> str:
     )
 
 
-def _head(column: Column, index: int) -> str:
+def _head(column: Column, index: int, cells: list[Cell]) -> str:
     align = "number" if column.right else "word"
     hint = f' title="{markup(column.hint)}"' if column.hint else ""
-    return f'<th scope="col" class="{align}" data-column="{index}"{hint}>{markup(column.name)}</th>'
+    copied = f' data-copied="{markup(copied_name(column, cells))}"' if exact(cells) else ""
+    return f'<th scope="col" class="{align}" data-column="{index}"{hint}{copied}>{markup(column.name)}</th>'
 
 
 def _field(cell: Cell, column: Column, index: int) -> str:
     align = "number" if column.right else "word"
     tone = f" {classes_of(cell)}".rstrip()
-    order = "" if cell.order is None else f' data-order="{markup(str(cell.order))}"'
+    given = {"order": cell.order, "unit": cell.unit or None, "low": cell.low, "high": cell.high}
+    order = "".join(f' data-{name}="{markup(str(one))}"' for name, one in given.items() if one is not None)
     hint = f' title="{markup(cell.hint)}"' if cell.hint else ""
     element = "th scope='row'" if index == 0 else "td"
     close = "th" if index == 0 else "td"

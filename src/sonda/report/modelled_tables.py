@@ -10,7 +10,7 @@ from sonda.analysis.summary import Value
 from sonda.report import quantities
 from sonda.report.labels import plain
 from sonda.report.screen import Screen
-from sonda.report.table import Cell, Column, Table, build, numbers, shares, words
+from sonda.report.table import Cell, Column, Table, build, numbers, quantity, shares, words
 
 _HINTS = {
     "instructions": "executed, modelled",
@@ -154,7 +154,7 @@ def _millions(values: Sequence[Value]) -> tuple[str, list[Cell]]:
 
 def _ratios(values: Sequence[Value]) -> list[Cell]:
     return [
-        Cell(f"{value.value:.2f}", value.value, quantities.provenance(value))
+        quantity(value, f"{value.value:.2f}")
         if value.value is not None
         else Cell(quantities.MISSING, tone="quiet", missing=value.reason)
         for value in values

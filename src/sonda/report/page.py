@@ -136,7 +136,7 @@ missing, with its reason below.
 <noscript>Figures and sorting need scripts, which are switched off here.</noscript></footer>
 <script type="application/json" id="figures">{script_data(figures)}</script>
 <script>
-{_asset("tables.js")}{_asset("hints.js")}</script>
+{_asset("tables.js")}{_asset("csv.js")}{_asset("hints.js")}</script>
 <script>
 {get_plotlyjs()}
 </script>

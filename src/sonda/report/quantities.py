@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -103,6 +104,15 @@ def column(values: Sequence[Value]) -> tuple[Scale, list[str]]:
     whole = unit == "1" and all(size is None or size == round(size) for size in scaled)
     decimals = 0 if whole else decimals_for([abs(size) for size in scaled if size is not None])
     return scale, [MISSING if size is None else fixed(size, decimals) for size in scaled]
+
+
+def titled(name: str, unit: str) -> str:
+    """A column's name with the kept unit in place of the scale that its texts have: `forward ms` is `forward ns`."""
+    if unit in ("", "1"):
+        return name
+    known_as = sorted((re.escape(scale.unit) for scale in scales(unit)), key=len, reverse=True)
+    said, count = re.subn(rf"(?<![\w/])(?:{'|'.join(known_as)})(?!\w)", lambda _: unit, name)
+    return said if count else f"{name} {unit}".strip()
 
 
 def percent(share: float | None, decimals: int = 0) -> str:

@@ -6,7 +6,8 @@ import re
 from typing import Any
 
 from sonda.report.labels import plain
-from sonda.report.table import Cell, Table
+from sonda.report.quantities import titled
+from sonda.report.table import Cell, Column, Table
 
 _NUMBER = re.compile(r"\d[\d,.]*")
 BLANK = "\0"
@@ -34,6 +35,18 @@ def classes(cell: Cell) -> str:
     return " ".join(one for one in (cell.tone, "estimated" if cell.estimated else "") if one)
 
 
+def exact(cells: list[Cell]) -> bool:
+    """Whether all numbers of a column know their unit, so that what is copied need not be what is written."""
+    numbers = [cell for cell in cells if cell.order is not None]
+    return bool(numbers) and all(cell.unit for cell in numbers)
+
+
+def copied_name(column: Column, cells: list[Cell]) -> str:
+    """What heads a copied column: its unit stands in the name where all numbers share it."""
+    units = {cell.unit for cell in cells if cell.unit}
+    return titled(plain(column.name), units.pop()) if len(units) == 1 else plain(column.name)
+
+
 def _column(cells: list[Cell]) -> dict[str, Any]:
     texts = [plain(cell.text) for cell in cells]
     found: dict[str, Any] = {"text": texts}
@@ -48,6 +61,13 @@ def _column(cells: list[Cell]) -> dict[str, Any]:
             number = templates.setdefault(_NUMBER.sub(BLANK, hint), len(templates))
             codes.append("|".join([str(number), *_NUMBER.findall(hint)]))
         found["hint"], found["templates"] = codes, list(templates)
+    if exact(cells):
+        units = [cell.unit for cell in cells]
+        found["unit"] = units if len({*units} - {""}) > 1 else max(units)
+        for end in ("low", "high"):
+            ends = [_rounded(getattr(cell, end)) for cell in cells]
+            if any(one is not None for one in ends):
+                found[end] = ends
     tones = [classes(cell) for cell in cells]
     if any(tones):
         known = {tone: index for index, tone in enumerate(dict.fromkeys(tones))}

@@ -68,7 +68,7 @@ def study_cell(figure: Document, kind: str = "") -> Cell:
         spread = f" ({quantities.number(low)}–{quantities.number(high)})"
     else:
         spread = f" ±{50 * (high - low) / value:.0f} %"
-    return Cell(quantities.number(value) + spread, value, figure_hint(figure, kind))
+    return _figure_cell(figure, quantities.number(value) + spread, kind)
 
 
 def bare_cell(figure: Document | None) -> Cell:
@@ -77,7 +77,12 @@ def bare_cell(figure: Document | None) -> Cell:
         return Cell(quantities.MISSING)
     if figure["value"] is None:
         return study_cell(figure)
-    return Cell(quantities.number(figure["value"]), figure["value"], figure_hint(figure))
+    return _figure_cell(figure, quantities.number(figure["value"]))
+
+
+def _figure_cell(figure: Document, text: str, kind: str = "") -> Cell:
+    unit, low, high = str(figure.get("unit") or "1"), figure.get("low"), figure.get("high")
+    return Cell(text, figure["value"], figure_hint(figure, kind), unit=unit, low=low, high=high)
 
 
 def figure_hint(figure: Document, kind: str = "") -> str:

@@ -24,6 +24,10 @@ class Cell:
     """Why there is no number, where there is none."""
     tone: str = ""
     """good, bad, strong, quiet, name, or what bounds: compute, memory, overhead, input; '' is none of them."""
+    unit: str = ""
+    """Unit of `order`, `low` and `high`, for who copies them; '' where only the text tells what the number is."""
+    low: float | None = None
+    high: float | None = None
 
     @property
     def estimated(self) -> bool:
@@ -92,7 +96,7 @@ def numbers(values: Sequence[Value], suffix: bool = False) -> tuple[str, list[Ce
     cells = []
     for value, text in zip(values, texts, strict=True):
         shown = f"{text} {scale.unit}".rstrip() if suffix and quantities.known(value) else text
-        cells.append(_cell(value, shown))
+        cells.append(quantity(value, shown))
     return scale.unit, cells
 
 
@@ -104,7 +108,7 @@ def percents(values: Sequence[Value], sign: bool = True) -> list[Cell]:
         for value in values
     ]
     return [
-        _cell(many, quantities.percent(value.value) + mark if quantities.known(value) else quantities.MISSING)
+        quantity(many, quantities.percent(value.value) + mark if quantities.known(value) else quantities.MISSING)
         for many, value in zip(hundreds, values, strict=True)
     ]
 
@@ -125,9 +129,11 @@ def build(columns: Sequence[tuple[Column, Sequence[Cell]]], name: str = "") -> T
     return Table(tuple(column for column, _ in columns), tuple(zip(*cells, strict=True)), name)
 
 
-def _cell(value: Value, text: str) -> Cell:
+def quantity(value: Value, text: str, tone: str = "") -> Cell:
+    """A number as `text`, with its unit, source and interval; `–` with its reason where there is none."""
     if quantities.known(value):
-        return Cell(text, value.value, quantities.provenance(value))
+        hint = quantities.provenance(value)
+        return Cell(text, value.value, hint, tone=tone, unit=value.unit, low=value.low, high=value.high)
     return Cell(quantities.MISSING, None, quantities.provenance(value), value.reason, "quiet")
 
 

@@ -18,6 +18,7 @@ const sonda = { tables: new Map(), paper: [] };
       count: rows.length,
       text: (row, column) => texts[row][column],
       order: (row, column) => rows[row].cells[column].dataset.order,
+      given: (row, column) => rows[row].cells[column].dataset,
       hint: (row, column) => rows[row].cells[column].title,
       element: (row) => rows[row],
       parent: (row) => place.get(rows[row].dataset.parent) ?? -1,
@@ -59,6 +60,10 @@ const sonda = { tables: new Map(), paper: [] };
       order: (row, column) => {
         const { order, text } = data.columns[column];
         return order ? order[row] ?? undefined : text[row];
+      },
+      given: (row, column) => {
+        const { unit, low, high } = data.columns[column];
+        return { unit: Array.isArray(unit) ? unit[row] : unit, low: low?.[row] ?? undefined, high: high?.[row] ?? undefined };
       },
       hint, element,
       parent: (row) => (data.parent ? data.parent[row] : -1),
@@ -311,10 +316,7 @@ const sonda = { tables: new Map(), paper: [] };
     function csv() {
       let list = all.filter((row) => (!flat || rows.leaf(row)) && (!wanted || matches(row)));
       if (compare) list = list.sort(compare);
-      const head = heads.map((one) => field(one.textContent.trim(), false));
-      const lines = list.map((row) => heads.map((one, column) =>
-        field(column ? rows.text(row, column) : nameOf(row), one.classList.contains("number"))));
-      return [head, ...lines].map((line) => line.join(",")).join("\r\n") + "\r\n";
+      return sonda.csv(heads, rows, list, nameOf);
     }
 
     box.tabIndex = -1;
@@ -329,14 +331,6 @@ const sonda = { tables: new Map(), paper: [] };
     }
     sonda.paper.push(() => { if (shown.length > WHOLE) render(); });
     return { rows, heads: heads.map((head) => head.textContent.trim()), csv };
-  }
-
-  function field(text, isNumber) {
-    let plain = text === "–" ? "" : text;
-    if (isNumber && /^-?[\d,]+(\.\d+)?$/.test(plain)) plain = plain.replaceAll(",", "");
-    // A name that a spreadsheet would take for a formula stays a name.
-    else if (/^[=+\-@\t]/.test(plain) && Number.isNaN(Number(plain))) plain = `'${plain}`;
-    return /[",\r\n]/.test(plain) ? `"${plain.replaceAll('"', '""')}"` : plain;
   }
 
   async function copied(text) {
