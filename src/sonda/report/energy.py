@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from sonda.analysis.energy_summary import Cost, Device, EnergySummary, Window
 from sonda.analysis.summary import Value
@@ -93,7 +94,7 @@ def windows_table(rows: Sequence[Window]) -> Table:
     unit, times = numbers([row.time for row in rows])
     columns: list[tuple[Column, Sequence[Cell]]] = [
         (Column(kind, right=False), [Cell(plain(name), name, tone="name") for name in names]),
-        (Column("times", keep=4), [Cell(f"{row.count:,}", row.count) for row in rows]),
+        (Column("times", keep=4), [Cell(f"{row.count:,}", row.count, "windows, counted") for row in rows]),
         (Column(f"each, {unit}", keep=7), times),
     ]
     devices = list(dict.fromkeys(name for row in rows for name in row.devices))
@@ -122,14 +123,12 @@ def _source(value: Value) -> str:
 def _bounded(cell: Cell, value: Value) -> Cell:
     """`~420 (252–588)` for an estimate, `≥420` where a counter is not in it; measured, its bounds are in the hint."""
     if value.value is not None and value.reason:
-        return Cell(f"≥{cell.text}", cell.order, f"{cell.hint}; {value.reason}")
+        return replace(cell, text=f"≥{cell.text}", hint=f"{cell.hint}; {value.reason}")
     if value.source != "estimated" or value.value is None or value.low is None or value.high is None:
         return cell
     scale = quantities.own_scale(value.value, "J")
-    return Cell(
-        f"~{cell.text} ({quantities.number(value.low / scale.factor)}–{quantities.number(value.high / scale.factor)} "
-        f"{scale.unit})", cell.order, cell.hint,
-    )  # fmt: skip
+    ends = f"{quantities.number(value.low / scale.factor)}–{quantities.number(value.high / scale.factor)} {scale.unit}"
+    return replace(cell, text=f"~{cell.text} ({ends})")
 
 
 def _with_bounds(cells: Sequence[Cell], values: Sequence[Value]) -> list[Cell]:
@@ -138,5 +137,5 @@ def _with_bounds(cells: Sequence[Cell], values: Sequence[Value]) -> list[Cell]:
     for cell, value in zip(cells, values, strict=True):
         spread = quantities.half_width(value)
         text = cell.text if spread is None else f"{cell.text} ±{quantities.percent(spread)} %"
-        found.append(Cell(text, cell.order, cell.hint, cell.missing, cell.tone))
+        found.append(replace(cell, text=text))
     return found

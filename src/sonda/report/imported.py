@@ -11,7 +11,7 @@ from sonda.analysis.trace_summary import DeviceWork, TraceSummary
 from sonda.report import quantities
 from sonda.report.document import SCHEMA, value_document
 from sonda.report.figures import Figure
-from sonda.report.job_tables import job_document, job_figure, job_lines, job_table
+from sonda.report.job_tables import job_document, job_figure, job_lines, job_table, steps_table
 from sonda.report.kernel_tables import (
     PATH_PARTS,
     counters_table,
@@ -120,7 +120,8 @@ def _job_panels(job: Job, place: str, drawn: list[Figure]) -> list[str]:
     return [
         panel("Ranks", table_html(job_table(job, len(job.ranks)), "sortable") + listed),
         panel(
-            "Ranks and steps", place_figure(job_figure(job), f"{place}ranks", drawn, "no step is common to all ranks"),
+            "Ranks and steps",
+            place_figure(job_figure(job), f"{place}ranks", drawn, "no step is common to all ranks", steps_table(job)),
             "What a step takes each rank without waiting in collectives for others.",
         ),
     ]  # fmt: skip

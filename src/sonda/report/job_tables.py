@@ -20,6 +20,12 @@ MOST_HINTS = 10_000
 HEIGHT, ROW = 140, 22
 """Pixels: of a heat map without rows, and of a row."""
 MOST_HEIGHT = 900
+MOST_ROWS = 20_000
+"""Of the table behind it."""
+HINTS = {
+    "own": "without waiting in collectives for others", "step": "from its begin to its end",
+    "waits": "in collectives, until the last rank has come", "computes": "the device, or without one the host",
+}  # fmt: skip
 
 
 def job_table(job: Job, rows: int) -> Table:
@@ -71,6 +77,25 @@ def job_figure(job: Job) -> Figure:
         "yaxis": {"type": "category", "autorange": "reversed", "automargin": True},
     }
     return {"data": [data], "layout": layout}
+
+
+def steps_table(job: Job) -> Table:
+    """The table behind the heat map: a row for each rank and step; of many, means over neighbouring steps."""
+    names = [f"{name} {number}".strip() for name, number in job.steps]
+    together = max(1, math.ceil(len(names) / MOST_STEPS), math.ceil(len(names) * len(job.ranks) / MOST_ROWS))
+    spans = [(at, min(at + together, len(names))) for at in range(0, len(names), together)]
+    places = [(row, *span) for row in range(len(job.ranks)) for span in spans]
+    columns: list[tuple[Column, Sequence[Cell]]] = [
+        (Column("rank"), [Cell(str(job.ranks[row].rank), float(job.ranks[row].rank)) for row, _, _ in places]),
+        (Column("step", right=False), [
+            Cell(plain(names[first] if last - first == 1 else f"{names[first]} to {names[last - 1]}"), float(first))
+            for _, first, last in places
+        ]),
+    ]  # fmt: skip
+    for name, times in (("own", job.own), ("step", job.durations), ("waits", job.wait), ("computes", job.compute)):
+        unit, cells = numbers(_times([float(times[row, first:last].mean()) for row, first, last in places]))
+        columns.append((Column(f"{name} {unit}", hint=HINTS[name]), cells))
+    return build(columns, "ranks and steps")
 
 
 def _hint(job: Job, row: int, at: int, name: str) -> str:

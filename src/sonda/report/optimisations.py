@@ -106,12 +106,16 @@ def options_figure(place: Document) -> Figure | None:
 def _times(value: Document) -> Cell:
     if value["value"] is None:
         return Cell(quantities.MISSING, None, str(value["reason"]), tone="quiet")
-    return Cell(f"{value['value']:.2f}x", value["value"], f"{value['value']:.3g} times as fast, derived")
+    hint, low, high = f"{value['value']:.3g} times as fast, derived", value["low"], value["high"]
+    return Cell(f"{value['value']:.2f}x", value["value"], hint, unit="1", low=low, high=high)
 
 
 def _ends(value: Document) -> Cell:
     text = _interval(value)
-    return Cell(text, value["high"] - value["low"]) if text else Cell(quantities.MISSING, None, str(value["reason"]))
+    if not text:
+        return Cell(quantities.MISSING, None, str(value["reason"]))
+    hint = f"{text} times as fast, derived; of all options of this table at once"
+    return Cell(text, value["high"] - value["low"], hint)
 
 
 def _judged(row: Document) -> Cell:

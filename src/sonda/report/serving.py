@@ -20,6 +20,7 @@ from sonda.report.sections import Section
 from sonda.report.table import Cell, Column, Table, build, numbers, percents, words
 
 SCHEMA = 1
+COUNTED = "queries, counted"
 BAR = 40
 """Cells of the longest bar of a histogram."""
 HEIGHT = 320
@@ -101,7 +102,7 @@ def histogram_table(found: ServingSummary) -> Table:
     return build(
         [
             (Column("up to"), [Cell(quantities.amount(edge, "ns"), edge) for edge in found.edges[1:]]),
-            (Column("queries"), [Cell(f"{one:,}", one) for one in found.counts]),
+            (Column("queries"), [Cell(f"{one:,}", one, COUNTED) for one in found.counts]),
             (Column("", right=False), [Cell(bar) for bar in bars]),
         ],
         "histogram",
@@ -114,8 +115,8 @@ def trials_table(found: ServingSummary) -> Table:
     return build(
         [
             (Column("tried queries/s"), [Cell(quantities.number(one["rate"]), one["rate"]) for one in rows]),
-            (Column("queries"), [Cell(f"{one['queries']:,}", one["queries"]) for one in rows]),
-            (Column("late"), [Cell(f"{one['late']:,}", one["late"]) for one in rows]),
+            (Column("queries"), [Cell(f"{one['queries']:,}", one["queries"], COUNTED) for one in rows]),
+            (Column("late"), [Cell(f"{one['late']:,}", one["late"], COUNTED) for one in rows]),
             (Column("bound", right=False), words(["held" if one["held"] else "did not hold" for one in rows])),
         ],
         "search",

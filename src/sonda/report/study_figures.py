@@ -94,13 +94,17 @@ def scaling_table(curve: Document) -> Table:
     return build(
         [
             (Column("configuration", right=False), [Cell(str(one["name"]), str(one["name"])) for one in points]),
-            (Column("devices"), [Cell(f"{one['devices']:,}", one["devices"]) for one in points]),
+            (Column("devices"), [_count(one["devices"], "devices, as asked for") for one in points]),
             (Column("whole, times"), [study_cell({"n": 2, **one["whole"]}) for one in points]),
             (Column("training part, times"), [study_cell({"n": 2, **one["training"]}) for one in points]),
             (Column("Amdahl's bound"), [_bound(bounds.get(one["devices"])) for one in points]),
         ],
         "speed-up",
     )
+
+
+def _count(value: int, what: str) -> Cell:
+    return Cell(f"{value:,}", value, f"{value:,} {what}")
 
 
 def _bound(value: float | None) -> Cell:
@@ -113,13 +117,15 @@ def accuracy_table(study: Document) -> Table:
     points = [(name, point) for name, row in named for point in row.get("curve", ())]
     columns = [
         (Column("configuration", right=False), [Cell(name, name) for name, _ in points]),
-        (Column("epoch"), [Cell(str(point["epoch"]), point["epoch"]) for _, point in points]),
-        (Column("so far s"), [Cell(f"{point['passed']:.3g}", point["passed"]) for _, point in points]),
-    ]
+        (Column("epoch"), [_count(point["epoch"], "number of the epoch") for _, point in points]),
+        (Column("so far s"), [
+            Cell(f"{point['passed']:.3g}", point["passed"], f"{point['passed']:.3g} s, measured") for _, point in points
+        ]),
+    ]  # fmt: skip
     for title, key in (("mean %", "mean"), ("least %", "minimum"), ("most %", "maximum")):
         shares = [100 * point["accuracy"][key] for _, point in points]
         columns.append((Column(title), [Cell(f"{one:.1f}", one, f"{one:.3g} %, measured") for one in shares]))
-    columns.append((Column("runs"), [Cell(str(point["n"]), point["n"]) for _, point in points]))
+    columns.append((Column("runs"), [_count(point["n"], "repetitions, counted") for _, point in points]))
     return build(columns, "accuracy by epoch")
 
 

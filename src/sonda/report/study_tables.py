@@ -319,7 +319,7 @@ def side_by_side(study: Document, column: Document, variants: Sequence[str], wid
             cells = [bare_cell(found[place].get(variant)) for place in rows]
             if ratios:
                 said = f"{quantities.number(ratios[variant])}×" if variant in ratios else quantities.MISSING
-                cells.append(Cell(said, tone="quiet"))
+                cells.append(Cell(said, None, f"{RELATIVE} of the ratios to {variants[0]}, derived", tone="quiet"))
             beside.append((Column(variant), cells))
         yield build([*columns, *beside])
 

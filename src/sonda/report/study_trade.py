@@ -88,7 +88,7 @@ def trade_table(found: list[Trade]) -> Table:
             (Column("variant", right=False), words([one.name for one in found])),
             (Column("times the cycles"), times([one.cycles for one in found])),
             (Column("times the energy"), times([one.energy for one in found])),
-            (Column("configurations"), [Cell(f"{one.n:,}", one.n) for one in found]),
+            (Column("configurations"), [Cell(f"{one.n:,}", one.n, "configurations, counted") for one in found]),
             (Column("on the front", right=False), words(["yes" if one.front else "no" for one in found])),
         ],
         "trade",
