@@ -24,7 +24,7 @@ SIGHT = {
 """Machado, Oliveira and Fernandes, IEEE TVCG 15 (2009), severity 1.0, on linear RGB."""
 NOTICED = 2.3
 """CIE 1976 distance that half of all readers just notice (Mahy and others, 1994); fields that touch need several."""
-TRAINING = ("data", "forward", "loss", "backward", "optimizer", "communicate", "other")
+TRAINING = ("data", "transfer", "forward", "loss", "backward", "optimizer", "communicate", "other")
 GROUPS = {
     "limits": tuple(palette.BOUND_COLORS.values()),
     "phases of training": tuple(palette.PHASE_COLORS[name] for name in TRAINING),
