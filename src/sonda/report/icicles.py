@@ -118,7 +118,7 @@ def _view(nodes: Sequence[Node], name: str, colors: Sequence[str], places: Mappi
     return {
         "ids": [node.id for node in nodes],
         "parents": [node.parent for node in nodes],
-        "labels": [markup(node.label) for node in nodes],
+        "labels": [markup(_label(node)) for node in nodes],
         "names": [markup(layer_name(node.row) if node.row is not None else node.label) for node in nodes],
         "values": [float(f"{node.own:.7g}") for node in nodes],
         "colors": [colors.index(limit_color(node.row)) if node.row is not None else len(colors) for node in nodes],
@@ -126,6 +126,12 @@ def _view(nodes: Sequence[Node], name: str, colors: Sequence[str], places: Mappi
         "views": [node.view for node in nodes],
         "whole": "all layers" if name == MAIN else f"these {count:,} layers",
     }
+
+
+def _label(node: Node) -> str:
+    """A number, as modules of a sequence have, tells nothing without the type: `0 Linear`."""
+    numbered = node.row is not None and node.label.rpartition(".")[2].isdigit()
+    return f"{node.label} {node.row.name}" if numbered and node.row is not None else node.label
 
 
 def _own(row: LayerRow) -> Cost | None:

@@ -24,7 +24,7 @@ from sonda.report.exploration import exploration_section
 from sonda.report.imported import trace_section
 from sonda.report.labels import markup, script_data
 from sonda.report.output import whole_file
-from sonda.report.provenance import with_provenance, with_words
+from sonda.report.provenance import with_provenance, with_words, words_panel
 from sonda.report.rooflines import targets_section
 from sonda.report.sections import Section, run_section
 from sonda.report.serving import serving_section
@@ -114,6 +114,7 @@ def framed(title: str, sections: Sequence[Section]) -> str:
     figures = [figure for section in sections for figure in section.figures]
     links = "".join(f'<a href="#{section.place}">{markup(section.name)}</a>' for section in sections)
     body = "\n".join(f'<section id="{section.place}">\n{section.html}\n</section>' for section in sections)
+    body += words_panel(sections)
     return f"""<!DOCTYPE html>
 <html lang="en">
 <head>

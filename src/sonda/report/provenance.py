@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Sequence
 from dataclasses import replace
 
 from sonda.analysis.summary import Summary, Value
@@ -53,6 +55,14 @@ KERNELS = {
     "stall": "a reason for which threads of a kernel wait",
     "stream": "a queue of kernels that run one after the other",
 }
+STUDY = {
+    "configuration": "one way to run it: a value for each thing that the study varies",
+    "repetition": "the same configuration once more, in a process of its own; a figure is their median",
+    "variant": "one of several ways to do the same work, which stand side by side",
+    "±": "half of an interval, in percent of the figure; hover over the number for its ends and what they are",
+    "published": "printed in the paper or thesis that the study repeats, measured on the machine named there",
+}
+SOURCE = ("source", "; ".join(f"{name}: {meaning}" for name, meaning in SOURCES.items()))
 
 
 def with_provenance(section: Section, summary: Summary, info: RunInfo | None) -> Section:
@@ -63,8 +73,31 @@ def with_provenance(section: Section, summary: Summary, info: RunInfo | None) ->
 
 def with_words(section: Section, summary: Summary, info: RunInfo | None) -> Section:
     """The section with what could not be measured and what its words mean, where its notes stand in it already."""
-    pieces = [section.html, _lacking(summary, info), _words(summary)]
-    return replace(section, html="\n".join(piece for piece in pieces if piece))
+    pieces = [section.html, _lacking(summary, info)]
+    return replace(section, html="\n".join(piece for piece in pieces if piece), words=_words(summary))
+
+
+def with_study_words(section: Section, simulated: bool) -> Section:
+    """The section of a study with the meanings of those words that occur in it."""
+    text = re.sub(r"<[^>]*>", " ", section.html)
+    known = STUDY | {word: WORDS[word] for word in ("step", "phase", "layer", "FLOP", "roof")} | SLOTS | ENERGY
+    known |= SIMULATED if simulated else {}
+    found = [one for one in known.items() if any(_occurs(word, text) for word in one[0].split(", "))]
+    return replace(section, words=(*found, SOURCE))
+
+
+def words_panel(sections: Sequence[Section]) -> str:
+    """The words of all sections, each once; '' where there are none."""
+    found = dict(word for section in sections for word in section.words)
+    if not found:
+        return ""
+    found[SOURCE[0]] = found.pop(SOURCE[0])  # the last
+    items = "".join(f"<dt>{markup(word)}</dt><dd>{markup(meaning)}</dd>" for word, meaning in found.items())
+    return panel("Words on this page", f'<dl class="words">{items}</dl>')
+
+
+def _occurs(word: str, text: str) -> bool:
+    return re.search(rf"(?<![A-Za-z-])[kMGT]?{re.escape(word)}s?(?![A-Za-z-])", text) is not None
 
 
 def lacking_table(summary: Summary, info: RunInfo | None) -> Table | None:
@@ -113,8 +146,8 @@ def _lacking(summary: Summary, info: RunInfo | None) -> str:
     return panel("What could not be measured", table_html(table, "sortable prose")) if table is not None else ""
 
 
-def _words(summary: Summary) -> str:
-    """What the words of this page mean, and what sources there are."""
+def _words(summary: Summary) -> tuple[tuple[str, str], ...]:
+    """What the words of this section mean, and what sources there are."""
     simulated = any(part.simulated is not None for part in summary.parts)
     found = {"step": WORDS["step"], "layer": WORDS["layer"], **SIMULATED} if simulated else dict(WORDS)
     if not summary.parts:
@@ -125,9 +158,7 @@ def _words(summary: Summary) -> str:
         found |= KERNELS
     if summary.energy is not None:
         found |= ENERGY
-    found |= {"source": "; ".join(f"{name}: {meaning}" for name, meaning in SOURCES.items())}
-    items = "".join(f"<dt>{markup(word)}</dt><dd>{markup(meaning)}</dd>" for word, meaning in found.items())
-    return panel("Words on this page", f'<dl class="words">{items}</dl>')
+    return (*found.items(), SOURCE)
 
 
 def _origin(summary: Summary, info: RunInfo | None) -> str:

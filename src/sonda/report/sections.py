@@ -47,6 +47,8 @@ class Section:
     """Element id."""
     html: str
     figures: tuple[Figure, ...] = ()
+    words: tuple[tuple[str, str], ...] = ()
+    """What a reader may not know, with its meaning; a page says each once."""
 
 
 def run_section(summary: Summary, name: str, index: int, alone: bool) -> Section:

@@ -17,6 +17,7 @@ from sonda.report.operations import operations_table
 from sonda.report.optimisations import options_figure, options_table, options_title, verdict_lines
 from sonda.report.output import whole_file
 from sonda.report.page import framed
+from sonda.report.provenance import with_study_words
 from sonda.report.sections import Section
 from sonda.report.study import failure_lines
 from sonda.report.study_answer import Answer, answer, measured
@@ -99,7 +100,9 @@ def study_section(study: Document) -> Section:
         pieces.append(panel(one.title or UNTITLED, table_html(one.table, "sortable"), one.caption))
     pieces += _operations(study)
     pieces += _said(study)
-    return Section(str(study["study"]), "study", "\n".join(pieces), tuple(drawn))
+    section = Section(str(study["study"]), "study", "\n".join(pieces), tuple(drawn))
+    figures = [figure for row in study["rows"] for figure in row["figures"].values()]
+    return with_study_words(section, any(one["source"] == "simulated" for one in figures))
 
 
 def _answer_panel(study: Document, found: Answer) -> str:
