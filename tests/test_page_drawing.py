@@ -76,6 +76,23 @@ def test_labels_of_ceilings_are_written_in_ink(browser: Browser, tmp_path: Path)
     assert colors and set(colors) == {"rgb(228, 230, 232)"}, "--ink of the dark page"
 
 
+def test_yellow_bars_have_a_border_where_the_page_is_white(browser: Browser, tmp_path: Path) -> None:
+    """Yellow is 1.3 to 1 on white, and 12 to 1 on the dark page; blue stands out from both."""
+    part = examples.training_part()
+    steps = {**part.phase_steps, "transfer": part.phase_steps["data"]}
+    path = tmp_path / "page.html"
+    made = replace(examples.training(), parts=(replace(part, phase_steps=steps),))
+    path.write_text(page_text([made]), encoding="utf-8")
+    borders = """(() => { const figure = [...document.querySelectorAll('.figure')].find((f) =>
+        f.data?.some((trace) => trace.name === 'transfer' && trace.type === 'bar'));
+        return Object.fromEntries(figure.data.map((trace) => [trace.name, trace.marker.line.width])); })()"""
+    for dark, width in ((False, 1), (True, 0)):
+        browser.open(path, dark=dark)
+        found = browser.run(borders)
+        assert (found["transfer"], found["backward"]) == (width, 0)
+    browser.media()
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("made", "slowest"), [(hundred_thousand, "b39.23"), (lambda: many(3_000), "b299.2998")], ids=["spans", "layers"]

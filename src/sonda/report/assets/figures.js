@@ -3,6 +3,7 @@
 // colours, and in light on paper.
 (() => {
   const css = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
+  const LEAST_CONTRAST = 2; // of a mark without a border
   const paper = () => document.documentElement.classList.contains("paper");
   const phone = matchMedia("(max-width: 639px)"); // innerWidth is that of a phone's page, which may be wider for a moment
   const narrow = () => phone.matches && !paper();
@@ -94,6 +95,17 @@
     return figure.measures ? [icicle(figure)] : figure.data.map(coloured);
   }
 
+  // Whether a mark of this colour hardly stands out from the page, as yellow does from white: such a one gets a border.
+  function faint(color) {
+    if (!/^#[0-9a-f]{6}$/.test(color)) return false;
+    const light = (hex) => [0.2126, 0.7152, 0.0722].reduce((sum, weight, at) => {
+      const part = parseInt(hex.slice(1 + 2 * at, 3 + 2 * at), 16) / 255;
+      return sum + weight * (part <= 0.04045 ? part / 12.92 : ((part + 0.055) / 1.055) ** 2.4);
+    }, 0.05);
+    const [one, other] = [light(color), light(css("--panel"))];
+    return Math.max(one, other) / Math.min(one, other) < LEAST_CONTRAST;
+  }
+
   function coloured(trace) {
     const copy = structuredClone(trace);
     if (copy.meta === "ceiling") {
@@ -102,6 +114,7 @@
     }
     if (copy.meta === "target") copy.textfont.color = css("--ink"); // colours of lines are too light for letters
     if (copy.meta === "native") copy.marker.line.color = css("--ink");
+    if (faint(copy.marker?.color)) copy.marker.line = { width: 1, color: css("--soft") };
     if (copy.type === "icicle") copy.marker.line = { width: 1, color: css("--panel") };
     return copy;
   }
