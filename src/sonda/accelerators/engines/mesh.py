@@ -52,9 +52,7 @@ def simulate(hardware: Hardware, product: Product, tile: MeshTile) -> Result:
     """
     _check(hardware, product, tile)
     shapes = _tile_shapes(product, tile)
-    lengths = np.zeros((len(shapes), 2), np.int64)
-    given = np.array([(rows, columns, product.k) for rows, columns, _ in shapes], np.int64)
-    compiled(_lengths)(hardware.rows, hardware.columns, hardware.read_ports, hardware.write_ports, given, lengths)
+    lengths = _timed(hardware, np.array([(rows, columns, product.k) for rows, columns, _ in shapes], np.int64))
     return _result(hardware, product, _Tiles(*(sum(one) for one in zip(
         *(_of_shape(product.k, *shape, *length) for shape, length in zip(shapes, lengths.tolist(), strict=True)),
         strict=True,
@@ -78,8 +76,7 @@ def simulate_all(hardware: Hardware, products: Whole, tiles: Whole) -> Result:
     there = counts > 0
     given = np.stack([side[there] for side in sides], axis=1)
     shapes, which = _distinct(given)
-    lengths = np.zeros((len(shapes), 2), np.int64)
-    compiled(_lengths)(hardware.rows, hardware.columns, hardware.read_ports, hardware.write_ports, shapes, lengths)
+    lengths = _timed(hardware, shapes)
     found = np.zeros((2, *there.shape), np.int64)
     found[:, there] = lengths[which].T
     sums = _Tiles(*(one.sum(axis=(0, 1)) for one in _of_shape(k, sides[0], sides[1], counts, found[0], found[1])))
@@ -171,6 +168,63 @@ def _tile_shapes(product: Product, tile: MeshTile) -> list[tuple[int, int, int]]
     return [(r, c, a * b) for r, a in sides_m for c, b in sides_n if r and c and a and b]
 
 
+def _timed(hardware: Hardware, shapes: Whole) -> Whole:
+    """What `_lengths` says of tiles of these shapes."""
+    lengths = np.zeros((len(shapes), 2), np.int64)
+    sides = (hardware.rows, hardware.columns, hardware.read_ports, hardware.write_ports)
+    compiled(_lengths, _ascend)(*sides, shapes, lengths)
+    return lengths
+
+
+def _ascend(keys: Whole, beside: Whole) -> None:
+    """Put keys in ascending order, and what stands beside them along: by counting where they are close together, else
+    as a heap.
+
+    Not by numba's own sort: a kernel with it, kept in the cache, was once seen to order sixteen values wrongly.
+    """
+    count = len(keys)
+    least = most = keys[0]
+    for at in range(count):
+        least = min(least, keys[at])
+        most = max(most, keys[at])
+    if most - least <= 8 * count + 1024:
+        begin = np.zeros(most - least + 2, np.int64)
+        for at in range(count):
+            begin[keys[at] - least + 1] += 1
+        for key in range(most - least + 1):
+            begin[key + 1] += begin[key]
+        ordered = np.empty(count, np.int64)
+        along = np.empty(count, np.int64)
+        for at in range(count):
+            place = begin[keys[at] - least]
+            begin[keys[at] - least] += 1
+            ordered[place] = keys[at]
+            along[place] = beside[at]
+        for at in range(count):
+            keys[at] = ordered[at]
+            beside[at] = along[at]
+        return
+    start, end = count // 2, count
+    while end > 1:
+        if start > 0:
+            start -= 1
+        else:
+            end -= 1
+            keys[0], keys[end] = keys[end], keys[0]
+            beside[0], beside[end] = beside[end], beside[0]
+        root = start
+        child = 2 * root + 1
+        while child < end:
+            if child + 1 < end and keys[child + 1] > keys[child]:
+                child += 1
+            if keys[root] >= keys[child]:
+                break
+            keys[root], keys[child] = keys[child], keys[root]
+            beside[root], beside[child] = beside[child], beside[root]
+            root = child
+            child = 2 * root + 1
+
+
 def _lengths(mesh_rows: int, mesh_columns: int, ports: int, lines: int, shapes: Whole, out: Whole) -> None:
     """Of tiles (rows, columns and steps of each): the cycle of the last product, and that in which the last result is
     written, the tile starting in cycle 1.
@@ -224,14 +278,11 @@ def _lengths(mesh_rows: int, mesh_columns: int, ports: int, lines: int, shapes: 
                     offered[at] = cycle
                     line[at] = (i * mesh_columns + j) % lines
         else:
-            unordered = np.empty(elements, np.int64)
             for i in range(rows):
                 for j in range(columns):
-                    unordered[i * columns + j] = max(left[i], above[j]) + i + j + 2
-            order = np.argsort(unordered)
-            for at in range(elements):
-                offered[at] = unordered[order[at]]
-                line[at] = (order[at] // columns * mesh_columns + order[at] % columns) % lines
+                    offered[i * columns + j] = max(left[i], above[j]) + i + j + 2
+                    line[i * columns + j] = (i * mesh_columns + j) % lines
+            _ascend(offered, line)
         # The cycle from which on a line is free; results that find it busy leave later, so that order may change.
         free = np.zeros(lines, np.int64)
         waited = False
@@ -241,7 +292,7 @@ def _lengths(mesh_rows: int, mesh_columns: int, ports: int, lines: int, shapes: 
                 waited = True
             free[line[at]] = offered[at] + 1
         if waited:
-            offered.sort()
+            _ascend(offered, line)
         waiting = arriving = 0
         before = first
         for at in range(elements):
