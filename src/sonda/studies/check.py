@@ -51,7 +51,7 @@ def check(
     scales = words.scales(walk.table(document, ("scale",)), axes_table, variants)
     _check_base(walk, study.base, variants, scales)
     names = (*axes_table, VARIANT) if variants else tuple(axes_table)
-    named = AxisNames(walk, names, _all_values(axes, variants))
+    named = AxisNames(walk, names, _all_values(axes, variants, scales))
     exclude: list[dict[str, Any]] = []
     for path, row in walk.tables(document, "exclude"):
         if row in exclude:
@@ -296,10 +296,12 @@ def _pairs_of(places: Iterable[tuple[Path, str, Scalar]]) -> set[tuple[str, str]
     return {(key, repr(value)) for _, key, value in places}
 
 
-def _all_values(axes: Mapping[str, tuple[Scalar, ...]], variants: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+def _all_values(
+    axes: Mapping[str, tuple[Scalar, ...]], variants: Mapping[str, Mapping[str, Any]], scales: Mapping[str, Any]
+) -> dict[str, Any]:
     """Every value that an axis has anywhere in the study, the names of variants among them."""
     found: dict[str, Any] = {key: list(values) for key, values in axes.items()}
-    for changes in variants.values():
+    for changes in (*variants.values(), *scales.values()):
         for key in set(changes) & set(found):
             found[key] += changes[key] if isinstance(changes[key], list) else [changes[key]]
     return found | {VARIANT: list(variants)}

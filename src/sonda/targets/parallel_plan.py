@@ -17,7 +17,7 @@ OPTIONS = {
     "ddp": ("backend", "batch", "batchnorm", "evaluate", "nodes", "at", "timeout"),
     "hybrid": ("auto", "backend", "batch", "batchnorm", "evaluate", "shares", "weights", "nodes", "at", "timeout"),
     "localsgd": ("auto", "backend", "batch", "evaluate", "h", "shares", "nodes", "at", "timeout"),
-    "pipeline": ("backend", "microbatches", "replicas", "timeout"),
+    "pipeline": ("backend", "microbatches", "replicas", "nodes", "at", "timeout"),
     "dp": (),
 }
 """What may stand after '@', by mode."""
@@ -50,7 +50,8 @@ class Plan(msgspec.Struct, kw_only=True, frozen=True):
     h: int = 1
     microbatches: int = 1
     replicas: int = 1
-    """Pipelines side by side, each with its share of the batch; devices are those of the first, then of the second."""
+    """Pipelines side by side, each with its share of the batch; devices are those of the first, then of the second. On
+    several nodes the devices of the first node come first, so that a pipeline may go on on the next."""
     everybody: bool = True
     """Validation and test are shared; else the first rank does them while the others wait."""
     servers: int = 0
@@ -96,10 +97,10 @@ def plan_of(job: Job, spec: TargetSpec) -> Plan:
         raise SondaError(f"target {text!r}: several devices train together", "add --train")
     if job.compile and mode != "ddp":
         raise SondaError(f"target {text!r}: --compile is for one device or ddp", "leave out --compile")
-    if mode in ("pipeline", "hybrid", "localsgd") and len(spec.devices) < 2:
+    nodes = whole_option(spec, "nodes", 1)
+    if mode in ("pipeline", "hybrid", "localsgd") and nodes * len(spec.devices) < 2:
         raise SondaError(f"target {text!r}: {mode} needs two devices or more", f"write {mode}=A+B")
     refuse_twice(spec)
-    nodes = whole_option(spec, "nodes", 1)
     if (nodes > 1) != ("at" in spec.options):
         raise SondaError(
             f"target {text!r}: several nodes need both nodes and at", "write @nodes=2,at=HOST:PORT, on every node alike"
@@ -118,7 +119,7 @@ def plan_of(job: Job, spec: TargetSpec) -> Plan:
         equal_weights=one_of(spec, "weights", ("samples", "equal")) == "equal",
         h=whole_option(spec, "h", DEFAULT_H) if mode == "localsgd" else 1,
         microbatches=whole_option(spec, "microbatches", MICROBATCHES) if mode == "pipeline" else 1,
-        replicas=_replicas(spec),
+        replicas=_replicas(spec, nodes),
         everybody=one_of(spec, "evaluate", ("all", "first")) == "all",
         nodes=nodes,
         at=_meeting_place(spec),
@@ -195,11 +196,12 @@ def whole_option(spec: TargetSpec, name: str, default: int) -> int:
     return int(text)
 
 
-def _replicas(spec: TargetSpec) -> int:
-    replicas, devices = whole_option(spec, "replicas", 1), len(spec.devices)
+def _replicas(spec: TargetSpec, nodes: int) -> int:
+    replicas, devices = whole_option(spec, "replicas", 1), nodes * len(spec.devices)
     if replicas > 1 and (devices % replicas or devices // replicas < 2):
+        where = f"{len(spec.devices)} devices on each of {nodes} nodes" if nodes > 1 else f"{devices} devices"
         raise SondaError(
-            f"target {spec.text!r}: {devices} devices are not {replicas} pipelines of two stages or more",
+            f"target {spec.text!r}: {where} are not {replicas} pipelines of two stages or more",
             f"give a device for every stage of every pipeline, such as {2 * replicas}",
         )
     return replicas
