@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ import msgspec
 from sonda.record.errors import SondaError
 from sonda.record.store import Store
 from sonda.studies.executors import training_jobs
-from sonda.targets import keeping, parallel, parallel_nodes
+from sonda.targets import keeping, parallel, parallel_nodes, parallel_rank
 from sonda.targets.job import Job
 from sonda.targets.node import NODE
 from sonda.targets.parallel_agent import PLAN, run_on_nodes
@@ -36,6 +37,14 @@ def agent(name: str, directory: Path, results: Any) -> None:
     parallel_nodes.GONE_S = 5
     plan = msgspec.json.decode((directory / PLAN).read_bytes(), type=Plan)
     results.put((name, run_on_nodes(plan, directory)))
+
+
+def whole_rank(directories: list[str]) -> int:
+    """A rank as it is started on one of these nodes, two on each, whose plan and job are in its directory."""
+    node, local = divmod(int(os.environ["RANK"]), 2)
+    os.environ["LOCAL_RANK"] = str(local)
+    sys.argv = ["rank", directories[node]]
+    return parallel_rank.main()
 
 
 def answer(place: str, doomed: str) -> dict[str, str]:

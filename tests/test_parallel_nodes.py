@@ -19,17 +19,18 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 import node_cases
 import training_cases
-from parallel_ranks import CONTEXT, free_port
+from parallel_ranks import CONTEXT, free_port, on_ranks
 from sonda.analysis.training import summarise_training
 from sonda.record.errors import SondaError
 from sonda.record.run import Run
 from sonda.record.store import Store
+from sonda.record.training import FINAL
 from sonda.targets import parallel_nodes
 from sonda.targets.job import Job
 from sonda.targets.parallel_agent import JOB, PLAN
 from sonda.targets.parallel_nodes import KEPT, PART, PARTS, Kept, Nodes, met
 from sonda.targets.parallel_plan import plan_of
-from sonda.targets.parallel_report import BEGUN, Report
+from sonda.targets.parallel_report import BEGUN, Report, read_outcome
 from sonda.targets.spec import parse_target
 from sonda.targets.training_worker import Keeper, open_training
 from sonda.version import VERSION
@@ -217,10 +218,43 @@ def test_other_data_than_the_first_nodes_are_refused(tmp_path: Path, data: str) 
         Keeper(job, open_training(job), tmp_path, rank=1, agree=lambda own: own + 1)
 
 
+def small_training(data: str, place: Path, **settings: Any) -> dict[str, Any]:
+    """Settings of the training that `training_cases.alone` does in one process."""
+    return {
+        "workload": "cnn", "options": training_cases.OPTIONS, "data": data, "split": training_cases.SPLIT, "epochs": 2,
+        "precision": "float64", "checkpoint": str(place / "checkpoints"), **settings,
+    }  # fmt: skip
+
+
+def is_that_of_one_process(weights: Path, data: str) -> bool:
+    """Whether these weights are those of a single process, within 1e-12 of the largest."""
+    wanted = training_cases.alone(data)["weights"]
+    with np.load(weights, allow_pickle=False) as found:
+        assert set(found) == set(wanted)
+        apart = max(float(np.abs(found[name] - wanted[name]).max()) for name in wanted)
+    return apart < 1e-12 * max(float(np.abs(values).max()) for values in wanted.values())
+
+
+def test_a_pipeline_on_each_of_two_nodes_trains_as_one_process_does(tmp_path: Path, data: str) -> None:
+    on = "pipeline=cpu/1+cpu/1@nodes=2,at=localhost:1,replicas=2,microbatches=2"
+    job = Job(**small_training(data, tmp_path, train=True, on=on))
+    for node in NAMES:
+        (tmp_path / node).mkdir()
+        (tmp_path / node / JOB).write_bytes(msgspec.json.encode(job))
+        (tmp_path / node / PLAN).write_bytes(msgspec.json.encode(plan_of(job, parse_target(on))))
+    assert on_ranks(4, node_cases.whole_rank, [str(tmp_path / node) for node in NAMES]) == [0, 0, 0, 0]
+    outcomes = [read_outcome(tmp_path / NAMES[rank // 2], rank) for rank in range(4)]
+    stages = [outcome.about["modules"] for outcome in outcomes if outcome is not None]
+    assert stages[:2] == stages[2:] and not set(stages[0]) & set(stages[1])
+    assert is_that_of_one_process(tmp_path / "checkpoints" / FINAL, data)
+
+
 def test_two_nodes_train_and_the_first_keeps_one_run(tmp_path: Path, data: str, playing: Callable[..., Any]) -> None:
+    """A stage of a pipeline on each."""
+    port = free_port()
     job = job_at(
-        free_port(), workload="cnn", options=training_cases.OPTIONS, data=data, split=training_cases.SPLIT, epochs=2,
-        checkpoint=str(tmp_path / "checkpoints"), probe="energy-model:cpu=20..95,energy:100ms+idle=0s",
+        port, on=f"pipeline=cpu/1@nodes=2,at=localhost:{port},timeout=60",
+        **small_training(data, tmp_path, probe="energy-model:cpu=20..95,energy:100ms+idle=0s"),
     )  # fmt: skip
     results = CONTEXT.Queue()
     for name in NAMES:
@@ -244,7 +278,9 @@ def test_two_nodes_train_and_the_first_keeps_one_run(tmp_path: Path, data: str, 
     assert {sample.node for sample in run.samples} == set(NAMES)
     training = summarise_training(run)
     assert training is not None and len(training.epochs) == 2 and training.devices == 2
-    assert (run.directory / "weights.npz").is_file()
+    assert is_that_of_one_process(run.directory / "weights.npz", data)
+    modules = [module for rank in run.info.target["ranks"] for module in rank["modules"]]
+    assert all(run.info.target["ranks"][at]["modules"] for at in (0, 1)) and len(set(modules)) == len(modules)
     assert not list((tmp_path / "checkpoints").glob("epoch-*")), "the run is kept: nothing is left to go on from"
 
 

@@ -59,6 +59,17 @@ def test_several_nodes_meet_at_one_place() -> None:
     assert (found.ranks, found.at, found.name(3)) == (4, "10.0.0.1:29400", "cpu/1 (rank 3)")
 
 
+def test_pipelines_go_over_nodes() -> None:
+    """Stages are devices of all nodes, those of the first one first."""
+    found = plan("pipeline=cpu/1@nodes=2,at=here:1")
+    assert (found.ranks, found.replicas) == (2, 1)
+    found = plan("pipeline=cpu/1+cpu/1@nodes=3,at=here:1,replicas=3")
+    assert (found.ranks, found.replicas) == (6, 3)
+    assert plan("hybrid=cpu/1@nodes=2,at=here:1").backend == "gloo"
+    with pytest.raises(SondaError, match="2 devices on 2 nodes are not 2 pipelines of two stages or more"):
+        plan("pipeline=cpu/1@nodes=2,at=here:1,replicas=2")
+
+
 def test_gpus_use_nccl_and_a_mixture_gloo(gpus: None, monkeypatch: pytest.MonkeyPatch) -> None:
     assert plan("ddp=cuda:0+cuda:1").backend == "nccl"
     assert plan("hybrid=cuda:0+cpu/2").backend == "gloo"

@@ -101,6 +101,7 @@ def plan_of(job: Job, spec: TargetSpec) -> Plan:
     if mode in ("pipeline", "hybrid", "localsgd") and nodes * len(spec.devices) < 2:
         raise SondaError(f"target {text!r}: {mode} needs two devices or more", f"write {mode}=A+B")
     refuse_twice(spec)
+    _refuse_measured(job, spec)
     if (nodes > 1) != ("at" in spec.options):
         raise SondaError(
             f"target {text!r}: several nodes need both nodes and at", "write @nodes=2,at=HOST:PORT, on every node alike"
@@ -125,6 +126,22 @@ def plan_of(job: Job, spec: TargetSpec) -> Plan:
         at=_meeting_place(spec),
         timeout=float(whole_option(spec, "timeout", 300)),
     )
+
+
+def _refuse_measured(job: Job, spec: TargetSpec) -> None:
+    """Raise SondaError where measured times, which never come twice, would decide about the result's last digits."""
+    if not job.deterministic:
+        return
+    text = f"target {spec.text!r}"
+    if "auto" in spec.options:
+        raise SondaError(f"{text}: --deterministic does not let auto choose by the clock", "leave out one of them")
+    if spec.mode in ("hybrid", "localsgd") and "shares" not in spec.options:
+        raise SondaError(f"{text}: shares that are measured are never the same", "write @shares=24:8 or @shares=equal")
+    if spec.mode == "pipeline" and len({(device.kind, device.threads) for device in spec.devices}) > 1:
+        raise SondaError(
+            f"{text}: the cut between unlike devices is measured and may lie elsewhere next time",
+            "leave out --deterministic, or use like devices",
+        )
 
 
 def refuse_twice(spec: TargetSpec) -> None:
@@ -199,9 +216,9 @@ def whole_option(spec: TargetSpec, name: str, default: int) -> int:
 def _replicas(spec: TargetSpec, nodes: int) -> int:
     replicas, devices = whole_option(spec, "replicas", 1), nodes * len(spec.devices)
     if replicas > 1 and (devices % replicas or devices // replicas < 2):
-        where = f"{len(spec.devices)} devices on each of {nodes} nodes" if nodes > 1 else f"{devices} devices"
+        where = f" on {nodes} nodes" if nodes > 1 else ""
         raise SondaError(
-            f"target {spec.text!r}: {where} are not {replicas} pipelines of two stages or more",
+            f"target {spec.text!r}: {devices} devices{where} are not {replicas} pipelines of two stages or more",
             f"give a device for every stage of every pipeline, such as {2 * replicas}",
         )
     return replicas
