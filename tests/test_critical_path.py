@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+import math
+import tracemalloc
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sonda.analysis import device_order
+from plain_path import Activity, HostWait, PlainPath, StreamWait
 from sonda.analysis.critical_path import CriticalPath, critical_path, walk
-from sonda.analysis.device_order import DeviceOrder, HostWait, Stream, StreamWait
+from sonda.analysis.device_order import COLUMNS, DeviceOrder
 from sonda.analysis.trace_summary import summarise_trace
 from sonda.imports.importing import import_files
+from sonda.record import row_file
+from sonda.record.span import Spans, Words
+from sonda.record.span_file import read_blocks
 from trace_examples import KINETO, call, imported, kernel, op, table
 
 
@@ -101,83 +108,120 @@ def test_a_real_path_crosses_streams_where_the_second_product_waits_for_the_firs
 
 times = st.integers(0, 40)
 streams = st.integers(7, 9)
+WORK, AWAITED, SYNCHRONISED = "kernel", "Stream Wait Event", "cudaStreamSynchronize"
+
+
+def as_blocks(
+    work: list[Activity], waits: list[StreamWait], syncs: list[HostWait], block: int, first: int
+) -> Iterator[Spans]:
+    """The same as spans in the order of time, as an importer writes them, a few at a time."""
+    rows: list[dict[str, Any]] = [{"kind": "op", "name": "start", "start": first, "end": first}]
+    rows += [{"kind": WORK, "name": one.name, "start": one.start, "end": one.end, "stream": one.stream,
+              "late": math.nan if one.launch is None else one.start - one.launch} for one in work]  # fmt: skip
+    for wait in waits:
+        name = AWAITED if wait.awaited is None else f"{AWAITED} for stream {wait.awaited}"
+        rows.append({"kind": "op", "name": name, "start": wait.time, "end": wait.time, "stream": wait.stream,
+                     "age": wait.time - wait.recorded})  # fmt: skip
+    for call_ in syncs:
+        made = {"kind": "op", "name": SYNCHRONISED, "start": call_.began, "end": call_.ended}
+        rows.append(made)
+        if call_.known is not None:
+            rows.append({"kind": "op", "name": "Stream Sync", "start": call_.known[1], "end": call_.known[1],
+                         "stream": call_.known[0], "parent": made})  # fmt: skip
+    rows.sort(key=lambda row: row["start"])
+    place = {id(row): number for number, row in enumerate(rows)}
+    for begin in range(0, len(rows), block):
+        some = rows[begin : begin + block]
+        yield Spans(
+            {
+                "start": np.array([row["start"] for row in some]),
+                "duration": np.array([row["end"] - row["start"] for row in some]),
+                "stream": np.array([row.get("stream", 0) for row in some]),
+                "parent": np.array([place.get(id(row.get("parent")), -1) for row in some]),
+            },
+            {
+                "kind": Words.of(row["kind"] for row in some),
+                "name": Words.of(row["name"] for row in some),
+                "device": Words.of("cuda:0" if "stream" in row else "cpu" for row in some),
+            },
+            {
+                "launch_latency:measured": np.array([row.get("late", math.nan) for row in some]),
+                "event_age:measured": np.array([row.get("age", math.nan) for row in some]),
+            },
+        )
 
 
 @settings(max_examples=300, deadline=None)
 @given(
     work=st.lists(
-        st.tuples(times, st.none() | st.integers(-3, 10), st.integers(0, 10), streams), min_size=1, max_size=9
+        st.tuples(times, st.none() | st.integers(-3, 10), st.integers(0, 10), streams), min_size=1, max_size=12
     ),
     waits=st.lists(st.tuples(times, streams, st.none() | streams, st.integers(0, 20)), max_size=6),
     syncs=st.lists(st.tuples(times, st.integers(0, 20), st.none() | streams), max_size=4),
+    sizes=st.tuples(st.integers(1, 30), st.integers(1, 5)),
 )  # fmt: skip
-def test_the_parts_of_a_path_always_add_up(
+def test_a_path_is_that_of_lists_and_its_parts_add_up(
     work: list[tuple[int, int | None, int, int]],
     waits: list[tuple[int, int, int | None, int]],
     syncs: list[tuple[int, int, int | None]],
+    sizes: tuple[int, int],
 ) -> None:
-    order = DeviceOrder(first=-10)
-    for start, late, length, stream in sorted(work, key=lambda one: one[0]):
-        order.start.append(start)
-        order.end.append(start + length)
-        order.launch.append(None if late is None else start - late)
-        order.place.append(("cuda:0", stream))
-        order.name.append(f"on {stream}")
-    for time, stream, awaited, age in waits:
-        one = StreamWait(time, None if awaited is None else ("cuda:0", awaited), time - age)
-        order.streams.setdefault(("cuda:0", stream), Stream()).waits.append(one)
-    for row, (time, length, awaited) in enumerate(syncs):
-        order.waits.append(HostWait(time + length, time, row))
-        if awaited is not None:
-            order.waits_for[row] = (("cuda:0", awaited), time)
-    order.arrange()
-    path = walk(order, 0)
-    assert path.total == max(order.end) + 10 and min(parts(path)) >= 0
+    """Whatever happened, and however few rows are sorted and kept in memory."""
+    done = [
+        Activity(start, start + length, None if late is None else start - late, stream, f"on {stream}")
+        for start, late, length, stream in sorted(work, key=lambda one: one[0])
+    ]
+    waited = [
+        StreamWait(stream, time, awaited, time - age)
+        for time, stream, awaited, age in sorted(waits, key=lambda one: one[0])
+    ]
+    called = [
+        HostWait(time, time + length, None if awaited is None else (awaited, time)) for time, length, awaited in syncs
+    ]
+    plain = PlainPath(-10, done, waited, called)
+    block, run_rows = sizes
+    with DeviceOrder(run_rows, in_memory=1) as order:
+        order.read(as_blocks(done, waited, called, block, -10), 0)
+        path = walk(order, 0)
+    assert path is not None and path.total == max(one.end for one in done) + 10 and min(parts(path)) >= 0
     assert sum(path.names.values()) == path.device
+    assert {part: getattr(path, part) for part in plain.spent} == plain.spent
+    assert path.names == plain.names and path.crossings == plain.crossings
 
 
-def test_of_more_activities_than_are_held_the_path_is_that_of_the_last(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """µs: 20 kernels of 6 every 10, each launched when the one before ends. Of the last 3: 18 on the device, three
-    times 4 between them, since the last that is forgotten ended."""
-    events: list[dict[str, Any]] = [op("start", 0, 1)]
-    for number in range(20):
-        begin = 100 + 10 * number
-        events += [call("cudaLaunchKernel", begin - 4, 1, number), kernel(f"k{number}", begin, 6, number)]
-    run = imported(tmp_path, events)
-    whole = critical_path(run)
-    assert whole is not None and whole.before == 0 and whole.total == 296_000
-    monkeypatch.setattr(device_order, "MOST", 3)
-    path = critical_path(run)
-    assert parts(path) == (18, 8, 4, 0, 0, 0)
-    assert path is not None and path.before == 17 and path.names == dict.fromkeys(("k19", "k18", "k17"), 6_000)
-    notes = summarise_trace(run).summary.notes
-    assert (
-        "the critical path is told for the last 3e-05 s only, with 3 activities of devices: 17 stand before them"
-        in notes
-    )
+def test_a_path_of_a_real_trace_is_the_same_on_disk(tmp_path: Path) -> None:
+    run = import_files([KINETO / "resnet18.json.gz"], tmp_path)
+    with DeviceOrder(run_rows=100, in_memory=1) as order:
+        order.read(read_blocks(run, COLUMNS), 0)
+        assert walk(order, 0) == critical_path(run)
 
 
-@pytest.mark.parametrize("name", ["waits", "resnet18", "streams"])
-def test_the_end_of_a_real_path_adds_up_and_is_the_end_of_the_whole_one(
-    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    run = import_files([KINETO / f"{name}.json.gz"], tmp_path / "runs")
-    whole = critical_path(run)
-    monkeypatch.setattr(device_order, "MOST", 5)
-    path = critical_path(run)
-    assert whole is not None and path is not None and path.before > 0
-    assert min(parts(path)) >= 0 and path.total < whole.total
-    for part in ("device", "queue", "launch", "host", "returning", "crossings"):
-        assert getattr(path, part) <= getattr(whole, part)
-    assert all(path.names[one] <= whole.names.get(one, 0) for one in path.names)
+def test_memory_does_not_grow_with_the_activities(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Kernels of 6 µs every 10, each launched 4 µs before, and the host waits in every hundredth call."""
+    monkeypatch.setattr(row_file, "HELD_BLOCKS", 2)
 
+    def blocks(count: int) -> Iterator[Spans]:
+        work = np.arange(2000) % 2
+        name = np.where(work, 0, np.where(np.arange(2000) % 200 == 0, 1, 2))
+        for first in range(0, count, 1000):
+            yield Spans(
+                {"start": 10_000 * np.repeat(np.arange(first, first + 1000), 2) + 100 * work,
+                 "duration": np.where(work, 6000, 50), "stream": 7 * work},
+                {"kind": Words(work, ("op", WORK)), "name": Words(name, ("k", SYNCHRONISED, "op")),
+                 "device": Words(work, ("cpu", "cuda:0"))},
+                {"launch_latency:measured": np.where(work, 4000.0, math.nan)},
+            )  # fmt: skip
 
-def test_where_an_activity_that_is_not_held_ends_last_there_is_no_path(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    run = imported(tmp_path, [kernel("long", 0, 99, stream=8), *(kernel("k", 10 * n, 5) for n in range(1, 9))])
-    monkeypatch.setattr(device_order, "MOST", 3)
-    assert critical_path(run) is None
-    assert any("critical path is left out" in note for note in summarise_trace(run).summary.notes)
+    def needed(count: int) -> int:
+        tracemalloc.start()
+        try:
+            with DeviceOrder(run_rows=2000, in_memory=1) as order:
+                order.read(blocks(count), 0)
+                path = walk(order, 0)
+            assert path is not None and path.device == 6000 * count
+            return tracemalloc.get_traced_memory()[1]
+        finally:
+            tracemalloc.stop()
+
+    needed(2_000)
+    assert needed(32_000) < 1.2 * needed(8_000)

@@ -13,12 +13,12 @@ between streams are not seen, and `unseen` says how many there are.
 
 from __future__ import annotations
 
-import sys
 from bisect import bisect_right
 from dataclasses import dataclass
 
-from sonda.analysis.device_order import DeviceOrder, device_order
+from sonda.analysis.device_order import COLUMNS, UNKNOWN, DeviceOrder
 from sonda.record.run import Run
+from sonda.record.span_file import read_blocks
 
 
 @dataclass(frozen=True)
@@ -43,90 +43,83 @@ class CriticalPath:
     """How often the path goes from one stream to another that it was waited for by."""
     unseen: int = 0
     """Calls that make a stream wait, of which the trace does not say which."""
-    before: int = 0
-    """Activities before the path's beginning that were not looked at, where a rank has more than can be held."""
 
 
 def critical_path(run: Run, rank: int = 0) -> CriticalPath | None:
-    """Of one rank of an imported trace; None where it has no activity of a device.
-
-    Where it has more than `device_order.MOST`, it is the end of the path, as far as the last of them tell it; None
-    where they do not.
-    """
-    order = device_order(run, rank)
-    return walk(order, rank) if order is not None else None
+    """Of one rank of an imported trace; None where it has no activity of a device."""
+    with DeviceOrder() as order:
+        order.read(read_blocks(run, COLUMNS), rank)
+        return walk(order, rank)
 
 
-def walk(order: DeviceOrder, rank: int) -> CriticalPath:
-    """The path through activities that are arranged."""
-    by_end = sorted(range(len(order.end)), key=order.end.__getitem__)
-    current: int | None = by_end[-1]
-    now = total_end = order.end[by_end[-1]]
+def walk(order: DeviceOrder, rank: int) -> CriticalPath | None:
+    """The path through activities that were read."""
+    if not len(order.activities) or order.first is None:
+        return None
+    now, last = order.ending[len(order.ending) - 1]
+    current: int | None = last
+    total = now - order.first
     spent = {"device": 0, "queue": 0, "launch": 0, "host": 0, "returning": 0}
-    names: dict[str, int] = {}
-    host = _Host(order, by_end)
+    names: dict[int, int] = {}
+    host = _Host(order)
     seen: set[int] = set()
+    began = now
     crossings = 0
-    first = order.first if order.forgotten else -sys.maxsize
-    while current is not None and current not in seen and now > first:
+    while current is not None and current not in seen:
+        begin, _, launch, _, name, before = order.activities[current]
+        # The path never comes to an activity that begins later, so only those that begin together can come again.
+        if begin < began:
+            seen.clear()
         seen.add(current)
-        start = max(min(order.start[current], now), first)
+        began, start = begin, min(begin, now)
         spent["device"] += now - start
-        names[order.name[current]] = names.get(order.name[current], 0) + now - start
+        names[name] = names.get(name, 0) + now - start
         now = start
-        before, launch, awaited = order.previous[current], order.launch[current], order.awaited(current)
-        if launch is None or launch > now:
+        awaited = order.awaited(current)
+        if launch == UNKNOWN or launch > now:
             launch = None  # not known, or a clock that disagrees: only streams are left to ask
-        if awaited is not None and awaited not in seen and (before is None or order.end[awaited] > order.end[before]):
-            before, crossing = awaited, 1
-        else:
-            crossing = 0
-        if before is not None and (launch is None or order.end[before] >= launch):
-            reached = max(min(order.end[before], now), first)
+        ended = order.activities[before][1] if before >= 0 else None
+        crossing = 0
+        if awaited is not None and awaited not in seen:
+            reached = order.activities[awaited][1]
+            if ended is None or reached > ended:
+                before, ended, crossing = awaited, reached, 1
+        if ended is not None and (launch is None or ended >= launch):
+            reached = min(ended, now)
             spent["queue"] += now - reached
             crossings += crossing
             now, current = reached, before
             continue
         if launch is None:
             break
-        launch = max(launch, first)
         spent["launch"] += now - launch
-        returned = spent["returning"]
         now, current = host.back_from(launch, spent)
-        if now < first:
-            returned = min(first - now, spent["returning"] - returned)
-            spent["returning"] -= returned
-            spent["host"] -= first - now - returned
-            now = first
     spent["host"] += now - order.first
-    ordered = dict(sorted(names.items(), key=lambda item: -item[1]))
+    words = list(order.names)
+    ordered = {words[name]: ns for name, ns in sorted(names.items(), key=lambda item: -item[1])}
     unseen = order.calls_of_stream_waits if not order.told_stream_waits else 0
-    return CriticalPath(
-        rank, total_end - order.first, **spent, names=ordered, crossings=crossings, unseen=unseen,
-        before=order.forgotten,
-    )  # fmt: skip
+    return CriticalPath(rank, total, **spent, names=ordered, crossings=crossings, unseen=unseen)
 
 
 class _Host:
     """The host's waits, walked backwards; every one is on the path once at most."""
 
-    def __init__(self, order: DeviceOrder, by_end: list[int]) -> None:
+    def __init__(self, order: DeviceOrder) -> None:
         self._order = order
-        self._by_end = by_end
-        self._ends = [order.end[place] for place in by_end]
-        self._unused = len(order.waits)
+        self._unused = len(order.host_waits)
 
     def back_from(self, launch: int, spent: dict[str, int]) -> tuple[int, int | None]:
         """Back from a launch to the activity that the host last waited for, or None where it waited for none; and when
         that ended."""
-        at = min(bisect_right(self._order.waits, launch, key=lambda one: one.ended), self._unused) - 1
+        waits = self._order.host_waits
+        at = bisect_right(waits, launch, 0, self._unused, key=lambda row: row[0]) - 1
         while at >= 0:
-            wait = self._order.waits[at]
-            activity = self._waited_for(wait.row, wait.ended)
-            if activity is not None and self._order.end[activity] > wait.began:
-                reached = self._order.end[activity]
-                spent["host"] += launch - wait.ended
-                spent["returning"] += wait.ended - reached
+            ended, began, row = waits[at]
+            activity = self._waited_for(row, ended)
+            reached = self._order.activities[activity][1] if activity is not None else began
+            if reached > began:
+                spent["host"] += launch - ended
+                spent["returning"] += ended - reached
                 self._unused = at
                 return reached, activity
             at -= 1
@@ -136,10 +129,8 @@ class _Host:
     def _waited_for(self, row: int, ended: int) -> int | None:
         """The activity that ended last before a call did, on the stream that the call waited for, where that is
         known."""
-        if row in self._order.waits_for:
-            place, moment = self._order.waits_for[row]
-            stream = self._order.streams.get(place)
-            found = None if stream is None else stream.launched_before(moment)
-            return found if found is not None and self._order.end[found] <= ended else None
-        at = bisect_right(self._ends, ended) - 1
-        return self._by_end[at] if at >= 0 else None
+        known = self._order.waited_for(row)
+        if known is None:
+            return self._order.ended_by(ended)
+        found = self._order.launched_before(*known)
+        return found if found is not None and self._order.activities[found][1] <= ended else None

@@ -1,18 +1,22 @@
-"""The activities of one rank's devices, what was launched when, and who waited for whom: what a critical path needs."""
+"""The activities of one rank's devices, what was launched when, and who waited for whom: what a critical path needs.
+
+All of it lies in temporary files, so memory does not grow with the trace.
+"""
 
 from __future__ import annotations
 
 import re
 from bisect import bisect_left, bisect_right
-from dataclasses import dataclass, field
-from itertools import accumulate
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack
+from typing import Any
 
 import numpy as np
 
 from sonda.analysis.kernels import LATENCY, ON_DEVICE
-from sonda.record.run import Run
+from sonda.record.row_file import IN_MEMORY, RowFile
+from sonda.record.sorted_rows import SortedRows
 from sonda.record.span import Spans, Words
-from sonda.record.span_file import read_blocks
 
 VERSION = r"(?:_v\d+)?(?:_pts[dz])?"
 """What Nsight Systems adds to the names of calls."""
@@ -23,200 +27,240 @@ STREAM_WAITING = re.compile(rf"(?:cuda|cu|hip)StreamWaitEvent{VERSION}")
 WAIT = re.compile(r"(Stream Wait Event|Stream Sync|Event Sync)(?: for stream (\d+))?")
 """What Kineto and CUPTI call waits; the importer adds the stream that is waited for."""
 AGE = "event_age:measured"
-MOST = 500_000
-"""Activities that are held, the last ones; each takes about 300 bytes."""
+COLUMNS = ("stream", "rank", "device", LATENCY, AGE)
+"""Of spans, beside those that all have."""
+UNKNOWN = -(1 << 63)
+"""A launch, or a stream, that the trace does not tell."""
 
 Place = tuple[str, int]
 """A device and one of its streams."""
 
 
-@dataclass(frozen=True)
-class StreamWait:
-    """A call that made a stream wait."""
-
-    time: int
-    awaited: Place | None
-    """None where the trace does not say."""
-    recorded: int
-    """When the event that is waited for was recorded; the call's own time where the trace does not say."""
+def _shape(*columns: str) -> np.dtype:
+    return np.dtype([(name, np.int64) for name in columns])
 
 
-@dataclass(frozen=True)
-class HostWait:
-    """A call in which the host waited for a device. Sorts by its end."""
-
-    ended: int
-    began: int
-    row: int
-
-
-@dataclass
-class Stream:
-    """The activities of one stream in the order of their starts, as places in `DeviceOrder`."""
-
-    members: list[int] = field(default_factory=list)
-    launches: list[int] = field(default_factory=list)
-    """When the latest of the activities so far was launched; of those without a launch, when they began."""
-    waits: list[StreamWait] = field(default_factory=list)
-    """In the order of time."""
-
-    def launched_before(self, moment: int) -> int | None:
-        """The last activity that was launched before a moment."""
-        at = bisect_left(self.launches, moment)
-        return self.members[at - 1] if at else None
+ACTIVITY = _shape("start", "end", "launch", "place", "name", "previous")
+"""Times in ns; `place` and `name` are numbers, `previous` is the activity before it on its stream, or -1."""
+ENDING = _shape("end", "activity")
+LAUNCHED = _shape("place", "latest", "activity")
+"""`latest` is when the latest of the stream's activities so far was launched; of those without a launch, when they
+began. So it never falls along a stream."""
+STREAM_WAIT = _shape("place", "time", "arrival", "awaited", "recorded")
+"""A call that made a stream wait, for what was recorded on another until a moment: the call's own time where the trace
+does not say."""
+HOST_WAIT = _shape("ended", "began", "row")
+"""A call in which the host waited for a device."""
+WAITED_FOR = _shape("row", "arrival", "place", "moment")
+"""The stream that the host waited for in a call, and up to when work on it was meant."""
 
 
-@dataclass
 class DeviceOrder:
-    """Activities of one rank in the order of their starts, ns."""
+    """Activities of one rank, each known by its place in the order of their starts. To be closed."""
 
-    first: int = 0
-    """The beginning of the first event of all; where activities were forgotten, the end of the last of them."""
-    forgotten: int = 0
-    """Activities before those that are held."""
-    start: list[int] = field(default_factory=list)
-    end: list[int] = field(default_factory=list)
-    launch: list[int | None] = field(default_factory=list)
-    place: list[Place] = field(default_factory=list)
-    name: list[str] = field(default_factory=list)
-    previous: list[int | None] = field(default_factory=list)
-    """The activity before each on its stream."""
-    streams: dict[Place, Stream] = field(default_factory=dict)
-    waits: list[HostWait] = field(default_factory=list)
-    waits_for: dict[int, tuple[Place, int]] = field(default_factory=dict)
-    """Of calls, by row, the stream that the host waited for, and up to when work on it was meant."""
-    calls_of_stream_waits: int = 0
-    told_stream_waits: int = 0
-    """Of which the trace says at least which stream waits."""
+    def __init__(self, run_rows: int | None = None, in_memory: int = IN_MEMORY) -> None:
+        """The arguments say from which size on rows are sorted, and kept, outside memory."""
+        self.first: int | None = None
+        """The beginning of the first event of all, ns."""
+        self.names: dict[str, int] = {}
+        self.calls_of_stream_waits = 0
+        self.told_stream_waits = 0
+        """Of which the trace says at least which stream waits."""
+        self._in_memory = in_memory
+        self._stack = ExitStack()
+        self.activities = self._stack.enter_context(RowFile(ACTIVITY, in_memory))
+        self._places: dict[Place, int] = {}
+        self._waiting: dict[int, None] = {}
+        self._active: dict[int, tuple[int, int]] = {}
+        """Of every stream its last activity, and the latest launch so far."""
+        self._others: dict[int, list[int]] = {}
+        self._arrivals = 0
+        self._unsorted = {
+            name: self._stack.enter_context(SortedRows(shape, keys, run_rows, in_memory))
+            for name, shape, keys in (
+                ("ending", ENDING, ("end", "activity")), ("launched", LAUNCHED, ("place", "latest", "activity")),
+                ("stream_waits", STREAM_WAIT, ("place", "time", "arrival")),
+                ("host_waits", HOST_WAIT, ("ended", "began", "row")), ("waited_for", WAITED_FOR, ("row", "arrival")),
+            )
+        }  # fmt: skip
+
+    def __enter__(self) -> DeviceOrder:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stack.close()
+
+    def read(self, blocks: Iterable[Spans], rank: int) -> None:
+        """Take the spans of one rank out of those of a run, which are in the order of time; then it can be asked."""
+        row = 0
+        for spans in blocks:
+            mine = spans.number("rank") == rank
+            if mine.any():
+                lowest = int(spans.number("start")[mine].min())
+                self.first = lowest if self.first is None else min(self.first, lowest)
+                active = np.zeros(len(spans), dtype=bool)
+                for kind in ON_DEVICE:
+                    active |= spans.words("kind").equal(kind)
+                self._add_activities(spans, np.flatnonzero(mine & active))
+                self._add_waits(spans, np.flatnonzero(mine & ~active), row)
+            row += len(spans)
+        self.ending = self._arranged("ending")
+        self._launched = self._arranged("launched")
+        self._stream_waits = self._arranged("stream_waits")
+        self.host_waits = self._arranged("host_waits")
+        self._waited_for = self._arranged("waited_for")
+
+    def _arranged(self, name: str) -> RowFile:
+        with self._unsorted.pop(name) as rows:
+            file = self._stack.enter_context(RowFile(rows.shape, self._in_memory))
+            for block in rows.blocks():
+                file.append(block)
+        return file
+
+    def launched_before(self, place: int, moment: int) -> int | None:
+        """The last activity of a stream that was launched before a moment."""
+        at = bisect_left(self._launched, (place, moment), key=lambda row: row[:2])
+        before = self._launched[at - 1] if at else None
+        return before[2] if before is not None and before[0] == place else None
+
+    def ended_by(self, moment: int) -> int | None:
+        """The activity that ended last, up to a moment."""
+        at = bisect_right(self.ending, moment, key=lambda row: row[0])
+        return self.ending[at - 1][1] if at else None
+
+    def waited_for(self, row: int) -> tuple[int, int] | None:
+        """The stream that the host waited for in a call, and up to when; None where the trace does not say."""
+        at = bisect_right(self._waited_for, row, key=lambda one: one[0])
+        found = self._waited_for[at - 1] if at else None
+        return (found[2], found[3]) if found is not None and found[0] == row else None
 
     def awaited(self, activity: int) -> int | None:
         """The activity of another stream that ended last of those that this one had to wait for; None where there is
         none, or none that had ended by then."""
-        place, launch = self.place[activity], self.launch[activity]
-        if launch is None:
+        start, _, launch, place, _, before = self.activities[activity]
+        if launch == UNKNOWN or place not in self._waiting:
             return None
-        stream, before = self.streams[place], self.previous[activity]
-        since = -1 if before is None else bisect_right(stream.waits, self._launched(before), key=lambda one: one.time)
-        found = None
-        for wait in stream.waits[max(since, 0) : bisect_right(stream.waits, launch, key=lambda one: one.time)]:
-            for other in self._others(place) if wait.awaited is None else [wait.awaited]:
-                candidate = self.streams[other].launched_before(wait.recorded) if other in self.streams else None
+        since = self._launch_of(before) if before >= 0 else UNKNOWN
+        found, latest = None, 0
+        for awaited, recorded in self._waits(place, since, launch):
+            for other in self._others_of(place) if awaited == UNKNOWN else [awaited]:
+                candidate = self.launched_before(other, recorded)
                 # Where the event is not known, it was recorded before the wait: work launched since may still run.
-                while wait.awaited is None and candidate is not None and self.end[candidate] > self.start[activity]:
-                    candidate = self.previous[candidate]
-                if candidate is None or other == place or self.end[candidate] > self.start[activity]:
+                while awaited == UNKNOWN and candidate is not None and self.activities[candidate][1] > start:
+                    before = self.activities[candidate][5]
+                    candidate = before if before >= 0 else None
+                if candidate is None or other == place or self.activities[candidate][1] > start:
                     continue
-                if found is None or self.end[candidate] > self.end[found]:
-                    found = candidate
+                if found is None or self.activities[candidate][1] > latest:
+                    found, latest = candidate, self.activities[candidate][1]
         return found
 
-    def _others(self, place: Place) -> list[Place]:
-        return [other for other in self.streams if other[0] == place[0] and other != place]
+    def _waits(self, place: int, since: int, until: int) -> Iterator[tuple[int, int]]:
+        """What a stream was made to wait for after one moment and up to another."""
+        at = bisect_right(self._stream_waits, (place, since), key=lambda row: row[:2])
+        while at < len(self._stream_waits):
+            mine, time, _, awaited, recorded = self._stream_waits[at]
+            if (mine, time) > (place, until):
+                return
+            yield awaited, recorded
+            at += 1
 
-    def _launched(self, activity: int) -> int:
-        launch = self.launch[activity]
-        return self.start[activity] if launch is None else launch
+    def _others_of(self, place: int) -> list[int]:
+        """The other streams of its device."""
+        if place not in self._others:
+            devices = [device for device, _ in self._places]
+            every = dict.fromkeys([*self._waiting, *self._active])
+            self._others[place] = [one for one in every if one != place and devices[one] == devices[place]]
+        return self._others[place]
 
-    def forget(self) -> None:
-        """Hold the last `MOST` activities only. What is before the end of the others can no longer be told."""
-        before = len(self.start) - MOST
-        if before <= 0:
+    def _launch_of(self, activity: int) -> int:
+        start, _, launch, *_ = self.activities[activity]
+        return int(start if launch == UNKNOWN else launch)
+
+    def _add_activities(self, spans: Spans, rows: np.ndarray) -> None:
+        if not len(rows):
             return
-        self.first = max(self.end[:before] + ([self.first] if self.forgotten else []))
-        for column in (self.start, self.end, self.launch, self.place, self.name):
-            del column[:before]
-        self.forgotten += before
-        self.waits = [wait for wait in self.waits if wait.ended >= self.first]
-        rows = {wait.row for wait in self.waits}
-        self.waits_for = {row: waited for row, waited in self.waits_for.items() if row in rows}
-        oldest = min(map(self._launched, range(MOST)))
-        for stream in self.streams.values():
-            stream.waits = [wait for wait in stream.waits if wait.time >= oldest]
+        start, latency = spans.number("start")[rows], spans.metric("launch_latency", "measured")[rows]
+        known = ~np.isnan(latency)
+        made = np.zeros(len(rows), dtype=ACTIVITY)
+        made["start"], made["end"] = start, start + spans.number("duration")[rows]
+        made["launch"] = np.where(known, start - np.where(known, latency, 0).astype(np.int64), UNKNOWN)
+        made["place"] = self._codes(spans, rows)
+        name = spans.words("name")
+        codes = np.array([self.names.setdefault(word, len(self.names)) for word in name.words], dtype=np.int64)
+        made["name"] = codes[name.codes[rows]]
+        number = len(self.activities) + np.arange(len(rows))
+        self._along_streams(made, number)
+        self.activities.append(made)
+        self._unsorted["ending"].add(_rows(ENDING, made["end"], number))
 
-    def arrange(self) -> None:
-        """Fill what follows from the activities, when all are there."""
-        for number, place in enumerate(self.place):
-            stream = self.streams.setdefault(place, Stream())
-            self.previous.append(stream.members[-1] if stream.members else None)
-            stream.members.append(number)
-        for stream in self.streams.values():
-            stream.launches = list(accumulate((self._launched(number) for number in stream.members), max))
-            stream.waits.sort(key=lambda one: one.time)
-        self.waits.sort(key=lambda one: (one.ended, one.began))
+    def _along_streams(self, made: np.ndarray, number: np.ndarray) -> None:
+        """Fill who was before whom, stream by stream."""
+        order = np.argsort(made["place"], kind="stable")
+        place = made["place"][order]
+        launch = np.where(made["launch"] == UNKNOWN, made["start"], made["launch"])[order]
+        previous = np.concatenate(([-1], number[order][:-1]))
+        edges = np.flatnonzero(np.diff(place)) + 1
+        for first, stop in zip([0, *edges.tolist()], [*edges.tolist(), len(place)], strict=True):
+            before, latest = self._active.get(int(place[first]), (-1, UNKNOWN))
+            previous[first] = before
+            launch[first] = max(launch[first], latest)
+            np.maximum.accumulate(launch[first:stop], out=launch[first:stop])
+            self._active[int(place[first])] = (int(number[order[stop - 1]]), int(launch[stop - 1]))
+        made["previous"][order] = previous
+        self._unsorted["launched"].add(_rows(LAUNCHED, place, launch, number[order]))
+
+    def _codes(self, spans: Spans, rows: np.ndarray) -> np.ndarray:
+        """The streams of spans as numbers."""
+        device, stream = spans.words("device"), spans.number("stream")[rows].astype(np.int64)
+        both, first, inverse = np.unique(
+            device.codes[rows].astype(np.int64) << 32 | (stream + (1 << 31)), return_index=True, return_inverse=True
+        )
+        codes = np.zeros(len(both), dtype=np.int64)
+        for at in np.argsort(first).tolist():
+            place = (device.words[int(both[at]) >> 32], int(stream[first[at]]))
+            codes[at] = self._places.setdefault(place, len(self._places))
+        found: np.ndarray = codes[inverse]
+        return found
+
+    def _add_waits(self, spans: Spans, host: np.ndarray, first_row: int) -> None:
+        """`host` are the rows that are no activities, `first_row` the row of the first of these spans in the run."""
+        name = spans.words("name")
+        start, end = spans.number("start"), spans.number("start") + spans.number("duration")
+        calls = host[_named(name, SYNCHRONISING)[host]]
+        self._unsorted["host_waits"].add(_rows(HOST_WAIT, end[calls], start[calls], first_row + calls))
+        self.calls_of_stream_waits += int(_named(name, STREAM_WAITING)[host].sum())
+        rows = host[_named(name, WAIT)[host]]
+        age = spans.metric("event_age", "measured")[rows].tolist()
+        device, parent, stream = spans.words("device"), spans.number("parent"), spans.number("stream")
+        stream_waits, waited_for = [], []
+        for row, code, old in zip(rows.tolist(), self._codes(spans, rows).tolist(), age, strict=True):
+            known = WAIT.fullmatch(name.words[name.codes[row]])
+            assert known is not None
+            time = int(start[row])
+            awaited = UNKNOWN
+            if known[2] is not None:
+                place = (device.words[device.codes[row]], int(known[2]))
+                awaited = self._places.setdefault(place, len(self._places))
+            recorded = time if old != old else time - int(old)
+            self._arrivals += 1
+            if known[1] == "Stream Wait Event":
+                self.told_stream_waits += 1
+                self._waiting[code] = None
+                stream_waits.append((code, time, self._arrivals, awaited, recorded))
+            elif known[1] == "Stream Sync" and stream[row] >= 0:
+                waited_for.append((int(parent[row]), self._arrivals, code, time))
+            elif awaited != UNKNOWN:
+                waited_for.append((int(parent[row]), self._arrivals, awaited, recorded))
+        self._unsorted["stream_waits"].add(np.array(stream_waits, dtype=STREAM_WAIT))
+        self._unsorted["waited_for"].add(np.array(waited_for, dtype=WAITED_FOR))
 
 
-def device_order(run: Run, rank: int) -> DeviceOrder | None:
-    """Of one rank of an imported trace, the last `MOST` of its activities; None where it has none, or where one before
-    them ends last."""
-    found = DeviceOrder()
-    first: int | None = None
-    row = 0
-    for spans in read_blocks(run, ("stream", "rank", "device", LATENCY, AGE)):
-        mine = spans.number("rank") == rank
-        if mine.any():
-            lowest = int(spans.number("start")[mine].min())
-            first = lowest if first is None else min(first, lowest)
-            active = np.zeros(len(spans), dtype=bool)
-            for kind in ON_DEVICE:
-                active |= spans.words("kind").equal(kind)
-            rows = np.flatnonzero(mine & active)
-            _add_activities(found, spans, rows)
-            _add_waits(found, spans, np.flatnonzero(mine & ~active), row)
-            if len(found.start) > MOST + MOST // 4:
-                found.forget()
-        row += len(spans)
-    if not found.start or first is None:
-        return None
-    found.forget()
-    if not found.forgotten:
-        found.first = first
-    elif found.first >= max(found.end):
-        return None
-    found.arrange()
-    return found
-
-
-def _add_activities(found: DeviceOrder, spans: Spans, rows: np.ndarray) -> None:
-    start, latency = spans.number("start")[rows], spans.metric("launch_latency", "measured")[rows]
-    found.start += start.tolist()
-    found.end += (start + spans.number("duration")[rows]).tolist()
-    found.launch += [
-        None if late != late else begin - int(late)
-        for begin, late in zip(start.tolist(), latency.tolist(), strict=True)
-    ]
-    found.place += _places(spans, rows)
-    name = spans.words("name")
-    found.name += [name.words[code] for code in name.codes[rows].tolist()]
-
-
-def _places(spans: Spans, rows: np.ndarray) -> list[Place]:
-    device = spans.words("device")
-    numbers = spans.number("stream")[rows].tolist()
-    return [(device.words[code], number) for code, number in zip(device.codes[rows].tolist(), numbers, strict=True)]
-
-
-def _add_waits(found: DeviceOrder, spans: Spans, host: np.ndarray, first_row: int) -> None:
-    """`host` are the rows that are no activities, `first_row` the row of the first of these spans in the run."""
-    name = spans.words("name")
-    start, end = spans.number("start"), spans.number("start") + spans.number("duration")
-    for row in host[_named(name, SYNCHRONISING)[host]].tolist():
-        found.waits.append(HostWait(int(end[row]), int(start[row]), first_row + row))
-    found.calls_of_stream_waits += int(_named(name, STREAM_WAITING)[host].sum())
-    rows = host[_named(name, WAIT)[host]]
-    age = spans.metric("event_age", "measured")[rows].tolist()
-    for row, place, old in zip(rows.tolist(), _places(spans, rows), age, strict=True):
-        known = WAIT.fullmatch(name.words[name.codes[row]])
-        assert known is not None
-        time = int(start[row])
-        awaited = None if known[2] is None else (place[0], int(known[2]))
-        recorded = time if old != old else time - int(old)
-        if known[1] == "Stream Wait Event":
-            found.told_stream_waits += 1
-            found.streams.setdefault(place, Stream()).waits.append(StreamWait(time, awaited, recorded))
-        elif known[1] == "Stream Sync" and place[1] >= 0:
-            found.waits_for[int(spans.number("parent")[row])] = (place, time)
-        elif awaited is not None:
-            found.waits_for[int(spans.number("parent")[row])] = (awaited, recorded)
+def _rows(shape: np.dtype, *columns: Any) -> np.ndarray:
+    made = np.zeros(len(columns[0]), dtype=shape)
+    for name, column in zip(shape.names or (), columns, strict=True):
+        made[name] = column
+    return made
 
 
 def _named(name: Words, pattern: re.Pattern[str]) -> np.ndarray:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from sonda.analysis import device_order, wording
+from sonda.analysis import wording
 from sonda.analysis.critical_path import CriticalPath, critical_path
 from sonda.analysis.kernels import LATENCY, KernelTable, KernelTotals, on_device
 from sonda.analysis.profile_summary import ProfileSummary, is_profile, summarise_profile
@@ -141,15 +141,6 @@ def summarise_trace(run: Run, paths: bool = True) -> TraceSummary:
         warnings.append("the file ends in the middle: only what stands before that is shown; record it again")
     walked = [critical_path(run, rank) for rank in sorted({one.rank for one in work.devices})] if paths else []
     notes = list(info.notes)
-    if None in walked:
-        notes.append(f"the critical path is left out: one of more than {device_order.MOST:,} activities lasts too long")
-    for path in walked:
-        if path is not None and path.before:
-            of = f"rank {path.rank}'s" if len(walked) > 1 else "the"
-            notes.append(
-                f"{of} critical path is told for the last {1e-9 * path.total:.4g} s only, with "
-                f"{device_order.MOST:,} activities of devices: {path.before:,} stand before them"
-            )
     unseen = sum(path.unseen for path in walked if path is not None)
     if unseen:
         notes.append(
