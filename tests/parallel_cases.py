@@ -120,6 +120,38 @@ def local_sgd(group: Group, shares: tuple[int, ...], every: int, steps: int) -> 
     return flat(model.parameters())
 
 
+class _Fork(nn.Module):
+    """Two ways side by side, whose gradients come in another order than the modules were made."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.short, self.first, self.second = (nn.Linear(32, 32) for _ in range(3))
+
+    def forward(self, values: Tensor) -> Tensor:
+        return torch.relu(self.second(torch.relu(self.first(values))) + self.short(values))
+
+
+def in_order(group: Group) -> list[list[float]]:
+    """Weights after six deterministic steps in float32: at a stretch, and with DDP made anew after three."""
+    found = []
+    for again in (-1, 3):
+        torch.manual_seed(0)
+        model = nn.Sequential(_Fork(), _Fork(), nn.Linear(32, CLASSES))
+        generator = torch.Generator().manual_seed(group.me)
+        wrapped = distribute(model, group, "cpu", deterministic=True)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.3)
+        for step in range(6):
+            if step == again:
+                wrapped = distribute(model, group, "cpu", deterministic=True)
+            inputs = torch.randn(BATCH, 32, generator=generator)
+            target = torch.randint(CLASSES, (BATCH,), generator=generator)
+            optimizer.zero_grad()
+            nn.functional.cross_entropy(wrapped(inputs), target).backward()
+            optimizer.step()
+        found.append(flat(model.parameters()))
+    return found
+
+
 def whole_rank(directory: str) -> int:
     """A rank as it is started for a run, its plan and job being in the directory."""
     sys.argv = ["rank", directory]

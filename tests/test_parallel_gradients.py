@@ -78,3 +78,9 @@ def test_pipelines_side_by_side_train_as_one_process_does() -> None:
     for first, second in (ranks[:2], ranks[2:]):
         weights = [value for rank in (first, second) for values in rank.values() for value in values]
         assert error(weights, single) < EXACT
+
+
+def test_three_ranks_sum_in_one_order_also_after_a_restart() -> None:
+    """In float32, where the order shows: DDP arranges gradients anew after its first step unless it is told not to."""
+    undisturbed, restarted = on_ranks(3, cases.in_order)[0]
+    assert undisturbed == restarted

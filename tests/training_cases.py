@@ -100,15 +100,16 @@ def go(
     states: dict[int, Any] = {}
     tested: dict[str, Any] = {}
 
-    def keep(count: int, learner: Any, optimizer: Any, walks: list[Walk]) -> None:
-        states[count] = {name: value.copy() for name, value in arrays_of(learner.plain, optimizer).items()}
+    def keep(count: int, learner: Any, loop: Any, walks: list[Walk]) -> None:
+        found = arrays_of(learner.plain, loop.optimizer, loop.scaler)
+        states[count] = {name: value.copy() for name, value in found.items()}
 
     def end(learner: Any) -> None:
         tested.update({name: value.copy() for name, value in arrays_of(learner.plain).items()})
 
-    def put_back(model: Any, optimizer: Any) -> None:
+    def put_back(model: Any, loop: Any) -> None:
         if state is not None:
-            restore(state, model, optimizer)
+            restore(state, model, loop.optimizer, loop.scaler)
 
     how = Driving(train=True, steps=None, warmup=0, seconds=1.0, precision=precision)
     course = Course(epochs, sizes, done, keep, end)

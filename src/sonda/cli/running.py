@@ -60,6 +60,9 @@ def run(
     ] = "float32",
     compile: Annotated[bool, typer.Option("--compile", help="Compile the model (torch.compile, XLA).")] = False,
     channels_last: Annotated[bool, typer.Option("--channels-last", help="Channels last in memory.")] = False,
+    deterministic: Annotated[
+        bool, typer.Option("--deterministic", help="The same bits every time, also where that is slower.")
+    ] = False,
     data: Annotated[str, typer.Option(help="Images to train on: a folder, or drawn; numbers unless given.")] = "",
     epochs: Annotated[int, typer.Option(help="Train through so many epochs of --data, then test.")] = 0,
     split: Annotated[str, typer.Option(help="With --epochs: training/validation/test.")] = "0.85/0.02/0.13",
@@ -161,6 +164,7 @@ def run(
         precision=precision,
         compile=compile,
         channels_last=channels_last,
+        deterministic=deterministic,
         data=data,
         workers=workers,
         prefetch=prefetch,
@@ -181,8 +185,8 @@ COMMAND_OPTIONS = (
 
 
 MATRIX_OPTIONS = (
-    "inter_op_threads", "bind", "gpu_private_threads", "channels_last", "data", "epochs", "split", "images", "transfer",
-    "checkpoint", "workers", "prefetch", "cache", "pin",
+    "inter_op_threads", "bind", "gpu_private_threads", "channels_last", "deterministic", "data", "epochs", "split",
+    "images", "transfer", "checkpoint", "workers", "prefetch", "cache", "pin",
 )  # fmt: skip
 """Options of `run` by which a real machine is used in another way."""
 

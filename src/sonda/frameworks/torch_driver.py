@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, Protocol
 
+from sonda.frameworks.determinism import be_deterministic
 from sonda.record.protocols import Task
 
 if TYPE_CHECKING:
@@ -44,6 +45,8 @@ class Driving:
     """Batches that all workers together load ahead; None: as many as PyTorch holds right."""
     pin: bool | None = None
     """Batches in memory that a GPU can fetch from; None: on a GPU."""
+    deterministic: bool = False
+    """Nothing is used whose result may differ from time to time."""
 
     @property
     def on_gpu(self) -> bool:
@@ -81,6 +84,8 @@ def loop_of(task: Task, announcer: Announcer, how: Driving) -> Loop:
     """The task in the precision and layout that were asked for, ready to step."""
     import torch
 
+    if how.deterministic:
+        be_deterministic()
     task.model.train(how.train)
     if how.on_gpu:
         # float32 means float32: PyTorch lets convolutions use TF32 by default.

@@ -67,8 +67,8 @@ class Course:
     """Samples of each share."""
     done: int = 0
     """Epochs that are behind it already."""
-    keep: Callable[[int, Learner, Any, list[Walk]], None] = lambda done, learner, optimizer, walks: None
-    """Called after every epoch, outside of its time, on every rank."""
+    keep: Callable[[int, Learner, Any, list[Walk]], None] = lambda done, learner, loop, walks: None
+    """Called after every epoch, outside of its time, on every rank; the loop has the optimizer and scales the loss."""
     end: Callable[[Learner], None] = lambda learner: None
     """Called after the test, while the weights are those that were tested."""
     tell: Callable[[str, int, int, int, list[Walk]], None] = lambda part, epoch, step, steps, walks: None
@@ -83,19 +83,19 @@ def drive_epochs(
 ) -> tuple[list[Walk], Learner]:
     """Train to the end of the course; the walks of this process, and who trained.
 
-    `restore(model, optimizer)` puts an earlier state back, before the first step.
+    `restore(model, loop)` puts an earlier state back, before the first step.
     """
     learner = make()
     loop = loop_of(learner.task, observer, how)
     assert isinstance(loop, Training)
-    restore(learner.plain, loop.optimizer)
+    restore(learner.plain, loop)
     driver = _Driver(learner, loop, observer, course)
     for epoch in range(course.done, course.epochs):
         driver.walk("train", epoch)
         if course.sizes["validate"]:
             driver.walk("validate", epoch)
         learner.gather()
-        course.keep(epoch + 1, learner, loop.optimizer, driver.walks)
+        course.keep(epoch + 1, learner, loop, driver.walks)
     if course.sizes["test"]:
         driver.walk("test", course.epochs)
     learner.gather()

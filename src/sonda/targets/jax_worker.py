@@ -21,6 +21,8 @@ ROOT = "OperationList"
 """The class of the outermost layer of the operations, as in PyTorch."""
 DEFAULTS = {"XLA_PYTHON_CLIENT_PREALLOCATE": "false", "TF_CPP_MIN_LOG_LEVEL": "2"}
 """What JAX reads when it is imported, unless the user has set it: memory of a GPU as it is needed, warnings only."""
+DETERMINISTIC = "--xla_gpu_deterministic_ops=true"
+"""For `XLA_FLAGS`; on a processor XLA has nothing to choose between."""
 
 
 def run_in_jax(job: Job, directory: Path, replay: bool) -> dict[str, Any]:
@@ -111,7 +113,7 @@ def xla_operations(folder: Path) -> Iterator[Operation]:
                 start = int(event.start_ns)
                 yield Operation(
                     str(about.get("hlo_module", "")), int(about.get("run_id", 0)), str(about["hlo_op"]), start,
-                    start + int(event.duration_ns),
+                    start + int(event.duration_ns), int(about.get("program_id", 0)),
                 )  # fmt: skip
 
 
@@ -135,6 +137,8 @@ def import_jax(job: Job) -> Any:
     os.environ["JAX_PLATFORMS"] = "cuda" if on_gpu else "cpu"
     if job.threads:
         os.environ["PJRT_NPROC"] = str(job.threads)
+    if job.deterministic:
+        os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {DETERMINISTIC}".lstrip()
     jax = imported("jax")
     if job.precision == "float64":
         jax.config.update("jax_enable_x64", True)

@@ -63,6 +63,8 @@ class Job(msgspec.Struct, kw_only=True, frozen=True):
     precision: str = "float32"
     compile: bool = False
     channels_last: bool = False
+    deterministic: bool = False
+    """The same bits every time, also where that is slower; shares and who takes part are then given, not measured."""
     data: str = ""
     """Images to train on: a folder that `sonda data` knows, or `drawn`; '': numbers that are in memory already."""
     workers: int = 0
@@ -182,8 +184,8 @@ RUN_OPTIONS = tuple(name for name in Job.__struct_fields__ if name not in ("work
 
 DEFAULTS: dict[str, Any] = msgspec.structs.asdict(Job(workload=""))
 GIVEN = (
-    "epochs", "split", "images", "transfer", "inter_op_threads", "bind", "gpu_private_threads", "data", "prefetch",
-    "cache", "pin",
+    "epochs", "split", "images", "transfer", "inter_op_threads", "bind", "gpu_private_threads", "deterministic", "data",
+    "prefetch", "cache", "pin",
 )  # fmt: skip
 """Settings that a run keeps only where they were given."""
 OF_EPOCHS = ("split", "images", "transfer", "checkpoint")

@@ -15,8 +15,8 @@ SIMULATED_ONLY = ("mapping", "set")
 """Settings of a job that mean nothing on other targets."""
 MEASURED_ONLY = (
     "steps", "warmup", "seconds", "epochs", "split", "images", "transfer", "checkpoint",
-    "inter_op_threads", "bind", "gpu_private_threads", "channels_last", "data", "workers", "prefetch", "cache",
-    "pin", "probe",
+    "inter_op_threads", "bind", "gpu_private_threads", "channels_last", "deterministic", "data", "workers", "prefetch",
+    "cache", "pin", "probe",
 )  # fmt: skip
 """Settings of a job that mean nothing on a simulated accelerator."""
 

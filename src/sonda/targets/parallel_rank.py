@@ -16,6 +16,7 @@ from typing import Any
 
 import msgspec
 
+from sonda.frameworks.determinism import refusal
 from sonda.record.errors import MissingExtraError, SondaError
 from sonda.targets.job import Job
 from sonda.targets.parallel_agent import JOB, PLAN
@@ -45,7 +46,8 @@ def main() -> int:
     except MemoryError:
         outcome.cause, outcome.remedy = "not enough memory for this workload", "use a smaller --batch"
     except Exception as error:
-        outcome.cause, outcome.remedy = describe_failure(error), "check the workload's options"
+        refused = refusal(error) or SondaError(describe_failure(error), "check the workload's options")
+        outcome.cause, outcome.remedy = refused.cause, refused.remedy
         outcome.lost = type(error).__name__ == "DistBackendError" or any(word in str(error).lower() for word in LOST)
     try:
         write_outcome(directory, outcome)
@@ -145,7 +147,7 @@ class Rank:
         job = self.job
         return Driving(
             True, steps, job.warmup, job.seconds, job.precision, job.compile, job.channels_last, job.workers,
-            self.device,
+            self.device, deterministic=job.deterministic,
         )  # fmt: skip
 
     def keys(self) -> Any:

@@ -52,7 +52,9 @@ class Agent:
         self._job, self._plan, self._directory, self._say = job, plan, directory, say
         # The agent's own threads; every rank has its own.
         self._environment = {**os.environ, **(variables or {}), "OMP_NUM_THREADS": "1"}
-        if plan.nodes > 1:  # where a node goes away, PyTorch would print pages of C++; what happened is said in a line
+        # Where a node goes away, PyTorch would print pages of C++; what happened is said in a line. In deterministic
+        # mode every rank would complain of how gradients are kept in one order.
+        if plan.nodes > 1 or job.deterministic:
             self._environment.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
         self._process: subprocess.Popen[bytes] | None = None
         self.node, self.nodes = "", [""]

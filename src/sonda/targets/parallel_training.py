@@ -130,7 +130,7 @@ def _train(rank: Rank, group: Group, outlook: Outlook, lines: list[Line]) -> Non
                 model = share_batch_norms(model, group)
             else:
                 equalise[0] = lambda: spread(plain.buffers(), group, 0)
-            model = distribute(model, group, rank.device, waiting, lambda: balance.shares)
+            model = distribute(model, group, rank.device, waiting, lambda: balance.shares, rank.job.deterministic)
         elif local:
             averaging = Averaging(model, group, plan.h, waiting)
             after, equalise[0] = averaging.step_ended, averaging.average_now

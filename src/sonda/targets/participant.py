@@ -95,8 +95,9 @@ class Participant:
         self.observer.install()
         self.marks = _Marks(self.observer)
         how = Driving(
-            job.train, None, job.warmup, what.seconds, job.precision, job.compile, job.channels_last, job.workers
-        )
+            job.train, None, job.warmup, what.seconds, job.precision, job.compile, job.channels_last, job.workers,
+            deterministic=job.deterministic,
+        )  # fmt: skip
         self.loop = loop_of(task, self.marks, how)
         self.stride = self.layer_stride = 1
         self.done = 0

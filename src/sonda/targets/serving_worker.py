@@ -62,7 +62,7 @@ def served_model(job: Job, traffic: Traffic) -> tuple[Infer, dict[str, Any]]:
         torch.set_num_threads(job.threads)
     how = Driving(
         train=False, steps=None, warmup=job.warmup, seconds=job.seconds, precision=job.precision, compile=job.compile,
-        channels_last=job.channels_last, device=torch_device(job, torch),
+        channels_last=job.channels_last, device=torch_device(job, torch), deterministic=job.deterministic,
     )  # fmt: skip
     loops = {}
     model: Any = None

@@ -67,6 +67,7 @@ def _steps(job: Job, directory: Path, counting: Any, replay: bool) -> dict[str, 
         with Observing(job, directory, counting, OPERATIONS, notes) as observer:
             drive_operations(task, observer, how)
         return described(workload, task)
+    from sonda.targets.tensorflow_events import profile_events_of
     from sonda.workloads.in_tensorflow.network import build as build_network
     from sonda.workloads.in_tensorflow.pieces import Pieces
     from sonda.workloads.in_tensorflow.pipeline import batches
@@ -81,7 +82,7 @@ def _steps(job: Job, directory: Path, counting: Any, replay: bool) -> dict[str, 
     with Observing(job, directory, counting, task.root, notes) as observer:
         drive_network(
             task, lambda told: Pieces(task, told), lambda: batches(task, job.seed, job.workers, job.prefetch, stream),
-            observer, how,
+            observer, how, profile_events_of,
         )  # fmt: skip
     return described(workload, task)
 
@@ -138,6 +139,9 @@ def import_tensorflow(job: Job) -> Any:
         tf.config.threading.set_inter_op_parallelism_threads(job.inter_op_threads)
     # float32 means float32: TensorFlow lets a GPU use TF32 by default.
     tf.config.experimental.enable_tensor_float_32_execution(job.precision == "tf32")
+    if job.deterministic:
+        tf.random.set_seed(job.seed)  # without one, random operations are refused
+        tf.config.experimental.enable_op_determinism()
     return tf
 
 

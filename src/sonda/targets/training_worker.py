@@ -30,8 +30,8 @@ if TYPE_CHECKING:
     from sonda.frameworks.torch_epochs import Course, Learner
 
 DECISIVE = (
-    "workload", "framework", "on", "seed", "threads", "precision", "compile", "channels_last", "epochs", "split",
-    "images", "transfer",
+    "workload", "framework", "on", "seed", "threads", "precision", "compile", "channels_last", "deterministic",
+    "epochs", "split", "images", "transfer",
 )  # fmt: skip
 """Settings of a job that make its training another one."""
 
@@ -130,13 +130,13 @@ class Keeper:
             self.job.epochs, self.trained.images, self.trained.resumed, keep=self._keep, end=self._end, tell=self._tell
         )
 
-    def restore(self, model: Any, optimizer: Any) -> None:
+    def restore(self, model: Any, loop: Any) -> None:
         """Put the checkpoint's state back, if there is one; with this the model is ready."""
         if self._arrays is not None:
             from sonda.frameworks.torch_state import restore
 
             try:
-                restore(self._arrays, model, optimizer)
+                restore(self._arrays, model, loop.optimizer, loop.scaler)
             except ValueError as error:
                 raise SondaError(
                     f"the checkpoint in {self.place} does not fit: {error}", "remove it, or give another --checkpoint"
@@ -144,12 +144,12 @@ class Keeper:
             self._arrays = None
         self.trained.initialisation_ns = perf_counter_ns() - self._begun - self.trained.loading_ns
 
-    def _keep(self, done: int, learner: Learner, optimizer: Any, walks: list[Walk]) -> None:
+    def _keep(self, done: int, learner: Learner, loop: Any, walks: list[Walk]) -> None:
         if self.first:
             from sonda.frameworks.torch_state import arrays_of
 
             facts = {"walks": msgspec.to_builtins([*self._earlier, *walks])}
-            self.checkpoints.save(done, arrays_of(learner.plain, optimizer), facts)
+            self.checkpoints.save(done, arrays_of(learner.plain, loop.optimizer, loop.scaler), facts)
 
     def _end(self, learner: Learner) -> None:
         if self.first:
@@ -231,6 +231,7 @@ def train_in_torch(job: Job, directory: Path) -> dict[str, Any]:
         how = Driving(
             train=True, steps=None, warmup=0, seconds=job.seconds, precision=job.precision, compile=job.compile,
             channels_last=job.channels_last, workers=job.workers, device=device,
+            deterministic=job.deterministic,
         )  # fmt: skip
         walks, _ = drive_epochs(
             lambda: Alone(task, images, task.samples), observer, how, keeper.course(), keeper.restore

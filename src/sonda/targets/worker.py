@@ -16,6 +16,7 @@ from typing import Any
 
 import msgspec
 
+from sonda.frameworks.determinism import refusal
 from sonda.record.errors import MissingExtraError, SondaError
 from sonda.targets.adapters import run_in
 from sonda.targets.binding import confine
@@ -54,7 +55,10 @@ def main() -> int:
     except MemoryError:
         outcome = Outcome(cause="not enough memory for this workload", remedy="use a smaller --batch")
     except Exception as error:
+        refused = refusal(error)
         outcome = Outcome(cause=describe_failure(error), remedy="check --input and the workload's options")
+        if refused is not None:
+            outcome = Outcome(cause=refused.cause, remedy=refused.remedy)
         if type(error).__name__ == "OutOfMemoryError":
             outcome = Outcome(cause=f"not enough memory on {job.on} for this workload", remedy="use a smaller --batch")
     try:
@@ -146,6 +150,7 @@ def run_in_torch(job: Job, directory: Path, replay: bool) -> dict[str, Any]:
                 replay,
                 job.prefetch,
                 job.pin,
+                job.deterministic,
             ),
         )
     finally:

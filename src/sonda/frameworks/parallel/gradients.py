@@ -55,11 +55,13 @@ def distribute(
     device: str,
     waiting: Waiting = nullcontext,
     shares: Callable[[], Sequence[float]] | None = None,
+    deterministic: bool = False,
 ) -> Any:
     """The model with summed gradients: under DDP, or as it is where the group exchanges through memory.
 
     There ranks divide the work of summing by `shares()`, those in force. All ranks begin with the weights and buffers
-    of the first. Buffers are not broadcast later: shared batch norms keep theirs equal.
+    of the first. Buffers are not broadcast later: shared batch norms keep theirs equal. `deterministic`: every step
+    sums in the same order, the first one after a checkpoint too.
     """
     if group.memory is not None:
         _begin_alike(model, group)
@@ -76,6 +78,9 @@ def distribute(
         device_ids=index,
         process_group=group.gradients,
         gradient_as_bucket_view=True,
+        # Else buckets are made anew after the first step. Three ranks or more add up in an order that depends on where
+        # in a bucket a gradient lies, and two numbers have one sum.
+        find_unused_parameters=deterministic and group.size > 2,
         **{syncing: False},
     )
     summing = Summing(group, waiting)

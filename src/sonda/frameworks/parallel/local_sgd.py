@@ -37,12 +37,14 @@ class Averaging:
         self.group = group
         self.every = every
         self.waiting = waiting
-        self._samples = 0
+        self._samples = self._steps = 0
 
     def step_ended(self, step: int, samples: int) -> None:
-        """The step of that number, counted from 0, is done."""
+        """One more step is done. They are counted from the last average on, so that a training which goes on from a
+        checkpoint averages after the same steps."""
         self._samples += samples
-        if (step + 1) % self.every == 0:
+        self._steps += 1
+        if self._steps == self.every:
             self.average_now()
 
     def average_now(self) -> None:
@@ -51,4 +53,4 @@ class Averaging:
             seen = [row[0] for row in self.group.numbers([float(self._samples)])]
             if sum(seen):
                 average(self.model, self.group, self._samples / sum(seen))
-        self._samples = 0
+        self._samples = self._steps = 0
