@@ -55,7 +55,7 @@ def train_stages(rank: Rank) -> None:
         model: Any = stage
         neighbours.waiting = waiting
         if peers.size > 1 and any(parameter.requires_grad for parameter in stage.parameters()):
-            model = distribute(stage, peers, rank.device, waiting)
+            model = distribute(stage, peers, rank.device, waiting, deterministic=rank.job.deterministic)
         return StageTask(task, stage, model, shares, replica)
 
     if rank.job.epochs:
