@@ -30,6 +30,7 @@ from sonda.record.run import now as run_now
 from sonda.studies.figure import parse_figure
 from sonda.targets.job import Job
 from sonda.targets.kernels import with_kernels
+from sonda.targets.tensorflow_events import profile_events_of
 from sonda.targets.tensorflow_worker import run_in_tensorflow
 from sonda.workloads.catalogue import describe
 from sonda.workloads.operations import Operations
@@ -70,7 +71,7 @@ def network(place: Path, train: bool = True, **how: Any) -> tuple[Assembly, int]
     with observing(place, task.root) as observer:
         tensorflow_driver.drive_network(
             task, lambda told: Pieces(task, told), lambda: batches(task, 5), observer,
-            Driving(train, 3, 1, 1.0, device=ON_GPU, **how),
+            Driving(train, 3, 1, 1.0, device=ON_GPU, **how), profile_events_of,
         )  # fmt: skip
     return assemble(place, begin, now()), begin
 

@@ -18,6 +18,7 @@ from sonda.frameworks.tensorflow_driver import drive_network, drive_operations
 from sonda.frameworks.torch_driver import Driving
 from sonda.record.errors import SondaError
 from sonda.targets.job import Job
+from sonda.targets.tensorflow_events import profile_events_of
 from sonda.targets.tensorflow_worker import tensorflow_device
 from sonda.workloads.catalogue import describe
 from sonda.workloads.operations import STUDIED, Operations
@@ -43,7 +44,7 @@ def driven(task: Any, train: bool, directory: Path) -> Assembly:
     begin = perf_counter_ns()
     observer.open({"tensorflow": tf.__version__}, 1)
     how = Driving(train, steps=3, warmup=2, seconds=1.0)
-    drive_network(task, lambda told: Pieces(task, told), lambda: batches(task, SEED), observer, how)
+    drive_network(task, lambda told: Pieces(task, told), lambda: batches(task, SEED), observer, how, profile_events_of)
     observer.finish(1)
     recorder.close()
     return assemble(directory, begin, perf_counter_ns())
@@ -88,15 +89,35 @@ def test_a_step_in_pieces_computes_what_the_graph_computes() -> None:
     assert [path for _, path, direction in layers if direction == "backward" and path] == leaves[::-1] * 2
 
 
-def test_training_has_the_spans_of_every_framework(tmp_path: Path) -> None:
-    spans = driven(network("cnn", True), True, tmp_path).spans
+PARTS = ["data", "forward", "loss", "backward", "optimizer"]
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+def test_training_has_the_spans_of_every_framework(tmp_path: Path, compiled: bool) -> None:
+    """Phases and layers are those of the function that was timed, also where XLA compiled it."""
+    assembly = driven(network("cnn", True, compiled=compiled), True, tmp_path)
+    spans = assembly.spans
     words = spans.words("pass").decoded()[spans.where(kind="step")]
     assert {one: int((words == one).sum()) for one in set(words)} == {"warmup": 2, "timed": 3, "pieces": 5, "count": 1}
     name = spans.words("name").decoded()
     assert list(name[spans.where(kind="phase", pass_="timed")]) == ["data", "fused"] * 3
-    assert list(name[spans.where(kind="phase", pass_="pieces")]) == ["forward", "loss", "backward", "optimizer"] * 5
+    assert list(name[spans.where(kind="phase", pass_="pieces")]) == PARTS * 5
     assert list(name[spans.where(kind="compile")]) == ["training"]
     assert list(name[spans.where(kind="part")]) == ["train"]
+    rows = spans.where(kind="layer", pass_="pieces")
+    told = set(zip(spans.words("path").decoded()[rows], spans.words("direction").decoded()[rows], strict=True))
+    products = ("features.0", "features.3", "features.6", "classifier.1", "classifier.3")
+    assert {(path, way) for path in products for way in ("forward", "backward")} <= told
+    # A pool has a kernel of its own in both, and the ReLU before it only under XLA, which fuses it with the bias.
+    assert {("features.2", "forward"), ("features.2", "backward")} <= told
+    assert (("features.1", "forward") in told) == compiled
+    said = [note for note in assembly.notes if note.startswith("layers are those of the same function")]
+    assert len(said) == 1 and ("XLA" in said[0]) == compiled
+    lasted = spans.number("duration")
+    inside = lasted[spans.where(kind="phase", pass_="pieces")].sum()
+    assert inside <= lasted[spans.where(kind="step", pass_="pieces")].sum(), "every moment counts once"
+    counted = spans.metric("flops", "nominal")[spans.where(kind="op")]
+    assert np.nansum(counted) == sum(cost.flops for cost in network("cnn", True).costs)
 
 
 def test_inference_is_a_forward_and_its_flops_are_those_of_the_network(tmp_path: Path) -> None:
@@ -106,19 +127,20 @@ def test_inference_is_a_forward_and_its_flops_are_those_of_the_network(tmp_path:
     spans = assembly.spans
     name = spans.words("name").decoded()
     assert list(name[spans.where(kind="phase", pass_="timed")]) == ["forward"] * 3
+    assert list(name[spans.where(kind="phase", pass_="pieces")]) == ["forward"] * 5
     counted = np.nansum(spans.metric("flops", "nominal")[spans.where(kind="op")])
     assert counted == 2 * 4 * (12 * 8 + 8 * 3) + 4 * 11 + 4 * 4 * 11
     assert any(note.startswith("tracing 1 function") for note in assembly.notes)
 
 
 def test_training_begins_with_the_initial_weights(tmp_path: Path) -> None:
-    """Tracing runs a step, and 2 + 3 + 1 + 5 follow: the weights are those of eleven steps, not twelve."""
+    """Tracing runs a step, and 2 + 3 + 5 follow: the weights are those of ten steps, not eleven."""
     from sonda.workloads.in_tensorflow.pipeline import batches
 
     task, plain = network("mlp", True), network("mlp", True)
     driven(task, True, tmp_path)
     row = batches(plain, SEED)
-    for _ in range(11):
+    for _ in range(10):
         plain.learn(*next(row))
     for name, values in plain.arrays().items():
         assert np.allclose(values, task.arrays()[name], rtol=1e-5, atol=1e-7), name

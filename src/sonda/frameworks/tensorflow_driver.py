@@ -1,8 +1,9 @@
 """Drives a workload in TensorFlow: trace, warm up, timed steps, steps in pieces, a step that is counted.
 
 A timed step is a call of one `tf.function`, as programs in TensorFlow have it: training is one phase, `fused`. Phases
-and layers are those of steps of their own (the pass `pieces`), which run layer by layer without a graph. On a GPU each
-of these layers is waited for, while of timed steps nothing but the end is; the kernels of a few more of them, run as
+and layers are those of steps of their own (the pass `pieces`): the same function under TensorFlow's profiler. On a GPU
+a profile of the host tells when kernels are launched, not when they run: there steps in pieces run layer by layer
+without a graph, each waited for, while of timed steps nothing but the end is; the kernels of a few more of them, run as
 they were timed, are recorded. A profiler outside that replays kernels is told of one step.
 """
 
@@ -10,7 +11,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from time import perf_counter_ns
 from typing import Any, Protocol
 
@@ -21,9 +22,12 @@ from sonda.frameworks.collector.recorder import Recorder
 from sonda.frameworks.counted_step import OperationsTask, StepCost, count_step
 from sonda.frameworks.replayed import replayed
 from sonda.frameworks.tensorflow_kernels import record_kernels
+from sonda.frameworks.tensorflow_pieces import PIECES_STEPS, ReadProfile, steps_in_pieces, where_it_ran
+from sonda.frameworks.tensorflow_profile import COMMUNICATE, LOSS, ORDER
 from sonda.frameworks.torch_driver import Driving
 
-PIECES_STEPS = 5
+FUNCTIONS = {True: "learn", False: "inferred"}
+"""Names of the functions that are a step, of training or not."""
 
 
 class NetworkTask(Protocol):
@@ -43,6 +47,14 @@ class NetworkTask(Protocol):
 
     @property
     def first(self) -> Any: ...
+
+    @property
+    def compiled(self) -> bool:
+        """By XLA."""
+
+    @property
+    def classes(self) -> Mapping[str, str]:
+        """Of all layers by path, '' among them."""
 
     def function(self) -> Any:
         """A step as a graph that was not traced yet."""
@@ -110,6 +122,7 @@ def drive_network(
     batches: Batches,
     observer: AnnouncedObserver,
     how: Driving,
+    read: ReadProfile,
 ) -> int:
     """Run inference or training; `batches` begins an endless row anew, `pieces` tells whom of its layers.
 
@@ -155,14 +168,49 @@ def drive_network(
     done = time_steps(how, step)
     if how.on_gpu:
         record_kernels(observer, _tensorflow(), how, step)
-    # The first of all finds its kernels for the first time, and nobody hears of it.
-    in_pieces(pieces(unheard(observer.root)))
-    with observer.span("pass", "pieces"):
-        for _ in range(PIECES_STEPS):
-            with observer.span("step", part):
-                in_pieces(announced)
-    count_step(observer, part, task.costs, "tensorflow", task.dtype)
+    if how.on_gpu or VARIABLE in os.environ:
+        # The first of all finds its kernels for the first time, and nobody hears of it.
+        in_pieces(pieces(unheard(observer.root)))
+        with observer.span("pass", "pieces"):
+            for _ in range(PIECES_STEPS):
+                with observer.span("step", part):
+                    in_pieces(announced)
+        observer.notes.append(
+            "layers are those of steps that run layer by layer, without the graph"
+            + ", which XLA compiled" * task.compiled
+        )
+        costs = list(task.costs)
+    else:
+        costs = _profiled(task, observer, lambda: next(row) if task.train else first, whole, part, read)
+    count_step(observer, part, costs, "tensorflow", task.dtype)
     return done
+
+
+def _profiled(
+    task: NetworkTask, observer: AnnouncedObserver, given: Callable[[], Any], whole: Any, part: str, read: ReadProfile
+) -> list[StepCost]:
+    """More of the timed steps under TensorFlow's profiler; costs of a step under the layers that have its time."""
+
+    def step() -> tuple[int, int]:
+        with observer.span("step", part):
+            with observer.phase("data") if task.train else nullcontext():
+                batch = given()
+            begin = perf_counter_ns()
+            wait(whole(*batch))
+            return begin, perf_counter_ns()
+
+    loss = next((cost.class_name for cost in task.costs if cost.phase == LOSS), "")
+    phases = [phase for phase in ORDER if phase != COMMUNICATE] if task.train else ["forward"]
+    inside = steps_in_pieces(observer, _tensorflow(), step, FUNCTIONS[task.train], task.classes, loss, read, phases)
+    if inside.missing:
+        observer.notes.append(f"phases and layers of a step are missing: {inside.missing}")
+        return list(task.costs)
+    fused = "what XLA fuses" if task.compiled else "what is fused"
+    observer.notes.append(
+        f"layers are those of the same function under TensorFlow's profiler, which tells {100 * inside.share:.0f} % of "
+        f"its time apart: {fused} counts for the layer of its product" + ", or of its last operation" * task.compiled
+    )
+    return [where_it_ran(cost, inside.ran, task.classes) for cost in task.costs]
 
 
 def unheard(root: str) -> AnnouncedObserver:

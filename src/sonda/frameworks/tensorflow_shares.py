@@ -7,37 +7,22 @@ TensorFlow's profiler. On parameter servers a step runs in other processes: what
 
 from __future__ import annotations
 
-import shutil
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from statistics import median
 from time import perf_counter_ns
 from typing import Any, Protocol
 
 from sonda.frameworks.announced import AnnouncedObserver
 from sonda.frameworks.announced_steps import time_steps, warm_up
-from sonda.frameworks.call_pieces import Piece, write_call
-from sonda.frameworks.counted_step import StepCost, count_step, under
-from sonda.frameworks.tensorflow_driver import PIECES_STEPS, wait
-from sonda.frameworks.tensorflow_profile import (
-    COMMUNICATE,
-    LOSS,
-    ORDER,
-    Event,
-    Place,
-    calls,
-    place_of,
-    product_before,
-    profiled,
-    spent,
-)
+from sonda.frameworks.counted_step import StepCost, count_step
+from sonda.frameworks.tensorflow_driver import wait
+from sonda.frameworks.tensorflow_pieces import PIECES_STEPS, ReadProfile, steps_in_pieces, where_it_ran
+from sonda.frameworks.tensorflow_profile import LOSS
 from sonda.frameworks.torch_driver import Driving, enough
 
 STEP = "_step"
 """The name of the function that is a step."""
-ReadProfile = Callable[[Path], Iterable[Event]]
-"""Reads the events of a folder in which TensorFlow left a profile."""
 
 
 class SharedTask(Protocol):
@@ -94,38 +79,40 @@ def drive_shares(
         "not in them",
     )
     row = batches()
-    noted: list[tuple[int, int]] = []
-    noting = False
 
     def step() -> None:
         with observer.span("step", "train"):
             with observer.phase("data"):
                 batch = task.ready(next(row), whole)
-            if noting:
-                started = perf_counter_ns()
-                _wait(task.learn(batch))
-                noted.append((started, perf_counter_ns()))
-                return
             with observer.phase("fused"):
                 _wait(task.learn(batch))
+
+    def noted() -> tuple[int, int]:
+        with observer.span("step", "train"):
+            with observer.phase("data"):
+                batch = task.ready(next(row), whole)
+            started = perf_counter_ns()
+            _wait(task.learn(batch))
+            return started, perf_counter_ns()
 
     warm_up(observer, how, step)
     # All processes do as many steps, or some would wait for others for ever.
     seen = Seen(steps=time_steps(_counted(how, lasted), step))
-    ran: set[tuple[str, str]] = set()
-    if _exchanged(task, observer, seen):
-        costs = list(costs)
-    else:
-        noting = True
-        folder = Path(observer.recorder.directory) / f"tensorflow-profile-{observer.rank}"
-        try:
-            with profiled(tf, folder), observer.span("pass", "pieces"):
-                for _ in range(PIECES_STEPS):
-                    step()
-            ran = _in_pieces(observer, list(read(folder)), noted, classes, costs, seen)
-        finally:
-            shutil.rmtree(folder, ignore_errors=True)
-    count_step(observer, "train", [_where_it_ran(cost, ran, classes) for cost in costs], "tensorflow", task.dtype)
+    if not _exchanged(task, observer, seen):
+        loss = next((cost.class_name for cost in costs if cost.phase == LOSS), "")
+        inside = steps_in_pieces(observer, tf, noted, STEP, classes, loss, read)
+        seen.worked, seen.waited = inside.worked, inside.waited
+        costs = [where_it_ran(cost, inside.ran, classes) for cost in costs]
+        if inside.missing:
+            observer.notes.append(f"phases and layers of a step are missing: {inside.missing}")
+        else:
+            _say(
+                observer,
+                "layers are those of the same graph under TensorFlow's profiler, which tells "
+                f"{100 * inside.share:.0f} % of its time apart: what is fused counts for the layer of its product, and "
+                "a moment in which replicas work side by side counts once",
+            )
+    count_step(observer, "train", costs, "tensorflow", task.dtype)
     return seen
 
 
@@ -166,70 +153,3 @@ def _exchanged(task: SharedTask, observer: AnnouncedObserver, seen: Seen) -> boo
     )
     observer.notes.append("phases and layers are not recorded: a step runs on workers, the coordinator sees it whole")
     return True
-
-
-def _in_pieces(
-    observer: AnnouncedObserver, events: list[Event], noted: list[tuple[int, int]], classes: Mapping[str, str],
-    costs: Sequence[StepCost], seen: Seen,
-) -> set[tuple[str, str]]:  # fmt: skip
-    """Write phases and layers of the profiled steps; phase and path of every layer that has time of its own."""
-    found = calls(events, STEP)
-    if len(found) != len(noted):
-        observer.notes.append(
-            f"phases and layers of a step are missing: TensorFlow's profile holds {len(found)} of {len(noted)} calls"
-        )
-        return set()
-    loss = next((cost.class_name for cost in costs if cost.phase == LOSS), "")
-    holding = {path: name for path, name in classes.items() if _holds(path, classes)}
-    ran: set[tuple[str, str]] = set()
-    told = lasted = 0
-    for (begin, end), inside in zip(noted, found, strict=True):
-        pieces = pieces_of(spent(inside, lambda name: place_of(name, classes)), loss, classes)
-        write_call(observer, begin, end, pieces, holding)
-        ran.update((piece.phase, piece.path) for piece in pieces)
-        waited = sum(piece.lasted for piece in pieces if piece.phase == COMMUNICATE)
-        seen.waited.append(waited)
-        seen.worked.append(end - begin - waited)
-        told += sum(piece.lasted for piece in pieces)
-        lasted += end - begin
-    _say(
-        observer,
-        f"layers are those of the same graph under TensorFlow's profiler, which tells {100 * told / lasted:.0f} % of "
-        "its time apart: what is fused counts for the layer of its product, and a moment in which replicas work side "
-        "by side counts once",
-    )
-    return ran
-
-
-def pieces_of(times: Mapping[Place, int], loss: str, classes: Mapping[str, str]) -> list[Piece]:
-    """What a step spent by phase and layer, in the order of time; `loss` is the loss's class."""
-    found = []
-    for phase in ORDER:
-        if phase in (LOSS, COMMUNICATE, "optimizer"):
-            name = loss if phase == LOSS else ""
-            found.append(Piece(phase, name, name, sum(ns for place, ns in times.items() if place.phase == phase)))
-            continue
-        # A forward walks through layers as the network lists them, a backward the other way round.
-        paths = list(classes)
-        if phase == "backward":
-            paths.reverse()
-            found.append(Piece(phase, loss, loss, times.get(Place(phase, LOSS), 0)))
-        found += [
-            Piece(phase, path, classes[path], times[Place(phase, path)])
-            for path in paths
-            if Place(phase, path) in times
-        ]
-    return found
-
-
-def _where_it_ran(cost: StepCost, ran: set[tuple[str, str]], classes: Mapping[str, str]) -> StepCost:
-    """The cost under the layer that has its time: what is fused with a product ran there."""
-    if (cost.phase, cost.path) in ran or not ran or not cost.path:
-        return cost
-    path = product_before(cost.path, classes)
-    return under(cost, path, classes[path]) if path in classes else cost
-
-
-def _holds(path: str, classes: Mapping[str, str]) -> bool:
-    """Whether a layer holds others."""
-    return not path or any(other.startswith(f"{path}.") for other in classes)

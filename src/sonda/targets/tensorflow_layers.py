@@ -17,7 +17,7 @@ from sonda.frameworks.assembly import Assembly
 from sonda.frameworks.tensorflow_profile import LOSS, ORDER, Place, Scope, calls, scoped_place, spent
 from sonda.record.errors import SondaError
 from sonda.record.span import NUMBER_COLUMNS, TEXT_COLUMNS, Spans, Words, joined
-from sonda.targets.tensorflow_rank import profile_events_of
+from sonda.targets.tensorflow_events import profile_events_of
 
 ROOT = ""
 """The path of the outermost layer."""

@@ -203,6 +203,7 @@ class Member:
     def _steps(self, tf: Any, workload: Any, shares: Sequence[int], counting: Any) -> Any:
         from sonda.frameworks.tensorflow_shares import drive_shares
         from sonda.frameworks.torch_driver import Driving
+        from sonda.targets.tensorflow_events import profile_events_of
         from sonda.targets.tensorflow_worker import Observing
         from sonda.workloads.network_cost import network_costs
         from sonda.workloads.structure import walk
@@ -260,17 +261,6 @@ class Member:
 def spread_out(ranks: int, size: int) -> tuple[int, ...]:
     """Samples of every rank of a batch of any size: as equal as can be, the first ones have more; some may have 0."""
     return tuple(size // ranks + (rank < size % ranks) for rank in range(ranks))
-
-
-def profile_events_of(folder: Path) -> Iterator[Any]:
-    """Events of the profile that TensorFlow left in a folder."""
-    from sonda.frameworks.tensorflow_profile import Event
-    from sonda.imports.xplane import profile_events
-
-    for path in sorted(folder.glob("**/*.xplane.pb")):
-        for _, _, event in profile_events(path):
-            start = int(event.start_ns)
-            yield Event(event.name, start, start + int(event.duration_ns))
 
 
 if __name__ == "__main__":

@@ -68,6 +68,11 @@ class NetworkInTensorflow:
         return network_costs(self.description, self.train, self.kind.size)
 
     @property
+    def classes(self) -> dict[str, str]:
+        """Of all layers by path, '' among them."""
+        return {path: node.class_name for path, node in walk(self.structure)}
+
+    @property
     def first(self) -> Any:
         """What an inference step is given."""
         return tf.cast(tf.constant(self.inputs[: self.samples]), self.kind)
@@ -75,6 +80,11 @@ class NetworkInTensorflow:
     def infer(self, inputs: Any) -> Any:
         """The network's output."""
         return self.layers.network(self.structure, "", inputs)
+
+    def inferred(self, inputs: Any) -> Any:
+        """The same under the scope of its phase."""
+        with tf.name_scope("forward"):
+            return self.infer(inputs)
 
     def loss(self, scores: Any, targets: Any) -> Any:
         return (mean_squared_error if self.squared else cross_entropy)(scores, targets)
@@ -99,8 +109,8 @@ class NetworkInTensorflow:
             weight.assign_sub(tf.constant(self.rate / self.scale, slope.dtype) * slope)
 
     def function(self) -> Any:
-        """A step as a graph that was not traced yet: `learn` in training, else `infer`."""
-        return tf.function(self.learn if self.train else self.infer, jit_compile=self.compiled)
+        """A step as a graph that was not traced yet: `learn` in training, else `inferred`."""
+        return tf.function(self.learn if self.train else self.inferred, jit_compile=self.compiled)
 
     def arrays(self) -> dict[str, np.ndarray]:
         """The weights by PyTorch's names and in its layout, copied."""
