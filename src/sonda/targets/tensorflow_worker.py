@@ -139,6 +139,9 @@ def import_tensorflow(job: Job) -> Any:
         tf.config.threading.set_inter_op_parallelism_threads(job.inter_op_threads)
     # float32 means float32: TensorFlow lets a GPU use TF32 by default.
     tf.config.experimental.enable_tensor_float_32_execution(job.precision == "tf32")
+    if job.deterministic:
+        tf.random.set_seed(job.seed)  # without one, random operations are refused
+        tf.config.experimental.enable_op_determinism()
     return tf
 
 
