@@ -10,9 +10,10 @@ import pytest
 
 from sonda.frameworks.announced import AnnouncedObserver
 from sonda.frameworks.assembly import assemble
-from sonda.frameworks.call_pieces import Piece, write_call
+from sonda.frameworks.call_pieces import Piece, Place, write_call
 from sonda.frameworks.collector.recorder import Recorder
-from sonda.frameworks.jax_profile import Operation, Place, exclusive, place_of, places, runs
+from sonda.frameworks.hlo import read_module
+from sonda.frameworks.jax_profile import Operation, exclusive, place_of, places, runs
 from sonda.record.span import Spans
 
 PATHS = ("", "features", "features.0", "features.1", "blocks.0", "blocks.0.attention")
@@ -61,8 +62,12 @@ def test_scopes_say_phase_and_layer(scopes: str, place: Place | None) -> None:
     assert place_of(scopes, PATHS) == place
 
 
+def where(text: str) -> dict[str, Place]:
+    return places(read_module(text), lambda one: place_of(one.scopes, PATHS))
+
+
 def test_instructions_without_scopes_count_for_those_that_use_them() -> None:
-    found = places(HLO, PATHS)
+    found = where(HLO)
     assert found["convolution"] == found["transpose_copy_fusion.3"] == Place("forward", "features.0")
     assert found["copy_maximum_fusion"] == found["maximum.1"] == Place("forward", "features.1")
     assert found["ynn_fusion"] == Place("backward", "features.0")
@@ -93,7 +98,7 @@ ENTRY %main (p: f32[8]) -> f32[8] {
   ROOT %update = f32[8]{0} fusion(%two), calls=%fused_update, metadata={op_name="jit(train)/optimizer/sub"}
 }
 """
-    found = places(text, PATHS)
+    found = where(text)
     assert found["one"] == Place("forward", "features.0")
     assert found["two"] == Place("forward", "features")
     assert found["update"] == Place("backward", "features.1")
@@ -111,6 +116,9 @@ def test_every_moment_counts_once() -> None:
     assert exclusive(side_by_side) == {"a": 30, "b": 50, "c": 10}
     # The same kernel on two lines of a profile.
     assert exclusive([operation("a", 0, 50), operation("a", 0, 50)]) == {"a": 50}
+    # A device waits for another that computes: the moment is computing's.
+    assert exclusive([operation("reduce", 0, 50), operation("a", 20, 40)], {"reduce"}) == {"reduce": 30, "a": 20}
+    assert exclusive([operation("a", 0, 50), operation("reduce", 20, 60)], {"reduce"}) == {"a": 50, "reduce": 10}
     assert exclusive([]) == {}
 
 

@@ -17,10 +17,11 @@ from typing import Any, Protocol
 
 from sonda.frameworks.announced import AnnouncedObserver
 from sonda.frameworks.announced_steps import time_steps, warm_up
-from sonda.frameworks.call_pieces import Piece, write_call
+from sonda.frameworks.call_pieces import holding, pieces_of, write_call
 from sonda.frameworks.counted_step import StepCost, count_step, under
+from sonda.frameworks.hlo import read_module
 from sonda.frameworks.jax_kernels import record_kernels
-from sonda.frameworks.jax_profile import LOSS, Operation, Place, exclusive, places, profiled, runs
+from sonda.frameworks.jax_profile import Operation, by_place, exclusive, place_of, places, profiled, runs
 from sonda.frameworks.replayed import replayed
 from sonda.frameworks.torch_driver import Driving
 
@@ -28,7 +29,8 @@ PIECES = 5
 """Steps under JAX's profiler."""
 PHASES = {"forward": "forward", "prefill": "prefill", "decode": "decode", "train": "fused"}
 """The phase that a call of each function is."""
-ORDER = ("forward", "loss", "backward", "optimizer")
+FUSED = ("forward", "loss", "backward", "optimizer")
+"""Phases of a training step, on one device."""
 ReadProfile = Callable[[Path], Iterable[Operation]]
 """Reads the operations of XLA from a folder in which JAX left a profile."""
 
@@ -159,14 +161,19 @@ def _in_pieces(
             f"phases and layers of compiled steps are missing: JAX's profile holds {len(found)} of {len(named)} calls"
         )
         return set()
-    known = {name: places(one.as_text(), classes) for name, one in runner.compiled.items()}
+    known = {
+        name: places(read_module(one.as_text()), lambda inside: place_of(inside.scopes, classes))
+        for name, one in runner.compiled.items()
+    }
     loss = next((cost.class_name for cost in costs if cost.phase == "loss"), "")
-    holding = {path: name for path, name in classes.items() if _holds(path, classes)}
+    holders = holding(classes)
     covered = spent = 0
     seen: set[tuple[str, str]] = set()
     for (name, begin, end), (_, operations) in zip(runner.calls, found, strict=True):
-        pieces = _pieces(exclusive(operations), known[name], PHASES[name], loss, classes)
-        write_call(observer, begin, end, pieces, holding)
+        phase = PHASES[name]
+        times = by_place(exclusive(operations), known[name], "" if phase == "fused" else phase)
+        pieces = pieces_of(times, loss, classes, FUSED if phase == "fused" else (phase,))
+        write_call(observer, begin, end, pieces, holders)
         seen.update((piece.phase, piece.path) for piece in pieces)
         covered += sum(piece.lasted for piece in pieces)
         spent += end - begin
@@ -175,34 +182,3 @@ def _in_pieces(
         "% of its time apart: what XLA fused counts for the layer of its product, or for the layer around several"
     )
     return seen
-
-
-def _pieces(
-    spent: Mapping[str, int], known: Mapping[str, Place], phase: str, loss: str, classes: Mapping[str, str]
-) -> list[Piece]:
-    """What a call spent by phase and layer; `loss` is the loss's class."""
-    totals: dict[tuple[str, str], int] = {}
-    for name, lasted in spent.items():
-        place = known.get(name)
-        if place is not None:
-            key = (place.phase if phase == "fused" else phase, place.path)
-            totals[key] = totals.get(key, 0) + lasted
-    found = []
-    for which in ORDER if phase == "fused" else (phase,):
-        if which in ("loss", "optimizer"):
-            name = loss if which == "loss" else ""
-            lasted = sum(value for (one, _), value in totals.items() if one == which)
-            found.append(Piece(which, name, name, lasted))
-            continue
-        # A forward walks through layers as the network lists them, a backward the other way round.
-        paths = list(classes)
-        if which == "backward":
-            paths.reverse()
-            found.append(Piece(which, loss, loss, totals.get((which, LOSS), 0)))
-        found += [Piece(which, path, classes[path], totals[which, path]) for path in paths if (which, path) in totals]
-    return found
-
-
-def _holds(path: str, classes: Mapping[str, str]) -> bool:
-    """Whether a layer holds others."""
-    return not path or any(other.startswith(f"{path}.") for other in classes)

@@ -9,33 +9,21 @@ layer of its last operation. One that XLA added (a copy into another layout) cou
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
-COMPUTATION = re.compile(r"^(?:ENTRY )?%?([\w.\-]+) \(.*\{$")
-INSTRUCTION = re.compile(r"^\s*(?:ROOT )?%?([\w.\-]+) = (.*)$")
-PRODUCT = re.compile(r" (?:convolution|dot)\(")
-CALLED = re.compile(r"calls=%?([\w.\-]+)")
-SCOPES = re.compile(r'metadata=\{[^}]*?op_name="([^"]*)"')
-OPERAND = re.compile(r"%([\w.\-]+)")
+from sonda.frameworks.call_pieces import LOSS, Place
+from sonda.frameworks.hlo import Instruction, Module
+
+PRODUCTS = ("convolution", "dot")
 INNERMOST = re.compile(r"([^()]*)\)*$")
-LOSS = "loss"
-"""The phase; also the path of its backward, which is in no layer of the network."""
 SCOPED = ("forward", LOSS, "optimizer")
 MOST_USERS = 8
 """Steps from an instruction without scopes to one that uses its result."""
-
-
-@dataclass(frozen=True)
-class Place:
-    """Where an instruction belongs: phase, and path of its layer ('' where it is in none)."""
-
-    phase: str
-    path: str
 
 
 @dataclass(frozen=True)
@@ -47,6 +35,8 @@ class Operation:
     name: str
     start: int
     end: int
+    program: int = 0
+    """A number that no other compiled function has, where the profile tells it."""
 
 
 @contextmanager
@@ -62,37 +52,25 @@ def profiled(jax: Any, folder: Path) -> Iterator[None]:
         jax.profiler.stop_trace()
 
 
-def places(text: str, paths: Collection[str]) -> dict[str, Place]:
-    """Where each instruction of a compiled function belongs, from its text (`compiled.as_text()`), by name.
+def places(module: Module, where: Callable[[Instruction], Place | None]) -> dict[str, Place]:
+    """Where each instruction of a compiled function belongs, by name; `where`: by what the instruction itself says.
 
-    `paths` are those of the network's layers. Instructions of no phase are left out.
+    Instructions of no phase are left out.
     """
-    scopes: dict[str, str] = {}
-    users: dict[str, list[str]] = {}
-    called: dict[str, str] = {}
+    users: dict[str, list[Instruction]] = {}
     products: dict[str, set[Place]] = {}
-    computation = ""
-    for line in text.splitlines():
-        if (match := COMPUTATION.match(line)) is not None:
-            computation = match[1]
-            continue
-        match = INSTRUCTION.match(line)
-        if match is None:
-            continue
-        name, rest = match.groups()
-        found = SCOPES.search(rest)
-        scopes[name] = found[1] if found else ""
-        if PRODUCT.search(rest) and (place := place_of(scopes[name], paths)) is not None:
-            products.setdefault(computation, set()).add(place)
-        inside = CALLED.search(rest)
-        if inside is not None:
-            called[name] = inside[1]
-        for operand in OPERAND.findall(rest.partition(", metadata=")[0]):
-            users.setdefault(operand, []).append(name)
+    for computation, inside in module.computations.items():
+        for one in inside:
+            if one.opcode in PRODUCTS and (place := where(one)) is not None:
+                products.setdefault(computation, set()).add(place)
+            for operand in one.operands:
+                users.setdefault(operand, []).append(one)
     result = {}
-    for name in scopes:
-        heavy = products.get(called.get(name, ""), set())
-        place = _around(heavy) if heavy else place_of(_scopes(name, scopes, users), paths)
+    for name, one in module.named.items():
+        held = one.called if one.opcode in ("fusion", "call") else ()
+        heavy = {place for inner in held for place in products.get(inner, ())}
+        said = one if one.scopes else _user(name, users)
+        place = _around(heavy) if heavy else where(said) if said is not None else None
         if place is not None:
             result[name] = place
     return result
@@ -106,15 +84,16 @@ def _around(found: set[Place]) -> Place:
     return Place(max(phases, key=phases.count), ".".join(shared))
 
 
-def _scopes(name: str, scopes: Mapping[str, str], users: Mapping[str, list[str]]) -> str:
-    """Of an instruction, or of the nearest that uses its result."""
+def _user(name: str, users: Mapping[str, list[Instruction]]) -> Instruction | None:
+    """The nearest instruction with scopes that uses the result of one without."""
     asked = [name]
     for _ in range(MOST_USERS):
-        known = next((scopes[one] for one in asked if scopes.get(one)), "")
-        if known:
+        using = [one for name in asked for one in users.get(name, ())]
+        known = next((one for one in using if one.scopes), None)
+        if known is not None:
             return known
-        asked = [user for one in asked for user in users.get(one, ())]
-    return ""
+        asked = [one.name for one in using]
+    return None
 
 
 def place_of(scopes: str, paths: Collection[str]) -> Place | None:
@@ -131,26 +110,40 @@ def place_of(scopes: str, paths: Collection[str]) -> Place | None:
     return Place(phase, path)
 
 
-def exclusive(operations: Iterable[Operation]) -> dict[str, int]:
-    """ns of each instruction in one run, every moment counted once: for the operation that began last."""
+def exclusive(operations: Iterable[Operation], waiting: Collection[str] = ()) -> dict[str, int]:
+    """ns of each instruction in one run, every moment counted once: for the operation that began last, and for those
+    of names `waiting` only where no other runs."""
     edges: list[tuple[int, int, int]] = []
     known = list(operations)
     for number, one in enumerate(known):
         edges += ((one.start, 1, number), (one.end, 0, number))
     spent: dict[str, int] = {}
-    active: dict[int, None] = {}
+    computing: dict[int, None] = {}
+    moving: dict[int, None] = {}
     before = 0
     # At the same moment an end comes first.
     for time, begins, number in sorted(edges):
-        if active:
+        if active := computing or moving:
             name = known[next(reversed(active))].name
             spent[name] = spent.get(name, 0) + time - before
         before = time
+        group = moving if known[number].name in waiting else computing
         if begins:
-            active[number] = None
+            group[number] = None
         else:
-            active.pop(number, None)
+            group.pop(number, None)
     return spent
+
+
+def by_place(spent: Mapping[str, int], known: Mapping[str, Place], phase: str = "") -> dict[Place, int]:
+    """ns by place of what instructions spent; `phase`, where given, is that of all of them."""
+    times: dict[Place, int] = {}
+    for name, lasted in spent.items():
+        place = known.get(name)
+        if place is not None:
+            place = Place(phase, place.path) if phase else place
+            times[place] = times.get(place, 0) + lasted
+    return times
 
 
 def runs(operations: Iterable[Operation]) -> list[tuple[str, list[Operation]]]:
