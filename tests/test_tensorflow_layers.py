@@ -10,7 +10,9 @@ import numpy as np
 import pytest
 
 from sonda.frameworks.assembly import Assembly
-from sonda.frameworks.collector.graph_pass import AFTER, CALLS, GraphPass
+from sonda.frameworks.collector import piece_pass
+from sonda.frameworks.collector.graph_pass import GraphPass
+from sonda.frameworks.collector.piece_pass import AFTER, CALLS
 from sonda.frameworks.collector.recorder import Recorder
 from sonda.frameworks.tensorflow_profile import Event, Place, Scope, scoped_place
 from sonda.record.span import Spans, Words
@@ -141,30 +143,27 @@ def test_a_few_calls_are_profiled_after_the_first(tmp_path: Path, monkeypatch: p
     train = SimpleNamespace(_list_all_concrete_functions=lambda: [SimpleNamespace(name="__inference_train_12")])
     graph = GraphPass(Recorder(str(tmp_path)), True)
 
-    def start() -> None:
-        graph._running, graph._until = True, now() + 1_000_000_000_000
-        said.append("start")
-
-    monkeypatch.setattr(graph, "_start", start)
-
-    def stop() -> None:
-        graph._left = 0
-        said.append("stop")
-
-    monkeypatch.setattr(graph, "stop", stop)
+    monkeypatch.setattr(piece_pass, "LONGEST", 1 << 62)
+    monkeypatch.setattr(graph, "start_profile", lambda folder: said.append("start"))
+    monkeypatch.setattr(graph, "stop_profile", lambda save: said.append("stop"))
     assert not any(graph.begins(1, train) for _ in range(AFTER + 5)), "no layer of Keras is in the graph"
     graph.scoped("sequential/dense", "layer", "dense", "Dense")
     for _ in range(CALLS):
         assert graph.begins(1, train) and not graph.begins(2, train)
         graph.ended(traced=False)
     assert said == ["start", "stop"] and not graph.begins(1, train)
+    (fact,) = graph.facts()["graphs"]
+    assert fact["functions"] == ["__inference_train_12"] and fact["scopes"] == {
+        "sequential/dense": ["layer", "dense", "Dense"]
+    }
     assert not any(GraphPass(Recorder(""), True).begins(1, train) for _ in range(99)), "nowhere to write"
 
 
 def test_a_profile_does_not_grow_while_the_function_stays_away(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     graph = GraphPass(Recorder(str(tmp_path)), True)
     stopped: list[bool] = []
-    graph._running, graph._until = True, now() - 1
-    monkeypatch.setattr(graph, "stop", lambda: stopped.append(True))
+    graph.running, graph._until, graph.function = True, now() - 1, 7
+    graph._tried[7] = 1
+    monkeypatch.setattr(graph, "stop_profile", stopped.append)
     graph.meanwhile()
     assert stopped == [True]

@@ -1,0 +1,171 @@
+"""What a compiled function does inside: the framework's own profiler around a few calls of it.
+
+Such calls are of the pass `pieces`, and their times are not shown as timings. The profile lies beside the events; who
+reads both finds in the profile how long each operation took.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from contextlib import contextmanager, suppress
+from time import perf_counter_ns as now
+from typing import Any
+
+from .modelled import VARIABLE
+
+AFTER = 10
+"""Calls of a function before: the first are slower, and a program of few steps is left alone."""
+CALLS = 5
+LONGEST = 10_000_000_000
+"""ns from the first to the last of them."""
+OWN = (b"rofiler session", b"rofiler_session", b"ProfilerSession", b"ollecting XSpace", b"session_manager.cc")
+"""What profilers write to stderr when they start and stop."""
+
+
+class PiecePass:
+    """`begins` and `ended` stand around every call of a function that may be profiled.
+
+    A framework says how its profiler starts and stops: `start_profile(folder)` and `stop_profile(save)`.
+    """
+
+    PREFIX = "profile"
+    """Of folders with profiles."""
+    MOST = 1
+    """Functions that are profiled."""
+    TRIES = 1
+    """Profiles of one function, where something was compiled in one of its calls."""
+
+    def __init__(self, recorder: Any, wanted: bool) -> None:
+        self.recorder = recorder
+        self.code = recorder.define(kind="pass", name="pieces")
+        self.function = 0
+        """The number of the function that is, or was last, profiled."""
+        self.folder = ""
+        # Under an emulator a profile would be the emulator's.
+        self.left = self.MOST if wanted and recorder.directory and VARIABLE not in os.environ else 0
+        """Functions that may still be profiled, the present one among them."""
+        self.running = False
+        self.done = 0
+        """Calls in the present profile."""
+        self.spent = 0
+        """ns of starting and stopping the profiler, which the program waits for between its calls."""
+        self._seen: dict = {}
+        """Calls by the number of a function."""
+        self._tried: dict = {}
+        """Profiles by the number of a function."""
+        self._until = 0
+        """ns, when a profile ends that was not complete by then."""
+
+    def start_profile(self, folder: str) -> None:
+        raise NotImplementedError
+
+    def stop_profile(self, save: bool) -> None:
+        raise NotImplementedError
+
+    def ready(self) -> bool:
+        """Whether a profile would tell something by now."""
+        return True
+
+    def complete(self) -> None:
+        """A profile in `folder` is complete, or as much as there will be of it."""
+
+    def begins(self, number: int) -> bool:
+        """Whether the call that comes, of a function with this number, is profiled."""
+        self.meanwhile()
+        if not self.left:
+            return False
+        if self.running:
+            return number == self.function
+        seen = self._seen[number] = self._seen.get(number, 0) + 1
+        if seen <= AFTER or not self.ready() or self._tried.get(number, 0) >= self.TRIES:
+            return False
+        self._tried[number] = self._tried.get(number, 0) + 1
+        self.function, self.done = number, 0
+        self._start()
+        return self.running
+
+    def meanwhile(self) -> None:
+        """Something else is called: a profile must not grow for as long as the function does not come again."""
+        if self.running and now() > self._until:
+            self.end()
+
+    def ended(self, traced: bool) -> None:
+        """A call that was profiled is over; one in which something was made tells nothing of the others."""
+        self.done += 1
+        if traced:
+            self._seen[self.function] = 0
+            self.end(keep=False)
+        elif self.done == CALLS:
+            self.end()
+
+    def _start(self) -> None:
+        number = sum(self._tried.values())
+        self.folder = os.path.join(self.recorder.directory, f"{self.PREFIX}-{os.getpid()}-{number}")
+        begin = now()
+        try:
+            with without_words():
+                self.start_profile(self.folder)
+            self.running, self._until = True, now() + LONGEST
+        except Exception:  # the program, or somebody outside, profiles already
+            self.left, self.folder = 0, ""
+        self.spent += now() - begin
+
+    def end(self, keep: bool = True) -> None:
+        """End the present profile."""
+        if not self.running:
+            return
+        self.running = False
+        begin = now()
+        try:
+            with without_words():
+                self.stop_profile(True)
+        except Exception:  # no room for the profile, perhaps
+            keep = False
+            with suppress(Exception):
+                self.stop_profile(False)
+        if keep and self.done:
+            self._tried[self.function] = self.TRIES
+            self.complete()
+        else:
+            self.folder = ""
+        if keep or self._tried[self.function] >= self.TRIES:
+            self.left = max(self.left - 1, 0)
+        self.spent += now() - begin
+
+    def stop(self) -> None:
+        """No more; also where the program wants the profiler for itself."""
+        self.end()
+        self.left = 0
+
+    def making_room(self, original: Any) -> Any:
+        """What starts the profiler, for the program: ours ends first, because there can be one only."""
+
+        def start(*args: Any, **kwargs: Any) -> Any:
+            if self.running:
+                self.end(keep=False)
+                self.left = 0
+            return original(*args, **kwargs)
+
+        return start
+
+
+@contextmanager
+def without_words() -> Any:
+    """Keep the profiler's own lines from the program's stderr; what others write meanwhile comes out afterwards."""
+    try:
+        kept = os.dup(2)
+    except OSError:  # the program has closed it
+        yield
+        return
+    with tempfile.TemporaryFile() as said:
+        os.dup2(said.fileno(), 2)
+        try:
+            yield
+        finally:
+            os.dup2(kept, 2)
+            said.seek(0)
+            for line in said:
+                if not any(word in line for word in OWN):
+                    os.write(2, line)
+            os.close(kept)
