@@ -72,9 +72,10 @@ def _programs(workload: str) -> Interval:
     sonda = [sys.executable, "-m", "sonda", "run", "--"]
     commands = {"bare": plain, "Sonda": [*sonda, *plain], "profiler": [*plain, "profiler"]}
     times: dict[str, list[float]] = {name: [] for name in commands}
-    for number in range(PROGRAM_ROUNDS):
-        for name in list(commands) if number % 2 else reversed(commands):
-            times[name].append(_later_steps(commands[name]))
+    with tempfile.TemporaryDirectory() as store:  # one for all: what the devices can do is measured once
+        for number in range(PROGRAM_ROUNDS):
+            for name in list(commands) if number % 2 else reversed(commands):
+                times[name].append(_later_steps(commands[name], store))
     ratios = later_ratios(times)
     print(f"{workload}, a program's steps after the recorded ones: bare {np.median(times['bare']) / 1e6:.3f} ms a step")
     for name, ratio in ratios.items():
@@ -82,11 +83,10 @@ def _programs(workload: str) -> Interval:
     return ratios["Sonda"]
 
 
-def _later_steps(command: list[str]) -> float:
-    with tempfile.TemporaryDirectory() as store:
-        done = subprocess.run(
-            command, cwd=ROOT, env=os.environ | {"SONDA_HOME": store}, capture_output=True, text=True, check=False
-        )
+def _later_steps(command: list[str], store: str) -> float:
+    done = subprocess.run(
+        command, cwd=ROOT, env=os.environ | {"SONDA_HOME": store}, capture_output=True, text=True, check=False
+    )
     if done.returncode:
         raise SystemExit(f"{' '.join(command)} failed:\n{done.stderr}")
     return said_ns(done.stdout)
