@@ -191,7 +191,8 @@ def test_without_a_graph_layers_and_phases_are_seen(nursery: Nursery) -> None:
 
 @pytest.mark.parametrize("mode", ["graph", "eager", "manual"])
 def test_a_loop_of_ones_own_has_steps_and_epochs(nursery: Nursery, mode: str) -> None:
-    """60 samples by 10, three times, then two batches without learning."""
+    """60 samples by 10, three times, then two batches without learning. In a graph a function without weights changes
+    each batch before: no validation, also not its first call, before anything is known to have weights."""
     run = nursery.run("custom_loop", mode)
     found = seen(run.spans)
     assert found.parts == [("train", 18), ("test", 2)]
@@ -245,6 +246,29 @@ def test_what_xla_compiles_is_apart_from_running(nursery: Nursery) -> None:
     assert set(spans.words("kind").decoded()[around]) == {"phase"}
     assert np.all(spans.number("duration")[compiled] <= spans.number("duration")[around])
     check_structure(spans)
+
+
+def test_what_xla_compiles_for_a_smaller_last_batch_of_keras_is_apart_from_running(nursery: Nursery) -> None:
+    """Of 3 x 5 steps two make something: the first, and the first of 8 samples; the last four run under the profiler.
+
+    Validation has 10 and 6 samples, `evaluate` 16 four times, `predict` 32 twice.
+    """
+    run = nursery.run("keras_fit", "xla")
+    spans = run.spans
+    of = {one["function"]: one for one in run.assembly.traced}
+    fit, test = of["the train function of Keras"], of["the test function of Keras"]
+    assert (fit["calls"], fit["traces"], fit["xla"]) == (15, 2, True)
+    assert (fit["cause"], fit["argument"], fit["examples"]) == ("shape", "data", ["batch[10]", "batch[8]"])
+    assert (test["calls"], test["traces"]) == (3 * 2 + 4, 2 + 1)
+    passes = words(spans, "pass", kind="phase", name="fused")
+    assert passes == ["warmup", *["timed"] * 3, "warmup", *["timed"] * 6, *["pieces"] * 4]
+    compiled = spans.where(kind="compile", name="the train function of Keras: XLA")
+    assert int(compiled.sum()) == 2
+    assert spans.number("duration")[compiled].min() > 0
+    layers, notes = with_graph_layers(run.assembly, spans, run.directory)
+    assert "under TensorFlow's profiler" in notes[0]
+    assert {"hidden", "output"} <= set(words(layers, "path", kind="layer", direction="backward"))
+    check_structure(layers)
 
 
 def test_the_framework_and_its_threads_are_stated(nursery: Nursery) -> None:

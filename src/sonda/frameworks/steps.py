@@ -30,6 +30,8 @@ class Phase:
     exhausted: bool = False
     part: str = ""
     """Where the framework's own loop says so."""
+    helper: bool = False
+    """Of a function without weights, called before one with weights was: no part of a step where there are such."""
 
 
 @dataclass
@@ -140,9 +142,12 @@ def _split(phases: Sequence[Phase], trains: set[int]) -> list[Step]:
             count += 1
         return count
 
+    helpers = any(phase.name in ("forward", "fused", "backward") and not phase.helper for phase in phases)
     evaluating = False
     """An evaluating forward is open and may still be followed by its loss and by other forwards of its batch."""
     for position, phase in enumerate(phases):
+        if phase.helper and helpers:
+            continue
         evaluates = phase.name == "forward" and position not in trains
         evaluates |= phase.name == "fused" and phase.optimizer is None and not phase.exhausted
         if evaluating and phase.name != "loss":

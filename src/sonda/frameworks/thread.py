@@ -22,7 +22,7 @@ ADDITIVE = ("page_faults:counted", "context_switches:counted", DEVICE_TIME)
 """Values of a phase that hold those of the phases inside it; so do those whose definition says that it `adds`."""
 FACTS = (
     "shape", "training", "optimizer", "made", "loader", "iterator", "exhausted", "of_part", "device_begin",
-    "device_end",
+    "device_end", "helper",
 )  # fmt: skip
 """Values that say what a phase is, and are no metrics; `of_part` counts the parts of a run from 1."""
 Facts = dict[int, int]
@@ -167,6 +167,7 @@ def _phase(raw: RawSpans, row: int, definitions: list[dict[str, Any]], facts: di
         made=facts["made"].get(row, 0),
         exhausted=row in facts["exhausted"],
         part=("", *PARTS)[facts["of_part"].get(row, 0)],
+        helper=row in facts["helper"],
     )
 
 

@@ -103,6 +103,7 @@ class KerasObserver(Replacing):
         self.replace(Loss, "__call__", self._in_phase("loss"))
         self.replace(Trainer, "_compute_loss", self._in_phase("loss"))
         self.replace(Trainer, "_symbolic_build", self._building)
+        self.replace(Trainer, "reset_metrics", self._resets)
         self.replace(BaseOptimizer, "apply", self._apply)
         self.replace(CallbackList, "on_epoch_begin", self._epoch_begins)
         self.replace(CallbackList, "on_train_begin", self._loop_begins("train", "train"))
@@ -268,6 +269,16 @@ class KerasObserver(Replacing):
                 stream.end()
 
         return build
+
+    def _resets(self, original: Any) -> Any:
+        """Means begin anew, and what they counted."""
+
+        def reset(trainer: Any) -> Any:
+            if self.tensorflow is not None:
+                self.tensorflow.batches.forget(trainer)
+            return original(trainer)
+
+        return reset
 
     # ---- loops ------------------------------------------------------------------------------------------------
 

@@ -16,6 +16,7 @@ from time import perf_counter_ns as now
 from typing import Any
 
 from .graph_pass import GraphPass
+from .keras_batches import KerasBatches
 from .replacing import Replacing
 from .tensorflow_signature import signature_of
 from .tensorflow_trace import Trace, made_in
@@ -52,6 +53,7 @@ class TensorflowObserver(Replacing):
         watch.phases.worth = WORTH_COUNTING
         self.traces = Traces()
         self.shapes = XlaShapes(tf.nest)
+        self.batches = KerasBatches()
         self.mine = _Mine()
         self.steps = 0
         self.optimizers = 0
@@ -70,7 +72,7 @@ class TensorflowObserver(Replacing):
         """The trace that is being made in any thread: strategies make the graphs of their replicas in others."""
         define = self.recorder.define
         self.codes = {**watch.phases.codes, "data": define(kind="phase", name="data")}
-        names = ("optimizer", "loader", "iterator", "exhausted", "training")
+        names = ("optimizer", "loader", "iterator", "exhausted", "training", "helper")
         self.values = {name: define(kind="value", quantity=name, source="counted") for name in names}
         self._warmup = define(kind="pass", name="warmup")
         self.graph = GraphPass(self.recorder, watch.schedule.profile and not watch.schedule.replay)
@@ -180,7 +182,10 @@ class TensorflowObserver(Replacing):
             trace, mine.tracing = mine.tracing, None
             if trace is not None or first:
                 known = self._learn(function, identity, trace)
-            trace = made_in(about, trace, shapes, function._jit_compile and self.recorder, begin, end)
+            xla = function._jit_compile
+            if not xla and self.loops.running:
+                xla, shapes = self.batches.taken(identity, function, done)
+            trace = made_in(about, trace, shapes, xla and self.recorder, begin, end)
             if first and not inside:
                 name = self._phase_of(known)
                 stream.push((self.codes[name], begin) if name else ())
@@ -199,6 +204,8 @@ class TensorflowObserver(Replacing):
             stream.push((self.values["exhausted"], 1))
         elif known[0]:
             stream.push((self.values["optimizer"], identity))
+        elif not known[1] and not self.loops.running:
+            stream.push((self.values["helper"], 1))
         stream.push(self.loops.said())
         if end:
             stream.push((self.codes[self._phase_of(known)] + 1, end))
@@ -209,7 +216,8 @@ class TensorflowObserver(Replacing):
             self.stepped()
 
     def _phase_of(self, known: tuple | None) -> str:
-        """The phase that a call is; '' for none. A function without weights is a helper where others have some."""
+        """The phase that a call is; '' for none. A function without weights is a helper where others have some: those
+        that are called before are said to be, for whoever reads what came afterwards."""
         if known is None:
             return ""
         learns, weights = known

@@ -33,7 +33,9 @@ def made_in(about: Function, trace: Trace | None, shapes: dict | None, xla: Any,
     trace = trace or Trace()
     if xla:
         about.xla = True
-        trace.signature = {**trace.signature, **(shapes or {})}
+        # What is compiled anew is the graph that was traced last, for other shapes.
+        before = trace.signature or (about.signatures[-1] if about.signatures else {})
+        trace.signature = {**before, **(shapes or {})}
         code = xla.define(kind="compile", name=f"{about.name}: XLA")
         traced = trace.compiled[-1] if trace.compiled else begin
         trace.compiled += (code, traced, code + 1, max(end - about.fastest_ns, traced))
