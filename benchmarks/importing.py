@@ -47,7 +47,22 @@ helper = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss
 processor = sum(sum(resource.getrusage(who)[:2]) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
 figures = [device.idle / 1e3, device.compute / 1e3, device.non_compute / 1e3, device.window / 1e3]
 print(json.dumps({"seconds": ended - began, "breakdown": ended - read, "processor": processor,
-                  "bytes": 1024 * (own + helper), "figures": figures}))
+                  "bytes": 1024 * (own + helper), "figures": figures,
+                  "run": str(run.directory)}))
+"""
+REST = """
+import json, resource, sys, time
+from pathlib import Path
+from sonda.analysis.trace_summary import summarise_trace
+from sonda.record.run import Run
+from sonda.report.trace import write_trace
+run = Run.load(Path(sys.argv[1]))
+summarise_trace(run)
+summary = time.process_time()
+write_trace(Path(sys.argv[2]), run)
+with open("/proc/self/status") as file:
+    own = next(int(line.split()[1]) for line in file if line.startswith("VmHWM"))
+print(json.dumps({"summary": summary, "export": time.process_time() - summary, "bytes": 1024 * own}))
 """
 THEIRS = """
 import json, logging, os, resource, sys, time
@@ -97,12 +112,15 @@ def run() -> list[Bar]:
             bars.append(at_least("HTA's time / Sonda's, trace to breakdown", ratio, FASTER, "x", 1))
             share = memory / theirs["bytes"]
             bars.append(at_most("Sonda's memory / HTA's", Interval(share, share, share), SMALLER, "", 3))
+        rest = _rest(rounds[0], place)
         trace.unlink()
         maker.write(trace, LARGER * size)
         larger = _ours(trace, place)
         show("Sonda", trace.stat().st_size, larger)
         growth = larger["bytes"] / memory
         bars.append(at_most(f"memory at {LARGER} times the size / at once", Interval(growth, growth, growth), FLAT))
+        growth = _rest(larger, place)["bytes"] / rest["bytes"]
+        bars.append(at_most("the same of summary, critical path and export", Interval(growth, growth, growth), FLAT))
     return bars
 
 
@@ -123,6 +141,16 @@ def show(who: str, length: int, found: dict[str, Any]) -> None:
 
 def _ours(trace: Path, place: Path) -> dict[str, Any]:
     return child([sys.executable, "-c", OURS, str(trace), str(place / "runs")])
+
+
+def _rest(found: dict[str, Any], place: Path) -> dict[str, Any]:
+    """What is done with a run that was read: the summary with its critical path, and the trace for Perfetto."""
+    done = child([sys.executable, "-c", REST, found["run"], str(place / "exported.json")])
+    print(
+        f"       summary and critical path {done['summary']:.1f} s, export {done['export']:.1f} s of a processor, "
+        f"{done['bytes'] / 1e6:,.0f} MB of memory"
+    )
+    return done
 
 
 def _theirs(trace: Path) -> dict[str, Any] | None:

@@ -224,4 +224,4 @@ def test_memory_does_not_grow_with_the_activities(monkeypatch: pytest.MonkeyPatc
             tracemalloc.stop()
 
     needed(2_000)
-    assert needed(32_000) < 1.2 * needed(8_000)
+    assert needed(16_000) < 1.2 * needed(6_000)

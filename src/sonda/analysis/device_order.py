@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from sonda.analysis.kernels import LATENCY, ON_DEVICE
-from sonda.record.row_file import IN_MEMORY, RowFile
+from sonda.record.row_file import RowFile
 from sonda.record.sorted_rows import SortedRows
 from sonda.record.span import Spans, Words
 
@@ -58,7 +58,7 @@ WAITED_FOR = _shape("row", "arrival", "place", "moment")
 class DeviceOrder:
     """Activities of one rank, each known by its place in the order of their starts. To be closed."""
 
-    def __init__(self, run_rows: int | None = None, in_memory: int = IN_MEMORY) -> None:
+    def __init__(self, run_rows: int | None = None, in_memory: int | None = None) -> None:
         """The arguments say from which size on rows are sorted, and kept, outside memory."""
         self.first: int | None = None
         """The beginning of the first event of all, ns."""

@@ -26,10 +26,11 @@ class RowFile:
     It is closed at the end, and its file is gone then. Raises SondaError when the disk is full.
     """
 
-    def __init__(self, shape: np.dtype, in_memory: int = IN_MEMORY, block_rows: int = BLOCK_ROWS) -> None:
+    def __init__(self, shape: np.dtype, in_memory: int | None = None) -> None:
+        """`in_memory` are the bytes that stay there, `IN_MEMORY` unless told."""
         self.shape = shape
-        self._file = SpooledTemporaryFile(max_size=in_memory)  # noqa: SIM115 - closed by __exit__
-        self._block_rows = block_rows
+        self._file = SpooledTemporaryFile(max_size=IN_MEMORY if in_memory is None else in_memory)  # noqa: SIM115 - closed by __exit__
+        self._block_rows = BLOCK_ROWS
         self._blocks: dict[int, list[tuple[Any, ...]]] = {}
         self._rows = 0
 

@@ -11,7 +11,7 @@ from types import TracebackType
 
 import numpy as np
 
-from sonda.record.row_file import IN_MEMORY, RowFile
+from sonda.record.row_file import RowFile
 
 RUN_ROWS = 1 << 17
 READ_ROWS = 1 << 17
@@ -26,7 +26,7 @@ class SortedRows:
     """Rows are added in any order, then read by `blocks`, as often as wanted. Rows of equal keys keep no order."""
 
     def __init__(
-        self, shape: np.dtype, keys: Sequence[str], run_rows: int | None = None, in_memory: int = IN_MEMORY
+        self, shape: np.dtype, keys: Sequence[str], run_rows: int | None = None, in_memory: int | None = None
     ) -> None:
         """`keys` are the names of the columns that order them, the first before all others."""
         self.shape = shape

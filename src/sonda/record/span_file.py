@@ -59,8 +59,9 @@ class SpanWriter:
         self.rows += len(spans)
 
 
-def read_blocks(run: Run, columns: Sequence[str] = ()) -> Iterator[Spans]:
-    """The spans of a run in blocks, in the order of the file, with these columns beside those that all spans need.
+def read_blocks(run: Run, columns: Sequence[str] | None = ()) -> Iterator[Spans]:
+    """The spans of a run in blocks, in the order of the file, with these columns beside those that all spans need;
+    None for all columns.
 
     Columns that the file does not have are left out. Parents are rows of the whole file. Raises SondaError when the
     file cannot be read.
@@ -71,7 +72,7 @@ def read_blocks(run: Run, columns: Sequence[str] = ()) -> Iterator[Spans]:
     path = run.directory / SPANS
     try:
         with pq.ParquetFile(path, page_checksum_verification=True) as file:
-            wanted = [name for name in file.schema_arrow.names if name in NEEDED or name in columns]
+            wanted = [name for name in file.schema_arrow.names if columns is None or name in NEEDED or name in columns]
             for group in range(file.num_row_groups):
                 yield Spans.from_arrow(file.read_row_group(group, columns=wanted, use_threads=False), part=True)
     except (OSError, pa.ArrowException, SondaError) as error:

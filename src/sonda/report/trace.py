@@ -5,7 +5,7 @@ were disturbed (count, kernels, modelled) have tracks of their own, named so, an
 overlap without being nested go to a further lane of their track, because a track of this format can only hold nested
 ones. Samples are counters, and so are the metrics of phases and of activities of devices (`trace_counters.py`). Times
 are µs with three decimals: no nanosecond is lost. Of a simulated run without a clock a cycle is drawn as one ns, which
-the trace says.
+the trace says. Memory does not grow with the run.
 """
 
 from __future__ import annotations
@@ -18,12 +18,10 @@ from typing import IO, Any
 
 from sonda.record.run import Run
 from sonda.record.sample import Sample
-from sonda.record.span import Spans
+from sonda.record.sample_file import read_samples
+from sonda.report.drawn_spans import WORDS, DrawnSpans
 from sonda.report.output import whole_file
-from sonda.report.trace_counters import metric_counters
-from sonda.report.tracks import IN_CYCLES, Track, in_cycles, lanes, timed_spans, tracks
-
-CHUNK = 50_000
+from sonda.report.tracks import IN_CYCLES, Track, in_cycles
 
 
 def write_trace(path: Path, run: Run) -> Path:
@@ -49,68 +47,55 @@ def _write(stream: IO[bytes], run: Run) -> None:
 
 def _events(run: Run, processes: dict[tuple[str, int, str], int]) -> Iterator[str]:
     """Pieces of JSON, each one or more events joined by commas."""
-    spans = timed_spans(run)
-    if len(spans):
-        codes, found = tracks(spans)
-        order, lane_of = lanes(spans, codes)
-        threads: dict[tuple[int, int], int] = {}
-        thread_of = [
-            threads.setdefault(key, len(threads) + 1) for key in zip(codes[order].tolist(), lane_of, strict=True)
-        ]
+    with DrawnSpans(run) as drawn:
         process_of: dict[int, int] = {}
-        for (code, lane), thread in threads.items():
-            track = found[code]
+        for (code, lane), thread in drawn.threads.items():
+            track = drawn.tracks[code]
             process = _process(processes, track)
             process_of[thread] = process
             name = track.name if lane == 0 else f"{track.name} (overlapping {lane})"
             yield _meta("thread_name", process, thread, {"name": name})
             yield _meta("thread_sort_index", process, thread, {"sort_index": thread})
-        yield from _complete_events(spans, order, thread_of, process_of)
-        # Without a clock there are no rates.
-        for counter in () if in_cycles(run) else metric_counters(spans):
+        yield from _complete_events(drawn, process_of)
+        for counter in () if drawn.counters is None else drawn.counters.points():
             process = _process(processes, Track(counter.node, counter.rank, counter.clock, ""))
             yield _counter(counter.name, process, counter.time, counter.unit, counter.value)
-    yield from _counters(run.samples, processes)
+    for samples in [run.samples] if "samples" in run.__dict__ else read_samples(run):
+        yield from _counters(samples, processes)
     for (node, rank, clock), process in processes.items():
         words = [node or "this machine", f"rank {rank}"] + ([f"{clock} clock"] if clock != "host" else [])
         yield _meta("process_name", process, 0, {"name": ", ".join(words)})
         yield _meta("process_sort_index", process, 0, {"sort_index": process})
 
 
-def _complete_events(
-    spans: Spans, order: Any, thread_of: list[int], process_of: dict[int, int]
-) -> Iterator[str]:  # fmt: skip
-    names = [json.dumps(word) for word in spans.words("name").words]
-    kinds = [json.dumps(word) for word in spans.words("kind").words]
-    details = {name: [json.dumps(word) for word in spans.words(name).words] for name in ("path", "direction", "pass")}
+def _complete_events(drawn: DrawnSpans, process_of: dict[int, int]) -> Iterator[str]:
+    texts = {name: [json.dumps(word) for word in drawn.words[name]] for name in WORDS}
+    names, kinds, paths, directions, passes = (texts[name] for name in WORDS)
     where = {thread: f'"pid":{process},"tid":{thread}' for thread, process in process_of.items()}
-    for begin in range(0, len(order), CHUNK):
-        rows = order[begin : begin + CHUNK]
-        columns = [spans.words(name).codes[rows].tolist() for name in ("name", "kind", "path", "direction", "pass")]
-        numbers = [spans.number(name)[rows].tolist() for name in ("id", "parent", "call", "start", "duration")]
-        metrics = _metric_texts(spans, rows)
+    for rows, threads in drawn.blocks():
+        columns = [rows[name].tolist() for name in (*WORDS, "id", "parent", "call", "start", "shorter")]
         lines = []
-        for thread, name, kind, path, direction, pass_, identity, parent, call, start, duration, metric in zip(
-            thread_of[begin : begin + CHUNK], *columns, *numbers, metrics, strict=True
+        for thread, name, kind, path, direction, pass_, identity, parent, call, start, shorter, metric in zip(
+            threads, *columns, _metric_texts(drawn, rows), strict=True
         ):
-            extra = f',"path":{details["path"][path]},"call":{call}' if details["path"][path] != '""' else ""
-            if details["direction"][direction] != '""':
-                extra += f',"direction":{details["direction"][direction]}'
+            extra = f',"path":{paths[path]},"call":{call}' if paths[path] != '""' else ""
+            if directions[direction] != '""':
+                extra += f',"direction":{directions[direction]}'
             lines.append(
-                f'{{"ph":"X","name":{names[name]},"cat":{kinds[kind]},"ts":{_micro(start)},"dur":{_micro(duration)},'
-                f'{where[thread]},"args":{{"id":{identity},"parent":{parent},"pass":{details["pass"][pass_]}'
+                f'{{"ph":"X","name":{names[name]},"cat":{kinds[kind]},"ts":{_micro(start)},"dur":{_micro(-shorter)},'
+                f'{where[thread]},"args":{{"id":{identity},"parent":{parent},"pass":{passes[pass_]}'
                 f"{extra}{metric}}}}}"
             )
         yield ",\n".join(lines)
 
 
-def _metric_texts(spans: Spans, rows: Any) -> list[str]:
+def _metric_texts(drawn: DrawnSpans, rows: Any) -> list[str]:
     """For every row, its metrics as further members of a JSON object; missing ones are left out."""
     import numpy as np
 
     texts = [""] * len(rows)
-    for name, values in spans.metrics.items():
-        chosen = values[rows]
+    for number, name in enumerate(drawn.metrics):
+        chosen = drawn.metric(rows, number)
         key = json.dumps(name)
         known = np.flatnonzero(np.isfinite(chosen))
         for position, value in zip(known.tolist(), chosen[known].tolist(), strict=True):

@@ -6,6 +6,7 @@ timed steps. Of a simulated run without a clock a cycle is drawn as one ns.
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,6 +15,8 @@ from sonda.record.span import NUMBER_COLUMNS, TEXT_COLUMNS, Spans
 
 ON_STREAMS = ("kernel", "copy", "collective")
 UNDISTURBED = ("timed", "warmup")
+TRACK_WORDS = ("node", "clock", "device", "pass")
+"""Columns of words that tell tracks apart."""
 IN_CYCLES = "cycles, one drawn as 1 ns: the accelerator's description gives no clock"
 
 
@@ -65,46 +68,80 @@ def _timed_by_cycles(spans: Spans) -> Spans:
 
 def tracks(spans: Spans) -> tuple[Any, list[Track]]:
     """The track of every span as a code, and the tracks."""
+    columns = track_columns(spans, {name: spans.words(name).codes for name in TRACK_WORDS})
+    codes, first = folded(columns)
+    words = {name: spans.words(name).words for name in TRACK_WORDS}
+    return codes, [track([int(column[row]) for column in columns], words) for row in first]
+
+
+def track_columns(spans: Spans, codes: Mapping[str, Any]) -> list[Any]:
+    """What tells tracks apart, a number each: node, rank, clock, the device of a stream or -1 for a thread, the number
+    of either, and the pass, or -1 where it disturbed no times. `codes` are those of the words."""
     import numpy as np
 
     on_stream = np.zeros(len(spans), dtype=bool)
     for kind in ON_STREAMS:
         on_stream |= spans.words("kind").equal(kind)
-    place = np.where(on_stream, spans.number("stream"), spans.number("thread"))
-    columns = [
-        spans.words("node").codes,
+    passes = spans.words("pass")
+    disturbed = np.array([word not in UNDISTURBED for word in passes.words], dtype=bool)[passes.codes]
+    return [
+        codes["node"],
         spans.number("rank"),
-        spans.words("clock").codes,
+        codes["clock"],
         # A thread drives every device; only streams belong to one.
-        np.where(on_stream, spans.words("device").codes, -1),
-        place,
-        _disturbed(spans),
+        np.where(on_stream, codes["device"], -1),
+        np.where(on_stream, spans.number("stream"), spans.number("thread")),
+        np.where(disturbed, codes["pass"], -1),
     ]
-    # Folded one column at a time, because sorting whole rows is many times slower.
-    codes = np.zeros(len(spans), dtype=np.int64)
+
+
+def folded(columns: Sequence[Any]) -> tuple[Any, Any]:
+    """Equal rows as one code, in the order of their columns, and where each code is first."""
+    import numpy as np
+
+    # One column at a time, because sorting whole rows is many times slower.
+    codes = np.zeros(len(columns[0]), dtype=np.int64)
     for column in columns:
         values, inverse = np.unique(column, return_inverse=True)
         codes = np.unique(codes * len(values) + inverse, return_inverse=True)[1]
-    first = np.unique(codes, return_index=True)[1]
-    unique = [[int(column[row]) for column in columns] for row in first]
-    nodes, clocks, devices = (spans.words(name).words for name in ("node", "clock", "device"))
-    passes = spans.words("pass").words
-    tracks = []
-    for node, rank, clock, device, number, code in unique:
-        name = f"{devices[device]} stream {number}" if device >= 0 else f"thread {number}"
-        if code >= 0:
-            name += f" · {passes[code]} pass (times disturbed)"
-        tracks.append(Track(nodes[node], rank, clocks[clock], name, devices[device] if device >= 0 else "", number))
-    return codes, tracks
+    return codes, np.unique(codes, return_index=True)[1]
 
 
-def _disturbed(spans: Spans) -> Any:
-    """The pass of spans whose times were disturbed, -1 for the others."""
-    import numpy as np
+def track(key: Sequence[int], words: Mapping[str, Sequence[str]]) -> Track:
+    """The track that `track_columns` tell apart by these numbers."""
+    node, rank, clock, device, number, code = key
+    of = words["device"][device] if device >= 0 else ""
+    name = f"{of} stream {number}" if device >= 0 else f"thread {number}"
+    if code >= 0:
+        name += f" · {words['pass'][code]} pass (times disturbed)"
+    return Track(words["node"][node], rank, words["clock"][clock], name, of, number)
 
-    column = spans.words("pass")
-    marks = np.array([-1 if word in UNDISTURBED else code for code, word in enumerate(column.words)], dtype=np.int64)
-    return marks[column.codes]
+
+class Lanes:
+    """Lanes of spans that are given track by track, in the order of their starts, of equal starts the longest first."""
+
+    def __init__(self) -> None:
+        self._track: int | None = None
+        self._open: list[list[int]] = []
+
+    def of(self, codes: Any, starts: Any, durations: Any) -> list[int]:
+        """The lanes of the next spans."""
+        found = []
+        for code, start, duration in zip(codes.tolist(), starts.tolist(), durations.tolist(), strict=True):
+            if code != self._track:
+                self._track, self._open = code, [[]]
+            end = start + duration
+            for lane, ends in enumerate(self._open):
+                while ends and ends[-1] <= start:
+                    ends.pop()
+                if not ends or end <= ends[-1]:
+                    ends.append(end)
+                    found.append(lane)
+                    break
+            else:
+                found.append(len(self._open))
+                self._open.append([end])
+        return found
 
 
 def lanes(spans: Spans, codes: Any) -> tuple[Any, list[int]]:
@@ -113,22 +150,4 @@ def lanes(spans: Spans, codes: Any) -> tuple[Any, list[int]]:
 
     starts, durations = spans.number("start"), spans.number("duration")
     order = np.lexsort((spans.number("id"), -durations, starts, codes))
-    lanes: list[int] = [0] * len(order)
-    track = None
-    open_ends: list[list[int]] = []
-    listed = zip(codes[order].tolist(), starts[order].tolist(), durations[order].tolist(), strict=True)
-    for position, (code, start, duration) in enumerate(listed):
-        if code != track:
-            track, open_ends = code, [[]]
-        end = start + duration
-        for lane, ends in enumerate(open_ends):
-            while ends and ends[-1] <= start:
-                ends.pop()
-            if not ends or end <= ends[-1]:
-                ends.append(end)
-                lanes[position] = lane
-                break
-        else:
-            lanes[position] = len(open_ends)
-            open_ends.append([end])
-    return order, lanes
+    return order, Lanes().of(codes[order], starts[order], durations[order])
