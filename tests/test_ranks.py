@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import gzip
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from sonda.analysis.arrivals import arrivals
-from sonda.analysis.collectives import Matched, symmetric
+from sonda.analysis.arrivals import Arrivals, Came, arrivals
+from sonda.analysis.collectives import symmetric
+from sonda.analysis.matching import Matched
 from sonda.analysis.rank_steps import step_keys
 from sonda.analysis.rank_verdict import rank_verdict
 from sonda.analysis.ranks import Job, job_of
@@ -103,8 +105,11 @@ def test_clocks_of_other_machines_are_not_believed(tmp_path: Path, heads: list[d
     assert any("compared by the ends of collectives" in note for note in found.notes)
 
 
-def matched(start: np.ndarray, end: np.ndarray) -> Matched:
-    return Matched(("all-reduce",) * start.shape[1], np.zeros(start.shape[1], np.int64), start, end, 0)
+def came(start: np.ndarray, end: np.ndarray, hosts: Sequence[str] = ()) -> tuple[Came, Arrivals]:
+    """All ranks as one group: the job, and the group."""
+    group = Matched(tuple(range(len(start))), np.zeros(start.shape[1], np.int64), start, end)
+    found = arrivals([group], len(start), hosts)
+    return found, found.groups[0]
 
 
 def test_a_clock_that_drifts_is_followed() -> None:
@@ -114,7 +119,7 @@ def test_a_clock_that_drifts_is_followed() -> None:
     end = np.stack([true + 150_000] * 2)
     for times in (start, end):
         times[1] += (true * drift).astype(np.int64) + 10**12
-    found = arrivals(matched(start, end))
+    found = came(start, end)[1]
     assert np.abs(found.wait[0] - 100_000).max() < 100  # the clock drifts by 500 µs meanwhile
     assert (found.last == 1).all() and found.impossible == 0
 
@@ -125,13 +130,13 @@ def test_ends_that_scatter_are_told_as_doubt_and_hide_what_is_smaller() -> None:
     end = np.stack([true] * 3) + scatter
     start = end - 500_000
     start[2] += 300_000
-    found = arrivals(matched(start, end))
+    clocks, found = came(start, end)
     # The median deviation of differences of two even scatters of 20 µs: (2 - 2**0.5) * 20 = 11.7 µs
-    assert 8_000 < found.doubt < 16_000
+    assert 8_000 < clocks.doubt < 16_000
     assert (found.last == 2).all()
-    hidden = arrivals(matched(end - 500_000, end))
+    hidden = came(end - 500_000, end)[1]
     assert (hidden.held <= 60_000).all()
-    exact = arrivals(matched(np.stack([true] * 3), np.stack([true + 9] * 3)))
+    exact = came(np.stack([true] * 3), np.stack([true + 9] * 3))[1]
     assert (exact.last == -1).all() and not exact.held.any()
 
 
@@ -140,12 +145,12 @@ def test_somebody_who_left_before_the_last_came_is_no_evidence() -> None:
     start, end = few + np.arange(400) * 100, few + np.arange(400) * 100 + 10
     start[1, 7] += 50
     end[1, 7] += 50
-    found = arrivals(matched(start, end), ["a", "a"])
-    assert (found.impossible, found.clocks, found.wait.shape[1]) == (1, 1, 399)
+    clocks, found = came(start, end, ["a", "a"])
+    assert (found.impossible, clocks.clocks, found.wait.shape[1]) == (1, 1, 399)
     start[1], end[1] = start[1] + 10**9, end[1] + 10**9
     for hosts in (["a", "a"], ["a", "b"], []):
-        found = arrivals(matched(start, end), hosts)
-        assert (found.impossible, found.clocks, found.offsets.tolist()) == (1, 2, [0, 10**9])
+        clocks, found = came(start, end, hosts)
+        assert (found.impossible, clocks.clocks, found.offsets.tolist()) == (1, 2, [0, 10**9])
 
 
 def test_steps_are_matched_by_number_not_by_order(tmp_path: Path) -> None:

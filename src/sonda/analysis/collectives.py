@@ -1,19 +1,19 @@
-"""Collectives of several ranks: found in an imported run, and matched with one another.
+"""Collectives of several ranks: found in an imported run.
 
-Only those in which nobody can leave before everybody has come are matched: all-reduce, all-gather, reduce-scatter,
-all-to-all and barriers. They are the same one where they have the same name and the same place in the same step.
+Only those in which nobody can leave before everybody has come say who waits for whom: all-reduce, all-gather,
+reduce-scatter, all-to-all and barriers.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 
 from sonda.analysis.kernels import ON_DEVICE
 from sonda.record.profile_names import COMMUNICATING
+from sonda.record.rank_group import RankGroup, group_of
 from sonda.record.run import Run
 from sonda.record.span import Spans
 from sonda.record.span_file import read_blocks
@@ -28,7 +28,9 @@ SYMMETRIC = {
     "barrier": re.compile(r"barrier", re.IGNORECASE),
 }
 """In names of collectives in which nobody can leave before everybody has come."""
-COLUMNS = ("rank", "launch_latency:measured")
+COLUMNS = ("rank", "path", "launch_latency:measured", "sequence:counted")
+
+NONE = np.zeros(0, np.int64)
 
 
 @dataclass
@@ -41,7 +43,9 @@ class RankCollectives:
     begin: int = 0
     end: int = 0
     """Of all its events."""
-    _blocks: list[tuple[list[str], np.ndarray, np.ndarray, np.ndarray]] = field(default_factory=list)
+    _blocks: list[tuple[list[str], list[str], np.ndarray, np.ndarray, np.ndarray, np.ndarray]] = field(
+        default_factory=list
+    )
     _by_device: bool = False
     """Whether a device executes them: then what the host says of collectives is their launching."""
     _events: int = 0
@@ -64,42 +68,40 @@ class RankCollectives:
             rows = np.flatnonzero(said[name.codes] & kind.equal("op"))
         latency = spans.metric("launch_latency", "measured")[rows]
         made = start[rows] - np.where(np.isnan(latency), 0, latency).astype(np.int64)
-        words = [name.words[code] for code in name.codes[rows].tolist()]
-        self._blocks.append((words, start[rows], start[rows] + length[rows], made))
+        path = spans.words("path")
+        words, labels = ([one.words[code] for code in one.codes[rows].tolist()] for one in (name, path))
+        said = spans.metric("sequence", "counted")[rows]
+        number = np.where(np.isnan(said), -1, said).astype(np.int64)
+        self._blocks.append((words, labels, start[rows], start[rows] + length[rows], made, number))
 
     @property
     def names(self) -> list[str]:
         return [name for block in self._blocks for name in block[0]]
 
     @property
+    def groups(self) -> list[RankGroup | None]:
+        """Of which group of ranks each is, where the trace says so."""
+        labels = [label for block in self._blocks for label in block[1]]
+        found = {label: group_of(label) for label in set(labels)}
+        return [found[label] for label in labels]
+
+    @property
     def start(self) -> np.ndarray:
-        return self._column(1)
+        return np.concatenate([NONE, *(block[2] for block in self._blocks)])
 
     @property
     def finish(self) -> np.ndarray:
-        return self._column(2)
+        return np.concatenate([NONE, *(block[3] for block in self._blocks)])
 
     @property
     def made(self) -> np.ndarray:
         """When each was launched, or began where that is not known: this tells which step it belongs to."""
-        return self._column(3)
+        return np.concatenate([NONE, *(block[4] for block in self._blocks)])
 
-    def _column(self, at: int) -> np.ndarray:
-        columns = [block[at] for block in self._blocks]
-        return np.concatenate(columns) if columns else np.zeros(0, np.int64)
-
-
-@dataclass(frozen=True)
-class Matched:
-    """Collectives that all ranks have; a row for each rank, a column for each collective, ns."""
-
-    names: tuple[str, ...]
-    steps: np.ndarray
-    """By collective: the place of its step."""
-    start: np.ndarray
-    end: np.ndarray
-    unmatched: int
-    """Those in which nobody can leave before all have come, of all ranks together, that found no partner."""
+    @property
+    def numbers(self) -> np.ndarray:
+        """Which of its group's each is, -1 where the trace does not say."""
+        return np.concatenate([NONE, *(block[5] for block in self._blocks)])
 
 
 def collectives_of(run: Run) -> dict[int, RankCollectives]:
@@ -120,57 +122,3 @@ def communicates(name: str) -> bool:
 def symmetric(name: str) -> str:
     """What a collective is in which nobody can leave before everybody has come; '' for others."""
     return next((word for word, pattern in SYMMETRIC.items() if pattern.search(name)), "")
-
-
-def match(ranks: Sequence[RankCollectives], steps: Mapping[int, tuple[np.ndarray, np.ndarray]], count: int) -> Matched:
-    """`steps` are beginnings and ends of the `count` steps that all ranks have, by rank, in the order of their places.
-
-    Where ranks have different numbers of a collective in a step, none of them is matched: nobody knows which is which.
-    """
-    grouped = [_by_step(one, *steps[one.rank]) for one in ranks]
-    names: list[str] = []
-    places: list[int] = []
-    rows: list[list[np.ndarray]] = []
-    unmatched = 0
-    for step in range(count):
-        of_ranks = [one.get(step, {}) for one in grouped]
-        for name in dict.fromkeys(name for one in of_ranks for name in one):
-            mine = [one.get(name, np.zeros((2, 0), np.int64)) for one in of_ranks]
-            lengths = {one.shape[1] for one in mine}
-            if len(lengths) > 1:
-                unmatched += sum(one.shape[1] for one in mine)
-                continue
-            length = lengths.pop()
-            names += [name] * length
-            places += [step] * length
-            rows.append(mine)
-    unmatched += sum(one.shape[1] for found in grouped for one in found.get(-1, {}).values())
-    times = [
-        np.concatenate([np.stack([one[at] for one in mine]) for mine in rows], axis=1)
-        if rows
-        else np.zeros((len(ranks), 0), np.int64)
-        for at in (0, 1)
-    ]
-    order = np.argsort(times[0][0], kind="stable") if len(ranks) else np.zeros(0, np.int64)
-    return Matched(
-        tuple(names[at] for at in order.tolist()), np.array(places, np.int64)[order], times[0][:, order],
-        times[1][:, order], unmatched,
-    )  # fmt: skip
-
-
-def _by_step(one: RankCollectives, begin: np.ndarray, end: np.ndarray) -> dict[int, dict[str, np.ndarray]]:
-    """Starts and ends by the place of the step, or -1, and by what they are."""
-    start, finish, made = one.start, one.finish, one.made
-    what = [symmetric(name) for name in one.names]
-    order = np.argsort(begin, kind="stable")
-    at = np.searchsorted(begin[order], made, "right") - 1
-    inside = (at >= 0) & (made < end[order][np.maximum(at, 0)]) if len(begin) else np.zeros(len(made), bool)
-    place = np.where(inside, order[np.maximum(at, 0)], -1) if len(begin) else np.full(len(made), -1)
-    found: dict[int, dict[str, list[int]]] = {}
-    for row, (name, step) in enumerate(zip(what, place.tolist(), strict=True)):
-        if name:
-            found.setdefault(step, {}).setdefault(name, []).append(row)
-    return {
-        step: {name: np.stack((start[rows], finish[rows])) for name, rows in names.items()}
-        for step, names in found.items()
-    }

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from sonda.analysis import wording
 from sonda.analysis.collectives import communicates, symmetric
-from sonda.analysis.ranks import Job, RankTime
+from sonda.analysis.ranks import GroupTime, Job, RankTime
 from sonda.analysis.step_breakdown import PARTS
 from sonda.analysis.summary import Remedy, Value, Verdict
 
@@ -41,12 +41,19 @@ def rank_verdict(job: Job) -> Verdict:
     if not job.collectives:
         sentence = f"No collective is in the traces of all ranks: who waits for whom cannot be said.{load}"
         return Verdict("none", sentence, _evidence(job))
+    if job.mixed:
+        sentence = (
+            "Who waits for whom cannot be said: the job has groups of ranks, and the traces do not say of which group "
+            f"a collective is.{load}"
+        )
+        return Verdict("none", sentence, _evidence(job))
     share = job.late_held / job.step if job.step else 0.0
-    of_all = f"of {wording.plural(job.collectives, 'collective')}"
-    if share < WORTH or job.late_last < MOSTLY * job.collectives:
+    of_all = f"of {wording.plural(job.late_of, 'collective')}" + (" of its groups" if several(job) else "")
+    if share < WORTH or job.late_last < MOSTLY * job.late_of:
         waiting = statistics.fmean(one.wait for one in job.ranks) / job.step if job.step else 0.0
         often = max(job.ranks, key=lambda one: one.last)
-        who = f"rank {often.rank} comes last most often, to {often.last:,} {of_all}"
+        of = wording.plural(often.collectives, "collective")
+        who = f"rank {often.rank} comes last most often, to {often.last:,} of {of}"
         who = who if often.last else "none comes last as far as clocks can tell"
         none = "No rank is slow" if waiting < WORTH else "No rank is slow all the time"
         sentence = f"{none}: they wait {wording.percent(waiting)} of a step for each other, and {who}.{load}"
@@ -56,18 +63,37 @@ def rank_verdict(job: Job) -> Verdict:
     name = _operation(job.late, others) if part in ("compute", "operations", "transfer") else ""
     most = f", most of the difference in {name}" if name else ""
     held = f"{wording.duration(job.late_held)} a step, {wording.percent(share)} of it"
+    whom = "others" if several(job) else "all others"
     what, rest = SPENDS[part], f"a step where the others take {wording.duration(theirs)}{most}."
     if len(job.late) == 1:
         sentence = (
-            f"Rank {job.late[0].rank} is slow: it comes last to {job.late_last:,} {of_all} and keeps all others "
+            f"Rank {job.late[0].rank} is slow: it comes last to {job.late_last:,} {of_all} and keeps {whom} "
             f"waiting {held}. It {what[0].format(wording.duration(mine))} {rest}"
         )
     else:
         sentence = (
-            f"{_named(job)} are slow: one of them comes last to {job.late_last:,} {of_all}, and they keep all others "
+            f"{_named(job)} are slow: one of them comes last to {job.late_last:,} {of_all}, and they keep {whom} "
             f"waiting {held}. They {what[1].format(wording.duration(mine))} {rest}"
         )
     return Verdict("communicate", sentence, _evidence(job), (Remedy(TRIES[part]),) if part in TRIES else (), share)
+
+
+def several(job: Job) -> bool:
+    """Whether the traces tell groups of ranks apart."""
+    return len(job.groups) > 1
+
+
+def group_sentence(group: GroupTime, step: float) -> str:
+    """What one group of ranks says; `step` is what a step takes, ns."""
+    skew = f"its ranks come within {wording.duration(group.skew)} of each other on average"
+    if group.latest < 0:
+        return f"{skew}, and none comes last as far as clocks can tell."
+    last = f"rank {group.latest} comes last to {group.last:,} of {wording.plural(group.collectives, 'collective')}"
+    held = f"keeps the others waiting {wording.duration(group.held)} a step"
+    share = group.held / step if step else 0.0
+    if share < WORTH or group.last < MOSTLY * group.collectives:
+        return f"{skew}; {last} and {held}."
+    return f"{last} and {held}, {wording.percent(share)} of it; {skew}."
 
 
 def _named(job: Job) -> str:

@@ -10,10 +10,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from sonda.analysis.arrivals import Arrivals, arrivals, late_ones
-from sonda.analysis.collectives import collectives_of, match
+from sonda.analysis.arrivals import Arrivals, Came, arrivals, late_ones
+from sonda.analysis.collectives import collectives_of
+from sonda.analysis.matching import match
 from sonda.analysis.rank_steps import Key, RankSteps, steps_of
 from sonda.analysis.step_breakdown import COMPUTE, PARTS
+from sonda.record.rank_group import RankGroup, said
 from sonda.record.run import Run
 
 
@@ -31,10 +33,13 @@ class RankTime:
     """In collectives, for those who came later."""
     transfer: float
     """In collectives, after the last had come."""
+    collectives: int
+    """How many it took part in: matched, and possible."""
     last: int
-    """How many collectives it came to as the last."""
+    """How many of them it came to as the last."""
     held: float
-    """How long it kept all others waiting: from the last arrival but one to its own."""
+    """How long it kept all others waiting: from the last arrival but one to its own; of its groups the longest, because
+    groups wait at the same time."""
     offset: int
     """ns that its clock was found to be ahead of the first rank's."""
     operations: dict[str, float]
@@ -43,6 +48,34 @@ class RankTime:
     @property
     def compute(self) -> float:
         return self.parts[PARTS[COMPUTE]]
+
+
+@dataclass(frozen=True)
+class GroupTime:
+    """One group of ranks that communicate; times are ns."""
+
+    name: str
+    """'' where the traces do not say groups: then all ranks are one."""
+    description: str
+    ranks: tuple[int, ...]
+    missing: int
+    """Ranks of the group whose traces are not here."""
+    collectives: int
+    together: int
+    numbered: bool
+    """Whether its collectives are matched by their numbers, not by their order."""
+    skew: float
+    """From the first arrival to the last, the mean over collectives."""
+    worst: float
+    """The largest of them."""
+    wait: float
+    """A step, the mean over its ranks."""
+    latest: int
+    """The rank that keeps the others waiting longest; -1 where nobody comes last."""
+    last: int
+    """How many of its collectives that rank came to as the last."""
+    held: float
+    """How long that rank kept all others of the group waiting, a step."""
 
 
 @dataclass(frozen=True)
@@ -69,8 +102,24 @@ class Job:
     """Those that the others wait for, slow or not."""
     late_last: int = 0
     """How many collectives one of them came to as the last."""
+    late_of: int = 0
+    """Of how many in which one of them takes part."""
     late_held: float = 0.0
     """ns a step that they together kept the others waiting."""
+    groups: tuple[GroupTime, ...] = ()
+    """Those with matched collectives; one of all ranks where the traces do not say groups."""
+    mixed: bool = False
+    """Whether collectives of smaller groups were matched with one another: some of them cannot have been one."""
+
+    @property
+    def way(self) -> str:
+        """How collectives were matched, in words."""
+        if not any(one.name for one in self.groups):
+            return "matched by their order"
+        whole = "of each group" if all(one.name for one in self.groups) else "of each group that is said"
+        by = {one.numbered for one in self.groups if one.name}
+        how = "their numbers" if by == {True} else "their order" if by == {False} else "their numbers or their order"
+        return f"those {whole} matched by {how}"
 
     @property
     def imbalance(self) -> float:
@@ -111,60 +160,98 @@ def job_of(run: Run) -> Job | None:
     borders = {rank: (one.starts[places[rank]], one.ends[places[rank]]) for rank, one in steps.items()}
     hosts = [str(host) for host in run.info.workload.get("hosts") or []]
     hosts = hosts if len(hosts) == len(steps) else []
-    matched = match(list(collectives.values()), borders, len(common))
-    came = arrivals(matched, hosts)
+    matched = match(list(collectives.values()), borders, len(common), known_groups(run))
+    mixed = _smaller_groups(run, len(steps)) > 0 and any(not one.name for one in matched.groups)
+    came = arrivals(matched.groups, len(steps), hosts, mixed)
     parts = np.stack([one.parts[places[rank]] for rank, one in steps.items()])
     durations = np.stack([end - begin for begin, end in borders.values()])
     wait = np.zeros(durations.shape, np.int64)
-    for row in range(len(wait)):
-        np.add.at(wait[row], came.steps, came.wait[row])
+    for group in came.groups:
+        for row, waited in zip(group.group.rows, group.wait, strict=True):
+            np.add.at(wait[row], group.steps, waited)
     ranks = tuple(_rank_time(row, one, hosts, parts[row], came, len(common)) for row, one in enumerate(steps.values()))
     notes = _notes(run, steps, len(common), matched.unmatched, came)
-    late = late_ones(came)
+    late = late_ones(came, len(steps))
+    groups = tuple(_group_time(one, list(steps), len(common)) for one in came.groups if len(one.last))
     return Job(
-        ranks, tuple(common), durations, parts[:, :, COMPUTE], wait, len(came.last), int((came.last < 0).sum()),
+        ranks, tuple(common), durations, parts[:, :, COMPUTE], wait, came.count, sum(one.together for one in groups),
         came.clocks, came.doubt, all(one.marked for one in steps.values()), tuple(notes),
-        tuple(ranks[row] for row in late.rows), late.last, late.held / len(common),
+        tuple(ranks[row] for row in late.rows), late.last, late.of,
+        late.held / len(common), groups, mixed and bool(matched.unmatched or came.impossible),
     )  # fmt: skip
 
 
-def _rank_time(row: int, steps: RankSteps, hosts: list[str], parts: np.ndarray, came: Arrivals, count: int) -> RankTime:
-    mine = came.last == row
+def known_groups(run: Run) -> list[RankGroup]:
+    """The groups that heads of the run's traces name with all of their ranks."""
+    groups = run.info.workload.get("groups")
+    read = [said(one.get("name"), one.get("description"), one.get("ranks"), "") for one in groups or ()
+            if isinstance(one, dict)] if isinstance(groups, list) else []  # fmt: skip
+    return [one for one in read if one is not None and one.ranks]
+
+
+def _smaller_groups(run: Run, ranks: int) -> int:
+    """How many ranks the smallest group has, 0 where it has all of them or nothing is said."""
+    size = run.info.workload.get("smallest_group")
+    return size if isinstance(size, int) and size < ranks else 0
+
+
+def _group_time(one: Arrivals, ranks: list[int], count: int) -> GroupTime:
+    group = one.group
+    held = {row: int(one.held[one.last == row].sum()) for row in group.rows}
+    latest = max(held, key=lambda row: (held[row], (one.last == row).sum()))
+    last = int((one.last == latest).sum())
+    return GroupTime(
+        group.name, group.description, tuple(ranks[row] for row in group.rows), group.missing, len(one.last),
+        int((one.last < 0).sum()), group.numbered, float(one.skew.mean()), float(one.skew.max()),
+        float(one.wait.sum()) / len(group.rows) / count, ranks[latest] if last else -1, last, held[latest] / count,
+    )  # fmt: skip
+
+
+def _rank_time(row: int, steps: RankSteps, hosts: list[str], parts: np.ndarray, came: Came, count: int) -> RankTime:
+    mine = [(one, one.group.rows.index(row)) for one in came.groups if row in one.group.rows]
     return RankTime(
         rank=steps.rank, host=hosts[row] if hosts else "", step=float(parts.sum()) / count,
         parts={name: float(parts[:, at].sum()) / count for at, name in enumerate(PARTS)},
-        wait=float(came.wait[row].sum()) / count, transfer=float(came.transfer[row].sum()) / count,
-        last=int(mine.sum()), held=float(came.held[mine].sum()) / count, offset=int(came.offsets[row]),
+        wait=sum(float(one.wait[at].sum()) for one, at in mine) / count,
+        transfer=sum(float(one.transfer[at].sum()) for one, at in mine) / count,
+        collectives=sum(len(one.last) for one, _ in mine), last=sum(int((one.last == row).sum()) for one, _ in mine),
+        held=max((float(one.held[one.last == row].sum()) for one, _ in mine), default=0.0) / count,
+        offset=came.offset(row),
         operations={name: time / len(steps.keys) for name, time in steps.operations.items()},
     )  # fmt: skip
 
 
-def _notes(run: Run, steps: dict[int, RankSteps], common: int, unmatched: int, came: Arrivals) -> list[str]:
+def _notes(run: Run, steps: dict[int, RankSteps], common: int, unmatched: int, came: Came) -> list[str]:
     """What a reader of the job's numbers must know."""
-    said = []
+    notes = []
     if not all(one.marked for one in steps.values()):
-        said.append("no step is marked: each rank's whole trace counts as one")
+        notes.append("no step is marked: each rank's whole trace counts as one")
     elif not all(one.numbered for one in steps.values()):
-        said.append("steps have no numbers of their own: they are matched in their order")
+        notes.append("steps have no numbers of their own: they are matched in their order")
     left = sum(len(one.keys) - common for one in steps.values())
     if left:
-        said.append(f"{left:,} steps are not in the traces of all ranks: they are left out of what is said of ranks")
+        notes.append(f"{left:,} steps are not in the traces of all ranks: they are left out of what is said of ranks")
     world = run.info.workload.get("world")
     if isinstance(world, int) and world > len(steps):
-        said.append(f"the job had {world:,} ranks and {len(steps):,} are here: the last to come may be another")
-    group = run.info.workload.get("smallest_group")
-    if isinstance(group, int) and group < len(steps):
-        said.append(
-            f"some collectives are of {group} ranks only: all are matched by their order, so that these may be matched "
-            "wrongly"
+        notes.append(f"the job had {world:,} ranks and {len(steps):,} are here: the last to come may be another")
+    smallest = _smaller_groups(run, len(steps))
+    if smallest and any(not one.group.name for one in came.groups):
+        notes.append(
+            f"the job has groups of {smallest} ranks, and the traces do not say of which group a collective is: these "
+            "are matched by their order over all ranks, so that some may be matched wrongly"
         )
+    missing = sum(one.group.missing > 0 for one in came.groups)
+    if missing and not (isinstance(world, int) and world > len(steps)):
+        notes.append(f"{missing:,} groups have ranks that are not here: the last to come may be one of them")
     if unmatched:
-        said.append(f"{unmatched:,} collectives have no partner on every rank, or lie outside steps: left out")
+        notes.append(f"{unmatched:,} collectives have no partner on every rank, or lie outside steps: left out")
     if came.impossible:
-        said.append(f"{came.impossible:,} collectives would have been left before the last rank came: left out")
+        notes.append(f"{came.impossible:,} collectives would have been left before the last rank came: left out")
     if came.clocks > 1:
-        said.append(
+        notes.append(
             f"clocks of {came.clocks} machines or processes are compared by the ends of collectives; they may still "
             f"differ by {came.doubt / 1e3:,.1f} µs"
         )
-    return said
+    if came.apart > 1:
+        notes.append(f"{came.apart:,} sets of ranks share no collective: their clocks are not compared")
+    return notes

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Protocol
 
+from sonda.record import rank_group
+
 
 class Headed(Protocol):
     """A rank and what its file says about itself."""
@@ -34,7 +36,8 @@ def profile_facts(ranks: Sequence[Headed]) -> dict[str, Any]:
 
 def job_facts(ranks: Sequence[Headed]) -> dict[str, Any]:
     """Of several ranks: `hosts`, the name of each one's machine in order; `world`, how many ranks the job had;
-    `smallest_group`, how many take part in the smallest group that communicates. What no file says is left out.
+    `smallest_group`, how many take part in the smallest group that communicates; `groups`, all of these with their
+    ranks. What no file says is left out.
     """
     if len(ranks) < 2:
         return {}
@@ -48,9 +51,15 @@ def job_facts(ranks: Sequence[Headed]) -> dict[str, Any]:
     if worlds:
         found["world"] = max(worlds)
     groups = [
-        size for one in said if isinstance(config := one.get("pg_config"), list) for group in config
+        (group, size) for one in said if isinstance(config := one.get("pg_config"), list) for group in config
         if isinstance(group, dict) and isinstance(size := group.get("pg_size"), int) and 1 < size < 1 << 31
     ]  # fmt: skip
     if groups:
-        found["smallest_group"] = min(groups)
+        found["smallest_group"] = min(size for _, size in groups)
+    named = [rank_group.said(one.get("pg_name"), one.get("pg_desc"), one.get("ranks"), "") for one, _ in groups]
+    whole = [one for one in dict.fromkeys(named) if one is not None and one.ranks]
+    if whole:
+        found["groups"] = [
+            {"name": one.group, "description": one.description, "ranks": list(one.ranks)} for one in whole
+        ]
     return found

@@ -4,6 +4,7 @@
 * What no event of its own thread holds, such as autograd's, belongs to the step that is under way.
 * What runs on a device belongs to the call that launched it, by correlation id; where the call is not in the trace, to
   the operation with its external id.
+* A collective that does not say its group of ranks has that of the operation with its external id.
 * A wait belongs to the call that made it, and its name says which stream is waited for, where the trace does.
 
 Only what is still open is remembered from block to block, and the last calls, of which a device has about a thousand
@@ -16,7 +17,17 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from sonda.imports.raw_event import CALL, FIRST_ON_DEVICE, KIND_CODES, KIND_WORDS, STEP, WAIT
+from sonda.imports.raw_event import (
+    ABSENT,
+    CALL,
+    COLLECTIVE,
+    FIRST_ON_DEVICE,
+    KIND_CODES,
+    KIND_WORDS,
+    STEP,
+    WAIT,
+    groups,
+)
 from sonda.record.span import Spans, Words
 
 REMEMBERED = 1 << 17
@@ -24,20 +35,22 @@ REMEMBERED = 1 << 17
 STREAM_WAIT = "Stream Wait Event"
 """Kineto's name of a stream's wait for an event."""
 LATENCY, SIZE, AGE = "launch_latency:measured", "bytes:counted", "event_age:measured"
+NUMBER = "sequence:counted"
 
 
 @dataclass
 class _Remembered:
-    """Numbers that may be asked for again, with row, start and thread of what bore them; the newest wins."""
+    """Numbers that may be asked for again, with row, start, thread and group of what bore them; the newest wins."""
 
     keys: np.ndarray
     rows: np.ndarray
     starts: np.ndarray
     threads: np.ndarray
+    said: np.ndarray
 
     @classmethod
     def nothing(cls) -> _Remembered:
-        return cls(*(np.zeros(0, np.int64) for _ in range(4)))
+        return cls(*(np.zeros(0, np.int64) for _ in range(5)))
 
     def add(self, keys: np.ndarray, numbers: np.ndarray, rows: np.ndarray) -> None:
         """`numbers` are the rows in the run of these rows."""
@@ -45,10 +58,11 @@ class _Remembered:
         self.rows = np.concatenate([self.rows, numbers])
         self.starts = np.concatenate([self.starts, rows["start"]])
         self.threads = np.concatenate([self.threads, rows["thread"]])
+        self.said = np.concatenate([self.said, rows["bytes"]])
 
     def forget(self) -> None:
-        self.keys, self.rows, self.starts, self.threads = (
-            column[-REMEMBERED:].copy() for column in (self.keys, self.rows, self.starts, self.threads)
+        self.keys, self.rows, self.starts, self.threads, self.said = (
+            column[-REMEMBERED:].copy() for column in (self.keys, self.rows, self.starts, self.threads, self.said)
         )
 
     def find(self, wanted: np.ndarray) -> np.ndarray:
@@ -100,11 +114,13 @@ class Linker:
         parent[host] = self._nest(rows[host], numbers[host])
         self._under_steps(rows, numbers, parent, host)
         self._launched(rows, numbers, parent, latency, np.flatnonzero(on_device), host)
+        rows = self._in_groups(rows, np.flatnonzero(rows["kind"] == COLLECTIVE))
         if waits.any():
             rows = self._waiting(rows.copy(), parent, age, np.flatnonzero(waits))
         self._calls.forget()
         self._operations.forget()
-        return self._table(rows, numbers, parent, on_device, {LATENCY: latency, SIZE: _sizes(rows), AGE: age})
+        metrics = {LATENCY: latency, SIZE: _sizes(rows), AGE: age, NUMBER: _numbers(rows)}
+        return self._table(rows, numbers, parent, on_device, metrics)
 
     def _nest(self, rows: np.ndarray, numbers: np.ndarray) -> np.ndarray:
         """For every event of the host the row of the event around it on its thread, or -1."""
@@ -184,6 +200,18 @@ class Linker:
         self.without_launch += len(rest)
         self.before_launch += int((latency[launched] < 0).sum())
 
+    def _in_groups(self, rows: np.ndarray, collectives: np.ndarray) -> np.ndarray:
+        """The rows, in which a collective says its group where its operation does."""
+        silent = collectives[(rows["bytes"][collectives] >= ABSENT) & (rows["external"][collectives] > 0)]
+        at = self._operations.find(rows["external"][silent])
+        told = np.flatnonzero(at >= 0)
+        told = told[self._operations.said[at[told]] < ABSENT]
+        if not len(told):
+            return rows
+        rows = rows.copy()
+        rows["bytes"][silent[told]] = self._operations.said[at[told]]
+        return rows
+
     def _waiting(self, rows: np.ndarray, parent: np.ndarray, age: np.ndarray, waits: np.ndarray) -> np.ndarray:
         """The rows with waits named, under their calls and on the threads of these; `age` learns when what they wait
         for was recorded."""
@@ -231,9 +259,23 @@ class Linker:
                     tuple("cpu" if number < 0 else f"cuda:{number}" for number in devices.tolist()) or ("cpu",),
                 ),
                 "clock": Words(on_device.astype(np.int32), ("host", "device")),
+                "path": self._labels(rows),
             },
             metrics,
         )
+
+    def _labels(self, rows: np.ndarray) -> Words:
+        """The groups of collectives, as `rank_group` writes them."""
+        labels = np.where(rows["kind"] == COLLECTIVE, groups(rows["bytes"])[0], -1)
+        used, codes = np.unique(labels, return_inverse=True)
+        words = tuple(self._names[code] if code >= 0 else "" for code in used.tolist())
+        return Words(codes.astype(np.int32), words or ("",))
+
+
+def _numbers(rows: np.ndarray) -> np.ndarray:
+    """Of collectives: which of their group's they are."""
+    numbers = groups(rows["bytes"])[1]
+    return np.where((numbers >= 0) & (rows["kind"] == COLLECTIVE), numbers, np.nan)
 
 
 def _sizes(rows: np.ndarray) -> np.ndarray:

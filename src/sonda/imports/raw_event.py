@@ -26,7 +26,23 @@ RAW = np.dtype(
     ]
 )  # fmt: skip
 """`start` in ns on the file's own clock; `name` and `thread` are places in the tables of a `Source`; -1 is absent. Of a
-wait `bytes` is the stream that is waited for and `external` the correlation id of the call that recorded the event."""
+wait `bytes` is the stream that is waited for and `external` the correlation id of the call that recorded the event. Of
+a collective, and of the operation that launches it, `bytes` says its group and its number there, as `grouped` writes
+them."""
+NUMBER_BITS = 40
+"""Of a collective's number in its group; the rest says which name is the group's."""
+
+
+def grouped(name: int, number: int) -> int:
+    """Place of a group's label among the names, and a collective's number in the group or -1, below all sizes."""
+    return -2 - (name << NUMBER_BITS | number + 1 if 0 <= number < (1 << NUMBER_BITS) - 1 else name << NUMBER_BITS)
+
+
+def groups(said: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Of `bytes`: places of labels and numbers, -1 where there are none."""
+    packed = np.where(said < ABSENT, -2 - said, 0)
+    here = said < ABSENT
+    return np.where(here, packed >> NUMBER_BITS, -1), np.where(here, (packed & (1 << NUMBER_BITS) - 1) - 1, -1)
 
 
 class Numbered(dict[str, int]):

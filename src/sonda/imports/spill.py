@@ -15,7 +15,7 @@ from typing import BinaryIO
 import msgspec
 import numpy as np
 
-from sonda.imports.raw_event import RAW, STEP
+from sonda.imports.raw_event import ABSENT, RAW, STEP, grouped, groups
 
 RUN_ROWS = 1 << 16
 BLOCK_ROWS = 1 << 16
@@ -155,6 +155,11 @@ class _Cursor:
         self._taken += len(rows)
         if self.spill.names is not None:
             rows["name"] = self.spill.names[rows["name"]]
+            said = np.flatnonzero(rows["bytes"] < ABSENT)
+            if len(said):
+                labels, numbers = (one.tolist() for one in groups(rows["bytes"][said]))
+                places = self.spill.names[labels].tolist()
+                rows["bytes"][said] = [grouped(place, number) for place, number in zip(places, numbers, strict=True)]
         if self.spill.threads is not None:
             rows["thread"] = self.spill.threads[rows["thread"]]
         return rows

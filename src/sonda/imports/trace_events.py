@@ -30,7 +30,9 @@ from sonda.imports.raw_event import (
     STEP,
     WAIT,
     Source,
+    grouped,
 )
+from sonda.record.rank_group import label, said
 
 EXACT_BELOW = float(1 << 43)
 """µs. Half the distance between two doubles is below half a ns there."""
@@ -65,6 +67,11 @@ class Arguments(msgspec.Struct, gc=False):
     recorded: int = msgspec.field(name="wait_on_cuda_event_record_corr_id", default=ABSENT)
     xla_correlation: int | str | None = msgspec.field(name="correlation_id", default=None)
     xla_step: int | str | None = msgspec.field(name="step_num", default=None)
+    group: Any = msgspec.field(name="Process Group Name", default=None)
+    group_description: Any = msgspec.field(name="Process Group Description", default=None)
+    group_ranks: Any = msgspec.field(name="Process Group Ranks", default=None)
+    group_collective: Any = msgspec.field(name="Collective name", default=None)
+    group_number: Any = msgspec.field(name="Seq", default=None)
 
 
 NO_ARGUMENTS = Arguments()
@@ -136,8 +143,12 @@ def decode_event(text: bytes) -> Any:
             value = event.args.get(member.encode_name)
             if isinstance(value, float) and value.is_integer():
                 value = int(value)
-            xla = isinstance(value, str) and member.name.startswith("xla")
-            if xla or (isinstance(value, int) and abs(value) <= LARGEST):
+            spoken = isinstance(value, str) and member.name.startswith(("xla", "group"))
+            if (
+                spoken
+                or (member.name == "group_ranks" and isinstance(value, list))
+                or (isinstance(value, int) and abs(value) <= LARGEST)
+            ):
                 known[member.name] = value
     category, name = (word if isinstance(word, str) else "" for word in (event.cat, event.name))
     process, thread = (
@@ -185,6 +196,9 @@ def _spans(events: list[Any], source: Source) -> np.ndarray:
     communicating = source.collectives()
     if communicating.any():
         rows["kind"][on_device & communicating[rows["name"]]] = COLLECTIVE
+    told = [place for place, one in enumerate(arguments) if one.group is not None]
+    if told:
+        _groups(rows, [(place, arguments[place]) for place in told], source)
     source.leave_out("have no time that can be read", int((~timed).sum()))
     backwards = timed & (rows["duration"] < 0)
     source.leave_out("end before they begin", int(backwards.sum()))
@@ -233,6 +247,19 @@ def _arguments(rows: np.ndarray, arguments: list[Arguments]) -> None:
     rows["external"][waits] = [arguments[place].recorded for place in waits.tolist()]
 
 
+def _groups(rows: np.ndarray, told: list[tuple[int, Arguments]], source: Source) -> None:
+    """Which group of ranks a collective is of: said by its kernel, and by the operation that launches it."""
+    for place, one in told:
+        kind = rows["kind"][place]
+        group = said(one.group, one.group_description, one.group_ranks, one.group_collective)
+        if group is None or kind not in (OP, KERNEL, COLLECTIVE):
+            continue
+        if kind == KERNEL:
+            rows["kind"][place] = COLLECTIVE  # whatever its name is
+        number = one.group_number if type(one.group_number) is int else ABSENT
+        rows["bytes"][place] = grouped(source.names[label(group)], number)
+
+
 def _correlation(arguments: Arguments) -> int:
     if arguments.xla_correlation is None:
         return arguments.correlation
@@ -257,7 +284,8 @@ def _within(arguments: Arguments) -> Arguments:
         for name in ("external", "older_external", "correlation", "size", "older_size", "awaited", "recorded")
         if (value := getattr(arguments, name)) is not None and abs(value) <= LARGEST
     }
-    return Arguments(**small, **large, xla_correlation=arguments.xla_correlation)
+    spoken = {name: getattr(arguments, name) for name in Arguments.__struct_fields__ if name.startswith("group")}
+    return Arguments(**small, **large, **spoken, xla_correlation=arguments.xla_correlation)
 
 
 def _times(events: list[Any]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

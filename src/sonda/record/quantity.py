@@ -117,6 +117,7 @@ QUANTITIES = {
         Quantity(
             "event_age", "ns", "time from the call that records an event of a device to the call that waits for it"
         ),
+        Quantity("sequence", "1", "which of its group of ranks' collectives this is"),
         Quantity("flops_single", "FLOP", "single-precision FLOPs outside tensor cores"),
         Quantity("flops_double", "FLOP", "double-precision FLOPs outside tensor cores"),
         Quantity("flops_half", "FLOP", "half-precision FLOPs outside tensor cores"),
@@ -144,6 +145,7 @@ LEVELS = frozenset(
         "device_allocated",
         "device_reserved",
         "sm_clock",
+        "sequence",
         *(f"stall_{reason}" for reason in STALLS),
         *(f"{name}_roof" for name in ROOFS),
     }

@@ -6,11 +6,13 @@ from collections.abc import Sequence
 from typing import Any
 
 from sonda.analysis.critical_path import CriticalPath
+from sonda.analysis.rank_verdict import several
 from sonda.analysis.ranks import Job
 from sonda.analysis.trace_summary import DeviceWork, TraceSummary
 from sonda.report import quantities
 from sonda.report.document import SCHEMA, value_document
 from sonda.report.figures import Figure
+from sonda.report.group_tables import group_lines, groups_table
 from sonda.report.job_tables import job_document, job_figure, job_lines, job_table, steps_table
 from sonda.report.kernel_tables import (
     PATH_PARTS,
@@ -58,6 +60,11 @@ def show_trace(screen: Screen, found: TraceSummary, rows: int) -> None:
             screen.line(f"not above: {len(found.job.ranks) - rows:,} more ranks", "dim", 2)
         for line in job_lines(found.job):
             screen.line(plain(line), "dim", 2, 2)
+        if several(found.job):
+            screen.line()
+            screen.table(groups_table(found.job, rows))
+            for line in group_lines(found.job):
+                screen.line(plain(line), "", 2, 2)
     for table in _profile(found, rows) + _tables(work, found.paths, rows):
         screen.line()
         screen.table(table)
@@ -117,8 +124,14 @@ def trace_section(found: TraceSummary, index: int, alone: bool) -> Section:
 def _job_panels(job: Job, place: str, drawn: list[Figure]) -> list[str]:
     said = "".join(f"<li>{markup(line)}</li>" for line in job_lines(job))
     listed = f'<ul class="plain soft small">{said}</ul>'
+    groups = []
+    if several(job):
+        table = table_html(groups_table(job, MOST_ON_PAGE), "sortable")
+        spoken = "".join(f"<li>{markup(line)}</li>" for line in group_lines(job))
+        groups = [panel("Groups of ranks", f'{table}<ul class="plain soft small">{spoken}</ul>')]
     return [
         panel("Ranks", table_html(job_table(job, len(job.ranks)), "sortable") + listed),
+        *groups,
         panel(
             "Ranks and steps",
             place_figure(job_figure(job), f"{place}ranks", drawn, "no step is common to all ranks", steps_table(job)),

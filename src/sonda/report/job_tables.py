@@ -10,6 +10,7 @@ from sonda.analysis.ranks import Job, RankTime
 from sonda.analysis.step_breakdown import PARTS
 from sonda.analysis.summary import Value
 from sonda.report.figures import Figure
+from sonda.report.group_tables import groups_document
 from sonda.report.labels import markup, plain
 from sonda.report.table import Cell, Column, Table, build, numbers, shares, words
 
@@ -52,28 +53,32 @@ def job_table(job: Job, rows: int) -> Table:
             continue
         columns.append((Column(name, hint=hint, keep=keep), numbers(_times(values), suffix=True)[1]))
     if job.collectives:
-        share = [one.last / job.collectives for one in shown]
-        columns.append((Column("last %", hint="of all collectives", keep=7), shares(share, "collectives")))
+        share = [one.last / one.collectives if one.collectives else 0.0 for one in shown]
+        columns.append((Column("last %", hint="of its collectives", keep=7), shares(share, "collectives")))
     return build(columns, "ranks")
 
 
 def job_figure(job: Job) -> Figure:
     """Ranks upwards, steps to the right; the colour is what a step takes a rank without waiting for others."""
     own, names = job.own / 1e6, [f"{name} {number}".strip() for name, number in job.steps]
+    words = {name for name, _ in job.steps}
+    # Where all steps have one name, the axis has it, and a phone has room for the numbers.
+    alike = next(iter(words)) if len(words) == 1 and len({number for _, number in job.steps}) == len(names) else ""
+    below = [str(number) for _, number in job.steps] if alike else [markup(name) for name in names]
     together = max(1, math.ceil(len(names) / MOST_STEPS))
     columns = list(range(0, len(names), together))
     data = {
-        "type": "heatmap", "x": [names[at] for at in columns], "y": [f"rank {one.rank}" for one in job.ranks],
+        "type": "heatmap", "x": [below[at] for at in columns], "y": [f"rank {one.rank}" for one in job.ranks],
         "z": [[float(own[row, at : at + together].mean()) for at in columns] for row in range(len(job.ranks))],
         "colorscale": "Viridis", "colorbar": {"title": {"text": "ms"}},
-        "hovertemplate": "%{y}, %{x}: %{z:.4~g} ms<extra></extra>",
+        "hovertemplate": f"%{{y}}, {markup(alike)} %{{x}}: %{{z:.4~g}} ms<extra></extra>",
     }  # fmt: skip
     if together == 1 and own.size <= MOST_HINTS:
         data["text"] = [[_hint(job, row, at, names[at]) for at in columns] for row in range(len(job.ranks))]
         data["hovertemplate"] = "%{text}<extra></extra>"
     layout = {
         "height": min(MOST_HEIGHT, HEIGHT + ROW * len(job.ranks)),
-        "xaxis": {"title": {"text": "step"}, "type": "category", "showgrid": False},
+        "xaxis": {"title": {"text": markup(alike) or "step"}, "type": "category", "showgrid": False},
         "yaxis": {"type": "category", "autorange": "reversed", "automargin": True},
     }
     return {"data": [data], "layout": layout}
@@ -107,7 +112,8 @@ def _hint(job: Job, row: int, at: int, name: str) -> str:
 def job_lines(job: Job) -> list[str]:
     """What stands below the table."""
     load = "" if math.isnan(job.imbalance) else f"; the busiest rank computes {job.imbalance:.2f} times the mean"
-    said = [f"{len(job.steps):,} steps that all ranks have, {job.collectives:,} collectives{load}"]
+    way = f", {job.way}" if job.collectives else ""
+    said = [f"{len(job.steps):,} steps that all ranks have, {job.collectives:,} collectives{way}{load}"]
     return said + list(job.notes)
 
 
@@ -117,9 +123,11 @@ def job_document(job: Job) -> dict[str, Any]:
         "steps": [f"{name} {number}".strip() for name, number in job.steps],
         "collectives": job.collectives,
         "together": job.together,
+        "groups": groups_document(job),
         "imbalance": None if math.isnan(job.imbalance) else job.imbalance,
         "clocks": {"count": job.clocks, "doubt_ns": job.doubt},
-        "late": {"ranks": [one.rank for one in job.late], "last": job.late_last, "held_ns": job.late_held},
+        "late": {"ranks": [one.rank for one in job.late], "last": job.late_last, "of": job.late_of,
+                 "held_ns": job.late_held},
         "ranks": [_rank_document(one) for one in job.ranks],
         "durations_ns": job.durations.tolist(),
         "compute_ns": job.compute.tolist(),
@@ -131,7 +139,7 @@ def job_document(job: Job) -> dict[str, Any]:
 def _rank_document(one: RankTime) -> dict[str, Any]:
     return {
         "rank": one.rank, "host": one.host, "step_ns": one.step, "wait_ns": one.wait, "transfer_ns": one.transfer,
-        "last": one.last, "held_ns": one.held, "clock_offset_ns": one.offset,
+        "collectives": one.collectives, "last": one.last, "held_ns": one.held, "clock_offset_ns": one.offset,
         "parts_ns": {name: one.parts[name] for name in PARTS},
     }  # fmt: skip
 
