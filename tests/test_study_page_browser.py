@@ -47,6 +47,11 @@ CUT = """[...document.querySelectorAll('.figure')].flatMap((figure) => {
 SLIM = """[...document.querySelectorAll('.figure')].filter((figure) => figure.querySelector('.cartesianlayer .plot')
     && figure._fullLayout._size.w < 0.5 * figure.clientWidth).map((figure) => figure.id)"""
 """Pictures of which less than half is a picture."""
+SPILT = """[...document.querySelectorAll('.figure')].filter((figure) => {
+  const drawn = figure.querySelector('svg.main-svg').getBoundingClientRect().height;
+  return drawn > figure.clientHeight + 2 || drawn < figure.layout.height - 2;
+}).map((figure) => figure.id)"""
+"""Pictures that are higher than their place, over what stands below, or that were squeezed into it."""
 WHOLE = ("pytorch-optimisations", "six-operations")
 """Those with most configurations are drawn whole, the others at their small scale."""
 HOSTILE = "<img src=x onerror=alert(1)>"
@@ -162,5 +167,6 @@ def test_at_every_size_no_text_of_a_picture_is_cut_and_the_picture_has_half_of_t
         browser.resize(size)
         assert browser.comes_true(f"innerWidth === {size[0]} && {FITTED} && {CUT}.length === 0"), browser.run(CUT)
         assert browser.run(SLIM) == []
+        assert browser.comes_true(f"{SPILT}.length === 0"), browser.run(SPILT)
         assert browser.run("document.documentElement.scrollWidth") <= size[0]
         browser.screenshot(SCREENSHOTS / f"study-{opened.name}-{label}.png", most=2500)

@@ -254,13 +254,16 @@ def histogram_figure(found: ServingSummary) -> Figure:
     lines = [(found.asked.latency.value, f"{100 * found.asked.percentile:g} %")]
     if found.bound is not None:
         lines.append((found.bound.bound.value, "bound"))
+    known = sorted((value / 1e6, name) for value, name in lines if value is not None)
     shapes = [
-        {"type": "line", "x0": value / 1e6, "x1": value / 1e6, "y0": 0, "y1": 1, "yref": "paper",
-         "line": {"dash": "dot"}, "label": {"text": markup(name), "textposition": "end"}}
-        for value, name in lines if value is not None
+        {"type": "line", "x0": value, "x1": value, "y0": 0, "y1": 1, "yref": "paper", "line": {"dash": "dot"},
+         # Above the bars; of two lines that lie close by, each word on its own side.
+         "label": {"text": markup(name), "textposition": "end", "textangle": 0, "yanchor": "bottom",
+                   "xanchor": ("right", "left")[at] if len(known) > 1 else "center"}}
+        for at, (value, name) in enumerate(known)
     ]  # fmt: skip
     layout = {
-        "height": HEIGHT, "shapes": shapes, "xaxis": {"title": {"text": "latency in ms"}},
+        "height": HEIGHT, "shapes": shapes, "margin": {"t": 32}, "xaxis": {"title": {"text": "latency in ms"}},
         "yaxis": {"title": {"text": "queries"}, "rangemode": "tozero"},
     }  # fmt: skip
     return {"data": [trace], "layout": layout}

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from sonda.report.figures import Figure
 from sonda.report.labels import markup
-from sonda.report.palette import GREY
+from sonda.report.palette import GREY, HATCH
 from sonda.report.study_cells import figure_hint, study_cell
 from sonda.report.study_dots import COLORS, MARKS, reach
 from sonda.report.study_tables import Document, figure_name, row_names
@@ -147,7 +147,7 @@ def energy_figure(study: Document, figures: Sequence[str], title: str) -> Figure
         data.append({
             "type": "bar", "name": name, "x": places, "y": [cell["value"] for cell in cells],
             "error_y": reach(cells),
-            "marker": {"color": COLORS[number], "pattern": {"shape": hatched}},
+            "marker": {"color": COLORS[number], "pattern": {**HATCH, "shape": hatched}},
             "hovertext": [f"<b>{one}</b>, {name}: {markup(figure_hint(cell))}"
                           if cell["value"] is not None else "" for one, cell in zip(names, cells, strict=True)],
             "hoverinfo": "text",

@@ -6,13 +6,15 @@
   const LEAST_CONTRAST = 2; // of a mark without a border
   const paper = () => document.documentElement.classList.contains("paper");
   const phone = matchMedia("(max-width: 639px)"); // innerWidth is that of a phone's page, which may be wider for a moment
+  const hovers = matchMedia("(hover: hover)");
   const narrow = () => phone.matches && !paper();
   const PAPER = 680; // px of width that fit on a sheet
   const config = (figure) => ({
     responsive: true,
     displaylogo: false,
     showSendToCloud: false, // Plotly would offer to upload the figure to its makers
-    displayModeBar: phone.matches || figure.measures || paper() ? false : "hover",
+    // Where nothing hovers, Plotly would show its buttons always, over the names.
+    displayModeBar: !hovers.matches || phone.matches || figure.measures || paper() ? false : "hover",
     modeBarButtons: [["toImage", "zoom2d", "pan2d", "resetScale2d"]],
   });
   const figures = JSON.parse(document.getElementById("figures").textContent);
@@ -24,6 +26,8 @@
     copy.paper_bgcolor = copy.plot_bgcolor = "rgba(0,0,0,0)";
     copy.font = { family: getComputedStyle(document.body).fontFamily, size: 12.5, color: css("--ink") };
     copy.margin = Object.assign({ l: 56, r: 16, t: 16, b: 44 }, copy.margin);
+    // What is written at a mark reaches beyond it.
+    if (figure.data?.some((trace) => trace.mode?.includes("text") && !trace.meta)) copy.margin.r = 64;
     copy.hoverlabel = { bgcolor: css("--panel"), bordercolor: css("--line"), align: "left",
                         font: { color: css("--ink"), size: 12.5 } };
     copy.modebar = { bgcolor: "rgba(0,0,0,0)", color: css("--soft"), activecolor: css("--ink") };
@@ -34,6 +38,7 @@
       copy[name] = Object.assign({}, axis, copy[name]);
       if (copy[name].title) copy[name].title.font = { size: 12.5, color: css("--soft") };
     }
+    for (const { line } of copy.shapes || []) if (line.width !== 0 && !line.color) line.color = css("--ink");
     if (narrow()) slender(copy, figure);
     return copy;
   }
@@ -43,6 +48,8 @@
   const LETTER = 6.8; // px of width
   const LINE = 17; // px of height
   const SHORT = 12; // letters that there is room for beside a picture
+  const BELOW = 18; // letters of a name that stands upright
+  const ENTRY = 44; // px of a name of the legend beside its letters
   const decoder = document.createElement("textarea");
   const plain = (html) => {
     decoder.innerHTML = html;
@@ -63,23 +70,39 @@
       copy.height += LINE * (lines.length - 1);
     }
     const map = figure.data.find((trace) => trace.type === "heatmap" && Array.isArray(trace.y));
-    for (const [axis, named] of map ? [[across, map.x], [upright, map.y]] : []) {
+    for (const [axis, named, most] of map ? [[across, map.x, BELOW], [upright, map.y, SHORT]] : []) {
       if (named?.some((name) => typeof name === "string"))
-        Object.assign(axis, { tickvals: named, ticktext: named.map((name) => cut(String(name), SHORT)) });
+        Object.assign(axis, { tickvals: named, ticktext: named.map((name) => cut(String(name), most)) });
     }
-    // What is written at a mark reaches beyond it.
-    if (figure.data.some((trace) => trace.mode?.includes("text") && trace.meta !== "ceiling")) copy.margin.r = 64;
+    if (map) {
+      Object.assign(copy.margin, { l: 12, r: 12 });
+      if (across.ticktext?.some((name) => plain(name).length > 4)) across.tickangle = -90;
+      copy.height += LINE; // of names that stand upright
+    }
+    named(copy, figure);
     const names = map ? [] : upright?.ticktext || upright?.categoryarray || [];
     if (!names.some((name) => plain(name).length > SHORT)) return;
     const bars = figure.data.some((trace) => trace.type === "bar");
+    // Published marks lie above and below those of ours.
+    const clear = bars ? 8 : figure.data.some((trace) => trace.mode === "lines+markers") ? 12 : 6;
     Object.assign(upright, { showticklabels: false });
     Object.assign(copy.margin, { l: 12, r: 12 });
     copy.bargap = 0.55;
-    copy.height += LINE * names.length;
+    copy.height += (bars ? LINE : LINE + clear / 2) * names.length;
     copy.annotations = [...(copy.annotations || []), ...names.map((name, at) => ({
       text: cut(name, letters), x: 0, xref: "paper", xanchor: "left", y: upright.tickvals ? upright.tickvals[at] : name,
-      yanchor: "bottom", yshift: bars ? 8 : 3, showarrow: false, font: { size: 11.5, color: css("--ink") },
+      yanchor: "bottom", yshift: clear, showarrow: false, font: { size: 11.5, color: css("--ink") },
     }))];
+  }
+
+  // A legend grows in lines below each other, and the picture with it.
+  function named(copy, figure) {
+    const names = figure.data.filter((trace) => trace.name && trace.showlegend !== false).map((trace) => plain(trace.name));
+    if (copy.legend?.orientation !== "h" || copy.showlegend === false || names.length < 2) return;
+    const width = ENTRY + LETTER * Math.max(...names.map((name) => name.length));
+    const lines = Math.ceil(names.length / Math.max(1, Math.floor(document.getElementById(figure.place).clientWidth / width)));
+    copy.height += LINE * lines;
+    copy.legend.maxheight = LINE * (lines + 2);
   }
 
   function folded(html, letters) {
@@ -114,7 +137,14 @@
     }
     if (copy.meta === "target") copy.textfont.color = css("--ink"); // colours of lines are too light for letters
     if (copy.meta === "native") copy.marker.line.color = css("--ink");
+    if (copy.type === "scatter" && copy.mode !== "none") copy.cliponaxis = false; // whole marks at the ends of axes
     if (faint(copy.marker?.color)) copy.marker.line = { width: 1, color: css("--soft") };
+    for (const bars of [copy.error_x, copy.error_y]) if (bars && copy.type === "bar") bars.color = css("--ink");
+    if (copy.type === "heatmap" && narrow()) {
+      copy.colorbar = { ...copy.colorbar, thickness: 8 };
+      copy.showscale = !copy.texttemplate; // fields that say their number need none
+      if (copy.texttemplate) copy.text = copy.text.map((line) => line.map((said) => said.replace(/ ±.*/, "")));
+    }
     if (copy.type === "icicle") copy.marker.line = { width: 1, color: css("--panel") };
     return copy;
   }
@@ -199,7 +229,9 @@
     const first = !figure.begun;
     figure.begun = true;
     try {
-      await Plotly.react(place, traces(figure), themed(figure), config(figure));
+      const layout = themed(figure);
+      place.style.minHeight = `${layout.height}px`; // Plotly fits what it drew into its place when a window changes
+      await Plotly.react(place, traces(figure), layout, config(figure));
       if (first && figure.measures) choosing(figure, place);
     } catch (error) {
       place.textContent = `This figure could not be drawn (${error.message}); the table behind it has its numbers.`;

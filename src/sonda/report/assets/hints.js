@@ -48,6 +48,7 @@
     else if (!event.target.matches(":focus-visible")) hide();
   });
 
+  const LISTED = 14; // titles that stand in the list at once
   // Long pages begin with a list of what is on them.
   for (const section of document.querySelectorAll("main > section")) {
     const titles = [...section.querySelectorAll("h2, h3")].filter((title) => title.textContent.trim());
@@ -56,14 +57,17 @@
     const list = document.createElement("nav");
     list.className = "contents";
     list.ariaLabel = "On this page";
+    const rest = document.createElement("details");
+    rest.innerHTML = `<summary>${titles.length - LISTED} more</summary>`;
     titles.forEach((title, index) => {
       title.id ||= `${section.id}-${index}`;
       const link = document.createElement("a");
       link.href = `#${title.id}`;
       link.textContent = title.textContent;
       if (title.tagName === "H2") link.className = "part";
-      list.append(link);
+      (index < LISTED ? list : rest).append(link);
     });
+    if (titles.length > LISTED) list.append(rest);
     first.after(list);
   }
 })();
