@@ -10,7 +10,9 @@ from typing import Any
 
 import msgspec
 
+from record_examples import an_info, two_spans
 from sonda.record.errors import SondaError
+from sonda.record.run import write_run
 from sonda.record.store import Store
 from sonda.studies.executors import training_jobs
 from sonda.targets import keeping, parallel, parallel_nodes, parallel_rank
@@ -45,6 +47,22 @@ def whole_rank(directories: list[str]) -> int:
     os.environ["LOCAL_RANK"] = str(local)
     sys.argv = ["rank", directories[node]]
     return parallel_rank.main()
+
+
+def kept(folder: str, order: bytes) -> dict[str, str]:
+    """A node of a job whose first node leaves a run of what it was asked for, without measuring."""
+    import submitit
+
+    if submitit.JobEnvironment().global_rank:
+        return {"elsewhere": "the first has it"}
+    wanted = msgspec.json.decode(order, type=training_jobs.Order)
+    place = wanted.place
+    info = msgspec.structs.replace(
+        an_info(place["identity"]), target={"spec": wanted.job.on}, point=place["point"], study=place["study"]
+    )
+    run = write_run(Path(folder) / "disk", info, two_spans())
+    training_jobs._leave(run, Path(folder) / training_jobs.RUN)
+    return {training_jobs.RUN: run.directory.name}
 
 
 def answer(place: str, doomed: str) -> dict[str, str]:

@@ -11,7 +11,6 @@ import pytest
 from sonda.record.errors import SondaError
 from sonda.record.run import SPANS, Run
 from sonda.record.store import Store
-from sonda.studies import catalogue
 from sonda.studies.catalogue import carry_out
 
 FILE = """
@@ -52,31 +51,6 @@ def test_two_workers_make_the_runs_of_one(tmp_path: Path) -> None:
     assert documents[0]["rows"] == documents[1]["rows"] and documents[1]["measured"] == 2
     cycles = [row["figures"]["cycles"]["value"] for row in documents[0]["rows"]]
     assert 0 < cycles[0] < cycles[1], "twenty samples take longer than two"
-
-
-@pytest.mark.parametrize(
-    ("on", "cluster"),
-    [
-        ("ddp=cpu/1@nodes=2", "local"),
-        ("ddp=cpu/1@nodes=2", ""),
-        ("ddp=cpu/1@nodes=2,at=a:1", "local"),
-        ("ddp=cpu/1@at=a:1,nodes=2", "local"),
-    ],
-)
-def test_a_training_over_nodes_is_refused_before_anything_is_measured(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, on: str, cluster: str
-) -> None:
-    """Also where other points of the study could be measured: nobody would compare the rest."""
-    monkeypatch.setattr(catalogue, "executor_for", lambda *_: pytest.fail("workers are started"))
-    monkeypatch.setattr(catalogue, "run_study", lambda *_, **__: pytest.fail("it is measured"))
-    file = tmp_path / "study.toml"
-    text = FILE.format(on="cpu").replace('"cycles", "energy_uJ"', '"step_ms"').replace('on = "cpu"\n', "train = true\n")
-    file.write_text(text.replace('"dlrm"', '"mlp"').split("[axes]")[0] + f'[axes]\non = ["cpu", "{on}"]\n')
-    with pytest.raises(SondaError) as refused:
-        carry_out(str(file), "", None, False, Store(tmp_path), lambda _: None, cluster=cluster)
-    assert refused.value.cause == f"study two-workers: {on} is one training over 2 nodes, which no study starts"
-    where = cluster or "slurm:…"
-    assert refused.value.remedy == f"measure it alone: sonda run … --on ddp=cpu/1@nodes=2 --on-cluster {where}"
 
 
 def test_what_is_measured_is_not_shared_by_processes_of_one_machine(tmp_path: Path) -> None:

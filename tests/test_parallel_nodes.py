@@ -32,7 +32,7 @@ from sonda.targets.parallel_nodes import KEPT, PART, PARTS, Kept, Nodes, met
 from sonda.targets.parallel_plan import plan_of
 from sonda.targets.parallel_report import BEGUN, Report, read_outcome
 from sonda.targets.spec import parse_target
-from sonda.targets.training_worker import Keeper, open_training
+from sonda.targets.training_worker import Keeper, open_training, settings_of
 from sonda.version import VERSION
 
 NAMES = ("left", "right")
@@ -235,6 +235,12 @@ def is_that_of_one_process(weights: Path, data: str) -> bool:
     return apart < 1e-12 * max(float(np.abs(values).max()) for values in wanted.values())
 
 
+def test_a_training_is_the_same_wherever_its_nodes_meet() -> None:
+    """A queue starts them elsewhere, and the checkpoint must fit."""
+    first, other = (settings_of(job_at(port), "") for port in (1, 2))
+    assert first == other and first["on"] == "ddp=cpu/1@nodes=2,timeout=60"
+
+
 def test_a_pipeline_on_each_of_two_nodes_trains_as_one_process_does(tmp_path: Path, data: str) -> None:
     on = "pipeline=cpu/1+cpu/1@nodes=2,at=localhost:1,replicas=2,microbatches=2"
     job = Job(**small_training(data, tmp_path, train=True, on=on))
@@ -275,6 +281,7 @@ def test_two_nodes_train_and_the_first_keeps_one_run(tmp_path: Path, data: str, 
         assert steps.sum() == 12, "2 epochs of 42 images in batches of 8"
         assert (mine & spans.where(kind="epoch")).sum() == 5, "two of training, two of validation, the test"
     assert [node["node"] for node in run.info.target["nodes"]] == [first, other]
+    assert run.info.target["spec"] == "pipeline=cpu/1@nodes=2,timeout=60", "wherever they met"
     assert {sample.node for sample in run.samples} == set(NAMES)
     training = summarise_training(run)
     assert training is not None and len(training.epochs) == 2 and training.devices == 2

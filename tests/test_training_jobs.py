@@ -106,6 +106,7 @@ def test_a_node_that_is_killed_is_named_and_its_output_too(tmp_path: Path, monke
 def node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     """The first of two nodes; what `measured` gives or raises is its measurement, `asked` the jobs it was given."""
     state: dict[str, Any] = {"asked": []}
+    (tmp_path / "disk").mkdir()
     environment = SimpleNamespace(global_rank=0, num_nodes=2, hostname="one", hostnames=["one", "two"])
     monkeypatch.setitem(sys.modules, "submitit", SimpleNamespace(JobEnvironment=lambda: environment))
     monkeypatch.setattr(training_jobs.tempfile, "gettempdir", lambda: str(tmp_path / "disk"))

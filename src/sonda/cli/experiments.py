@@ -40,7 +40,10 @@ def study(
     workers: Annotated[int, typer.Option(help="Processes of this machine that share what is simulated.")] = 0,
     on_cluster: Annotated[
         str,
-        typer.Option(help="Address of a Dask scheduler, tcp://host:8786: its nodes measure, one run at a time each."),
+        typer.Option(
+            help="Address of a Dask scheduler, tcp://host:8786: its nodes measure, one run at a time each. local and "
+            "slurm:partition=NAME start workers, and nodes for targets with nodes=."
+        ),
     ] = "",
     nodes: Annotated[
         str, typer.Option(help="Which nodes: each (kind, as a column of its own), or a part of a kind's name.")

@@ -221,13 +221,14 @@ def _refuse(context: typer.Context, known: tuple[str, ...], why: str) -> None:
 def _run_workload(
     job: Any, on: list[str], repeat: int, tags: list[str], attempt: bool, rows: int, json: bool, on_cluster: str
 ) -> None:
+    from sonda.record.errors import SondaError
     from sonda.studies.repetition import measure_all, show_of
     from sonda.studies.trial import try_remedies
 
     if attempt and job.epochs:
-        from sonda.record.errors import SondaError
-
         raise SondaError("--try would train once more for every remedy", "use it without --epochs, on a few steps")
+    if attempt and (on_cluster or any("nodes=" in target for target in on)):
+        raise SondaError("--try is for one machine: nodes are started once", "leave it out, or try on one of them")
     store = open_store()
     for tag in tags:
         store.check_tag(tag)

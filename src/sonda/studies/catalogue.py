@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from sonda.analysis.scaling import ScalingCurve
@@ -15,15 +15,22 @@ from sonda.record.store import Store
 from sonda.studies.applicability import why_not
 from sonda.studies.check_protocol import STATISTICS
 from sonda.studies.company import lacks
-from sonda.studies.elsewhere import all_simulated, as_measured, elsewhere, on_known_nodes, refuse_several_nodes
-from sonda.studies.engine import Progress, Spread, StudyResult, load_study_result, run_study
+from sonda.studies.elsewhere import all_simulated, as_measured, on_known_nodes
+from sonda.studies.engine import Outcome, Progress, StudyResult, load_study_result, run_study
 from sonda.studies.executors.choice import executor_for
 from sonda.studies.figure import Figure
 from sonda.studies.file import load_study, published_studies
 from sonda.studies.measure import measuring
 from sonda.studies.operation_point import operation_points
-from sonda.studies.optimisation import document, optimisations
+from sonda.studies.optimisation import document, optimisations, whole
 from sonda.studies.out_of_line import out_of_line
+from sonda.studies.over_nodes import (
+    check_over_nodes,
+    elsewhere_and_over_nodes,
+    needs_queue,
+    only_over_nodes,
+    over_nodes,
+)
 from sonda.studies.plan import Point, plan, size
 from sonda.studies.recorded import provenance
 from sonda.studies.study import ENERGY_INTERLEAVED, VARIANT, Configuration, Study
@@ -82,7 +89,7 @@ def load_plan(reference: str, scale: str, repeat: int | None, energy_probe: str 
         "study": study.name,
         "scale": study.scale,
         "question": study.question,
-        "lacks": [*lacks(point.configuration for point in points), *said],
+        "lacks": [*lacks(point.configuration for point in points), *needs_queue(study), *said],
         "runs": [{"identity": point.identity, **point.record()} for point in points if point.identity not in without],
     }
 
@@ -94,7 +101,7 @@ def carry_out(
     """Run a study to its end, or go on with it; returns its table as plain values.
 
     `workers` processes share what is simulated; `cluster` is the address of a Dask scheduler, `nodes` which of its
-    nodes measure.
+    nodes measure. Trainings over several nodes are jobs of their own, which `cluster` says how to start.
     """
     study = load_scaled(reference, scale, repeat, energy_probe, data)
     if workers > 1 and not cluster and not all_simulated(study):
@@ -102,7 +109,7 @@ def carry_out(
             f"{workers} measurements at once would disturb each other on this machine",
             "leave out --workers, or give --on-cluster with a worker on every node",
         )
-    refuse_several_nodes(study, cluster)
+    check_over_nodes(study, cluster, nodes)
     if nodes and not cluster:
         raise SondaError("--nodes chooses nodes of a cluster, and there is none", "add --on-cluster, or leave it out")
 
@@ -116,9 +123,14 @@ def carry_out(
     if not cluster and workers < 2:
         earlier = [] if again else [run for _, run in load_study_result(study, store).runs]
         return _document(run_study(study, store, measuring(store, study, earlier, say), progress, again))
+    if cluster and only_over_nodes(study):  # nobody else has anything to do
+        return _document(run_study(study, store, over_nodes(study, store, cluster, say), progress, again))
     with executor_for(workers, cluster, not all_simulated(study), say) as executor:
         study = on_known_nodes(study, store, executor.kinds, nodes)
-        spread: Spread = lambda points: elsewhere(study, store, executor, points)  # noqa: E731
+
+        def spread(points: list[Point]) -> Iterator[Outcome]:
+            return elsewhere_and_over_nodes(study, store, executor, points, cluster, say)
+
         return _document(run_study(study, store, measuring(store, study), progress, again, spread=spread))
 
 
@@ -163,7 +175,8 @@ def _document(result: StudyResult) -> dict[str, Any]:
         "base": table.base,
         "statistics": list(table.statistics),
         "scaling": _scaling(table.scaling),
-        "optimisations": document(optimisations(result, once)),
+        "optimisations": document(brought := optimisations(result, once)),
+        "whole": whole(brought),
         "rows": table.to_rows(),
         "verdicts": [one.sentence for one in out_of_line(operations)],
         "operations": [point.to_row() for point in operations],

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import dataclasses
 import os
-import re
 import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
@@ -26,7 +25,6 @@ from sonda.studies.measure import measuring
 from sonda.studies.plan import NODE, Point, configurations, needs_gpu, simulated, study_identity
 from sonda.studies.study import Study
 from sonda.targets.node import kind_has_gpu, node_name
-from sonda.targets.spec import parse_target
 from sonda.workloads.own import is_own, own_model
 
 EACH = "each"
@@ -147,22 +145,6 @@ def _together(tasks: Sequence[Task], executor: Executor) -> Iterator[Done]:
             yield from (dataclasses.replace(done, number=task.number) for task in groups[done.number])
         else:
             yield from done.value
-
-
-def refuse_several_nodes(study: Study, cluster: str) -> None:
-    """Raises SondaError where a point of the study is a training over several nodes that this cannot start: one that a
-    queue would have to, or that somebody asks the nodes of a cluster for one by one."""
-    for target in dict.fromkeys(str(configuration.get("on", "")) for configuration in configurations(study)):
-        try:
-            asked = parse_target(target).options
-        except SondaError:
-            continue  # what is wrong with it is said when its turn comes
-        if asked.get("nodes", "1") != "1" and (cluster or "at" not in asked):
-            alone = re.sub(r"(?<=[@,])at=[^,]*,?", "", target).rstrip(",")
-            raise SondaError(
-                f"study {study.name}: {target} is one training over {asked['nodes']} nodes, which no study starts",
-                f"measure it alone: sonda run … --on {alone} --on-cluster {cluster or 'slurm:…'}",
-            )
 
 
 def all_simulated(study: Study) -> bool:

@@ -29,7 +29,7 @@ from sonda.targets.local import MEASURING, lasting
 from sonda.targets.parallel_plan import plan_of, record
 from sonda.targets.parallel_report import RankOutcome, Report
 from sonda.targets.parallel_start import Agent
-from sonda.targets.spec import STRATEGIES, parse_target
+from sonda.targets.spec import STRATEGIES, anywhere, parse_target
 from sonda.targets.tensorflow_plan import strategy_plan
 from sonda.targets.training import Training
 from sonda.workloads.catalogue import describe
@@ -73,7 +73,7 @@ def measure(job: Job, store: Store, place: Place | None = None, say: Say = lambd
                 status="complete",
                 workload={**trained[0].workload, "framework": job.framework, **job.how(), **training.about()},
                 target={
-                    "spec": job.on,
+                    "spec": anywhere(job.on),
                     "device": "cuda" if any(rank.device.startswith("cuda") for rank in trained) else "cpu",
                     "threads": threads,
                     **record(plan),

@@ -60,6 +60,13 @@ def parse_target(text: str) -> TargetSpec:
     return TargetSpec(text, mode, devices, options)
 
 
+def anywhere(text: str) -> str:
+    """The target without the place where its nodes meet, which is another one every time a queue starts them."""
+    head, _, tail = text.partition("@")
+    kept = ",".join(word for word in tail.split(",") if word and not word.startswith("at="))
+    return f"{head}@{kept}" if kept else head
+
+
 def _device(text: str, part: str) -> Device:
     match = DEVICE.match(part)
     if not match:

@@ -20,6 +20,7 @@ from sonda.frameworks.checkpoint import Checkpoints, write_arrays
 from sonda.record.errors import MissingExtraError, SondaError
 from sonda.record.training import FINAL, Trained, Walk, write_trained
 from sonda.targets.job import Job
+from sonda.targets.spec import anywhere
 from sonda.targets.training_progress import Progress, ProgressFile
 from sonda.workloads.catalogue import describe
 from sonda.workloads.data.prepared import load
@@ -63,6 +64,7 @@ def open_training(job: Job) -> Opened:
 def settings_of(job: Job, digest: str) -> dict[str, str]:
     """What a training is known by: a checkpoint with other settings belongs to another."""
     found = {name: str(getattr(job, name)) for name in DECISIVE}
+    found["on"] = anywhere(job.on)
     return {**found, **{f"--{name}": text for name, text in sorted(job.options.items())}, "data": digest}
 
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 import fcntl
 import os
 import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from time import time
 
+from sonda.record.errors import SondaError
+from sonda.studies.executors.alone import using
 from sonda.studies.executors.executor import Done, Task, Work, attempt
 from sonda.targets.node import node_name
 
@@ -21,14 +22,17 @@ BEGUN_S = 7 * 24 * 3600
 def attempt_there(work: Work, task: Task, version: str, folder: str) -> Done:
     """Do a task on a node: files that it names without their folder are meant from `folder`, where it was asked for, as
     far as the node sees it. Nobody measures here meanwhile."""
-    with _using(fcntl.LOCK_SH):
-        return _attempt(work, task, version, folder)
+    return _attempt(work, task, version, folder, fcntl.LOCK_SH)
 
 
-def _attempt(work: Work, task: Task, version: str, folder: str) -> Done:
+def _attempt(work: Work, task: Task, version: str, folder: str, how: int) -> Done:
     with suppress(OSError):
         os.chdir(folder)
-    done = attempt(work, task, version)
+    try:
+        with using(how):
+            done = attempt(work, task, version)
+    except SondaError as error:
+        done = Done(task.number, failure=error.cause, remedy=error.remedy)
     if done.failure and not done.failure.startswith(node_name()):
         return replace(done, failure=f"{node_name()}: {done.failure}")
     return done
@@ -49,8 +53,7 @@ def attempt_once(work: Work, task: Task, version: str, folder: str, token: str) 
             remedy="make room there, or set $TMPDIR for its workers",
         )  # fmt: skip
     undo_nanny()
-    with _using(fcntl.LOCK_EX):
-        return _attempt(work, task, version, folder)
+    return _attempt(work, task, version, folder, fcntl.LOCK_EX)
 
 
 def _begin(token: str) -> None:
@@ -73,13 +76,3 @@ def undo_nanny() -> None:
     for name, value in dask.config.get("distributed.nanny.pre-spawn-environ", {}).items():
         if os.environ.get(name) == str(value):
             del os.environ[name]
-
-
-@contextmanager
-def _using(how: int) -> Iterator[None]:
-    """Wait until nobody measures on this node, and to measure (LOCK_EX) until nobody simulates either, whichever of
-    this user's studies asked for it."""
-    name = node_name().replace("/", "_")
-    with open(Path(tempfile.gettempdir()) / f"sonda-alone-{os.getuid()}-{name}", "wb") as lock:
-        fcntl.flock(lock, how)
-        yield

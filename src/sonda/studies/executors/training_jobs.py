@@ -6,6 +6,7 @@ disk; the first, whose address the others are given, puts the run of all nodes i
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import os
 import re
@@ -13,7 +14,7 @@ import shutil
 import socket
 import tempfile
 from collections.abc import Callable, Sequence
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import asdict
 from pathlib import Path
 from time import monotonic, sleep
@@ -24,6 +25,7 @@ import msgspec
 from sonda.record.errors import MissingExtraError, SondaError
 from sonda.record.run import Run, new_id
 from sonda.record.store import Store
+from sonda.studies.executors.alone import using
 from sonda.studies.executors.cluster import LOCAL
 from sonda.studies.executors.slurm import PREFIX, settings_of
 from sonda.targets.job import Job
@@ -64,6 +66,7 @@ def submitted(cluster: str) -> Callable[[Job, Store, Place | None, Say], Run]:
         raise SondaError(
             f"--on-cluster {cluster!r} starts no nodes for a training", "write slurm:partition=NAME, or local to try it"
         )
+    _check(cluster)
 
     def measure_on_nodes(job: Job, store: Store, place: Place | None, say: Say) -> Run:
         nodes, gpus = nodes_of(job)
@@ -73,7 +76,9 @@ def submitted(cluster: str) -> Callable[[Job, Store, Place | None, Say], Run]:
             where = (store.root / "checkpoints" / f"{job.workload}-{key}").resolve()
             job = msgspec.structs.replace(job, checkpoint=str(where))
         order = msgspec.json.encode(Order(job, asdict(place or Place())))
-        answers = on_nodes(train_here, (str(folder), order), nodes, cluster, folder, say, gpus)
+        # A queue gives whole nodes; where this machine plays all of them, whoever else measures on it waits.
+        with using(fcntl.LOCK_EX, say) if cluster == LOCAL else nullcontext():
+            answers = on_nodes(train_here, (str(folder), order), nodes, cluster, folder, say, gpus)
         for answer in answers:
             if answer.get("cause"):
                 raise SondaError(answer["cause"], answer.get("remedy", ""))
@@ -113,10 +118,7 @@ def on_nodes(
 
     Raises SondaError where it cannot be submitted. An interruption takes the job out of the queue.
     """
-    try:
-        import submitit
-    except ImportError:
-        raise MissingExtraError("submitit", "cluster") from None
+    submitit = _submitit()
     executor = _executor(submitit, nodes, cluster, folder, gpus)
     try:
         job = executor.submit(work, *arguments)
@@ -152,6 +154,28 @@ def _answer(submitit: Any, task: Any, folder: Path) -> Answer:
         }
 
 
+def _check(cluster: str) -> None:
+    """Raises SondaError where no job could be submitted, whatever it is."""
+    _submitit()
+    if cluster == LOCAL:
+        return
+    given = settings_of(cluster)
+    minutes_of(given.get("time", ""))
+    if "host" in given:
+        raise SondaError("--on-cluster: host is for studies, whose nodes call home", "leave it out: nodes meet here")
+    for command in ("sbatch", "srun"):
+        if shutil.which(command) is None:
+            raise SondaError(f"there is no Slurm here: no command {command}", "run this where jobs are submitted")
+
+
+def _submitit() -> Any:
+    try:
+        import submitit
+    except ImportError:
+        raise MissingExtraError("submitit", "cluster") from None
+    return submitit
+
+
 def _executor(submitit: Any, nodes: int, cluster: str, folder: Path, gpus: int = 0) -> Any:
     if cluster == LOCAL:
         executor = submitit.LocalExecutor(folder=folder, max_num_timeout=0)
@@ -159,11 +183,6 @@ def _executor(submitit: Any, nodes: int, cluster: str, folder: Path, gpus: int =
         executor.update_parameters(tasks_per_node=nodes, timeout_min=MINUTES, gpus_per_node=gpus)
         return executor
     given = settings_of(cluster)
-    if "host" in given:
-        raise SondaError("--on-cluster: host is for studies, whose nodes call home", "leave it out: nodes meet here")
-    for command in ("sbatch", "srun"):
-        if shutil.which(command) is None:
-            raise SondaError(f"there is no Slurm here: no command {command}", "run this where jobs are submitted")
     executor = submitit.SlurmExecutor(folder=folder, max_num_timeout=0)
     wanted = {
         "partition": given.get("partition"),

@@ -1,0 +1,111 @@
+"""Points of a study that are trainings over several nodes: each is one job of a queue, one after the other.
+
+Everything else in the study is measured as ever, before them: workers of a cluster hold nodes that such a job waits
+for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from sonda.record.errors import SondaError
+from sonda.record.store import Store
+from sonda.studies.elsewhere import elsewhere
+from sonda.studies.engine import Measure, Outcome
+from sonda.studies.executors.cluster import LOCAL
+from sonda.studies.executors.executor import Executor
+from sonda.studies.executors.training_jobs import nodes_of, submitted
+from sonda.studies.measure import measuring
+from sonda.studies.plan import Point, configurations
+from sonda.studies.study import Configuration, Study
+from sonda.targets.job import Job
+from sonda.targets.keeping import Say
+from sonda.targets.parallel_plan import OPTIONS
+from sonda.targets.spec import parse_target
+
+QUEUED = "nodes that a queue gives are not waited for to cool"
+
+
+def asks_for_nodes(configuration: Configuration) -> bool:
+    """Whether this is one training over several nodes."""
+    try:
+        spec = parse_target(str(configuration.get("on", "")))
+    except SondaError:
+        return False  # what is wrong with it is said when its turn comes
+    nodes = spec.options.get("nodes", "1")
+    return "nodes" in OPTIONS.get(spec.mode, ()) and nodes.isdigit() and int(nodes) > 1
+
+
+def check_over_nodes(study: Study, cluster: str, nodes: str) -> None:
+    """Raises SondaError where a point of the study is a training over several nodes that nobody would start."""
+    for target in dict.fromkeys(str(one["on"]) for one in configurations(study) if asks_for_nodes(one)):
+        asked = parse_target(target).options
+        if not cluster:
+            if "at" in asked:
+                continue  # somebody starts the study on every node
+            raise SondaError(
+                f"study {study.name}: {target} is a training over {asked['nodes']} nodes, and nobody starts them",
+                f"add --on-cluster slurm:partition=NAME, or {LOCAL}: processes of this machine then play the nodes",
+            )
+        if nodes:
+            raise SondaError(
+                f"study {study.name}: --nodes {nodes} places what one node measures, and {target} takes "
+                f"{asked['nodes']}",
+                "leave out --nodes; constraint= of slurm: says which nodes it may take",
+            )
+        submitted(_jobs(cluster))
+        nodes_of(Job(workload="", on=target))
+
+
+def needs_queue(study: Study) -> list[str]:
+    """For a plan: what has to be given so that trainings over nodes can be started."""
+    targets = dict.fromkeys(str(one["on"]) for one in configurations(study) if asks_for_nodes(one))
+    open_ones = [target for target in targets if "at" not in parse_target(target).options]
+    return [f"{', '.join(open_ones)}: add --on-cluster, which starts the nodes"] if open_ones else []
+
+
+def only_over_nodes(study: Study) -> bool:
+    """Whether every point of the study is such a training."""
+    found = configurations(study)
+    return bool(found) and all(map(asks_for_nodes, found))
+
+
+def over_nodes(study: Study, store: Store, cluster: str, say: Say) -> Measure:
+    """What measures these points, each in a job that is submitted and waited for. Raises SondaError."""
+    cooling = None if cluster == LOCAL else _Queued(study)
+    return measuring(store, study, say=say, measured=submitted(_jobs(cluster)), cooling=cooling)
+
+
+def elsewhere_and_over_nodes(
+    study: Study, store: Store, executor: Executor, points: Sequence[Point], cluster: str, say: Say
+) -> Iterator[Outcome]:
+    """As `elsewhere`; then, when the executor's workers have gone, every training over nodes."""
+    trainings = [point for point in points if asks_for_nodes(point.configuration)]
+    others = [point for point in points if not asks_for_nodes(point.configuration)]
+    if others:
+        yield from elsewhere(study, store, executor, others)
+    if not trainings:
+        return
+    executor.close()
+    measure = over_nodes(study, store, cluster, say)
+    for point in trainings:
+        try:
+            yield point, measure(point)
+        except SondaError as error:
+            yield point, error
+
+
+def _jobs(cluster: str) -> str:
+    """Without `host`, at which a study's workers call home: nodes of a training meet each other."""
+    return ",".join(word for word in cluster.split(",") if not word.removeprefix("slurm:").startswith("host="))
+
+
+class _Queued:
+    """In place of cooling down: whose turn it is, and where, is the queue's to say."""
+
+    def __init__(self, study: Study) -> None:
+        self._asked = bool(study.cool_down_s or study.rest_s)
+
+    def wait(self) -> dict[str, Any]:
+        return {"waited_s": 0.0, "reason": QUEUED} if self._asked else {}
