@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from itertools import pairwise
@@ -30,7 +32,7 @@ from sonda.frameworks.torch_epochs import Course, drive_epochs
 from sonda.frameworks.torch_state import arrays_of, restore
 from sonda.record.training import Walk
 from sonda.targets.job import Job
-from sonda.targets.training_worker import train_in_torch
+from sonda.targets.training_worker import Keeper, train_in_torch
 from sonda.workloads.catalogue import describe
 from sonda.workloads.data.preparation import prepare_source
 from sonda.workloads.data.prepared import load
@@ -87,8 +89,16 @@ def opened(place: str, transfer: str = "batch", workers: int = 0) -> tuple[Any, 
     return network.build("torch", True, 0), TrainingImages(data, network, 0, "cpu", transfer, workers), data
 
 
-def whole_training(job: Job, directory: Path) -> None:
-    """The process of a training on one device, in a process that has PyTorch in memory already."""
+def killed_training(job: Job, directory: Path, epochs: int) -> None:
+    """The process of a training on one device, which is killed when so many epochs are kept."""
+    keep = Keeper._keep
+
+    def keep_and_die(keeper: Keeper, done: int, *state: Any) -> None:
+        keep(keeper, done, *state)
+        if done == epochs:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    Keeper._keep = keep_and_die  # type: ignore[assignment]
     train_in_torch(job, directory)
 
 
