@@ -53,6 +53,8 @@ class Assembly:
     """Why there is none."""
     graphs: list[dict[str, Any]] = field(default_factory=list)
     """Profiles of graphs, each with the graphs' names and their scopes (`collector/graph_pass.py`)."""
+    jitted: list[dict[str, Any]] = field(default_factory=list)
+    """Profiles of jitted functions, process by process (`collector/jax_pass.py`): `jitted`, `jitted_s`, `callers`."""
     traced: list[dict[str, Any]] = field(default_factory=list)
     """Functions that were traced and compiled: how often, how long, and why again (`collector/traces.py`)."""
     processes: int = 0
@@ -109,6 +111,7 @@ def _take_facts(result: Assembly, events: ProcessEvents) -> None:
     result.devices.update(events.fact("devices", {}))
     result.traced += events.fact("traced", [])
     result.graphs += events.fact("graphs", [])
+    result.jitted += [fact for fact in events.facts if "jitted" in fact]
     result.tf32 = events.fact("tf32", result.tf32)
     result.no_kernels = events.fact("no_kernels", result.no_kernels)
     for note in (*events.fact("notes", []), *_lost_marks(events)):

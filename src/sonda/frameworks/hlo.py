@@ -7,7 +7,7 @@ tables stand at the head of the text, or file and line themselves, as older vers
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -28,6 +28,10 @@ ARRAY = re.compile(r"\b([a-z]\w*)\[([\d,]*)\]")
 TABLE = re.compile(r'^(\d+) (?:"(.*)"|\{(.*)\})$')
 NUMBER = re.compile(r"(\w+)=(\d+)")
 SECTIONS = ("FileNames", "FunctionNames", "FileLocations", "StackFrames")
+
+
+Choose = Callable[[Sequence[str]], Sequence[str]]
+"""Of the names of branches those that count."""
 
 
 @dataclass(frozen=True)
@@ -146,25 +150,26 @@ class Module:
         too_high = above[min(above)] if above else 0
         return frames, {number: max(around - too_high, 0) for number, around in above.items()}
 
-    def executed(self) -> Iterator[tuple[Instruction, int | None]]:
+    def executed(self, choose: Choose = list, computation: str = "") -> Iterator[tuple[Instruction, int | None]]:
         """What runs as an instruction of its own, and how often in a call (None: XLA does not know).
 
-        Of fusions and of what is applied to every element only the whole is one; of branches all are given.
+        A fusion is one; what is applied to every element is none. `choose` says which branches of a condition are
+        given: all, unless told otherwise. `computation`: another one than that of the whole call.
         """
-        yield from self._executed(self.entry, 1, ())
+        return self._executed(computation or self.entry, 1, (), choose)
 
     def _executed(
-        self, name: str, times: int | None, above: tuple[str, ...]
+        self, name: str, times: int | None, above: tuple[str, ...], choose: Choose
     ) -> Iterator[tuple[Instruction, int | None]]:
         if name in above:
             return
         for one in self.computations.get(name, ()):
             if one.opcode == "while":
                 often = None if times is None or one.trips is None else times * one.trips
-                yield from self._executed(one.body, often, (*above, name))
+                yield from self._executed(one.body, often, (*above, name), choose)
             elif one.opcode in ("call", "conditional", "async-start"):
-                for inner in one.called:
-                    yield from self._executed(inner, times, (*above, name))
+                for inner in choose(one.called) if one.opcode == "conditional" else one.called:
+                    yield from self._executed(inner, times, (*above, name), choose)
             else:
                 yield one, times
 

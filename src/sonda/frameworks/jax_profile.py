@@ -3,7 +3,8 @@
 XLA keeps with every instruction the `jax.named_scope`s that it came from: `jit(train)/transpose(jvp(forward))/stem.0`
 is the backward of the layer `stem.0`. An instruction that several layers were fused into counts for the layer of its
 convolution or product; where it holds those of several layers, for the layer around them; where it holds none, for the
-layer of its last operation. One that XLA added (a copy into another layout) counts for the instruction that uses it.
+layer of its last operation. One that XLA added (a copy into another layout) counts for the instruction that uses it, a
+product that it wrote anew for the layer whose weights it reads or changes.
 """
 
 from __future__ import annotations
@@ -18,8 +19,8 @@ from typing import Any
 
 from sonda.frameworks.call_pieces import LOSS, Place
 from sonda.frameworks.hlo import Instruction, Module
+from sonda.frameworks.hlo_twins import PRODUCTS, Twins
 
-PRODUCTS = ("convolution", "dot")
 INNERMOST = re.compile(r"([^()]*)\)*$")
 SCOPED = ("forward", LOSS, "optimizer")
 MOST_USERS = 8
@@ -65,15 +66,34 @@ def places(module: Module, where: Callable[[Instruction], Place | None]) -> dict
                 products.setdefault(computation, set()).add(place)
             for operand in one.operands:
                 users.setdefault(operand, []).append(one)
+    twins = Twins(module, users)
+    after: set[str] = set()
+    """What is made of gradients."""
     result = {}
     for name, one in module.named.items():
         held = one.called if one.opcode in ("fusion", "call") else ()
         heavy = {place for inner in held for place in products.get(inner, ())}
-        said = one if one.scopes else _user(name, users)
-        place = _around(heavy) if heavy else where(said) if said is not None else None
+        place = _around(heavy) if heavy else where(one) if one.scopes else None
+        if place is None and not one.scopes:
+            place = _product(one, twins, where, after) or _used(name, users, where)
         if place is not None:
             result[name] = place
+        if (place is not None and place.phase == "backward") or not after.isdisjoint(one.operands):
+            after.add(name)
     return result
+
+
+def _product(
+    one: Instruction, twins: Twins, where: Callable[[Instruction], Place | None], after: Collection[str]
+) -> Place | None:
+    """Of a product without scopes: the layer whose weights it shares, where that is one."""
+    for found in twins.of(one) if twins.product(one) else ():
+        places = {place for twin in found if (place := where(twin)) is not None}
+        if len({place.path for place in places}) == 1:
+            backward = any(name in after for name in one.operands)
+            forward = next((place.phase for place in places if place.phase != "backward"), "forward")
+            return Place("backward" if backward else forward, next(iter(places)).path)
+    return None
 
 
 def _around(found: set[Place]) -> Place:
@@ -84,14 +104,16 @@ def _around(found: set[Place]) -> Place:
     return Place(max(phases, key=phases.count), ".".join(shared))
 
 
-def _user(name: str, users: Mapping[str, list[Instruction]]) -> Instruction | None:
-    """The nearest instruction with scopes that uses the result of one without."""
+def _used(
+    name: str, users: Mapping[str, list[Instruction]], where: Callable[[Instruction], Place | None]
+) -> Place | None:
+    """The place of the nearest instruction with scopes that uses the result of one without."""
     asked = [name]
     for _ in range(MOST_USERS):
         using = [one for name in asked for one in users.get(name, ())]
         known = next((one for one in using if one.scopes), None)
         if known is not None:
-            return known
+            return where(known)
         asked = [one.name for one in using]
     return None
 

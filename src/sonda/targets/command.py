@@ -26,6 +26,7 @@ from sonda.record.span import Spans
 from sonda.record.store import Store
 from sonda.targets.counting import ask
 from sonda.targets.energy_sampling import asked, sampling
+from sonda.targets.jax_layers import with_jitted_layers
 from sonda.targets.keeping import Say, gpus, identities, observed, precision
 from sonda.targets.kernels import with_kernels
 from sonda.targets.modelled import DIRECTORY, Modelled, asked_for, instruction_set, model_command
@@ -109,6 +110,8 @@ def run_command(
         energy.finish(counted.begin, counted.end, ["cpu", *gpu_identities], gpu_identities)
         kernels = with_kernels(assembly, directory, counted.begin)
         kernels.spans, inside = with_graph_layers(assembly, kernels.spans, directory)
+        kernels.notes += inside
+        kernels.spans, inside = with_jitted_layers(assembly, kernels.spans, directory, counted.begin)
         kernels.notes += inside
         threads = assembly.threads or available_threads()
         if any(directory.glob("*.full")):

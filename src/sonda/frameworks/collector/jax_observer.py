@@ -6,7 +6,8 @@ arrays of the shapes that such a function gives (an update by itself), `forward`
 takes outside of any jitted function is `fused` too. JAX hands work over and runs ahead: an observed call is waited for,
 so that its time is that of its work. A call in which JAX traced and compiled holds a `compile` span, and the step
 around it is of the pass `warmup`. A function that is given none of what others learn (an augmentation) is a helper, and
-no phase; what is called before the first function that learns is held back until that one tells.
+no phase; what is called before the first function that learns is held back until that one tells. What is inside a
+function, a few of its calls under JAX's own profiler tell (`jax_pass`).
 """
 
 from __future__ import annotations
@@ -19,7 +20,10 @@ from functools import partial
 from time import perf_counter_ns as now
 from typing import Any
 
+from .jax_arguments import arguments_of, shapes_of, signature_of, size_of
+from .jax_pass import JaxPass
 from .keras_cost import costs
+from .piece_pass import AFTER
 from .replacing import Replacing
 from .traces import Function, Traces, code_place
 from .watch import Observed, Watch, watch_process
@@ -31,8 +35,7 @@ MOST_HELD = 8
 """First calls that are held back at a time."""
 ALIKE = 0.5
 """A function updates where it gives this share, by size, of what a function that takes gradients gives."""
-LARGE = 2
-"""Axes of arrays that are compared: a scalar or a vector has the shape of many others."""
+EAGER = "layers are missing: gradients are taken outside of any jitted function, operation by operation"
 WAITED = "JAX runs ahead of its device: each observed call was waited for, so that nothing overlapped with it"
 
 
@@ -50,7 +53,7 @@ class _Mine(threading.local):
 class _Known:
     """What is known of a function: a number that no other has, its arguments, whether it learns or updates."""
 
-    __slots__ = ("about", "arguments", "called", "given", "learns", "number", "static", "updates")
+    __slots__ = ("about", "arguments", "calls", "given", "learns", "number", "static", "updates")
 
     def __init__(self, number: int, about: Function, arguments: tuple, static: set) -> None:
         self.number, self.about = number, about
@@ -58,7 +61,8 @@ class _Known:
         """Names of those that have a place."""
         self.static = static
         """Names of those whose values are compiled in."""
-        self.called = self.learns = self.updates = False
+        self.calls = 0
+        self.learns = self.updates = False
         self.given: frozenset = frozenset()
         """Shapes and types of the larger arrays that it was compiled for."""
 
@@ -116,19 +120,32 @@ class JaxObserver(Replacing):
         self._optimizer = define(kind="value", quantity="optimizer", source="counted")
         self._exhausted = define(kind="value", quantity="exhausted", source="counted")
         self._warmup = define(kind="pass", name="warmup")
+        self.pieces = JaxPass(self.recorder, jax.profiler, watch.schedule.profile and not watch.schedule.replay)
+        self._callers: dict = {}
+        """By phase: functions that were called often."""
 
     # ---- installing -------------------------------------------------------------------------------------------
 
     def install(self) -> None:
         from jax import monitoring
-        from jax._src import core
+        from jax._src import core, profiler
+        from jax.extend import source_info_util
 
+        # JAX keeps with each operation the calls that led to it: those of this folder are none of the program's.
+        source_info_util.register_exclusion(os.path.dirname(__file__))
         self.clean = core.trace_state_clean
-        self.replace(self.jax, "jit", self._jit)
+        for name in ("jit", "pmap"):
+            self.replace(self.jax, name, self._jit)
+        for owner in (profiler, self.jax.profiler):
+            self.replace(owner, "start_trace", self.pieces.making_room)
         for name in GRADIENTS:
             self.replace(self.jax, name, partial(self._differentiating, name=name))
         monitoring.register_event_duration_secs_listener(self._compiling)
         self.on = True
+
+    def remove(self) -> None:
+        self.pieces.stop()
+        super().remove()
 
     def _compiling(self, event: str, seconds: float, **about: Any) -> None:
         """JAX says how long it traced, lowered or compiled, in the thread that did, once it is done."""
@@ -152,10 +169,7 @@ class JaxObserver(Replacing):
     def _known(self, fun: Any, kwargs: dict) -> _Known:
         self._made += 1
         about = self.traces.function(str(getattr(fun, "__name__", "function")), code_place(fun))
-        names = _arguments(fun)
-        places = _several(kwargs.get("static_argnums"), int)
-        static = {names[place] for place in places if -len(names) <= place < len(names)}
-        return _Known(self._made, about, names, static.union(_several(kwargs.get("static_argnames"), str)))
+        return _Known(self._made, about, *arguments_of(fun, kwargs))
 
     @property
     def off(self) -> bool:
@@ -168,27 +182,40 @@ class JaxObserver(Replacing):
         stream = self.recorder.stream()
         if stream.phases:  # of a layer or a loop of Keras': a part of that phase
             return function(*args, **kwargs)
-        return self._run(stream, known, lambda: function(*args, **kwargs), (args, kwargs))
+        return self._run(
+            stream, known, lambda: function(*args, **kwargs), (args, kwargs),
+            lambda: function.lower(*args, **kwargs).compile().as_text(),
+        )  # fmt: skip
 
-    def _phase(self, known: _Known) -> int | None:
-        """The code of the phase that a call is; None for a helper's."""
+    def _phase(self, known: _Known) -> str:
+        """The phase that a call is; '' for a helper's."""
         if known.learns or known.updates:
-            return int(self.watch.phases.codes["fused" if known.learns else "optimizer"])
+            return "fused" if known.learns else "optimizer"
         if self._learnt and not self.watch.loops.running and not known.given & self._learnt:
-            return None
-        return int(self.watch.phases.codes["forward"])
+            return ""
+        return "forward"
 
-    def _run(self, stream: Any, known: _Known, work: Any, given: tuple) -> Any:
-        mine, about = self.mine, known.about
+    def _run(self, stream: Any, known: _Known, work: Any, given: tuple, text: Any = None) -> Any:
+        """`text` gives what XLA made of the function, where it is one."""
+        mine, about, codes = self.mine, known.about, self.watch.phases.codes
         mine.depth, mine.compiled_at, mine.learns = 1, 0, False
         # What a function is, is known once it was traced: only then its first call can be written.
-        first, known.called = not known.called, True
-        code = None
+        first = not known.calls
+        known.calls += 1
+        phase = ""
+        profiled = False
         if not first:
             self._release()
-            code = self._phase(known)
-            if code is not None:
-                stream.begin(code, None)
+            phase = self._phase(known)
+        if phase:
+            if known.calls > AFTER:
+                self._callers.setdefault(phase, set()).add(known.number)
+            profiled = text is not None and self.pieces.begins(known.number)
+            if profiled:
+                stream.push((self.pieces.code, now()))
+            stream.begin(codes[phase], None)
+        if not profiled:
+            self.pieces.meanwhile()
         # After the phase has begun: what was compiled lies inside it.
         begin = now()
         done = False
@@ -215,20 +242,29 @@ class JaxObserver(Replacing):
                     self._release()
             else:
                 stream.push(making)
-            if code is not None:
+            if phase:
                 stream.push(values)
                 stream.end()
+                if profiled:
+                    stream.push((self.pieces.code + 1, now()))
+                    self._profiled(known, phase, bool(compiled) or not done, text)
                 if done and not known.updates:
                     self._stepped()
+
+    def _profiled(self, known: _Known, phase: str, compiled: bool, text: Any) -> None:
+        if not compiled:
+            self.pieces.told(known.about.name, phase, text)
+        self.pieces.ended(compiled)
 
     def _release(self) -> None:
         """Write the first calls that were held back, as what is known of their functions by now."""
         while self._held:
             stream, known, begin, end, making, values, done = self._held.pop(0)
-            code = self._phase(known)
-            if code is None:
+            phase = self._phase(known)
+            if not phase:
                 stream.push(making)
                 continue
+            code = self.watch.phases.codes[phase]
             stream.push((code, begin, *making, *values, code + 1, end))
             self.recorder.breathe(stream, end)
             if done and not known.updates:
@@ -244,6 +280,16 @@ class JaxObserver(Replacing):
             self.watch.schedule.notes.append(WAITED)
         self.steps += 1
         self.watch.stepped(now())
+        if self.watch.schedule.over:
+            self.pieces.stop()
+
+    def facts(self) -> dict:
+        """What only the end knows."""
+        self.pieces.stop()
+        traced = self.traces.facts()
+        inside = self.pieces.facts()
+        callers = {phase: len(numbers) for phase, numbers in self._callers.items()}
+        return {**({"traced": traced} if traced else {}), **({**inside, "callers": callers} if inside else {})}
 
     def _compile_events(self, name: str, begin: int, compiled: int, end: int) -> tuple:
         code = self.recorder.define(kind="compile", name=name)
@@ -252,18 +298,18 @@ class JaxObserver(Replacing):
     def _traced(self, known: _Known, given: tuple, result: Any, lasted: int, run: int) -> None:
         """A call in which JAX traced and compiled for `lasted` ns: why, and what kind of function it is."""
         try:
-            signature = self._signature(known, *given)
+            signature = signature_of(self.jax.tree_util, known.arguments, known.static, *given)
         except Exception:  # of an argument that cannot be written, or is no tree
             signature = {}
         self.traces.traced(known.about, known.number, signature, lasted, run)
-        known.given |= frozenset(self._shapes(given))
-        shapes = self._shapes(result)
+        known.given |= frozenset(shapes_of(self.jax.tree_util, given))
+        shapes = shapes_of(self.jax.tree_util, result)
         if self.mine.learns or known.learns:
             known.learns = True
             self._gradients = shapes
             self._learnt.update(shapes)
         elif not known.learns:
-            known.updates = _size(shapes & self._gradients) > ALIKE * _size(self._gradients) > 0
+            known.updates = size_of(shapes & self._gradients) > ALIKE * size_of(self._gradients) > 0
 
     # ---- gradients --------------------------------------------------------------------------------------------
 
@@ -291,57 +337,9 @@ class JaxObserver(Replacing):
         stream = self.recorder.stream()
         if stream.phases:
             return made(*args, **kwargs)
+        if EAGER not in self.watch.schedule.notes:
+            self.watch.schedule.notes.append(EAGER)
         return self._run(stream, known, lambda: made(*args, **kwargs), (args, kwargs))
-
-    # ---- arguments --------------------------------------------------------------------------------------------
-
-    def _signature(self, known: _Known, args: tuple, kwargs: dict) -> dict:
-        """What JAX compiles for: shapes and types of arrays, values of static arguments."""
-        found: dict = {}
-        further = [f"argument {number + 1}" for number in range(len(known.arguments), len(args))]
-        for name, value in [*zip((*known.arguments, *further), args, strict=False), *kwargs.items()]:
-            self._describe(name, value, name in known.static, found)
-        return found
-
-    def _describe(self, name: str, value: Any, static: bool, found: dict) -> None:
-        if static:
-            found[name] = ("python", repr(value)[:200])
-            return
-        tree = self.jax.tree_util
-        for path, leaf in tree.tree_flatten_with_path(value)[0]:
-            shape, kind = getattr(leaf, "shape", ()), getattr(leaf, "dtype", type(leaf).__name__)
-            found[name + tree.keystr(path)] = ("tensor", f"{kind}[{', '.join(map(str, shape))}]")
-
-    def _shapes(self, result: Any) -> Counter:
-        """How often each shape and type is among the larger arrays of a result."""
-        leaves = self.jax.tree_util.tree_leaves(result)
-        return Counter(
-            (tuple(leaf.shape), str(leaf.dtype)) for leaf in leaves if len(getattr(leaf, "shape", ())) >= LARGE
-        )
-
-
-def _size(shapes: Counter) -> int:
-    """Elements of arrays of these shapes."""
-    total = 0
-    for (shape, _), count in shapes.items():
-        elements = count
-        for side in shape:
-            elements *= side
-        total += elements
-    return total
-
-
-def _several(value: Any, one: type) -> tuple:
-    if value is None:
-        return ()
-    return (value,) if isinstance(value, one) else tuple(value)
-
-
-def _arguments(fun: Any) -> tuple:
-    """Names of a function's arguments that have a place; () where it does not tell. A method has its object already."""
-    code = getattr(getattr(fun, "__wrapped__", fun), "__code__", None)
-    given = int(hasattr(fun, "__self__"))
-    return tuple(code.co_varnames[given : code.co_argcount]) if code is not None else ()
 
 
 def _named(original: Any, wrapper: Any) -> Any:
@@ -363,12 +361,7 @@ def observe_jax(jax: Any, settings: dict, counting: Any = None) -> None:
     watch = watch_process(settings, counting)
     observer = JaxObserver(watch, jax)
     observer.install()
-
-    def facts() -> dict:
-        traced = observer.traces.facts()
-        return {"traced": traced} if traced else {}
-
     watch.add(
-        Observed("jax", observer.remove, observer.announced, thread_count, costs, facts),
+        Observed("jax", observer.remove, observer.announced, thread_count, costs, observer.facts),
         jax=str(jax.__version__),
     )
