@@ -12,7 +12,8 @@ import numpy as np
 import pytest
 
 from builders import stepped
-from sonda.analysis.optimisations import Option, _together, parts_of, sentence, weigh
+from sonda.analysis.optimisation_words import sentence, whole
+from sonda.analysis.optimisations import Option, Options, _together, parts_of, weigh
 from sonda.analysis.statistics import Side, pooled, ratio, side, welch
 from sonda.analysis.summarise import summarise
 from sonda.analysis.summary import Summary, Value
@@ -138,7 +139,7 @@ def test_what_is_missing_says_why() -> None:
     assert found["prefetch"].text == "not measured yet" and found["prefetch"].effect == ""
     without = {name: f"not applicable: {name}" for name in ("mixed", "both")}
     words = weigh("", "base", {"base": summaries(9.0), "prefetch": summaries(3.0)}, CHANGES, without).sentence
-    assert words.endswith("x; mixed does not apply here.")
+    assert words.startswith("Prefetch brings 3.00x (2.") and words.endswith("); mixed does not apply here.")
     alone = weigh("", "base", {"mixed": summaries(3.0)}, CHANGES, {}).options
     assert {one.name: one.text for one in alone}["mixed"] == "the base is not measured yet"
 
@@ -209,6 +210,32 @@ def test_one_sentence_for_the_whole() -> None:
     assert sentence(found[:1]) == "Prefetch brings 1.20x." and sentence([]) == ""
 
 
+def place(name: str, *options: Option) -> Options:
+    return Options(name, "base", "", "", options, "")
+
+
+def test_one_sentence_for_all_places_says_what_holds_where() -> None:
+    def told(name: str, effect: str, value: float, low: float, high: float) -> Option:
+        return Option(name, Value(value, "1", "derived", low, high), effect, "", "", "")
+
+    lacking = option("private threads", "", None, reason="not applicable: --gpu-private-threads: no")
+    cnn = place(
+        "cnn", told("compile", "unknown", 0.66, 0.4, 1.3), told("mixed float16", "slower", 0.5, 0.4, 0.625),
+        told("cache", "nothing", 1.0, 0.97, 1.03), told("prefetch", "unknown", 1.1, 0.8, 1.5), lacking,
+    )  # fmt: skip
+    deep = place(
+        "resnet50", told("compile", "faster", 2.43, 1.57, 3.77), told("mixed float16", "slower", 0.8, 0.7, 0.9),
+        told("cache", "nothing", 1.01, 0.98, 1.04), told("prefetch", "unknown", 1.2, 0.9, 1.6), lacking,
+    )  # fmt: skip
+    assert whole([cnn, deep]) == (
+        "Compile brings 2.43x (1.57 to 3.77) with resnet50; cache brings nothing here (0.97 to 1.04); mixed float16 "
+        "makes it 1.25x to 2.00x slower (1.11 to 2.50); what prefetch brings cannot be told from noise (0.80 to 1.60); "
+        "private threads do not apply here."
+    )
+    assert whole([deep]) == sentence(deep.options)
+    assert whole([]) == ""
+
+
 # ---- in a study ---------------------------------------------------------------------------------------------------
 
 STUDY = Study(
@@ -247,7 +274,7 @@ def document_of(study: Study = STUDY) -> dict[str, Any]:
     return {
         "study": table.study, "question": "", "scale": "", "axes": list(table.axes), "columns": columns,
         "base": table.base, "rows": table.to_rows(), "deviations": [], "notes": list(table.notes),
-        "optimisations": document(optimisations(result, read)),
+        "optimisations": document(brought := optimisations(result, read)), "whole": whole(brought),
     }  # fmt: skip
 
 
@@ -278,7 +305,9 @@ def test_the_screen_has_the_sentence_the_table_and_the_verdicts_of_every_place()
     shown = document_of()
     assert [place["place"] for place in shown["optimisations"]] == ["cnn", "resnet18"]
     text = render_study(shown, 160)
-    assert text.count("Prefetch and mixed bring ") == 2 and "private threads do not apply here." in text
+    # One sentence for the whole, then one for each network.
+    assert shown["whole"] in " ".join(text.split()) and shown["whole"].startswith("Prefetch and mixed bring ")
+    assert text.count("Prefetch and mixed bring ") == 3 and "private threads do not apply here." in text
     assert "cnn: what options bring against base" in text and "as the product of its parts" in text
     assert all(line in " ".join(text.split()) for line in verdict_lines(shown["optimisations"][0]))
     assert summary_lines(shown["optimisations"])[0].startswith("cnn: Prefetch and mixed bring 6.")

@@ -1,9 +1,10 @@
 """What options bring: every variant of a study against its base, options together against the product of the single
 ones, and one sentence for all of them.
 
-Intervals are of samples a second, from steps within processes and from process to process. How far processes differ is
-taken from all variants of a place together, which is what few repetitions allow, and intervals are widened so that all
-options of a place hold at once with 95 % (Bonferroni). Whole trainings are compared by their time. An option *brings
+Intervals are of samples a second. Where every variant was measured once in every round, they are of ratios within
+rounds; otherwise from steps within processes and from process to process. How far processes differ is taken from all
+variants of a place together, which is what few repetitions allow, and intervals are widened so that all options of a
+place hold at once with 95 % (Bonferroni). Whole trainings are compared by their time. An option *brings
 nothing* where its interval lies within 5 % of the base; where it reaches further and holds 1, nothing is known.
 """
 
@@ -11,17 +12,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from sonda.analysis import wording
+from sonda.analysis.optimisation_words import FASTER, NOTHING, SLOWER, UNKNOWN, sentence
+from sonda.analysis.rounds import LEAST_FREEDOM, blocked, freedom_of
 from sonda.analysis.statistics import CONFIDENCE, Side, effective_size, pooled, ratio, side, student, welch
 from sonda.analysis.summary import Summary, Value
 
 EQUAL = 0.05
 """A change below 5 % is what a noisy machine does by itself."""
-FASTER, SLOWER, NOTHING, UNKNOWN = "faster", "slower", "nothing", "unknown"
 
 
 @dataclass(frozen=True)
@@ -51,6 +52,8 @@ class Option:
     """What limits it, in a sentence; '' where nothing was measured."""
     remedy: str
     together: Together | None = None
+    several: bool = False
+    """It is made of other options."""
 
 
 @dataclass(frozen=True)
@@ -64,6 +67,13 @@ class Options:
     base_remedy: str
     options: tuple[Option, ...]
     sentence: str
+    rounds: int = 0
+    """Rounds within which variants were held against the base; 0 where they were not measured in such."""
+
+    @property
+    def said(self) -> tuple[Option, ...]:
+        """What is worth words: of what is not there, only single options; what is made of them follows."""
+        return tuple(one for one in self.options if one.speedup.value is not None or not one.several)
 
 
 def weigh(
@@ -72,16 +82,20 @@ def weigh(
     runs: Mapping[str, Sequence[Summary]],
     changes: Mapping[str, Mapping[str, object]],
     missing: Mapping[str, str],
+    rounds: Mapping[str, Sequence[int]] | None = None,
 ) -> Options:
     """Hold all variants at a place against the base.
 
     `runs` are the repetitions of every variant, `changes` the settings in which each differs from the base, `missing`
-    why a variant has no runs.
+    why a variant has no runs, `rounds` in which round each of its runs was measured, where they took turns.
     """
     names = [name for name in changes if name != base]
     found = {name: one for name, of in runs.items() if (one := _side(of)) is not None}
     repeated = all(len(runs[name]) > 1 for name in found)
     sides = dict(zip(found, pooled(list(found.values())), strict=True)) if repeated else found
+    times = _by_round({name: runs[name] for name in found}, rounds or {})
+    if times is not None:
+        sides = dict(zip(found, blocked(times), strict=True))
     measured = [name for name in names if name in sides]
     options = []
     for name in names:
@@ -89,60 +103,42 @@ def weigh(
         effect = _effect(speedup)
         verdict, remedy = _limit(runs.get(name, ()))
         together = _together(sides, base, name, changes, len(measured)) if name in sides and base in sides else None
-        options.append(Option(name, speedup, effect, _text(speedup, effect), verdict, remedy, together))
+        several = bool(parts_of(name, changes))
+        options.append(Option(name, speedup, effect, _text(speedup, effect), verdict, remedy, together, several))
     verdict, remedy = _limit(runs.get(base, ()))
-    # Of what is not there, only single options are worth words: what is made of them follows.
-    said = [one for one in options if one.speedup.value is not None or not parts_of(one.name, changes)]
-    return Options(place, base, verdict, remedy, tuple(options), sentence(said))
+    within = 0 if times is None else times.shape[1]
+    all_of_them = Options(place, base, verdict, remedy, tuple(options), "", within)
+    return replace(all_of_them, sentence=sentence(all_of_them.said))
 
 
-def sentence(options: Sequence[Option]) -> str:
-    """`Prefetch and mixed precision bring 1.70x together; private threads bring nothing here.`"""
-    clauses = []
-    gains = sorted((one for one in options if one.effect == FASTER), key=lambda one: -(one.speedup.value or 0.0))
-    best = gains[0] if gains else None
-    inside: set[str] = set()
-    if best is not None:
-        parts = list(best.together.parts) if best.together else [best.name]
-        inside = {best.name, *parts}
-        clauses.append(f"{_subject(parts, 'bring')} {best.speedup.value:.2f}x{' together' if len(parts) > 1 else ''}")
-    singles = [one for one in options if one.together is None and one.name not in inside]
-    clauses += [f"{_subject([one.name], 'bring')} {one.speedup.value:.2f}x" for one in gains if one in singles]
-    nothing = [one.name for one in singles if one.effect == NOTHING]
-    clauses += [f"{_subject(nothing, 'bring')} nothing here"] if nothing else []
-    clauses += [
-        f"{_subject([one.name], 'make')} it {1 / (one.speedup.value or 1):.2f}x slower"
-        for one in singles
-        if one.effect == SLOWER
-    ]
-    unknown = [one.name for one in singles if one.effect == UNKNOWN]
-    clauses += [f"what {_subject(unknown, 'bring')} cannot be told from noise"] if unknown else []
-    lacking = [one.name for one in options if one.speedup.reason.startswith("not applicable")]
-    clauses += [f"{_subject(lacking, 'do')} not apply here"] if lacking else []
-    if not clauses:
-        return ""
-    said = "; ".join(clauses)
-    return f"{said[:1].upper()}{said[1:]}."
-
-
-def _subject(names: Sequence[str], verb: str) -> str:
-    """Names and their verb: one that ends in s is taken for several things."""
-    one = len(names) == 1 and (not names[0].endswith("s") or names[0].endswith("ss"))
-    return f"{wording.join(list(names))} {'does' if verb == 'do' and one else verb + 's' if one else verb}"
+def _by_round(runs: Mapping[str, Sequence[Summary]], rounds: Mapping[str, Sequence[int]]) -> np.ndarray | None:
+    """Logarithms of ns a sample by variant and round; None where a variant lacks a round that another has, or rounds
+    are too few to be told from noise."""
+    found: list[dict[int, float]] = []
+    for name, summaries in runs.items():
+        mine = zip(rounds.get(name, ()), summaries, strict=True) if name in rounds else ()
+        tables = {number: table for number, one in mine if (table := _times(one)) is not None}
+        found.append({number: float(np.log(np.median(table))) for number, table in tables.items()})
+    known = set(found[0]) if found else set()
+    if any(set(one) != known for one in found) or freedom_of(len(found), len(known)) < LEAST_FREEDOM:
+        return None
+    return np.array([[one[number] for number in sorted(known)] for one in found])
 
 
 def _side(summaries: Sequence[Summary]) -> Side | None:
     """ns a sample of every timed step, process by process; of whole trainings ns each. None without any."""
-    tables = []
-    for one in summaries:
-        if one.training is not None:
-            tables.append(np.array([[float(one.training.whole)]]))
-        elif one.parts and one.parts[0].step.value:
-            part = one.parts[0]
-            samples = max(1.0, float(one.workload.get("samples") or 1))
-            tables.append(np.array(part.timed, np.float64)[:, None] / samples)
-    tables = [table for table in tables if len(table)]
+    tables = [table for one in summaries if (table := _times(one)) is not None]
     return side(tables, [effective_size(table[:, 0]) for table in tables]) if tables else None
+
+
+def _times(one: Summary) -> np.ndarray | None:
+    """ns a sample of every timed step of a process, in a column; of a whole training ns. None without any."""
+    if one.training is not None:
+        return np.array([[float(one.training.whole)]])
+    if not one.parts or not one.parts[0].step.value or not len(one.parts[0].timed):
+        return None
+    samples = max(1.0, float(one.workload.get("samples") or 1))
+    return np.array(one.parts[0].timed, np.float64)[:, None] / samples
 
 
 def _speedup(sides: Mapping[str, Side], base: str, name: str, comparisons: int, reason: str) -> Value:

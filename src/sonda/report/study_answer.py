@@ -60,6 +60,8 @@ def answer(study: Document) -> Answer:
     # Where speed-ups are figures of the study, what options bring is said by them.
     options = [] if "speedup" in dict(leads) else list(_options(study.get("optimisations", ())))
     said = "; ".join(words for _, words in leads) + _speaker(study, [key for key, _ in leads])
+    if len(options) > 1 and study.get("whole"):
+        options.insert(0, str(study["whole"]))
     first = options or [f"{said[:1].upper()}{said[1:]}."]
     more = (_variants(study), published_words(study), _lacking(study))
     return Answer((*first, *(one for one in more if one)), tuple(key for key, _ in leads))

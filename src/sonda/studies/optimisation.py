@@ -6,6 +6,7 @@ import dataclasses
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from sonda.analysis.optimisation_words import whole as whole
 from sonda.analysis.optimisations import Options, weigh
 from sonda.analysis.summary import Summary
 from sonda.record.errors import SondaError
@@ -14,6 +15,9 @@ from sonda.studies.engine import StudyResult
 from sonda.studies.plan import ENERGY, configurations, options, simulated
 from sonda.studies.relative_figure import other_work
 from sonda.studies.study import VARIANT, Configuration, Study
+
+INTERLEAVED = "interleaved"
+"""The protocol that measures every configuration once, then every one again."""
 
 
 def optimisations(result: StudyResult, summarise: Callable[[Run], Summary]) -> list[Options]:
@@ -26,12 +30,15 @@ def optimisations(result: StudyResult, summarise: Callable[[Run], Summary]) -> l
     if not study.base:
         return []
     runs: dict[str, list[Summary]] = {}
+    rounds: dict[str, list[int]] = {}
     missing = {_key(point.configuration): why for point, why in (*result.failures, *result.inapplicable)}
     for point, run in sorted(result.runs, key=lambda pair: pair[0].repetition):
         if point.measures == ENERGY:
             continue
         try:
-            runs.setdefault(_key(point.configuration), []).append(summarise(run))
+            summary = summarise(run)
+            runs.setdefault(_key(point.configuration), []).append(summary)
+            rounds.setdefault(_key(point.configuration), []).append(point.repetition)
         except SondaError as error:
             missing[_key(point.configuration)] = str(error)
     places: dict[str, dict[str, Configuration]] = {}
@@ -50,7 +57,8 @@ def optimisations(result: StudyResult, summarise: Callable[[Run], Summary]) -> l
         keys = {name: _key(one) for name, one in by_name.items()}
         own = {name: runs.get(key, []) for name, key in keys.items()}
         why = {name: missing[key] for name, key in keys.items() if key in missing}
-        found.append(weigh(place, study.base, own, changes, why))
+        turns = {name: rounds.get(key, []) for name, key in keys.items()} if study.protocol == INTERLEAVED else None
+        found.append(weigh(place, study.base, own, changes, why, turns))
     return found
 
 
