@@ -40,3 +40,16 @@ def test_what_ncu_prints_of_a_report(tmp_path: Path) -> None:
 )
 def test_the_report_itself(tmp_path: Path) -> None:
     check(import_files([SMALL.with_suffix(".ncu-rep")], tmp_path))
+
+
+def test_an_instruction_on_two_halves_counts_once(tmp_path: Path) -> None:
+    """4,096 threads with 64 operations each, on pairs but in the second kernel. The H200 counts instructions, whether
+    they work on one number or two; half of the additions and multiplications of pairs are fused ones there, whose
+    other operation is with 0 or 1, and these are counted as two."""
+    run = import_files([GPU / "ncu" / "half.csv"], tmp_path)
+    each = 4_096 * 64
+    names = [name.split("(")[0] for name in run.spans.words("name").decoded().tolist()]
+    assert names == ["pair_multiply_add", "single_multiply_add", "pair_add", "pair_multiply"]
+    halves = run.spans.metric("flops_half", "counted")
+    assert halves.tolist() == [2 * each, 2 * each, each // 2 + 2 * each // 2, each // 2 + 2 * each // 2]
+    assert any("counts once" in note for note in run.info.notes)

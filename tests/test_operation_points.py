@@ -126,7 +126,7 @@ def test_stalls_that_are_as_large_in_the_neighbour_explain_nothing() -> None:
 def test_waiting_for_memory_that_could_give_more_is_told_from_memory_at_its_limit() -> None:
     """100 MB in 25 µs are 4 TB/s, all that memory gives; in 50 µs they are half of it, with the same stalls."""
     beyond = {"working": 1e9, "dram": 1e8}
-    fast, slow = point(size=96 * MIB, **beyond), point(size=97 * MIB, time=50_000.0, **beyond)
+    fast, slow = point(size=96 * MIB, **beyond), point(size=384 * MIB, time=50_000.0, **beyond)
     (found,) = out_of_line([fast, slow])
     assert found.sentence.endswith(
         "both wait for memory above all, but memory moves 50 % of what it can here and 100 % at 96 MiB: too few loads "
@@ -136,6 +136,20 @@ def test_waiting_for_memory_that_could_give_more_is_told_from_memory_at_its_limi
     for changes in ({"working": 4e7}, {"stalls": {"wait": 0.97}}, {"dram": None}):
         pair = [dataclasses.replace(one, memory=8e12, **changes) for one in (fast, slow)]
         assert "loads" not in out_of_line(pair)[0].sentence
+
+
+def test_rows_of_an_odd_length_are_named_where_loads_are_few() -> None:
+    """Two matrices in 96 MiB have rows of 3,547 numbers, in 32 MiB of 2,048."""
+    beyond = {"op": "scalar", "working": 1e9, "dram": 1e8}
+    fast, slow = point(size=32 * MIB, **beyond), point(size=96 * MIB, time=50_000.0, **beyond)
+    said = out_of_line([fast, slow])[0].sentence
+    assert said.endswith("(rows of 3,547 numbers cannot be loaded in twos or fours; 2,048 at 32 MiB can)")
+    other = out_of_line([dataclasses.replace(fast, size=96 * MIB), dataclasses.replace(slow, framework="jax")])[0]
+    assert other.sentence.endswith("(rows of 3,547 numbers cannot be loaded in twos or fours)")
+    # Rows of 3,547 and of 3,565 are both odd, those in 128 MiB are not: 4,096.
+    for quick, late in ((96, 97), (96, 128)):
+        pair = [dataclasses.replace(fast, size=quick * MIB), dataclasses.replace(slow, size=late * MIB)]
+        assert "twos" not in out_of_line(pair)[0].sentence
 
 
 def test_another_kernel_for_a_size_is_seen_by_what_it_counts() -> None:
@@ -217,11 +231,28 @@ def test_what_is_said_of_the_recorded_results_is_what_follows_from_them() -> Non
     found = load_recorded("six-operations-h200")
     sentences = [one.sentence for one in out_of_line([_point_of(row) for row in found["operations"]])]
     assert found["verdicts"] == sentences
-    (scalar,) = (one for one in sentences if one.startswith("scalar in JAX on cuda:0 dips to 1.7 TB/s at 1024 MiB"))
-    # 1,073,697,800 B in 634.59 µs and 268,378,112 B in 63.809 µs, over 4,372 GB/s.
-    assert "memory moves 39 % of what it can here and 96 % at 256 MiB" in scalar
-    # Its largest wait is smaller than at the size that is fast: 86 % against 95 %.
+    (scalar,) = (one for one in sentences if one.startswith("scalar in JAX on cuda:0 falls to 1.7 TB/s at 1024 MiB"))
+    slow, fast = (
+        next(
+            row for row in found["operations"] if (row["op"], row["framework"], row["size"]) == ("scalar", "jax", size)
+        )
+        for size in (1024 * MIB, 512 * MIB)
+    )
+    # Two matrices of 11,585 and of 8,192 squared, 4 bytes each, over the time and what memory gives.
+    shares = [8 * side**2 / row["time"] * 1e9 / row["memory"] for side, row in ((11_585, slow), (8_192, fast))]
+    assert f"memory moves {100 * shares[0]:.0f} % of what it can here and {100 * shares[1]:.0f} % at 512 MiB" in scalar
+    assert scalar.endswith("(rows of 11,585 numbers cannot be loaded in twos or fours; 8,192 at 512 MiB can)")
+    # Its largest wait is no larger than at the size that is fast.
     assert "long_scoreboard" not in scalar
+
+
+def test_every_published_place_was_recorded() -> None:
+    """5 sizes of add, mul and dot, 10 of the others, in both frameworks."""
+    rows = load_recorded("six-operations-h200")["operations"]
+    for op, sizes in {"add": 5, "mul": 5, "dot": 5, "scalar": 10, "sigmoid": 10, "tanh": 10}.items():
+        beside = [row for row in rows if row["op"] == op and row["published"]]
+        assert sorted(row["framework"] for row in beside) == ["jax"] * sizes + ["torch"] * sizes, op
+        assert all({one["hardware"] for one in row["published"]} == {"GT710M", "K40", "GTX980"} for row in beside), op
 
 
 def _point_of(row: dict[str, Any]) -> OperationPoint:

@@ -133,7 +133,9 @@ def test_what_xla_compiled_is_told_from_a_run_where_there_was_one() -> None:
 def test_xla_is_no_remedy_for_a_function_that_it_compiles_already() -> None:
     step, helper = function(1, 100, xla=True), function(1, 10, function="helper")
     made = replace(example(), target={}, workload={"framework": "tensorflow", "traced": [step, helper]})
-    assert remedies(made, compiled, graphs) == ()
+    assert [one.text for one in remedies(made, compiled, graphs)] == [
+        "several steps in one call: Model.compile(steps_per_execution=…)"
+    ]
     made = replace(
         made, workload={"framework": "tensorflow", "traced": [{**step, "xla": False}, {**helper, "xla": True}]}
     )

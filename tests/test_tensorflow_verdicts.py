@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from sonda.analysis.rules.remedies import EAGER, compiled
+from sonda.analysis.rules.remedies import EAGER, GRAPHS, compiled, graphs
 from sonda.analysis.summary import Cost, PartSummary, PhaseRow, Summary, Value
 
 STEP = Value(1e7, "ns", "measured")
@@ -34,3 +34,17 @@ def test_a_step_that_is_no_graph_should_be_one_first(framework: str, phases: tup
     remedy = compiled(told(framework, *phases))
     assert remedy is not None and remedy.text == advice
     assert "leave out run_eagerly=True" in EAGER
+
+
+@pytest.mark.parametrize(
+    ("framework", "phases", "advice"),
+    [
+        ("jax", ("data", "fused"), "several steps in one call: jax.lax.scan over their batches"),
+        ("jax", ("forward", "backward"), GRAPHS["jax"]),
+        ("tensorflow", ("data", "fused"), GRAPHS["tensorflow"]),
+    ],
+)
+def test_a_step_that_is_one_function_need_not_become_one(framework: str, phases: tuple[str, ...], advice: str) -> None:
+    """XLA launches every kernel of a jitted step by itself; only a call for several steps launches less often."""
+    remedy = graphs(told(framework, *phases))
+    assert remedy is not None and remedy.text == advice

@@ -55,12 +55,9 @@ def operations_markdown(recording: Row) -> str:
     versions = ", ".join(f"{name} {version}" for name, version in about["versions"].items())
     lines = [f"{', '.join(about['devices'])}, {', '.join(about['recorded'])}; {versions}.", ""]
     lines += [f"Kernels {note}." for note in about["counted"]]
-    lines += ["", f"| {' | '.join(title for title, *_ in COLUMNS)} | published MFLOP/s |"]
-    lines += ["|" + "---|" * (len(COLUMNS) + 1)]
+    lines += ["", f"| {' | '.join(title for title, *_ in COLUMNS)} |", "|" + "---|" * len(COLUMNS)]
     for row in recording["operations"]:
-        printed = "; ".join(f"{one['hardware']} {one['mflops']:,.0f}" for one in row["published"])
-        cells = [*(show(row) for _, _, _, show in COLUMNS), printed or quantities.MISSING]
-        lines.append(f"| {' | '.join(cells)} |")
+        lines.append(f"| {' | '.join(show(row) for _, _, _, show in COLUMNS)} |")
     if recording["verdicts"]:
         lines += ["", "Out of line:", "", *(f"* {sentence}" for sentence in recording["verdicts"])]
     return "\n".join(lines) + "\n"
@@ -95,6 +92,11 @@ def _stalls(row: Row) -> str:
     )
 
 
+def _published(row: Row) -> str:
+    printed = (f"{one['hardware']} {one['mflops']:,.0f}" for one in row["published"])
+    return "; ".join(printed) or quantities.MISSING
+
+
 COLUMNS: tuple[tuple[str, bool, int, Callable[[Row], str]], ...] = (
     ("operation", False, 9, lambda row: str(row["op"])),
     ("MiB", True, 9, lambda row: f"{row['size'] / 2**20:g}"),
@@ -110,5 +112,6 @@ COLUMNS: tuple[tuple[str, bool, int, Callable[[Row], str]], ...] = (
     ("GB/s", True, 7, _amount("bandwidth", 1e9)),
     ("of DRAM", True, 7, _percent("of_memory")),
     ("warps wait for", False, 7, _stalls),
+    ("published MFLOP/s", False, 6, _published),
 )
 """Title, whether numbers, how dear the column is where there is little room, and what stands in it."""

@@ -15,6 +15,7 @@ from sonda.analysis import wording
 from sonda.analysis.stalls import REASONS
 from sonda.analysis.wording import FRAMEWORKS
 from sonda.studies.operation_point import OperationPoint
+from sonda.workloads.operations import Operations
 
 FACTOR = 1.5
 GROWN = 0.05
@@ -196,7 +197,23 @@ def _slack(slow: OperationPoint, fast: OperationPoint, there: str) -> list[str]:
     return [
         f"both wait for memory above all, but memory moves {wording.percent(ours)} of what it can here and "
         f"{wording.percent(theirs)} {there}: too few loads are under way at once, or each takes longer"
+        f"{_odd_rows(slow, fast, there)}"
     ]
+
+
+def _odd_rows(slow: OperationPoint, fast: OperationPoint, there: str) -> str:
+    """What may be why: rows of an odd length begin at every alignment, so a kernel that goes by rows loads one number
+    at a time. Nothing where the fast one goes through rows of an odd length too, by the same framework's code."""
+    ours, theirs = _row(slow), _row(fast)
+    if ours % 2 == 0 or (slow.framework == fast.framework and theirs % 2):
+        return ""
+    beside = f"; {theirs:,} {there} can" if theirs != ours else ""
+    return f" (rows of {ours:,} numbers cannot be loaded in twos or fours{beside})"
+
+
+def _row(point: OperationPoint) -> int:
+    """Numbers in a row of the first operand."""
+    return Operations(op=(point.op,), size=point.size, inner=point.inner).operands(point.op)[0][-1]
 
 
 def _of_memory(point: OperationPoint) -> float | None:

@@ -32,6 +32,7 @@ GRAPHS = {
     "tensorflow": "compile the whole step as one function: tf.function(jit_compile=True) around it",
     "jax": "compile the whole step as one function: jax.jit around it",
 }
+SEVERAL = {"tensorflow": "Model.compile(steps_per_execution=…)", "jax": "jax.lax.scan over their batches"}
 WORKERS = {"torch": "DataLoader(num_workers={})", "tensorflow": "Dataset.map(…, num_parallel_calls={})"}
 PREFETCH = {"tensorflow": "Dataset.prefetch(2)", "jax": "a thread that makes the next batch"}
 """How a remedy is written, by framework; one that is not there has no use for it."""
@@ -103,10 +104,13 @@ def compiled(summary: Summary) -> Remedy | None:
 
 
 def graphs(summary: Summary) -> Remedy | None:
-    """One launch for many kernels."""
-    if _by_xla(summary):
-        return None
-    return Remedy(GRAPHS.get(_framework(summary), GRAPHS["torch"]))
+    """One launch for many kernels; several steps in one call where the step is one function already."""
+    framework = _framework(summary)
+    fused = any(row.name == "fused" for part in summary.parts for row in part.phases)
+    if _by_xla(summary) or (fused and (framework == "jax" or summary.workload.get("compile"))):
+        several = SEVERAL.get(framework)
+        return Remedy(f"several steps in one call: {several}") if several else None
+    return Remedy(GRAPHS.get(framework, GRAPHS["torch"]))
 
 
 def channels_last(summary: Summary) -> Remedy | None:
