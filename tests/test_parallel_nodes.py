@@ -20,6 +20,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 import node_cases
 import training_cases
 from parallel_ranks import CONTEXT, free_port, on_ranks
+from sonda.analysis.energy import summarise_energy
 from sonda.analysis.training import summarise_training
 from sonda.record.errors import SondaError
 from sonda.record.run import Run
@@ -185,6 +186,13 @@ def test_a_third_node_finds_the_meeting_closed(named: None) -> None:
     assert said[0].startswith("2 nodes did not meet at localhost:") and "2 nodes have met there already" in said[0]
 
 
+def test_nodes_of_one_kernel_share_a_machine() -> None:
+    """Whatever they are called; of a node that cannot say, nothing is known."""
+    names = ["a", "b", "c", "d", "e"]
+    found = parallel_nodes._same(["one", "two", "one", "", ""], names)
+    assert found == {"a": "a", "c": "a"}
+
+
 # ---- real agents and ranks --------------------------------------------------------------------------------------
 
 
@@ -283,7 +291,9 @@ def test_two_nodes_train_and_the_first_keeps_one_run(tmp_path: Path, data: str, 
     assert [node["node"] for node in run.info.target["nodes"]] == [first, other]
     assert run.info.target["spec"] == "pipeline=cpu/1@nodes=2,timeout=60", "wherever they met"
     assert {sample.node for sample in run.samples} == set(NAMES)
-    training = summarise_training(run)
+    assert run.info.target["same_machine"] == dict.fromkeys(NAMES, first)
+    energy, training = summarise_energy(run), summarise_training(run)
+    assert energy is not None and [device.name for device in energy.devices] == ["cpu"], "both read the same load"
     assert training is not None and len(training.epochs) == 2 and training.devices == 2
     assert is_that_of_one_process(run.directory / "weights.npz", data)
     modules = [module for rank in run.info.target["ranks"] for module in rank["modules"]]

@@ -153,3 +153,64 @@ def test_the_energy_of_a_run_that_lost_a_node_is_not_known(tmp_path: Path) -> No
     assert trained is not None and trained.energy is not None
     assert (trained.energy.used.value, trained.energy.used.reason) == (None, "node right: no energy was read")
     assert "node right" in render_summary(summarise(run), 120)
+
+
+# ---- nodes that are processes of one machine --------------------------------------------------------------------
+
+BOARD = {**COUNTER, "sensor": "energy", "device": "cuda:0", "covers": "GPU boards with their memory", "highest": 1e6}
+
+
+def with_gpu(node: NodePart, seconds: int, watts: float) -> NodePart:
+    """The node with a GPU that it trains on."""
+    metered = dict(node.info.target["metered"])
+    metered |= {"counters": [*metered["counters"], BOARD], "used": ["cpu", "cuda:0"]}
+    info = msgspec.structs.replace(node.info, target={**node.info.target, "metered": metered})
+    samples = [
+        Sample(at * S, "energy", watts * (at + 2), "J", "measured", device="cuda:0") for at in range(-2, seconds + 1)
+    ]  # fmt: skip
+    return NodePart(node.node, info, node.spans, [*node.samples, *samples])
+
+
+def test_a_machine_that_plays_two_nodes_is_counted_once(tmp_path: Path) -> None:
+    """10 W for the 10 s of the first, 40 J in its epoch of 4 s; the second has read the same counter. It alone has
+    used the GPU, which both have read: 50 W, so 500 J more, and 200 in the epoch."""
+    parts = [with_gpu(part("left", 0, 5, 10, 10.0), 10, 50.0), with_gpu(part("right", 1, 2, 8, 10.0), 8, 50.0)]
+    parts[0].info.target["metered"]["used"] = ["cpu"]
+    whole = brought_together(parts, same={"left": "left", "right": "left"})
+    assert whole.info.notes[-1] == "nodes left, right are processes of one machine and share what it has"
+    run = write_run(tmp_path, whole.info, whole.spans, whole.samples)
+    energy, training = summarise_energy(run), summarise_training(run)
+    assert energy is not None and training is not None and training.energy is not None
+    assert [one.name for one in energy.devices] == ["cpu", "cuda:0"]
+    assert energy.all["measured"].energy.value == energy.used["measured"].energy.value == pytest.approx(600.0)
+    assert training.energy.used.value == training.energy.all.value == pytest.approx(240.0)
+    said = "nodes left and right are processes of one machine and read the same sensors, so its energy counts once"
+    assert said in energy.notes
+
+
+def test_some_nodes_of_one_machine_and_one_of_its_own(tmp_path: Path) -> None:
+    """10 W x 10 s and 30 W x 8 s, as with two nodes; of the one that was lost its machine is known."""
+    parts = [part("left", 0, 5, 10, 10.0), part("other", 1, 5, 10, 10.0), part("right", 2, 2, 8, 30.0)]
+    same = dict.fromkeys(("left", "other", "gone"), "left")
+    whole = brought_together(parts, ["gone"], same)
+    run = write_run(tmp_path, whole.info, whole.spans, whole.samples)
+    energy, training = summarise_energy(run), summarise_training(run)
+    assert energy is not None and training is not None and training.energy is not None
+    assert energy.all["measured"].energy.value == pytest.approx(340.0)
+    assert training.energy.used.value == pytest.approx(160.0)
+    assert "340 J measured on 4 nodes of 2 machines, 10.0 s of the whole run on the first: CPU" in energy.sentence
+
+
+def test_a_gpu_of_one_node_is_in_the_sum_and_said_to_be(tmp_path: Path) -> None:
+    """340 J as above and 50 W x 8 s of the GPU: 740 J; in the epoch 160 + 200 J."""
+    parts = [part("left", 0, 5, 10, 10.0), with_gpu(part("right", 1, 2, 8, 30.0), 8, 50.0)]
+    whole = brought_together(parts)
+    run = write_run(tmp_path, whole.info, whole.spans, whole.samples)
+    energy, training = summarise_energy(run), summarise_training(run)
+    assert energy is not None and training is not None and training.energy is not None
+    assert energy.all["measured"].energy.value == pytest.approx(740.0)
+    assert training.energy.used.value == pytest.approx(360.0)
+    covers = ("CPU packages", "GPU boards with their memory (on right)")
+    assert energy.covers == training.energy.covers == covers
+    assert energy.not_covered[-1] == "left GPU boards with their memory"
+    assert "CPU packages and GPU boards with their memory (on right); not DRAM, disks, " in energy.sentence

@@ -24,13 +24,13 @@ from sonda.analysis.energy_meters import (
     series_of,
     together,
 )
-from sonda.analysis.energy_nodes import energy_of_nodes
+from sonda.analysis.energy_nodes import energy_of_nodes, once
 from sonda.analysis.energy_phases import phases_beneath
 from sonda.analysis.energy_summary import Cost, Device, EnergySummary, Window
 from sonda.analysis.energy_windows import mean_window, windows
 from sonda.analysis.summary import Value
 from sonda.record.counter_series import CounterSeries
-from sonda.record.nodes import by_node, lost_of
+from sonda.record.nodes import by_machine, machines_of
 from sonda.record.run import Run
 from sonda.record.sample import Sample
 from sonda.record.throttle_reasons import throttling
@@ -44,12 +44,14 @@ DISAGREE = 0.05
 
 def summarise_energy(run: Run, title: str = "") -> EnergySummary | None:
     """What the run cost, on all of its nodes; None where no energy was read."""
-    nodes = [(name, _of_machine(part, title)) for name, part in by_node(run)]
-    nodes += [(name, None) for name in lost_of(run.info.target)]
+    parts, lost = by_machine(run)
+    nodes = [*((name, _of_machine(part, title)) for name, part in parts), *((name, None) for name in lost)]
     known = [(name, part) for name, part in nodes if part is not None]
-    if len(nodes) == 1 or not known:
-        return nodes[0][1]
-    return energy_of_nodes(known, [name for name, part in nodes if part is None])
+    machines = machines_of(run.info.target)
+    found = known[0][1] if known else None
+    if known and len(nodes) > 1:
+        found = energy_of_nodes(known, [name for name, part in nodes if part is None], machines)
+    return replace(found, notes=(*once(machines), *found.notes)) if found else None
 
 
 def _of_machine(run: Run, title: str) -> EnergySummary | None:

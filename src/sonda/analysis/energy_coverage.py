@@ -53,8 +53,44 @@ class Coverage:
 
 def covered(parts: Mapping[str, tuple[int, int]]) -> tuple[str, ...]:
     """The parts in their order, with their counts where some are not in: `CPU packages (1 of 2)`."""
-    order = [*(part for part in PARTS if part in parts), *sorted(set(parts) - set(PARTS) - {""})]
-    return tuple(part + _count(*parts[part]) for part in order)
+    return tuple(part + _count(*parts[part]) for part in in_order(parts))
+
+
+def in_order(parts: Collection[str]) -> list[str]:
+    """Parts as they are listed."""
+    return [*(part for part in PARTS if part in parts), *sorted(set(parts) - set(PARTS) - {""})]
+
+
+Counts = Mapping[str, tuple[int, int]]
+"""By part: counters that are in a total, and counters that there are."""
+
+
+def covered_on(nodes: Sequence[tuple[str, Counts]]) -> tuple[str, ...]:
+    """What a sum over nodes covers, which is all that any of them adds to it; a part that not all of them have is said
+    with the names of those that do: `GPU boards with their memory (on alpha)`."""
+    parts = counted_on(nodes)
+    found = []
+    for part, words in zip(in_order(parts), covered(parts), strict=True):
+        having = [node for node, counts in nodes if part in counts]
+        found.append(words if len(having) == len(nodes) else f"{words} (on {', '.join(having)})")
+    return tuple(found)
+
+
+def counted_on(nodes: Sequence[tuple[str, Counts]]) -> dict[str, tuple[int, int]]:
+    """The counters of all nodes together."""
+    found: dict[str, tuple[int, int]] = {}
+    for _, counts in nodes:
+        for part, (inside, there) in counts.items():
+            before = found.get(part, (0, 0))
+            found[part] = before[0] + inside, before[1] + there
+    return found
+
+
+def lacking_on(nodes: Sequence[tuple[str, Sequence[str]]]) -> tuple[str, ...]:
+    """What a sum over nodes lacks: what all of them lack, and with its name what only some do."""
+    plain = [one for one in nodes[0][1] if all(one in lacking for _, lacking in nodes) and one in (*PARTS, NEVER)]
+    apart = [f"{node} {one}" for node, lacking in nodes for one in lacking if one not in plain]
+    return (*plain, *dict.fromkeys(apart))
 
 
 def coverage(kept: Kept, meters: Sequence[Metered], used_only: bool = False) -> Coverage:

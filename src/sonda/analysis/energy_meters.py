@@ -17,6 +17,7 @@ from sonda.record.sample import Sample
 BOARD = "GPU boards with their memory"
 DERIVED = "derived"
 """The source of energy that is an integral of power: of a GPU without a counter."""
+INTEGRAL = "by the integral of its power"
 POWER_UPDATE_S = 0.1
 """Power, as energy counters of the same GPUs, is updated about ten times a second."""
 
@@ -146,7 +147,7 @@ def together(meters: Sequence[Metered]) -> str:
 
 def by_integral(meters: Sequence[Metered]) -> list[str]:
     """`cuda:0 by the integral of its power`, for those without a counter."""
-    return [f"{one.device} by the integral of its power" for one in meters if one.source == DERIVED]
+    return [f"{one.device} {INTEGRAL}" for one in meters if one.source == DERIVED]
 
 
 def counter_series(samples: Sequence[Sample], counter: Counter) -> CounterSeries:

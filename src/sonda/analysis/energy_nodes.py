@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from sonda.analysis import wording
-from sonda.analysis.energy_coverage import NEVER, PARTS, covered
+from sonda.analysis.energy_coverage import counted_on, covered_on, lacking_on
 from sonda.analysis.energy_meters import DERIVED, added, scaled
 from sonda.analysis.energy_summary import Cost, EnergySummary, Window
 from sonda.analysis.summary import Value
@@ -20,16 +20,17 @@ WORDS = {
 Parts = Sequence[tuple[str, EnergySummary]]
 
 
-def energy_of_nodes(parts: Parts, silent: Sequence[str] = ()) -> EnergySummary:
-    """The summaries of nodes by name as one; of `silent` ones no energy was read."""
+def energy_of_nodes(
+    parts: Parts, silent: Sequence[str] = (), machines: Mapping[str, Sequence[str]] | None = None
+) -> EnergySummary:
+    """The summaries of nodes by name as one; of `silent` ones no energy was read.
+
+    `machines` are the names of nodes by those of the machines that they are processes of: a part is of all of these.
+    """
     first = parts[0][1]
-    shared = [one for one in first.parts if all(one in part.parts for _, part in parts)]
-    counted = {one: _counted([part.parts[one] for _, part in parts]) for one in shared}
-    covers = covered(counted)
-    whole = (*PARTS, NEVER)
-    lacking = tuple(
-        dict.fromkeys(one if one in whole else f"{node} {one}" for node, part in parts for one in part.not_covered)
-    )
+    counts = [(node, part.parts) for node, part in parts]
+    covers = covered_on(counts)
+    lacking = lacking_on([(node, part.not_covered) for node, part in parts])
     everything = _sums([(node, part.all) for node, part in parts], silent, first.time)
     return EnergySummary(
         run=first.run,
@@ -40,19 +41,33 @@ def energy_of_nodes(parts: Parts, silent: Sequence[str] = ()) -> EnergySummary:
         used=_sums([(node, part.used) for node, part in parts], silent, first.time),
         covers=covers,
         not_covered=lacking,
-        sentence=_sentence(parts, silent, everything, covers, lacking),
+        sentence=_sentence(parts, _nodes(parts, silent, machines or {}), everything, covers, lacking),
         regions=tuple(_renamed(node, one) for node, part in parts for one in part.regions),
         windows=tuple(_windows(parts, silent)),
         power={f"{node} {name}": points for node, part in parts for name, points in part.power.items()},
         estimated=frozenset(f"{node} {name}" for node, part in parts for name in part.estimated),
         notes=tuple(dict.fromkeys(f"node {node}: {note}" for node, part in parts for note in part.notes)),
         warnings=tuple(f"node {node}: {one}" for node, part in parts for one in part.warnings),
-        parts=counted,
+        parts=counted_on(counts),
     )
 
 
-def _counted(counts: Sequence[tuple[int, int]]) -> tuple[int, int]:
-    return sum(inside for inside, _ in counts), sum(there for _, there in counts)
+def once(machines: Mapping[str, Sequence[str]]) -> list[str]:
+    """That nodes which share a machine read the same sensors, a sentence for each such machine."""
+    return [
+        f"nodes {wording.join(list(nodes))} are processes of one machine and read the same sensors, "
+        "so its energy counts once"
+        for nodes in machines.values()
+        if len(nodes) > 1
+    ]
+
+
+def _nodes(parts: Parts, silent: Sequence[str], machines: Mapping[str, Sequence[str]]) -> str:
+    """`2 nodes`, or `3 nodes of 2 machines` where some share one."""
+    shared = sum(len(nodes) - 1 for nodes in machines.values())
+    count = len(parts) + len(silent)
+    of = f" of {wording.plural(count, 'machine')}" if shared else ""
+    return f"{wording.plural(count + shared, 'node')}{of}"
 
 
 def sum_of_nodes(values: Sequence[tuple[str, Value | None]], unit: str, source: str, reason: str) -> Value:
@@ -113,10 +128,10 @@ def _renamed(node: str, window: Window) -> Window:
 
 
 def _sentence(
-    parts: Parts, silent: Sequence[str], everything: dict[str, Cost], covers: Sequence[str], lacking: Sequence[str]
+    parts: Parts, count: str, everything: dict[str, Cost], covers: Sequence[str], lacking: Sequence[str]
 ) -> str:
     said = []
-    count, time = wording.plural(len(parts) + len(silent), "node"), parts[0][1].time.value or 0.0
+    time = parts[0][1].time.value or 0.0
     for source, cost in everything.items():
         if cost.energy.value is None:
             said.append(f"The {source} energy of all nodes is not known: {cost.energy.reason}.")

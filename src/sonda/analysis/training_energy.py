@@ -9,14 +9,24 @@ anything was measured, that counts. With a GPU that has no counter, the integral
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
-from sonda.analysis.energy_coverage import coverage
-from sonda.analysis.energy_meters import Kept, Metered, added, by_integral, kept_energy, metered, scaled, together
+from sonda.analysis.energy_coverage import Counts, counted_on, coverage, covered, covered_on
+from sonda.analysis.energy_meters import (
+    INTEGRAL,
+    Kept,
+    Metered,
+    added,
+    by_integral,
+    kept_energy,
+    metered,
+    scaled,
+    together,
+)
 from sonda.analysis.energy_nodes import sum_of_nodes
 from sonda.analysis.summary import Value
-from sonda.record.nodes import by_node, lost_of
+from sonda.record.nodes import by_machine
 from sonda.record.run import Run
 
 LEAST_READINGS = 2
@@ -45,6 +55,8 @@ class Spent:
     between two readings: then it is a part of what was spent between these."""
     between_time: float
     """ns."""
+    parts: Counts = field(default_factory=dict)
+    """Behind `covers`."""
 
     @property
     def product(self) -> Value:
@@ -65,8 +77,8 @@ Moments = tuple[Sequence[Window], Sequence[float]]
 
 def spent_by_nodes(run: Run, moments: Callable[[Run], Moments]) -> Spent | None:
     """What all nodes of a run spent, each between the `moments` of its own spans; None where no energy was read."""
-    parts = [(node, spent(part, *moments(part))) for node, part in by_node(run)]
-    parts += [(node, None) for node in lost_of(run.info.target)]
+    there, lost = by_machine(run)
+    parts = [*((node, spent(part, *moments(part))) for node, part in there), *((node, None) for node in lost)]
     known = [(node, part) for node, part in parts if part is not None]
     if len(parts) == 1 or not known:
         return parts[0][1]
@@ -86,9 +98,13 @@ def spent_by_nodes(run: Run, moments: Callable[[Run], Moments]) -> Spent | None:
         total(lambda part: part.all),
         to("used_to"),
         to("all_to"),
-        tuple(dict.fromkeys(covered for _, part in known for covered in part.covers)),
+        (
+            *covered_on([(node, part.parts) for node, part in known]),
+            *(f"{node} {one}" for node, part in known for one in part.covers if one.endswith(INTEGRAL)),
+        ),
         total(lambda part: part.between),
         known[0][1].between_time,
+        counted_on([(node, part.parts) for node, part in known]),
     )
 
 
@@ -108,6 +124,7 @@ def spent(run: Run, walks: Sequence[Window], ends: Sequence[float]) -> Spent | N
     begin, end = walks[0][0], walks[-1][1]
     pauses = [(before, after) for (_, before), (after, _) in pairwise(walks)]
     paused = sum(after - before for before, after in pauses)
+    parts = _parts(kept, used, sensed)
 
     def until(meters: Sequence[Metered], moment: float, otherwise: str) -> Value:
         return _energy(meters, begin, moment, [one for one in pauses if one[1] <= moment], otherwise)
@@ -119,16 +136,18 @@ def spent(run: Run, walks: Sequence[Window], ends: Sequence[float]) -> Spent | N
         until(everything, end, mixed),
         tuple(until(used, moment, reason) for moment in ends),
         tuple(until(everything, moment, mixed) for moment in ends),
-        _covers(kept, used, sensed),
+        (*covered(parts), *by_integral(used)),
         _between(used, pauses, reason),
         paused,
+        parts,
     )
 
 
-def _covers(kept: Kept, used: Sequence[Metered], sensed: bool) -> tuple[str, ...]:
+def _parts(kept: Kept, used: Sequence[Metered], sensed: bool) -> Counts:
+    """By part: counters that are in the sum, and counters that there are; a model has one for each."""
     if sensed:
-        return (*coverage(kept, used, used_only=True).covers, *by_integral(used))
-    return tuple(dict.fromkeys(counter.covers for one in used for counter, _ in one.counters))
+        return coverage(kept, used, used_only=True).parts
+    return dict.fromkeys((counter.covers for one in used for counter, _ in one.counters), (1, 1))
 
 
 def _energy(meters: Sequence[Metered], begin: float, end: float, pauses: Sequence[Window], otherwise: str) -> Value:

@@ -3,7 +3,8 @@
 Every node has a clock of its own. A span's `start` counts from the beginning of the run on its own node: spans of one
 node can be compared, those of two cannot, and nothing here subtracts one from another. `target.nodes` of `run.json`
 says for every node its name, ranks, machine, versions, probes, what was read of its energy, and how long the run took
-by its own clock (`duration_ns`). `target.lost_nodes` are the names of those of which nothing came.
+by its own clock (`duration_ns`). `target.lost_nodes` are the names of those of which nothing came;
+`target.same_machine` says of nodes that are processes of one machine, by name, which is the first of them.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from sonda.record.run import Run, RunInfo
 from sonda.record.sample import Sample
 from sonda.record.span import NUMBER_COLUMNS, TEXT_COLUMNS, Spans, Words, joined
 
-NODES, LOST, RANKS, METERED = "nodes", "lost_nodes", "ranks", "metered"
+NODES, LOST, RANKS, METERED, SAME = "nodes", "lost_nodes", "ranks", "metered", "same_machine"
 OF_A_NODE = ("devices", METERED)
 """What a run's target says of one machine, and so of each node."""
 
@@ -46,8 +47,22 @@ def lost_of(target: Mapping[str, Any]) -> list[str]:
     return [str(one) for one in found] if isinstance(found, list) else []
 
 
-def brought_together(parts: Sequence[NodePart], lost: Sequence[str] = ()) -> NodePart:
-    """One run of all parts, the first node's being what it says of the whole; nothing came from those `lost`."""
+def machines_of(target: Mapping[str, Any]) -> dict[str, list[str]]:
+    """The names of all nodes of a run's target by the first one of their machine, which most have for themselves."""
+    found: dict[str, list[str]] = {}
+    same = target.get(SAME)
+    for node in [*(str(one.get("node", "")) for one in nodes_of(target)), *lost_of(target)]:
+        found.setdefault(str(same.get(node, node)) if isinstance(same, Mapping) else node, []).append(node)
+    return found
+
+
+def brought_together(
+    parts: Sequence[NodePart], lost: Sequence[str] = (), same: Mapping[str, str] | None = None
+) -> NodePart:
+    """One run of all parts, the first node's being what it says of the whole; nothing came from those `lost`.
+
+    `same` says of nodes that are processes of one machine which is the first of them.
+    """
     first = parts[0]
     spans = _named(first.spans, first.node)
     for part in parts[1:]:
@@ -59,6 +74,7 @@ def brought_together(parts: Sequence[NodePart], lost: Sequence[str] = ()) -> Nod
         *first.info.notes,
         f"{len(names)} nodes ({', '.join(names)}): times count from each node's own beginning, on its own clock",
         *(f"nothing came from node {node}: its ranks are missing" for node in lost),
+        *(f"nodes {', '.join(some)} are processes of one machine and share what it has" for some in _together(same)),
     ]
     disturbed = list(first.info.disturbed)
     for part in parts[1:]:
@@ -77,6 +93,7 @@ def brought_together(parts: Sequence[NodePart], lost: Sequence[str] = ()) -> Nod
             RANKS: sorted(ranks, key=lambda one: one["rank"]),
             NODES: [_about(part) for part in parts],
             **({LOST: list(lost)} if lost else {}),
+            **({SAME: dict(same)} if same else {}),
         },
     )
     return NodePart(first.node, info, spans, samples)
@@ -91,13 +108,43 @@ def by_node(run: Run) -> list[tuple[str, Run]]:
     found = []
     for about in nodes:
         name = str(about.get("node", ""))
-        target = {key: value for key, value in run.info.target.items() if key not in (*OF_A_NODE, NODES)}
+        target = {key: value for key, value in run.info.target.items() if key not in (*OF_A_NODE, NODES, SAME)}
         target |= {key: about[key] for key in OF_A_NODE if key in about}
         part = Run(run.directory, msgspec.structs.replace(run.info, target=target))
         part.spans = _only(run.spans, name)
         part.samples = [one for one in run.samples if one.node == name]
         found.append((name, part))
     return found
+
+
+def by_machine(run: Run) -> tuple[list[tuple[str, Run]], list[str]]:
+    """The parts of a run for what sensors say of a whole machine: one of each machine, of nodes that share one the
+    first that read any, as having used what all of them used. Then the names of nodes of whose machine nothing came."""
+    parts = dict(by_node(run))
+    if "" in parts:
+        return [("", run)], []
+    found, silent = [], []
+    for names in machines_of(run.info.target).values():
+        there = [name for name in names if name in parts]
+        if not there:
+            silent += names
+            continue
+        read = [name for name in there if isinstance(parts[name].info.target.get(METERED), Mapping)]
+        first = (read or there)[0]
+        used = dict.fromkeys(one for name in read for one in parts[name].info.target[METERED].get("used", ()))
+        if len(read) > 1:
+            target = parts[first].info.target
+            target[METERED] = {**target[METERED], "used": list(used)}
+        found.append((first, parts[first]))
+    return found, silent
+
+
+def _together(same: Mapping[str, str] | None) -> list[list[str]]:
+    """The nodes of every machine that has several."""
+    found: dict[str, list[str]] = {}
+    for node, first in (same or {}).items():
+        found.setdefault(first, []).append(node)
+    return [names for names in found.values() if len(names) > 1]
 
 
 def _about(part: NodePart) -> dict[str, Any]:

@@ -108,7 +108,7 @@ def _keep(agent: Agent, own: NodePart, store: Store, training: Training, directo
 
     def keep() -> Run:
         others, lost = agent.gather()
-        whole = brought_together([own, *others], lost)
+        whole = brought_together([own, *others], lost, agent.same)
         return write_run(store.root, whole.info, whole.spans, whole.samples, files=training.files())
 
     return agent.told(keep)

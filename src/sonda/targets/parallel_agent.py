@@ -61,7 +61,7 @@ def run_on_nodes(plan: Plan, directory: Path) -> Report:
         with met(plan, job) as nodes:
             report = nodes.ended(_reported(plan, directory, nodes.number))
             if not report.cause:
-                report.node, report.nodes = nodes.names[nodes.number], nodes.names
+                report.node, report.nodes, report.same = nodes.names[nodes.number], nodes.names, nodes.same
                 report.cpu_s = sum(os.times()[:4])
                 write_whole(directory / OUTCOME, msgspec.json.encode(report))
                 nodes.bring_together(directory)

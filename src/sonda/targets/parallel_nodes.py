@@ -32,6 +32,7 @@ CHUNK = 1 << 20
 POLL_S = 0.1
 GONE_S = 20
 """A node that says nothing for so long, while it should, is gone: ranks that lost others end within seconds."""
+BOOT = Path("/proc/sys/kernel/random/boot_id")
 OWN = ("data", "checkpoint", "redact")
 """Settings of a job that may differ from node to node: places, and what is kept."""
 
@@ -42,6 +43,8 @@ class Facts(msgspec.Struct, kw_only=True):
     node: str
     version: str
     job: dict[str, str]
+    boot: str = ""
+    """What tells this boot of a kernel from all others; '' where it is not known."""
 
 
 class Kept(msgspec.Struct, kw_only=True):
@@ -54,10 +57,14 @@ class Kept(msgspec.Struct, kw_only=True):
 
 
 class Nodes:
-    """The nodes of one training, from their meeting to its end. `names` are theirs by number."""
+    """The nodes of one training, from their meeting to its end. `names` are theirs by number; `same` says of those that
+    are processes of one machine which is the first of them."""
 
-    def __init__(self, store: Any, number: int, names: list[str], timeout: float) -> None:
+    def __init__(
+        self, store: Any, number: int, names: list[str], timeout: float, same: dict[str, str] | None = None
+    ) -> None:
         self._store, self.number, self.names, self._timeout = store, number, names, timeout
+        self.same = same or {}
 
     @property
     def others(self) -> list[int]:
@@ -194,7 +201,7 @@ def met(plan: Plan, job: Job) -> Iterator[Nodes]:
             if not _is_gone(error) or monotonic() > limit:
                 raise _alone(plan, error) from None
             sleep(POLL_S)
-    own = Facts(node=f"node {number}" if job.redact else node_name(), version=VERSION, job=_settings(job))
+    own = Facts(node=f"node {number}" if job.redact else node_name(), version=VERSION, job=_settings(job), boot=_boot())
     store.set(f"facts/{number}", msgspec.json.encode(own))
     keys = [f"facts/{other}" for other in range(plan.nodes)]
     try:
@@ -202,7 +209,8 @@ def met(plan: Plan, job: Job) -> Iterator[Nodes]:
         facts = [msgspec.json.decode(store.get(key), type=Facts) for key in keys]
     except Exception as error:
         raise _alone(plan, error) from None
-    nodes = Nodes(store, number, _names([one.node for one in facts]), plan.timeout)
+    names = _names([one.node for one in facts])
+    nodes = Nodes(store, number, names, plan.timeout, _same([one.boot for one in facts], names))
     try:
         _agree(facts, nodes.names)
         yield nodes
@@ -281,6 +289,23 @@ def _settings(job: Job) -> dict[str, str]:
 def _names(given: list[str]) -> list[str]:
     """Names that tell nodes apart, also where two of them are processes of one machine."""
     return [name if name not in given[:at] else f"{name}-{at + 1}" for at, name in enumerate(given)]
+
+
+def _boot() -> str:
+    """The kernel draws it when it starts. Containers of one machine have other host names and the same kernel, and so
+    the same sensors."""
+    try:
+        return BOOT.read_text().strip()
+    except OSError:
+        return ""
+
+
+def _same(boots: list[str], names: list[str]) -> dict[str, str]:
+    """The first node of its machine, for every node that shares one."""
+    return {
+        name: names[boots.index(boot)]
+        for name, boot in zip(names, boots, strict=True) if boot and boots.count(boot) > 1
+    }  # fmt: skip
 
 
 def _is_gone(error: Exception) -> bool:

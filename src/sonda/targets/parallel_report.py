@@ -56,6 +56,8 @@ class Report(msgspec.Struct, kw_only=True):
     node: str = ""
     """This node's name, and those of all by number, where there are several."""
     nodes: list[str] = []
+    same: dict[str, str] = {}
+    """Of nodes that are processes of one machine, the first of them."""
 
 
 def write_outcome(directory: Path, outcome: RankOutcome) -> None:

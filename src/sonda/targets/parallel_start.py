@@ -59,6 +59,8 @@ class Agent:
         self._process: subprocess.Popen[bytes] | None = None
         self.node, self.nodes = "", [""]
         """This node's name and those of all, in the order of their ranks, once the ranks have ended."""
+        self.same: dict[str, str] = {}
+        """Of nodes that are processes of one machine, the first of them."""
 
     def run(self) -> tuple[Report, Foreseen | None]:
         """Run the ranks to their end; says the outlook as soon as it is there. Raises SondaError when a rank fails.
@@ -87,7 +89,7 @@ class Agent:
         except BaseException:
             self.close()
             raise
-        self.node, self.nodes = report.node, report.nodes or [""]
+        self.node, self.nodes, self.same = report.node, report.nodes or [""], report.same
         return report, foreseen
 
     def _watch(self, process: subprocess.Popen[bytes]) -> Foreseen | None:
