@@ -229,7 +229,8 @@ def test_the_recorded_results_of_an_h200_agree_with_theory() -> None:
 def test_what_is_said_of_the_recorded_results_is_what_follows_from_them() -> None:
     """XLA's kernels at some sizes: as many bytes, the same waits, and 38 % of what memory gives."""
     found = load_recorded("six-operations-h200")
-    sentences = [one.sentence for one in out_of_line([_point_of(row) for row in found["operations"]])]
+    rows = found["operations"]
+    sentences = [one.sentence for one in out_of_line([_point_of(row) for row in rows])]
     assert found["verdicts"] == sentences
     (scalar,) = (one for one in sentences if one.startswith("scalar in JAX on cuda:0 falls to 1.7 TB/s at 1024 MiB"))
     slow, fast = (
