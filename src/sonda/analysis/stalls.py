@@ -31,7 +31,7 @@ class Reason:
     remedy: str
 
 
-FUSE = "fuse it with its neighbours (torch.compile), so that less is read and written"
+FUSE = "fuse it with its neighbours (torch.compile, XLA), so that less is read and written"
 REASONS = {
     "barrier": Reason("at a barrier for other warps of their block", "smaller blocks, or work split more evenly"),
     "branch_resolving": Reason("for a branch to be decided", "fewer branches inside loops"),
