@@ -349,11 +349,12 @@ def test_what_is_measured_inherits_nothing_of_dasks_nanny(monkeypatch: pytest.Mo
     pytest.importorskip("distributed")  # whose settings are Dask's once it is there
     from sonda.studies.executors import on_node
 
-    for name, value in dask.config.get("distributed.nanny.pre-spawn-environ").items():
+    sets = {"MALLOC_TRIM_THRESHOLD_": 65536, "OMP_NUM_THREADS": 1, "MKL_NUM_THREADS": 1}  # Dask's own, in part
+    for name, value in sets.items():
         monkeypatch.setenv(name, str(value))
     monkeypatch.setenv("OMP_NUM_THREADS", "3")  # somebody's own
-    assert os.environ["MALLOC_TRIM_THRESHOLD_"] == "65536"
-    on_node.undo_nanny()
+    with dask.config.set({"distributed.nanny.pre-spawn-environ": sets}):
+        on_node.undo_nanny()
     assert "MALLOC_TRIM_THRESHOLD_" not in os.environ and "MKL_NUM_THREADS" not in os.environ
     assert os.environ["OMP_NUM_THREADS"] == "3"
 

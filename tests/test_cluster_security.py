@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import shutil
 import subprocess
 from pathlib import Path
@@ -56,12 +57,15 @@ def listening() -> set[tuple[str, int]]:
     return found
 
 
-def test_what_is_started_here_listens_on_the_loopback_alone() -> None:
-    before = listening()
+def test_what_is_started_here_listens_on_the_loopback_alone_and_leaves_the_environment_as_it_was() -> None:
+    before, environment = listening(), dict(os.environ)
     with executor_for(1, "local") as executor:
         assert [done.value for done in executor.run(cluster_work.square, [Task(0, 3)])] == [9]
         started = listening() - before
+        # Its nanny sets it here, for the worker.
+        assert os.environ.get("MALLOC_TRIM_THRESHOLD_") == environment.get("MALLOC_TRIM_THRESHOLD_")
     assert started and {address for address, _ in started} == {"127.0.0.1"}
+    assert dict(os.environ) == environment
 
 
 def test_certificates_of_dask_are_used(certificates: Path, tmp_path: Path) -> None:

@@ -38,7 +38,10 @@ POLL_S = 1.0
 """How often it is looked whether the workers are still there."""
 PATIENCE_S = 60
 """How long a node that went away is waited for when nothing else is left to do, and a result that is on its way."""
-SETTINGS = {
+THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
+NANNYS = (*THREADS, "PYTHONHASHSEED", "__DASK_PARENT_PID")
+"""Variables that a nanny sets for its worker in the process that it runs in, and leaves there."""
+SETTINGS: dict[str, Any] = {
     "distributed.worker.daemon": False,  # what is measured is a process of its own
     "distributed.comm.retry.count": 2,
     "distributed.admin.tick.limit": "60s",  # simulating holds the interpreter: that is no reason to complain
@@ -48,6 +51,8 @@ SETTINGS = {
     "distributed.admin.tick.interval": "500ms",
     "distributed.admin.system-monitor.interval": "5s",
     "distributed.worker.memory.monitor-interval": "1s",
+    # Without MALLOC_TRIM_THRESHOLD_: what a piece of a trace needs would be taken from the system anew every time.
+    "distributed.nanny.pre-spawn-environ": dict.fromkeys(THREADS, 1),
 }
 
 
@@ -65,6 +70,7 @@ class Cluster:
         self._again = 0
         self._left_out: dict[str, str] = {}
         self._late = ""
+        self._environment = {name: os.environ.get(name) for name in NANNYS}
         logging.getLogger("distributed").setLevel(logging.CRITICAL)  # what goes wrong is said in our own words
         dask.config.set({**SETTINGS, "distributed.scheduler.work-stealing": not exclusive})
         with warnings.catch_warnings():
@@ -172,6 +178,11 @@ class Cluster:
         for one in (self._client, self._own):
             if one is not None:
                 one.close()
+        for name, value in self._environment.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value
 
     # ---- nodes and their slots --------------------------------------------------------------------------------
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import ctypes
 import fcntl
 import os
 import tempfile
 from contextlib import suppress
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from time import time
 
@@ -17,11 +19,14 @@ from sonda.targets.node import node_name
 
 BEGUN_S = 7 * 24 * 3600
 """How long a node remembers what it has begun to measure."""
+M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3
+"""Of mallopt(3); the values are those that glibc itself comes to."""
 
 
 def attempt_there(work: Work, task: Task, version: str, folder: str) -> Done:
     """Do a task on a node: files that it names without their folder are meant from `folder`, where it was asked for, as
     far as the node sees it. Nobody measures here meanwhile."""
+    keep_memory()
     return _attempt(work, task, version, folder, fcntl.LOCK_SH)
 
 
@@ -66,6 +71,17 @@ def _begin(token: str) -> None:
             if time() - old.stat().st_mtime > BEGUN_S:
                 old.unlink()
     (begun / token).touch(exist_ok=False)
+
+
+@cache
+def keep_memory() -> None:
+    """Have this process keep the memory that it frees, up to 64 MB, as it would without Dask's nanny, which sets
+    `MALLOC_TRIM_THRESHOLD_`: every piece of a trace would come from the system anew, page by page."""
+    if "MALLOC_TRIM_THRESHOLD_" in os.environ:
+        with suppress(AttributeError, OSError):  # another library of C than glibc
+            change = ctypes.CDLL(None).mallopt
+            change(M_MMAP_THRESHOLD, 32 << 20)
+            change(M_TRIM_THRESHOLD, 64 << 20)
 
 
 def undo_nanny() -> None:
