@@ -59,6 +59,7 @@ def test_the_small_scale_needs_two_processors_and_no_gpu(name: str) -> None:
         assert all(device.startswith("cpu/") for device in devices)
         assert sum(int(device.removeprefix("cpu/")) for device in devices) <= 2
         assert int(configuration["epochs"]) <= 5
+    assert bool(study.energy) == bool(study.at_scale("small").energy), "the same tables"
     whole = {one.get("variant") for one in configurations(study)}
     assert {one.get("variant") for one in configurations(study.at_scale("small"))} <= whole
 
