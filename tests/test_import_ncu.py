@@ -163,6 +163,20 @@ def test_integers_on_tensor_cores_are_no_flops_and_accumulators_of_one_kind_add_
     assert counted(launch) == {"flops_tensor_fp16": 7, "integer_tensor": 110, "flops_tensor": 7, "flops": 7}
 
 
+def test_tensor_cores_of_an_h200_have_the_peaks_of_its_data_sheet() -> None:
+    """As its ncu says them, at 1.98 GHz: twice the dense rate but in double precision, where no zeros are left out. The
+    data sheet has 67 TFLOP/s in double precision, and 989 and 495 at 1.83 GHz in bf16 and TF32."""
+    launch = Launch(0, "k", "", 0, 0, "", "")
+    for kind, said in (("bf16_dst_fp32", 1_081_344), ("tf32_dst_fp32", 540_672), ("fp64", 33_792)):
+        launch.values[f"sm__ops_path_tensor_src_{kind}.sum"] = Decimal(0)
+        launch.values[f"sm__ops_path_tensor_src_{kind}.sum.peak_sustained"] = Decimal(said)
+    launch.values["sm__cycles_elapsed.avg.per_second"] = Decimal(1_980_000_000)
+    found = {name: float(value) / 1e12 for name, value in peaks(launch).items()}
+    assert found["flops_tensor_fp64"] == pytest.approx(67, rel=0.005)
+    assert found["flops_tensor_bf16"] == pytest.approx(989 * 1.98 / 1.83, rel=0.005)
+    assert found["flops_tensor_tf32"] == pytest.approx(495 * 1.98 / 1.83, rel=0.005)
+
+
 def test_a_launch_is_held_against_the_devices_own_peaks() -> None:
     """An invented device at 1 GHz: 100 ns of 10 FFMA lanes are 2,000 FLOP at most, of DRAM at 8 B a cycle 800 B."""
     names = {FADD: "100", FMUL: "0", FFMA: "700", "gpu__time_duration.sum": "100",

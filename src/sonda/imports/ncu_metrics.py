@@ -5,7 +5,9 @@ table); on tensor cores `sm__ops_path_tensor_src_*` counts them itself. All are 
 
 Where ncu was asked for the device's peaks too, a launch also has the share of each that it reached. The peak that ncu
 gives for tensor cores is that of matrices half of which are zeros by structure, so half of it is the dense one
-(on an H200 1,081,344 bf16 FLOP a cycle; its data sheet has 989 dense TFLOP/s at 1.83 GHz, which are 540,672).
+(on an H200 1,081,344 bf16 FLOP a cycle; its data sheet has 989 dense TFLOP/s at 1.83 GHz, which are 540,672). Double
+precision knows no such matrices: 33,792 FLOP a cycle are the data sheet's 67 TFLOP/s at 1.98 GHz, and products reach
+93 % of it.
 """
 
 from __future__ import annotations
@@ -39,7 +41,8 @@ MEMORIES = {
 }
 """Bytes that have a roof, and the clock of the unit that moves them."""
 SPARSE = 2
-"""The peak of tensor cores in ncu over the dense one."""
+"""The peak of tensor cores in ncu over the dense one, where they know matrices with zeros by structure."""
+DENSE_ONLY = "fp64"
 LONGEST = 10**15
 """ns that a launch may take; more is no duration."""
 DURATION = ("gpu__time_duration.sum", "Duration")
@@ -149,7 +152,7 @@ def peaks(launch: Launch) -> dict[str, Decimal]:
             found[quantity] = 2 * peak * launch.values[SM_CLOCK]
     for name, kind in tensor_kinds(launch).items():
         if name + PEAK in launch.values and not kind.startswith("int"):
-            peak = launch.values[name + PEAK] * launch.values[SM_CLOCK] / SPARSE
+            peak = launch.values[name + PEAK] * launch.values[SM_CLOCK] / (1 if kind == DENSE_ONLY else SPARSE)
             found[_tensor_quantity(kind)] = max(peak, found.get(_tensor_quantity(kind), Decimal(0)))
     return found
 
