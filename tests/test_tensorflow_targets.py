@@ -14,10 +14,9 @@ from sonda.analysis.rules import communication
 from sonda.analysis.summarise import summarise
 from sonda.frameworks.announced import AnnouncedObserver
 from sonda.frameworks.assembly import assemble
-from sonda.frameworks.call_pieces import Piece, write_call
+from sonda.frameworks.call_pieces import Piece, Place, pieces_of, write_call
 from sonda.frameworks.collector.recorder import Recorder
-from sonda.frameworks.tensorflow_pieces import pieces_of
-from sonda.frameworks.tensorflow_profile import Event, Place, calls, place_of, spent
+from sonda.frameworks.tensorflow_profile import Event, calls, place_of, spent
 from sonda.record.errors import SondaError
 from sonda.record.run import Run, RunInfo, write_run
 from sonda.targets import tensorflow_agent, tensorflow_plan

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from sonda.frameworks.tensorflow_profile import Place, calls, place_of, spent
+from sonda.frameworks.call_pieces import Place
+from sonda.frameworks.tensorflow_profile import calls, place_of, spent
 from sonda.imports.xplane import open_space
 from sonda.imports.xplane_hlo import programs, shared
 from sonda.targets.tensorflow_events import profile_events_of

@@ -14,20 +14,9 @@ from pathlib import Path
 from typing import Any
 
 from sonda.frameworks.announced import AnnouncedObserver
-from sonda.frameworks.call_pieces import Piece, write_call
+from sonda.frameworks.call_pieces import COMMUNICATE, ORDER, holding, pieces_of, write_call
 from sonda.frameworks.counted_step import StepCost, under
-from sonda.frameworks.tensorflow_profile import (
-    COMMUNICATE,
-    LOSS,
-    ORDER,
-    Event,
-    Place,
-    calls,
-    place_of,
-    product_before,
-    profiled,
-    spent,
-)
+from sonda.frameworks.tensorflow_profile import Event, calls, place_of, product_before, profiled, spent
 
 PIECES_STEPS = 5
 ReadProfile = Callable[[Path], Iterable[Event]]
@@ -82,13 +71,13 @@ def steps_in_pieces(
         return Inside(missing)
     if len(found) != len(noted):
         return Inside(f"TensorFlow's profile holds {len(found)} of {len(noted)} calls")
-    holding = {path: name for path, name in classes.items() if _holds(path, classes)}
+    holders = holding(classes)
     inside = Inside()
     told = lasted = 0
     for (begin, end), events in zip(noted, found, strict=True):
         times = spent(events, lambda name: place_of(name, classes))
         pieces = pieces_of(times, loss, classes, phases)
-        write_call(observer, begin, end, pieces, holding)
+        write_call(observer, begin, end, pieces, holders)
         inside.ran.update((piece.phase, piece.path) for piece in pieces)
         waited = sum(piece.lasted for piece in pieces if piece.phase == COMMUNICATE)
         inside.waited.append(waited)
@@ -97,29 +86,6 @@ def steps_in_pieces(
         lasted += end - begin
     inside.share = told / lasted
     return inside
-
-
-def pieces_of(
-    times: Mapping[Place, int], loss: str, classes: Mapping[str, str], phases: Sequence[str] = ORDER
-) -> list[Piece]:
-    """What a step spent by phase and layer, in the order of time; `loss` is the loss's class."""
-    found = []
-    for phase in phases:
-        if phase in (LOSS, COMMUNICATE, "optimizer"):
-            name = loss if phase == LOSS else ""
-            found.append(Piece(phase, name, name, sum(ns for place, ns in times.items() if place.phase == phase)))
-            continue
-        # A forward walks through layers as the network lists them, a backward the other way round.
-        paths = list(classes)
-        if phase == "backward":
-            paths.reverse()
-            found.append(Piece(phase, loss, loss, times.get(Place(phase, LOSS), 0)))
-        found += [
-            Piece(phase, path, classes[path], times[Place(phase, path)])
-            for path in paths
-            if Place(phase, path) in times
-        ]
-    return found
 
 
 def where_it_ran(cost: StepCost, ran: set[tuple[str, str]], classes: Mapping[str, str]) -> StepCost:
@@ -132,8 +98,3 @@ def where_it_ran(cost: StepCost, ran: set[tuple[str, str]], classes: Mapping[str
 
 def _first_line(error: Exception) -> str:
     return (str(error).strip().splitlines() or [type(error).__name__])[0]
-
-
-def _holds(path: str, classes: Mapping[str, str]) -> bool:
-    """Whether a layer holds others."""
-    return not path or any(other.startswith(f"{path}.") for other in classes)

@@ -15,11 +15,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-COMMUNICATE = "communicate"
-SCOPED = ("forward", "loss", COMMUNICATE, "optimizer")
+from sonda.frameworks.call_pieces import COMMUNICATE, LOSS, Place
+
+SCOPED = ("forward", LOSS, COMMUNICATE, "optimizer")
 """Scopes that are phases."""
-LOSS = "loss"
-"""Also the path of the loss's backward, which is in no layer of the network."""
 GRADIENT = "gradient_tape"
 MOVING = ("_Send", "_Recv", "_HostSend", "_HostRecv")
 """Operations between devices."""
@@ -27,8 +26,6 @@ FUSED = re.compile(r"Fused(?:Conv2D|MatMul)")
 PRODUCTS = ("Conv2d", "Linear")
 """Layers whose products swallow the bias and the activation behind them."""
 CALL = re.compile(r"EagerLocalExecute: (?P<graph>__inference_(?P<function>.*)_\d+)$")
-ORDER = ("forward", LOSS, "backward", COMMUNICATE, "optimizer")
-"""Phases of a training step in the order of time."""
 
 
 @dataclass(frozen=True)
@@ -38,14 +35,6 @@ class Event:
     name: str
     start: int
     end: int
-
-
-@dataclass(frozen=True)
-class Place:
-    """Where an operation belongs: phase, and path of its layer ('' where it is in none)."""
-
-    phase: str
-    path: str
 
 
 @dataclass(frozen=True)

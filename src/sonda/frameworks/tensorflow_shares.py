@@ -15,10 +15,10 @@ from typing import Any, Protocol
 
 from sonda.frameworks.announced import AnnouncedObserver
 from sonda.frameworks.announced_steps import time_steps, warm_up
+from sonda.frameworks.call_pieces import LOSS
 from sonda.frameworks.counted_step import StepCost, count_step
 from sonda.frameworks.tensorflow_driver import wait
 from sonda.frameworks.tensorflow_pieces import PIECES_STEPS, ReadProfile, steps_in_pieces, where_it_ran
-from sonda.frameworks.tensorflow_profile import LOSS
 from sonda.frameworks.torch_driver import Driving, enough
 
 STEP = "_step"

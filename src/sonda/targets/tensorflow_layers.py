@@ -14,7 +14,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from sonda.frameworks.assembly import Assembly
-from sonda.frameworks.tensorflow_profile import LOSS, ORDER, Place, Scope, calls, scoped_place, spent
+from sonda.frameworks.call_pieces import LOSS, ORDER, Place
+from sonda.frameworks.tensorflow_profile import Scope, calls, scoped_place, spent
 from sonda.record.errors import SondaError
 from sonda.record.span import NUMBER_COLUMNS, TEXT_COLUMNS, Spans, Words, joined
 from sonda.targets.tensorflow_events import profile_events_of
