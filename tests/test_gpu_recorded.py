@@ -17,7 +17,7 @@ from sonda.record.store import Store
 from sonda.report.terminal import render_summary
 
 RUNS = Path(__file__).parent / "data" / "gpu" / "runs"
-ALL = {"mlp": "534b", "cnn": "726d", "program": "1332"}
+ALL = {"mlp": "534b", "cnn": "726d", "program": "1332", "jax": "a7a8"}
 
 
 @pytest.fixture(params=list(ALL))
@@ -109,3 +109,18 @@ def test_energy_of_a_command_names_what_is_dead_and_what_it_covers() -> None:
     assert len(joules) > 15 and all(later >= sooner for sooner, later in pairwise(joules))
     # 6 s of products near the card's limit of 700 W, and some seconds of starting: more than idle, less than the limit.
     assert 100 * 10 < joules[-1] - joules[0] < 700 * 10
+
+
+def test_a_network_in_jax_has_kernels_and_counts_too() -> None:
+    """The step is one function; its FLOPs by formula are PyTorch's: 3 convolutions, 2 dense layers, forward and back."""
+    summary = summary_of("jax")
+    (fused,) = (row for row in summary.parts[0].phases if row.name == "fused")
+    # Outputs 30 x 30, 13 x 13 and 4 x 4; of the first layer no gradient of the input is asked for.
+    first, second, third = 2 * 32 * 27 * 32 * 900, 2 * 32 * 288 * 64 * 169, 2 * 32 * 576 * 64 * 16
+    dense, last = 2 * 32 * 1024 * 64, 2 * 32 * 64 * 10
+    products = 2 * first + 3 * (second + third + dense + last)
+    assert fused.cost.flops.value == pytest.approx(products, rel=0.005)  # and biases, pooling, the loss, the optimizer
+    counters = summary.kernel_counters
+    assert counters is not None
+    counted = sum(place.counted.value or 0.0 for place in counters.places)
+    assert 1.0 < counted / products < 1.3  # cuDNN's kernels compute padding too
