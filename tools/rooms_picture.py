@@ -9,6 +9,7 @@ from __future__ import annotations
 import ast
 import re
 import sys
+from functools import cache
 from html import escape
 from pathlib import Path
 from textwrap import wrap
@@ -44,6 +45,7 @@ def rooms() -> dict[str, str]:
     return listed
 
 
+@cache
 def imported(path: Path) -> set[str]:
     """The rooms that a file imports, wherever in it: absolute and relative imports."""
     here = ("sonda", *path.relative_to(PACKAGE).parent.parts)
