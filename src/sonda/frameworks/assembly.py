@@ -54,7 +54,7 @@ class Assembly:
     graphs: list[dict[str, Any]] = field(default_factory=list)
     """Profiles of graphs, each with the graphs' names and their scopes (`collector/graph_pass.py`)."""
     jitted: list[dict[str, Any]] = field(default_factory=list)
-    """Profiles of jitted functions, process by process (`collector/jax_pass.py`): `jitted`, `jitted_s`, `callers`."""
+    """Profiles of jitted functions, process by process (`collector/jax_pass.py`)."""
     traced: list[dict[str, Any]] = field(default_factory=list)
     """Functions that were traced and compiled: how often, how long, and why again (`collector/traces.py`)."""
     processes: int = 0

@@ -80,8 +80,9 @@ class Instruction:
 
     @cached_property
     def scopes(self) -> str:
+        """Of an instruction that was made of several those of the first."""
         found = SCOPES.search(self.attributes)
-        return found[1] if found else ""
+        return found[1].partition(";")[0] if found else ""
 
     @cached_property
     def called(self) -> tuple[str, ...]:

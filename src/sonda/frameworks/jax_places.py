@@ -3,7 +3,7 @@
 Phase: what a gradient transposed is backward, what it followed is forward. The rest of a function that learns is the
 optimizer where it is made of gradients, or of nothing that forward and backward use. Layer: the `jax.named_scope`s
 around it, among them those of modules of Flax and layers of Keras; without one the calls that led to it, each
-as `function:line`, from the function on whose gradient is taken. Instructions of a loop (`jax.lax.scan`) are the same
+as `function:line`. Instructions of a loop (`jax.lax.scan`) are the same
 ones for all that it runs over, so that these are one layer.
 """
 
@@ -212,13 +212,11 @@ def own_frames(frames: Sequence[Frame]) -> list[Frame]:
 
 
 def source_calls(frames: Sequence[Frame], scopes: str) -> list[Frame]:
-    """The calls inside a jitted function that led to an instruction, from the function on whose gradient is taken."""
+    """The calls inside a jitted function that led to an instruction, outermost first."""
     known = own_frames(frames)
     jitted = scopes.partition("/")[0].partition("(")[2].rstrip(")")
     at = next((number for number, frame in enumerate(known) if _short(frame.function) == jitted), -1)
-    inner = [frame for frame in known[at + 1 :] if frame.function != "<module>"]
-    # The function that is differentiated is the network itself.
-    return inner[1:] if len(inner) > 1 and _said(scopes) else inner or known[-1:]
+    return [frame for frame in known[at + 1 :] if frame.function != "<module>"] or known[-1:]
 
 
 def _short(function: str) -> str:
@@ -241,11 +239,17 @@ def _with_lost_scopes(found: Mapping[str, Place]) -> dict[str, Place]:
 
 
 def _without_common(found: Mapping[str, Place], names: Mapping[str, str]) -> tuple[dict[str, Place], dict[str, str]]:
-    """Paths without the scope that is around all others: the network itself, whose path is ''."""
+    """Paths without what is around all others: the scope of the network, whose path is '' then, or the one call by
+    which the function that is differentiated comes to all others."""
     paths = {place.path for place in found.values() if place.path and place.path != LOSS}
-    heads = {path.partition(".")[0] for path in paths}
-    if len(heads) != 1 or not any("." in path for path in paths):
-        return dict(found), dict(names)
-    short = {path: path.partition(".")[2] for path in paths}
+    scoped, sourced = ({path for path in paths if (":" in path) == by_source} for by_source in (False, True))
+    short: dict[str, str] = {}
+    for mine, others in ((scoped, sourced), (sourced, set())):
+        heads = {path.partition(".")[0] for path in mine if mine is scoped or "." in path}
+        if len(heads) == 1 and not others and any("." in path for path in mine):
+            head = f"{next(iter(heads))}."
+            short |= {path: path.removeprefix(head) for path in {*mine, *names} if path.startswith(head)}
+            if mine is scoped:
+                short[head[:-1]] = ROOT
     moved = {name: Place(place.phase, short.get(place.path, place.path)) for name, place in found.items()}
-    return moved, {path.partition(".")[2]: name for path, name in names.items() if "." in path}
+    return moved, {short.get(path, path): name for path, name in names.items()}

@@ -48,6 +48,8 @@ class CallLayers:
         self._rows: list[_Row] = []
         self._firsts: dict[int, tuple[str, int]] = {}
         """Name and end of the first phase of calls, by their rows."""
+        self._begins: dict[int, int] = {}
+        """New begins of steps, by their rows."""
 
     def _add(self, row: _Row) -> int:
         self._rows.append(row)
@@ -71,6 +73,19 @@ class CallLayers:
                 self._add(_Row(call, around, one.start, one.end, one.kind, one.name, one.path, one.direction))
             )
         return sum(piece.lasted for piece in pieces)
+
+    def shorten(self, call: int, lasted: int) -> None:
+        """A call lasts only so many ns of its time: those that its operations took, as with calls that are laid out."""
+        names = self.spans.words("name")
+        self._firsts[call] = (names.words[names.codes[call]], int(self.spans.number("start")[call]) + lasted)
+
+    def begin_with_calls(self) -> None:
+        """Steps whose calls were laid out begin with the first of these: before it somebody started a profiler."""
+        start, parent = self.spans.number("start"), self.spans.number("parent")
+        steps = np.unique(parent[list(self._firsts)]) if self._firsts else np.zeros(0, dtype=np.int64)
+        for phase in np.flatnonzero(self.spans.where(kind="phase") & np.isin(parent, steps)).tolist():
+            step = int(parent[phase])
+            self._begins[step] = min(int(start[phase]), self._begins.get(step, int(start[phase])))
 
     def count(self, after: int, operations: Iterable[Operation], classes: Mapping[str, str]) -> None:
         """A counted step behind the step of a row, which takes no time. `classes` are those of layers, by path."""
@@ -127,12 +142,16 @@ class CallLayers:
         """The spans with calls as their first phases; what was counted in these was counted in the whole call."""
         spans = self.spans
         names, lasted = spans.words("name").decoded().astype(object), spans.number("duration").copy()
+        start = spans.number("start").copy()
+        for row, begin in self._begins.items():
+            lasted[row] -= begin - start[row]
+            start[row] = begin
         for row, (name, end) in self._firsts.items():
             names[row], lasted[row] = name, end - int(spans.number("start")[row])
         rows = list(self._firsts)
         metrics = {column: values.copy() for column, values in spans.metrics.items()}
         for values in metrics.values():
             values[rows] = np.nan
-        numbers = {name: spans.number(name) for name in NUMBER_COLUMNS} | {"duration": lasted}
+        numbers = {name: spans.number(name) for name in NUMBER_COLUMNS} | {"duration": lasted, "start": start}
         words = {name: spans.words(name) for name in TEXT_COLUMNS} | {"name": Words.of(names.tolist())}
         return Spans(numbers, words, metrics)

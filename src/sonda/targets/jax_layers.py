@@ -7,7 +7,7 @@ Durations of layers are measured, their places within the call are not.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -15,17 +15,17 @@ from typing import Any
 import numpy as np
 
 from sonda.frameworks.assembly import Assembly
-from sonda.frameworks.call_pieces import LOSS, ORDER, Place, holding, pieces_of
+from sonda.frameworks.call_pieces import COMMUNICATE, LOSS, ORDER, Place, holding, pieces_of
 from sonda.frameworks.hlo import Module, read_module
 from sonda.frameworks.hlo_cost import executed_costs
 from sonda.frameworks.jax_places import Places, program_places
+from sonda.frameworks.jax_profile import Operation as JaxOperation
 from sonda.frameworks.jax_profile import by_place, exclusive, runs
 from sonda.record.errors import SondaError
 from sonda.record.span import Spans
 from sonda.targets.call_layers import CallLayers, Operation
 from sonda.targets.jax_worker import xla_operations
 
-TEXT = "compiled.txt"
 LOSS_CLASS = "Loss"
 """The class of what is in a scope `loss`."""
 MOST_ROWS = 64
@@ -34,9 +34,11 @@ MISSING = "layers inside jitted functions are missing"
 
 
 @dataclass
-class _Function:
-    """A jitted function that was profiled."""
+class _Compiled:
+    """What XLA made of a jitted function for some shapes of its arguments."""
 
+    number: int
+    """Of the function."""
     name: str
     phase: str
     module: Module
@@ -53,54 +55,81 @@ def with_jitted_layers(assembly: Assembly, spans: Spans, directory: Path, begin:
     notes: list[str] = []
     layers = CallLayers(spans)
     for process in assembly.jitted:
-        known = []
-        told = lasted = 0
-        for about in process["jitted"]:
+        known: list[_Compiled] = []
+        told = 0
+        for profile in process["jitted"]:
             try:
-                function, more = _laid_out(layers, about, directory, begin)
+                found, more = _laid_out(layers, profile, directory, begin)
             except (SondaError, ValueError, OSError) as error:
-                notes.append(f"{MISSING}: {about.get('function', '')}: {error}")
+                notes.append(f"{MISSING}: {error}")
                 continue
-            known.append(function)
+            known += found
             told += more
-            lasted += sum(int(spans.number("duration")[row]) for row in function.calls)
         if known:
+            lasted = sum(int(spans.number("duration")[row]) for one in known for row in one.calls)
             notes += _said(known, told / max(lasted, 1), float(process["jitted_s"]))
             notes += _counted(assembly, layers, known, process["callers"])
+        elif "why" in process:
+            notes.append(f"{MISSING}: {process['why']}")
+    layers.begin_with_calls()
     return layers.table(), notes
 
 
-def _laid_out(layers: CallLayers, about: Mapping[str, Any], directory: Path, origin: int) -> tuple[_Function, int]:
+def _laid_out(
+    layers: CallLayers, profile: Mapping[str, Any], directory: Path, origin: int
+) -> tuple[list[_Compiled], int]:
     """Lay out the calls of one profile; ns that are told apart. Raises ValueError where it does not fit them."""
-    if "failed" in about:
-        raise ValueError(about["failed"])
-    folder = directory / about["profile"]
-    module = read_module((folder / TEXT).read_text(encoding="utf-8"))
-    function = _Function(about["function"], about["phase"], module, program_places(module, about["phase"]))
-    spans = layers.spans
-    start = spans.number("start")
-    during = (start >= about["begin"] - origin) & (start < about["end"] - origin)
-    during &= spans.number("thread") == about["thread"]
-    phases = np.flatnonzero(spans.where(kind="phase", name=function.phase, pass_="pieces") & during)
-    phases = phases[np.argsort(start[phases], kind="stable")]
-    found = [inside for name, inside in runs(xla_operations(folder)) if name == module.name]
-    if not len(phases) or len(found) != len(phases):
-        raise ValueError(f"JAX's profile holds {len(found)} of {len(phases)} calls")
-    places = function.places
-    phases_of = ORDER if function.phase == "fused" else (function.phase, "communicate")
+    if "failed" in profile:
+        raise ValueError(profile["failed"])
+    folder = directory / profile["profile"]
+    compiled = []
+    for text, (number, name, phase) in enumerate(profile["texts"]):
+        module = read_module((folder / f"{text}.txt").read_text(encoding="utf-8"))
+        compiled.append(_Compiled(number, name, phase, module, program_places(module, phase)))
     told = 0
-    for call, operations in zip(phases.tolist(), found, strict=True):
-        if operations[0].program != found[0][0].program:
-            continue  # compiled for other shapes: the text is not of this one
-        times = by_place(exclusive(operations, places.waiting), places.of)
-        pieces = [one for one in pieces_of(times, LOSS_CLASS, {"": "", **places.layers}, phases_of) if one.lasted]
+    for which, call, operations in _matched(layers.spans, profile["calls"], compiled, folder, origin):
+        one = compiled[which]
+        one.calls.append(call)
+        times = by_place(exclusive(operations, one.places.waiting), one.places.of)
+        if one.phase == "optimizer":  # has no layers
+            layers.shorten(call, sum(times.values()))
+            told += sum(times.values())
+            continue
+        phases = ORDER if one.phase == "fused" else (one.phase, COMMUNICATE)
+        pieces = pieces_of(times, LOSS_CLASS, {"": "", **one.places.layers}, phases)
+        pieces = [piece for piece in pieces if piece.lasted]
         if pieces:
-            told += layers.lay_out(call, pieces, holding(places.layers))
-            function.calls.append(call)
-    return function, told
+            told += layers.lay_out(call, pieces, holding(one.places.layers))
+    return compiled, told
 
 
-def _said(known: Sequence[_Function], share: float, spent: float) -> list[str]:
+def _matched(
+    spans: Spans, calls: Sequence[Sequence[int]], compiled: Sequence[_Compiled], folder: Path, origin: int
+) -> Iterator[tuple[int, int, list[JaxOperation]]]:
+    """For each profiled call the number of its text, its row, and the operations of its run.
+
+    Raises ValueError where the profile has another number of runs than there were calls.
+    """
+    found: dict[str, list[list[JaxOperation]]] = {}
+    for name, operations in runs(xla_operations(folder)):
+        found.setdefault(name, []).append(operations)
+    by_name: dict[str, list[Sequence[int]]] = {}
+    for one in sorted(calls, key=lambda call: call[2]):
+        if one[0] >= 0:  # has a text
+            by_name.setdefault(compiled[one[0]].module.name, []).append(one)
+    rows = np.flatnonzero(spans.where(kind="phase", pass_="pieces"))
+    start, threads = spans.number("start")[rows], spans.number("thread")[rows]
+    for name, mine in by_name.items():
+        ran = found.get(name, [])
+        if len(ran) != len(mine):
+            raise ValueError(f"JAX's profile holds {len(ran)} of {len(mine)} calls of {compiled[mine[0][0]].name}")
+        for (which, thread, begin, end, compiling), operations in zip(mine, ran, strict=True):
+            inside = rows[(threads == thread) & (start >= begin - origin) & (start < end - origin)]
+            if len(inside) == 1 and not compiling:
+                yield which, int(inside[0]), operations
+
+
+def _said(known: Sequence[_Compiled], share: float, spent: float) -> list[str]:
     names = ", ".join(dict.fromkeys(one.name for one in known))
     notes = [
         f"layers are those of the same compiled functions ({names}) under JAX's profiler, which tells "
@@ -121,7 +150,7 @@ def _said(known: Sequence[_Function], share: float, spent: float) -> list[str]:
 
 
 def _counted(
-    assembly: Assembly, layers: CallLayers, known: Sequence[_Function], callers: Mapping[str, int]
+    assembly: Assembly, layers: CallLayers, known: Sequence[_Compiled], callers: Mapping[str, Sequence[int]]
 ) -> list[str]:
     """Add a counted step to every part whose steps are calls of functions that are known; notes on what is missing."""
     spans = layers.spans
@@ -156,8 +185,8 @@ def _parts(spans: Spans, steps: np.ndarray) -> np.ndarray:
 
 
 def _called(
-    spans: Spans, steps: np.ndarray, known: Sequence[_Function], callers: Mapping[str, int]
-) -> list[tuple[_Function, int]]:
+    spans: Spans, steps: np.ndarray, known: Sequence[_Compiled], callers: Mapping[str, Sequence[int]]
+) -> list[tuple[_Compiled, int]]:
     """The functions that each of these steps calls, and how often. Raises ValueError where that is not known."""
     timed = steps[spans.words("pass").equal("timed")[steps]]
     phase, parent = np.flatnonzero(spans.where(kind="phase")), spans.number("parent")
@@ -165,17 +194,19 @@ def _called(
     found = []
     for name in ("forward", "fused", "optimizer"):
         counts = np.bincount(parent[phase[names == name]], minlength=len(spans))[timed]
-        functions = [one for one in known if one.phase == name]
+        functions: dict[int, _Compiled] = {}
+        for one in sorted((one for one in known if one.phase == name), key=lambda one: len(one.calls)):
+            functions[one.number] = one  # of several shapes the most frequent
         if not counts.any() or not functions:
             continue
-        often = callers.get(name, 0)
-        if counts.min() != counts.max() or len(functions) != often or (often > 1 and counts[0] != often):
+        often = len(callers.get(name, ()))
+        if counts.min() != counts.max() or set(functions) != set(callers[name]) or (often > 1 and counts[0] != often):
             raise ValueError(f"its steps do not all call the same functions ({name})")
-        found += [(one, int(counts[0]) if often == 1 else 1) for one in functions]
+        found += [(one, int(counts[0]) if often == 1 else 1) for one in functions.values()]
     return found
 
 
-def _operations(assembly: Assembly, function: _Function, times: int) -> list[Operation]:
+def _operations(assembly: Assembly, function: _Compiled, times: int) -> list[Operation]:
     """What a step does that calls a function so often. Raises ValueError where nobody knows how often a loop runs."""
     found: list[Operation] = []
     for one, often, cost in executed_costs(function.module):

@@ -184,7 +184,7 @@ class JaxObserver(Replacing):
             return function(*args, **kwargs)
         return self._run(
             stream, known, lambda: function(*args, **kwargs), (args, kwargs),
-            lambda: function.lower(*args, **kwargs).compile().as_text(),
+            lambda: function.lower(*args, **kwargs),
         )  # fmt: skip
 
     def _phase(self, known: _Known) -> str:
@@ -195,24 +195,26 @@ class JaxObserver(Replacing):
             return ""
         return "forward"
 
-    def _run(self, stream: Any, known: _Known, work: Any, given: tuple, text: Any = None) -> Any:
-        """`text` gives what XLA made of the function, where it is one."""
+    def _run(self, stream: Any, known: _Known, work: Any, given: tuple, lower: Any = None) -> Any:
+        """`lower` gives what XLA makes something of, where it is a jitted function."""
         mine, about, codes = self.mine, known.about, self.watch.phases.codes
         mine.depth, mine.compiled_at, mine.learns = 1, 0, False
         # What a function is, is known once it was traced: only then its first call can be written.
         first = not known.calls
         known.calls += 1
         phase = ""
-        profiled = False
+        profiled = 0
+        """When the profiled call began, ns."""
         if not first:
             self._release()
             phase = self._phase(known)
         if phase:
             if known.calls > AFTER:
                 self._callers.setdefault(phase, set()).add(known.number)
-            profiled = text is not None and self.pieces.begins(known.number)
-            if profiled:
-                stream.push((self.pieces.code, now()))
+            # An update has no layers: by itself it is not worth a profile.
+            if lower is not None and (phase != "optimizer" or self.pieces.running) and self.pieces.begins(known.number):
+                profiled = now()
+                stream.push((self.pieces.code, profiled))
             stream.begin(codes[phase], None)
         if not profiled:
             self.pieces.meanwhile()
@@ -236,6 +238,8 @@ class JaxObserver(Replacing):
             learnt = (self._optimizer, id(about)) if known.learns else ()
             values = (*(learnt if done else (self._exhausted, 1)), *self.watch.loops.said())
             making = self._compile_events(about.name, begin, compiled, end) if compiled else ()
+            if phase and not compiled and self.pieces.settles() and not profiled:
+                making = (self._warmup, begin, self._warmup + 1, end)
             if first:
                 self._held.append((stream, known, begin, end, making, values, done))
                 if self._learnt or known.learns or self.watch.loops.running or len(self._held) >= MOST_HELD:
@@ -247,14 +251,17 @@ class JaxObserver(Replacing):
                 stream.end()
                 if profiled:
                     stream.push((self.pieces.code + 1, now()))
-                    self._profiled(known, phase, bool(compiled) or not done, text)
+                    self._profiled(known, phase, profiled, done, bool(compiled), given, lower)
                 if done and not known.updates:
                     self._stepped()
 
-    def _profiled(self, known: _Known, phase: str, compiled: bool, text: Any) -> None:
-        if not compiled:
-            self.pieces.told(known.about.name, phase, text)
-        self.pieces.ended(compiled)
+    def _profiled(
+        self, known: _Known, phase: str, begin: int, done: bool, compiled: bool, given: tuple, lower: Any
+    ) -> None:  # fmt: skip
+        def shapes() -> Any:
+            return tuple(signature_of(self.jax.tree_util, known.arguments, known.static, *given).items())
+
+        self.pieces.called(known.number, known.about.name, phase, begin, done, compiled, shapes, lower)
 
     def _release(self) -> None:
         """Write the first calls that were held back, as what is known of their functions by now."""
@@ -287,9 +294,9 @@ class JaxObserver(Replacing):
         """What only the end knows."""
         self.pieces.stop()
         traced = self.traces.facts()
-        inside = self.pieces.facts()
-        callers = {phase: len(numbers) for phase, numbers in self._callers.items()}
-        return {**({"traced": traced} if traced else {}), **({**inside, "callers": callers} if inside else {})}
+        callers = {phase: sorted(numbers) for phase, numbers in self._callers.items()}
+        inside = self.pieces.facts(self.steps > 0 and EAGER not in self.watch.schedule.notes, callers)
+        return {**({"traced": traced} if traced else {}), **inside}
 
     def _compile_events(self, name: str, begin: int, compiled: int, end: int) -> tuple:
         code = self.recorder.define(kind="compile", name=name)

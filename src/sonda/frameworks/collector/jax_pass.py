@@ -1,7 +1,8 @@
 """What compiled functions of JAX do inside: JAX's own profiler around a few calls of each.
 
-Beside each profile lies the text of what XLA made of the function, whose instructions know the scopes and the lines of
-the program that they came from.
+While the calls of one function are profiled, those of others are too, so that a step is told whole. Beside each profile
+lie the texts of what XLA made of the functions, one for each shape of their arguments; the instructions in them know
+the scopes and the lines of the program that they came from.
 """
 
 from __future__ import annotations
@@ -10,52 +11,86 @@ import os
 from time import perf_counter_ns as now
 from typing import Any
 
-from .piece_pass import PiecePass
-
-TEXT = "compiled.txt"
+from .piece_pass import AFTER, PiecePass
 
 
 class JaxPass(PiecePass):
     PREFIX = "jitted"
-    MOST = 6  # those that learn, update and evaluate, and some more
+    MOST = 6  # those that learn and evaluate, and some more
     TRIES = 3
 
     def __init__(self, recorder: Any, profiler: Any, wanted: bool) -> None:
         super().__init__(recorder, wanted)
         self.profiler = profiler
-        self.about: dict = {}
-        """Of the present profile: name and phase of the function, begin and end of the profile, why it says nothing."""
         self.kept: list = []
+        """Profiles: their folders, the texts by number (function, its name and its phase) and all calls."""
+        self._texts: dict = {}
+        """Of the present profile, by the number of a function and the shapes of its arguments: number of the text."""
+        self._lowered: list = []
+        self._about: dict = {}
 
     def start_profile(self, folder: str) -> None:
         options = self.profiler.ProfileOptions()
         # Frames of Python would fill the profile and say nothing of operations.
         options.python_tracer_level = 0
         os.makedirs(folder, exist_ok=True)
+        self._texts, self._lowered, self._about = {}, [], {"texts": [], "calls": []}
         self.profiler.start_trace(folder, profiler_options=options)
-        self.about = {"begin": now()}
 
     def stop_profile(self, save: bool) -> None:
         if save:
-            self.about["end"] = now()
             self.profiler.stop_trace()
 
     def complete(self) -> None:
-        self.kept.append({**self.about, "profile": os.path.basename(self.folder)})
+        for number, lowered in enumerate(self._lowered):
+            self._tried[self._about["texts"][number][0]] = self.TRIES
+            try:
+                with open(os.path.join(self.folder, f"{number}.txt"), "w", encoding="utf-8") as file:
+                    file.write(lowered.compile().as_text())
+            except Exception as error:  # of a function that cannot be asked
+                self._about["failed"] = self._why(error)
+        self._lowered = []
+        self.kept.append({**self._about, "profile": os.path.basename(self.folder)})
 
-    def told(self, name: str, phase: str, text: Any) -> None:
-        """Of the function whose call was just profiled: its name, the phase that it is, and what gives XLA's text."""
-        if "function" in self.about:
+    def begins(self, number: int) -> bool:
+        return super().begins(number) or self.running
+
+    def called(
+        self, number: int, name: str, phase: str, begin: int, done: bool, compiled: bool, shapes: Any, lower: Any
+    ) -> None:  # fmt: skip
+        """A call that was profiled is over, or failed: of which function, since when (ns), and whether something was
+        compiled. `shapes` tells calls apart for which XLA made different things, `lower` gives what will tell these."""
+        if not self.running:
             return
-        begin = now()
-        self.about |= {"function": name, "phase": phase, "thread": self.recorder.stream().native}
-        try:
-            with open(os.path.join(self.folder, TEXT), "w", encoding="utf-8") as file:
-                file.write(text())
-        except Exception as error:  # of a function that cannot be asked
-            self.about["failed"] = (str(error).strip().splitlines() or [type(error).__name__])[0]
-        self.spent += now() - begin
+        end = now()
+        if done:
+            which = self._text(number, name, phase, shapes, lower)
+            self._about["calls"].append([which, self.recorder.stream().native, begin, end, compiled])
+            self.spent += now() - end
+        if number == self.function:
+            self.ended(compiled or not done)
 
-    def facts(self) -> dict:
-        """What is to be stated at the end."""
-        return {"jitted": self.kept, "jitted_s": self.spent / 1e9} if self.kept else {}
+    def _text(self, number: int, name: str, phase: str, shapes: Any, lower: Any) -> int:
+        """The number of the text of a call; -1 where there will be none."""
+        try:
+            key = (number, shapes())
+            found = self._texts.get(key)
+            if found is None:
+                self._lowered.append(lower())  # holds no arrays, and JAX has it already
+                found = self._texts[key] = len(self._about["texts"])
+                self._about["texts"].append([number, name, phase])
+        except Exception as error:
+            self._about["failed"] = self._why(error)
+            return -1
+        return int(found)
+
+    def _why(self, error: Exception) -> str:
+        return (str(error).strip().splitlines() or [type(error).__name__])[0]
+
+    def facts(self, stepped: bool, callers: dict) -> dict:
+        """What is to be stated at the end; `callers`: by phase the numbers of functions that were called often."""
+        if self.kept:
+            return {"jitted": self.kept, "jitted_s": self.spent / 1e9, "callers": callers}
+        if stepped and self.wanted:
+            return {"jitted": [], "why": self.why or f"no function was called more than {AFTER + 1} times"}
+        return {}

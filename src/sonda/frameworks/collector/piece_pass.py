@@ -22,6 +22,8 @@ LONGEST = 10_000_000_000
 OWN = (b"rofiler session", b"rofiler_session", b"ProfilerSession", b"ollecting XSpace", b"session_manager.cc")
 """What profilers write to stderr when they start and stop."""
 
+PROFILING = "the program uses the profiler itself"
+
 
 class PiecePass:
     """`begins` and `ended` stand around every call of a function that may be profiled.
@@ -43,13 +45,18 @@ class PiecePass:
         """The number of the function that is, or was last, profiled."""
         self.folder = ""
         # Under an emulator a profile would be the emulator's.
-        self.left = self.MOST if wanted and recorder.directory and VARIABLE not in os.environ else 0
+        self.wanted = bool(wanted and recorder.directory and VARIABLE not in os.environ)
+        self.left = self.MOST if self.wanted else 0
         """Functions that may still be profiled, the present one among them."""
         self.running = False
         self.done = 0
         """Calls in the present profile."""
+        self.why = ""
+        """Why there is no profile, or none that is complete."""
         self.spent = 0
         """ns of starting and stopping the profiler, which the program waits for between its calls."""
+        self._settling = False
+        """A profile has just ended, and the step that comes has waited for it."""
         self._seen: dict = {}
         """Calls by the number of a function."""
         self._tried: dict = {}
@@ -108,7 +115,7 @@ class PiecePass:
                 self.start_profile(self.folder)
             self.running, self._until = True, now() + LONGEST
         except Exception:  # the program, or somebody outside, profiles already
-            self.left, self.folder = 0, ""
+            self.left, self.folder, self.why = 0, "", PROFILING
         self.spent += now() - begin
 
     def end(self, keep: bool = True) -> None:
@@ -132,6 +139,12 @@ class PiecePass:
         if keep or self._tried[self.function] >= self.TRIES:
             self.left = max(self.left - 1, 0)
         self.spent += now() - begin
+        self._settling = True
+
+    def settles(self) -> bool:
+        """Whether the step that begins with this call has waited for a profile to be written: asked once for each."""
+        was, self._settling = self._settling, False
+        return was
 
     def stop(self) -> None:
         """No more; also where the program wants the profiler for itself."""
@@ -144,7 +157,7 @@ class PiecePass:
         def start(*args: Any, **kwargs: Any) -> Any:
             if self.running:
                 self.end(keep=False)
-                self.left = 0
+                self.left, self.why = 0, PROFILING
             return original(*args, **kwargs)
 
         return start
