@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import math
 import tracemalloc
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,11 +15,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from plain_path import Activity, HostWait, PlainPath, StreamWait
-from sonda.analysis.critical_path import CriticalPath, critical_path, walk
+from sonda.analysis.critical_path import CriticalPath, critical_path, critical_paths, walk
 from sonda.analysis.device_order import COLUMNS, DeviceOrder
 from sonda.analysis.trace_summary import summarise_trace
 from sonda.imports.importing import import_files
 from sonda.record import row_file
+from sonda.record.run import Run
 from sonda.record.span import Spans, Words
 from sonda.record.span_file import read_blocks
 from trace_examples import KINETO, call, imported, kernel, op, table
@@ -225,3 +227,29 @@ def test_memory_does_not_grow_with_the_activities(monkeypatch: pytest.MonkeyPatc
 
     needed(2_000)
     assert needed(16_000) < 1.2 * needed(6_000)
+
+
+def test_paths_of_many_ranks_are_found_in_one_reading(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The second rank's activities come 5 µs later and are 3 µs longer."""
+    files = []
+    for rank, (late, longer) in enumerate(((0, 0), (5, 3))):
+        events = [
+            op("start", 0, 1), call("cudaLaunchKernel", 2, 1, 1), kernel("a", 10 + late, 20 + longer, 1, stream=7),
+            call("cudaStreamSynchronize", 15, 30, 3), wait("Stream Sync", 15.5, 20, 3, 7),
+            call("cudaLaunchKernel", 50, 1, 4), kernel("c", 60 + late, 5 + longer, 4, stream=7),
+        ]  # fmt: skip
+        files.append(tmp_path / f"rank{rank}.json")
+        files[-1].write_text(json.dumps({"traceEvents": events, "distributedInfo": {"rank": rank, "world_size": 2}}))
+    run = import_files(files, tmp_path / "runs")
+    readings: list[Run] = []
+
+    def counted(run: Run, columns: Sequence[str]) -> Iterator[Spans]:
+        readings.append(run)
+        return read_blocks(run, columns)
+
+    monkeypatch.setattr("sonda.analysis.critical_path.read_blocks", counted)
+    first, second = critical_paths(run, [0, 1])
+    # 45 the call ended, 30 and 38 the kernel that it waited for; 2 the first launch.
+    assert parts(first) == (25, 0, 10 + 8, 5 + 2, 15, 0) and len(readings) == 1
+    assert parts(second) == (31, 0, 15 + 13, 5 + 2, 7, 0)
+    assert [critical_path(run, rank) for rank in (0, 1)] == [first, second]

@@ -14,10 +14,13 @@ between streams are not seen, and `unseen` says how many there are.
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import groupby
 
 from sonda.analysis.device_order import COLUMNS, UNKNOWN, DeviceOrder
 from sonda.record.run import Run
+from sonda.record.span import Spans
 from sonda.record.span_file import read_blocks
 
 
@@ -50,6 +53,28 @@ def critical_path(run: Run, rank: int = 0) -> CriticalPath | None:
     with DeviceOrder() as order:
         order.read(read_blocks(run, COLUMNS), rank)
         return walk(order, rank)
+
+
+def critical_paths(run: Run, ranks: Sequence[int]) -> list[CriticalPath]:
+    """Of these ranks of an imported trace, of each that has an activity of a device. Where the spans of every rank
+    stand together, as an importer writes them, the run is read once."""
+    found: dict[int, CriticalPath | None] = {}
+    row = 0
+    for rank, blocks in groupby(read_blocks(run, COLUMNS), key=_only_rank):
+        if rank is None or rank in found:
+            found = {one: critical_path(run, one) for one in ranks}
+            break
+        with DeviceOrder() as order:
+            row = order.read(blocks, rank, row)
+            found[rank] = walk(order, rank)
+    paths = [found.get(rank) for rank in ranks]
+    return [path for path in paths if path is not None]
+
+
+def _only_rank(spans: Spans) -> int | None:
+    """The rank of all spans of a block; None where there are several."""
+    ranks = spans.number("rank")
+    return int(ranks[0]) if len(ranks) and (ranks == ranks[0]).all() else None
 
 
 def walk(order: DeviceOrder, rank: int) -> CriticalPath | None:

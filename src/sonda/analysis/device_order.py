@@ -90,9 +90,11 @@ class DeviceOrder:
     def __exit__(self, *_: object) -> None:
         self._stack.close()
 
-    def read(self, blocks: Iterable[Spans], rank: int) -> None:
-        """Take the spans of one rank out of those of a run, which are in the order of time; then it can be asked."""
-        row = 0
+    def read(self, blocks: Iterable[Spans], rank: int, row: int = 0) -> int:
+        """Take the spans of one rank out of those of a run, which are in the order of time; then it can be asked.
+
+        `row` is the first one's in the run; returns the row behind the last.
+        """
         for spans in blocks:
             mine = spans.number("rank") == rank
             if mine.any():
@@ -109,6 +111,7 @@ class DeviceOrder:
         self._stream_waits = self._arranged("stream_waits")
         self.host_waits = self._arranged("host_waits")
         self._waited_for = self._arranged("waited_for")
+        return row
 
     def _arranged(self, name: str) -> RowFile:
         with self._unsorted.pop(name) as rows:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from sonda.analysis import wording
-from sonda.analysis.critical_path import CriticalPath, critical_path
+from sonda.analysis.critical_path import CriticalPath, critical_paths
 from sonda.analysis.kernels import LATENCY, KernelTable, KernelTotals, on_device
 from sonda.analysis.profile_summary import ProfileSummary, is_profile, summarise_profile
 from sonda.analysis.profile_verdict import profile_verdicts
@@ -139,9 +139,9 @@ def summarise_trace(run: Run, paths: bool = True) -> TraceSummary:
     warnings = []
     if info.status != "complete":
         warnings.append("the file ends in the middle: only what stands before that is shown; record it again")
-    walked = [critical_path(run, rank) for rank in sorted({one.rank for one in work.devices})] if paths else []
+    walked = critical_paths(run, sorted({one.rank for one in work.devices})) if paths and work.devices else []
     notes = list(info.notes)
-    unseen = sum(path.unseen for path in walked if path is not None)
+    unseen = sum(path.unseen for path in walked)
     if unseen:
         notes.append(
             f"{wording.plural(unseen, 'call')} made a stream wait for another, and the trace does not say which: the "
@@ -163,7 +163,7 @@ def summarise_trace(run: Run, paths: bool = True) -> TraceSummary:
         ceilings={"reason": "an imported run has no machine to measure"}, notes=tuple(notes),
         workload=dict(info.workload), target=dict(info.target), machine=dict(info.machine),
     )  # fmt: skip
-    return TraceSummary(summary, work, tuple(path for path in walked if path is not None), profile, job)
+    return TraceSummary(summary, work, tuple(walked), profile, job)
 
 
 def _all_verdicts(work: DeviceWork, profile: ProfileSummary | None, job: Job | None) -> list[Verdict]:

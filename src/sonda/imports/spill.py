@@ -20,7 +20,7 @@ from sonda.imports.raw_event import ABSENT, RAW, STEP, grouped, groups
 RUN_ROWS = 1 << 16
 BLOCK_ROWS = 1 << 16
 """Rows that are read back together, about."""
-STRIDE = 64
+STRIDE = 256
 """Every so many rows of a run, its start is kept in the index."""
 
 
