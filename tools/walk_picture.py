@@ -81,9 +81,8 @@ class Code:
         """The class or function of ours that is called, or the method of something that is called a store."""
         if isinstance(call.func, ast.Name):
             return self.meant(module, call.func.id)
-        if isinstance(call.func, ast.Attribute) and "store" in ast.unparse(call.func.value).lower():
-            return self._methods.get(call.func.attr)
-        return None
+        name = self._methods.get(call.func.attr) if isinstance(call.func, ast.Attribute) else None
+        return name if name is not None and "store" in ast.unparse(call.func).lower() else None
 
     def meant(self, module: str, word: str) -> Name | None:
         """The class or function of ours that a word of a file names, also where another file passes it on."""
