@@ -21,8 +21,6 @@ from sonda.probes import power_sampler
 from sonda.probes.energy import EnergySampler
 from sonda.probes.energy_channel import Channel, Sources
 from sonda.probes.energy_regions import VARIABLE, Mark, RegionFile, parse_mark, region
-from sonda.probes.energy_sources import open_sources
-from sonda.probes.power_model import ModelReader, parse_model
 from sonda.probes.power_sampler import Header, Row, Sampler
 from sonda.record.errors import SondaError
 
@@ -167,44 +165,6 @@ def test_a_region_is_two_lines_and_nothing_where_nobody_measures(
     path.unlink()
     with region("gone"):  # measuring must not make a program fail
         pass
-
-
-# ---- the power model ------------------------------------------------------------------------------------------------
-
-
-def stat(root: Path, busy: int, idle: int) -> None:
-    (root / "proc").mkdir(exist_ok=True)
-    line = f"{busy - 10} 0 5 {idle} 7 3 2 900 0 0"
-    (root / "proc/stat").write_text(f"cpu  {line}\ncpu0 {line}\ncpu1 {line}\nintr 5\n")
-
-
-def test_the_model_is_linear_in_the_busy_share(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    moments = iter([0, 10_000_000_000])
-    monkeypatch.setattr("sonda.probes.power_model.perf_counter_ns", lambda: next(moments))
-    stat(tmp_path, 1000, 5000)
-    reader = ModelReader(tmp_path, 20.0, 100.0, tick=0.01)
-    assert reader.read() == (0, [0.0])
-    stat(tmp_path, 1600, 6400)  # 600 ticks of 2 processors: 3 s of 10 s each, 30 % busy
-    assert reader.read()[1] == [pytest.approx(10 * 20 + 0.3 * 10 * 80)]
-    assert reader.channels[0].source == "estimated"
-    (tmp_path / "proc/stat").write_text("nonsense")
-    monkeypatch.setattr("sonda.probes.power_model.perf_counter_ns", lambda: 0)
-    assert reader.read()[1] == [None]
-
-
-@pytest.mark.parametrize("text", ["", "cpu", "cpu=20", "cpu=95..20", "gpu=20..95", "cpu=20..", "cpu=-1..5"])
-def test_what_is_no_model_is_one_line(text: str) -> None:
-    with pytest.raises(SondaError, match="is not a power model; give the processor's watts at rest and under full"):
-        parse_model(text)
-
-
-def test_a_model_that_is_asked_for_stands_beside_the_counters(tmp_path: Path) -> None:
-    stat(tmp_path, 1000, 5000)
-    Powercap(tmp_path).zone("0", "package-0")
-    found = open_sources(tmp_path, gpus=False, model="cpu=20..95W")
-    assert [(one.sensor, one.source) for reader in found.readers for one in reader.channels] == [
-        ("package-0 energy", "measured"), ("modelled energy", "estimated"),
-    ]  # fmt: skip
 
 
 # ---- the process ----------------------------------------------------------------------------------------------------

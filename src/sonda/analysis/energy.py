@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 
 from sonda.analysis import wording
-from sonda.analysis.energy_coverage import NEVER, Coverage, coverage
+from sonda.analysis.energy_coverage import NEVER, Coverage, coverage, in_order
 from sonda.analysis.energy_meters import (
     DERIVED,
     Counter,
@@ -81,6 +81,7 @@ def _of_machine(run: Run, title: str) -> EnergySummary | None:
         estimated=frozenset(one.name for one in meters if one.source == "estimated"),
         notes=(*(run.info.notes if alone else ()), *_notes(kept, duration)),
         warnings=(*(run.info.disturbed if alone else ()), *_warnings(devices, extent)),
+        modelled=_modelled(meters),
         parts=extent.parts,
         beneath=phases_beneath(spans, kept.regions, duration),
     )
@@ -233,7 +234,7 @@ def _sentence(meters: Sequence[Metered], duration: float, extent: Coverage, kept
             return f"No energy is known: {total.reason}."
         watts = total.value / (duration / 1e9) if duration else 0.0
         what = wording.join([*extent.covers, *by_integral(of)])
-        what = what if source != "estimated" else "CPU packages, by a power model"
+        what = what if source != "estimated" else f"{_modelled(of)}, by a power model"
         interval = ""
         if source == "estimated" and total.low is not None and total.high is not None:
             interval = f" ({wording.amount(total.low, 'J')} to {wording.amount(total.high, 'J')})"
@@ -244,6 +245,12 @@ def _sentence(meters: Sequence[Metered], duration: float, extent: Coverage, kept
             else f"{spent}: {what}"
         )
     return ". ".join(said) + "."
+
+
+def _modelled(meters: Sequence[Metered]) -> str:
+    """What a power model stands for, as coverage says it."""
+    of = [one for one in meters if one.source == "estimated"]
+    return wording.join(in_order({counter.covers for one in of for counter, _ in one.counters}))
 
 
 def _notes(kept: Kept, duration: float) -> list[str]:

@@ -98,6 +98,8 @@ class EnergySummary:
     """By device: (s since the program began, W) between readings."""
     estimated: frozenset[str] = frozenset()
     """The devices of `power` whose values are a model's."""
+    modelled: str = ""
+    """What the model stands for: `CPU packages and DRAM`; '' where there is none, and of several nodes."""
     notes: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
     parts: Mapping[str, tuple[int, int]] = field(default_factory=dict)

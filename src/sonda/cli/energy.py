@@ -17,7 +17,7 @@ def energy(
     interval: Annotated[str, typer.Option(help="Time between readings: 500ms, down to 10ms.")] = "500ms",
     idle: Annotated[str, typer.Option(help="Measure idle power this long before the command; 0: not.")] = "2s",
     model: Annotated[
-        str, typer.Option(help="Estimate the processor from its watts at rest and under full load: cpu=20..95.")
+        str, typer.Option(help="Estimate from watts at rest and under full load: cpu=20..95+ram=4..12+gpu=60..700.")
     ] = "",
     tag: Annotated[list[str] | None, typer.Option(help="Give the run a tag.")] = None,
     redact: Annotated[bool, typer.Option("--redact", help="Keep no arguments and no host name.")] = False,

@@ -11,10 +11,10 @@ import msgspec
 
 from sonda.probes.energy_channel import PACKAGES, Sources
 from sonda.probes.energy_processor import open_processor
-from sonda.probes.nvml import open_nvml
+from sonda.probes.nvml import GpuReader, open_nvml
 from sonda.probes.perf_events import PerfEvent
 from sonda.probes.perf_power import open_perf_power
-from sonda.probes.power_model import open_model
+from sonda.probes.power_model import open_model, parse_model
 from sonda.probes.powercap import open_powercap
 
 PLATFORM = "the platform (psys)"
@@ -33,7 +33,8 @@ def open_sources(
     `load` imports the NVML binding, `open_event` opens an event of perf. Raises SondaError where `model` is none.
     """
     found = Sources()
-    modelled = open_model(model, root) if model else Sources()
+    if model:
+        parse_model(model)  # before anything is opened
     powercap = open_powercap(root)
     found.add(powercap)
     if not _counts_packages(powercap):
@@ -52,7 +53,9 @@ def open_sources(
     found.add(open_processor(root))
     if gpus:
         found.add(open_nvml(load, environment))
-    found.add(modelled)
+    if model:
+        loads = {reader.device: reader.load for reader in found.readers if isinstance(reader, GpuReader)}
+        found.add(open_model(model, root, loads))
     return found
 
 

@@ -40,6 +40,7 @@ class GpuReader:
     """Reads one GPU. What it refused when it was opened is not asked for again."""
 
     def __init__(self, nvml: Any, handle: Any, device: str) -> None:
+        self.device = device
         self._calls = _calls(nvml, handle)
         self.refused: dict[str, str] = {}
         origins: dict[str, str] = {}
@@ -52,6 +53,11 @@ class GpuReader:
         if "energy" not in self._calls and "power" not in self._calls:
             origins["power"] = self._take_usage(nvml, handle)
         self.channels = [_channel(sensor, device, origins.get(sensor, "")) for sensor in self._calls]
+
+    @property
+    def load(self) -> Callable[[], float] | None:
+        """What tells how much of the time it worked, %; None where it does not say."""
+        return self._calls.get("utilisation")
 
     def _take_usage(self, nvml: Any, handle: Any) -> str:
         """Cards before Volta know neither the counter nor the field; their power usage is then all there is.

@@ -32,13 +32,14 @@ class Asked:
     idle: float = IDLE_S
     """s before the program starts; 0: idle power is not measured."""
     model: str = ""
-    """`cpu=20..95`: W of the processor at rest and under full load, for an estimate."""
+    """`cpu=20..95+ram=4..12+gpu=60..700`: W at rest and under full load, for an estimate."""
     root: Path = Path("/")
     gpus: bool = True
 
 
 def asked(probes: Sequence[str] | str) -> Asked | None:
-    """What the probes ask for: `energy`, `energy:10ms+idle=0s`, `energy-model:cpu=20..95`; None: nothing of energy.
+    """What the probes ask for: `energy`, `energy:10ms+idle=0s`, `energy-model:cpu=20..95+gpu=60..700`; None: nothing
+    of energy.
 
     Raises SondaError for an option that is none.
     """
