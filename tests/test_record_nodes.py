@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ import numpy as np
 import pytest
 
 from sonda.analysis.energy import summarise_energy
+from sonda.analysis.rules.remedies import threads
 from sonda.analysis.summarise import summarise
 from sonda.analysis.training import summarise_training
 from sonda.record.nodes import NodePart, brought_together, by_node
@@ -214,3 +216,12 @@ def test_a_gpu_of_one_node_is_in_the_sum_and_said_to_be(tmp_path: Path) -> None:
     assert energy.covers == training.energy.covers == covers
     assert energy.not_covered[-1] == "left GPU boards with their memory"
     assert "CPU packages and GPU boards with their memory (on right); not DRAM, disks, " in energy.sentence
+
+
+def test_threads_are_advised_per_rank_and_only_where_cores_are_free(two: Run) -> None:
+    """A rank with a thread on each of two machines with four cores; or both on one machine, whose cores they share."""
+    summary = summarise(two)
+    seen = replace(summary, machine={"logical_cores": 4}, target={**summary.target, "mode": "ddp", "threads": 1})
+    remedy = threads(seen)
+    assert remedy is not None and (remedy.text, remedy.options) == ("use all 4 cores: cpu/4 for every rank", ())
+    assert threads(replace(seen, target={**seen.target, "same_machine": {"left": "left", "right": "left"}})) is None

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from sonda.analysis import wording
 from sonda.analysis.roofline import full_precision
 from sonda.analysis.summary import Remedy, Summary
+from sonda.record.nodes import nodes_of
 
 BATCH_FACTOR = 4
 """Four times the batch costs four times the memory and divides the overhead per sample by up to four."""
@@ -51,8 +52,12 @@ def threads(summary: Summary) -> Remedy | None:
     if str(summary.target.get("device")).startswith("cuda"):
         return None
     used, cores = summary.target.get("threads"), _cores(summary)
-    if not used or not cores or used >= cores:
-        return None
+    if not used or not cores or used >= cores or summary.target.get("same_machine"):
+        return None  # nodes that are processes of one machine share its cores
+    if summary.target.get("mode"):
+        here = (nodes_of(summary.target) or [summary.target])[0].get("ranks") or ()
+        each = cores // max(1, len(here))
+        return Remedy(f"use all {cores} cores: cpu/{each} for every rank") if each * len(here) > used else None
     how = THREADS.get(_framework(summary), "").format(cores)
     return Remedy(f"use all {cores} cores{how}", ("--threads", str(cores)))
 

@@ -78,18 +78,26 @@ def submitted(cluster: str) -> Callable[[Job, Store, Place | None, Say], Run]:
         order = msgspec.json.encode(Order(job, asdict(place or Place())))
         # A queue gives whole nodes; where this machine plays all of them, whoever else measures on it waits.
         with using(fcntl.LOCK_EX, say) if cluster == LOCAL else nullcontext():
-            answers = on_nodes(train_here, (str(folder), order), nodes, cluster, folder, say, gpus)
+            try:
+                answers = on_nodes(train_here, (str(folder), order), nodes, cluster, folder, say, gpus)
+            except KeyboardInterrupt:  # nobody will look for what the job has printed
+                _clear(folder)
+                raise
         for answer in answers:
             if answer.get("cause"):
                 raise SondaError(answer["cause"], answer.get("remedy", ""))
         name = next(answer[RUN] for answer in answers if RUN in answer)
         run = store.adopt(name, {path.name: path.read_bytes() for path in (folder / RUN).iterdir()})
-        shutil.rmtree(folder, ignore_errors=True)
-        with suppress(OSError):  # others may have jobs there
-            folder.parent.rmdir()
+        _clear(folder)
         return run
 
     return measure_on_nodes
+
+
+def _clear(folder: Path) -> None:
+    shutil.rmtree(folder, ignore_errors=True)
+    with suppress(OSError):  # others may have jobs there
+        folder.parent.rmdir()
 
 
 def nodes_of(job: Job) -> tuple[int, int]:
