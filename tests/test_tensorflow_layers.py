@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from time import perf_counter_ns as now
 from types import SimpleNamespace
@@ -10,7 +11,7 @@ import numpy as np
 import pytest
 
 from sonda.frameworks.assembly import Assembly
-from sonda.frameworks.collector import piece_pass
+from sonda.frameworks.collector import graph_pass, piece_pass, tensorflow_devices
 from sonda.frameworks.collector.graph_pass import GraphPass
 from sonda.frameworks.collector.piece_pass import AFTER, CALLS
 from sonda.frameworks.collector.recorder import Recorder
@@ -138,10 +139,13 @@ def test_a_profile_of_other_calls_is_left_alone(monkeypatch: pytest.MonkeyPatch)
     assert len(spans) == 6 and notes == ["layers inside the graph are missing: its profile holds 0 of 1 calls"]
 
 
+NO_GPU = SimpleNamespace(config=SimpleNamespace(list_logical_devices=lambda kind: []))
+
+
 def test_a_few_calls_are_profiled_after_the_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     said: list[str] = []
     train = SimpleNamespace(_list_all_concrete_functions=lambda: [SimpleNamespace(name="__inference_train_12")])
-    graph = GraphPass(Recorder(str(tmp_path)), True)
+    graph = GraphPass(Recorder(str(tmp_path)), NO_GPU, True)
 
     monkeypatch.setattr(piece_pass, "LONGEST", 1 << 62)
     monkeypatch.setattr(graph, "start_profile", lambda folder: said.append("start"))
@@ -156,14 +160,56 @@ def test_a_few_calls_are_profiled_after_the_first(tmp_path: Path, monkeypatch: p
     assert fact["functions"] == ["__inference_train_12"] and fact["scopes"] == {
         "sequential/dense": ["layer", "dense", "Dense"]
     }
-    assert not any(GraphPass(Recorder(""), True).begins(1, train) for _ in range(99)), "nowhere to write"
+    assert not any(GraphPass(Recorder(""), NO_GPU, True).begins(1, train) for _ in range(99)), "nowhere to write"
 
 
 def test_a_profile_does_not_grow_while_the_function_stays_away(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    graph = GraphPass(Recorder(str(tmp_path)), True)
+    graph = GraphPass(Recorder(str(tmp_path)), NO_GPU, True)
     stopped: list[bool] = []
     graph.running, graph._until, graph.function = True, now() - 1, 7
     graph._tried[7] = 1
     monkeypatch.setattr(graph, "stop_profile", stopped.append)
     graph.meanwhile()
     assert stopped == [True]
+
+
+@pytest.mark.parametrize("replay", [False, True])
+def test_on_a_gpu_kernels_of_a_few_calls_are_recorded_or_one_is_replayed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, replay: bool
+) -> None:
+    """Also of a program without layers of Keras; the GPU's queue is empty at both ends."""
+    said: list[str] = []
+    train = SimpleNamespace(_list_all_concrete_functions=lambda: [SimpleNamespace(name="__inference_train_12")])
+    with_gpu = SimpleNamespace(config=SimpleNamespace(list_logical_devices=lambda kind: ["GPU:0"]))
+    recorder = Recorder(str(tmp_path))
+    graph = GraphPass(recorder, with_gpu, True, replay)
+
+    def start(folder: str, options: object) -> None:
+        said.append("start")
+        (Path(folder) / "plugins").mkdir(parents=True)
+        (Path(folder) / "plugins" / "host.xplane.pb").touch()
+
+    profiler = SimpleNamespace(
+        start=start, stop=lambda save: said.append("stop"), ProfilerOptions=lambda host, python, device: host
+    )
+    for name in ("tensorflow", "tensorflow.python", "tensorflow.python.profiler"):
+        monkeypatch.setitem(sys.modules, name, SimpleNamespace(profiler_v2=profiler))
+    monkeypatch.setattr(piece_pass, "LONGEST", 1 << 62)
+    monkeypatch.setattr(tensorflow_devices, "wait", lambda tf: said.append("wait"))
+    monkeypatch.setattr(tensorflow_devices, "mark_clock", lambda tf: said.append("marks"))
+    monkeypatch.setattr(tensorflow_devices, "about", lambda tf, number: {"name": "Example"})
+    marks = (lambda: said.append("begin"), lambda: said.append("end"))
+    monkeypatch.setattr(graph_pass, "profiler_marks", lambda: marks)
+    profiled = 0
+    for _ in range(AFTER + CALLS + 3):
+        if graph.begins(1, train):
+            profiled += 1
+            graph.ended(traced=False)
+    assert graph.code == recorder.define(kind="pass", name="kernels")
+    facts = graph.facts()
+    assert facts["devices"] == {"0": {"name": "Example"}} and "graphs" not in facts
+    if replay:
+        assert profiled == 1 and said == ["wait", "begin", "wait", "end"] and "kernels" not in facts
+        return
+    assert profiled == CALLS and said == ["wait", "start", "marks", "wait", "marks", "stop"]
+    assert (tmp_path / facts["kernels"]).is_file() and facts["launching"] == recorder.stream().native

@@ -15,16 +15,15 @@ from typing import Any
 
 import numpy as np
 import pytest
+from gpu_profile import with_gpu
 
 from sonda.analysis.summarise import summarise
 from sonda.frameworks import tensorflow_driver, tensorflow_whole
 from sonda.frameworks.announced import AnnouncedObserver
 from sonda.frameworks.assembly import Assembly, assemble
-from sonda.frameworks.collector.kernel_pass import CLOCK
 from sonda.frameworks.collector.recorder import Recorder
 from sonda.frameworks.tensorflow_kernels import keep_profile
 from sonda.frameworks.torch_driver import KERNEL_STEPS, Driving
-from sonda.imports.xplane import profile_events
 from sonda.record.run import RunInfo, new_id, write_run
 from sonda.record.run import now as run_now
 from sonda.studies.figure import parse_figure
@@ -34,7 +33,6 @@ from sonda.targets.tensorflow_events import profile_events_of
 from sonda.targets.tensorflow_worker import run_in_tensorflow
 from sonda.workloads.catalogue import describe
 from sonda.workloads.operations import Operations
-from xplane_examples import PlaneMaker, space
 
 tf = pytest.importorskip("tensorflow")
 ON_GPU = "cuda:0"
@@ -81,26 +79,6 @@ def passes(assembly: Assembly) -> dict[str, int]:
     spans = assembly.spans
     words = spans.words("pass").decoded()[spans.where(kind="step")]
     return {str(one): int((words == one).sum()) for one in dict.fromkeys(words)}
-
-
-def with_gpu(assembly: Assembly, place: Path, begin: int, rows: np.ndarray, lasts: int) -> None:
-    """Put a GPU into the profile: in each of these spans a kernel of so many ns, launched by another thread.
-
-    A profile is a list of planes, so planes can be written behind it.
-    """
-    path = place / assembly.kernels[0][0]
-    marks = [(event.start_ns, int(event.name[len(CLOCK) :])) for _, _, event in profile_events(path)
-             if event.name.startswith(CLOCK)]  # fmt: skip
-    offset = min(started - said for started, said in marks)
-    host, device = PlaneMaker("/host:CPU"), PlaneMaker("/device:GPU:0", own={"gpu_device_name": "Example"})
-    calls, kernels = [], []
-    for at, row in enumerate(rows.tolist()):
-        moment = int(assembly.spans.number("start")[row] + assembly.spans.number("duration")[row] // 2) + begin + offset
-        calls.append(host.event("cuLaunchKernel", moment, 10, correlation_id=at + 1))
-        kernels.append(device.event(f"gemm_{at % 2}", moment + 700, lasts, correlation_id=at + 1, tf_op="a/b:MatMul"))
-    host.line(99, "tf_gpu_launcher", calls)
-    device.line(14, "Stream #14(Compute)", kernels)
-    path.write_bytes(path.read_bytes() + space(host, device))
 
 
 def test_kernels_of_operations_hang_on_the_operation_that_launched_them(tmp_path: Path) -> None:

@@ -16,11 +16,14 @@ import pytest
 
 from sonda.frameworks.assembly import Assembly, assemble
 from sonda.record.span import Spans
+from sonda.targets.kernels import with_kernels
 from sonda.targets.tensorflow_layers import with_graph_layers
 
 pytest.importorskip("tensorflow")
 PROGRAMS = Path(__file__).parent / "programs"
 sys.path.insert(0, str(Path(__file__).parent.parent))
+from gpu_profile import with_gpu  # noqa: E402
+
 from observed import check_structure, seen  # noqa: E402
 
 
@@ -29,6 +32,7 @@ class Ran:
     code: int
     output: str
     directory: Path
+    begin: int = 0
     assembly: Assembly | None = None
 
     @property
@@ -57,28 +61,28 @@ class Nursery:
             env={**os.environ, "CUDA_VISIBLE_DEVICES": "", "TF_CPP_MIN_LOG_LEVEL": "3"},
         )
 
-    def run(self, program: str, *arguments: str, observe: bool = True) -> Ran:
+    def run(self, program: str, *arguments: str, observe: bool = True, **settings: bool) -> Ran:
         """Each once, whoever asks."""
-        key = (program, *arguments, str(observe))
+        key = (program, *arguments, str(observe), *settings)
         if key not in self.ran:
-            self.ran[key] = self._run(program, *arguments, observe=observe)
+            self.ran[key] = self._run(program, *arguments, observe=observe, settings=settings)
         return self.ran[key]
 
-    def _run(self, program: str, *arguments: str, observe: bool) -> Ran:
+    def _run(self, program: str, *arguments: str, observe: bool, settings: dict[str, bool]) -> Ran:
         directory = self.place / str(len(self.ran))
         directory.mkdir()
         order = {
             "program": str(PROGRAMS / f"{program}.py"),
             "arguments": list(arguments),
             "output": str(directory / "output.txt"),
-            "settings": {"directory": str(directory)} if observe else None,
+            "settings": {"directory": str(directory), **settings} if observe else None,
         }
         assert self._process.stdin and self._process.stdout
         begin = perf_counter_ns()
         self._process.stdin.write(json.dumps(order) + "\n")
         self._process.stdin.flush()
         code = os.waitstatus_to_exitcode(int(self._process.stdout.readline()))
-        ran = Ran(code, (directory / "output.txt").read_text(), directory)
+        ran = Ran(code, (directory / "output.txt").read_text(), directory, begin)
         assert [path.read_text() for path in directory.glob("*.failure")] == []
         if observe:
             ran.assembly = assemble(directory, begin, perf_counter_ns())
@@ -269,6 +273,22 @@ def test_what_xla_compiles_for_a_smaller_last_batch_of_keras_is_apart_from_runni
     assert "under TensorFlow's profiler" in notes[0]
     assert {"hidden", "output"} <= set(words(layers, "path", kind="layer", direction="backward"))
     check_structure(layers)
+
+
+def test_kernels_of_a_program_on_a_gpu_belong_to_the_calls_that_launched_them(nursery: Nursery) -> None:
+    """There is none here: the program is taken to run on one, and a GPU is put into the profile of its calls."""
+    run = nursery.run("custom_loop", "graph", as_on_gpu=True)
+    assert run.output == nursery.run("custom_loop", "graph", observe=False).output
+    assembly = run.assembly
+    assert assembly.devices == {"0": {"name": "Example"}} and assembly.graphs == [] and assembly.no_kernels == ""
+    calls = np.flatnonzero(run.spans.where(kind="phase", name="fused", pass_="kernels"))
+    assert len(calls) == 5
+    with_gpu(assembly, run.directory, run.begin, calls, 40)
+    found = with_kernels(assembly, run.directory, run.begin)
+    kernels = np.flatnonzero(found.spans.where(kind="kernel"))
+    assert found.spans.number("parent")[kernels].tolist() == calls.tolist()
+    assert set(found.spans.number("duration")[kernels]) == {40}
+    assert [note for note in found.notes if "left out" in note] == []
 
 
 def test_the_framework_and_its_threads_are_stated(nursery: Nursery) -> None:

@@ -12,12 +12,11 @@ import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from time import perf_counter_ns as now
 from typing import Any
 
 from sonda.frameworks.announced import AnnouncedObserver
-from sonda.frameworks.collector.kernel_pass import CLOCK, MARKS
 from sonda.frameworks.collector.recorder import Recorder
+from sonda.frameworks.collector.tensorflow_devices import about, mark_clock
 from sonda.frameworks.torch_driver import KERNEL_STEPS, Driving
 
 KEPT = "tensorflow.kernels.xplane.pb"
@@ -40,7 +39,7 @@ def recorded(recorder: Recorder, tf: Any) -> Iterator[None]:
     try:
         # Operations of the host and frames of Python would fill the profile and say nothing of kernels.
         profiler.start(str(folder), profiler.ProfilerOptions(host_tracer_level=1, python_tracer_level=0))
-        _mark_clock(tf)
+        mark_clock(tf)
     except Exception as error:
         recorder.state(no_kernels=_first_line(error))
         yield
@@ -49,7 +48,7 @@ def recorded(recorder: Recorder, tf: Any) -> Iterator[None]:
         yield
     finally:
         try:
-            _mark_clock(tf)
+            mark_clock(tf)
             profiler.stop()
             keep_profile(recorder, folder)
         except Exception as error:
@@ -68,12 +67,6 @@ def keep_profile(recorder: Recorder, folder: Path) -> None:
     recorder.state(kernels=name, launching=recorder.stream().native)
 
 
-def _mark_clock(tf: Any) -> None:
-    for _ in range(MARKS):
-        with tf.profiler.experimental.Trace(f"{CLOCK}{now()}"):
-            pass
-
-
 def _first_line(error: Exception) -> str:
     return (str(error).strip().splitlines() or ["TensorFlow's profiler failed"])[0]
 
@@ -81,10 +74,5 @@ def _first_line(error: Exception) -> str:
 def _state_device(recorder: Recorder, tf: Any, device: str) -> None:
     """Which GPU it was, and the most of its memory that TensorFlow held."""
     number = device.partition(":")[2] or "0"
-    known = tf.config.list_physical_devices("GPU")
-    if int(number) >= len(known):
-        return
-    about = tf.config.experimental.get_device_details(known[int(number)])
-    peak = int(tf.config.experimental.get_memory_info(f"GPU:{number}")["peak"])
-    # TensorFlow says what its tensors took at most, not what it reserved for them.
-    recorder.state(devices={number: {"name": about.get("device_name", ""), "peak_allocated": peak}})
+    if found := about(tf, int(number)):
+        recorder.state(devices={number: found})

@@ -45,6 +45,11 @@ def become(order):
 
         # Five calls are waited for however long a loaded machine takes: tests count them.
         piece_pass.LONGEST = 1 << 62
+        if order["settings"].get("as_on_gpu"):
+            from _sonda_collector import tensorflow_devices
+
+            tensorflow_devices.gpus = lambda tf: ["GPU:0"]
+            tensorflow_devices.about = lambda tf, number: {"name": "Example"}
         observe_tensorflow(tf, order["settings"])
         observe_keras(keras, order["settings"])
     sys.argv = [order["program"], *order["arguments"]]

@@ -1,29 +1,41 @@
 """What a graph of TensorFlow does inside: its own profiler around a few calls of a function that learns.
 
-Facts name the profile, and say which scopes of the graph are layers of Keras, its loss and its optimizer. Operations of
-the profile have the names of their scopes, so that who reads both finds how long each layer took.
+On a processor facts name the profile, and say which scopes of the graph are layers of Keras, its loss and its
+optimizer. Operations of the profile have the names of their scopes, so that who reads both finds how long each layer
+took. On a GPU the host only launches them: there the profile is of kernels, and its calls are of the pass `kernels`. A
+profiler outside that replays kernels is told of one call.
 """
 
 from __future__ import annotations
 
+import glob
 import os
 from typing import Any
 
+from . import tensorflow_devices as devices
+from .cuda_marks import profiler_marks
 from .piece_pass import PiecePass
 
 
 class GraphPass(PiecePass):
-    """`scoped` hears of the graph's scopes; nothing is profiled before there is one."""
+    """`scoped` hears of the graph's scopes; on a processor nothing is profiled before there is one."""
 
     PREFIX = "graph"
 
-    def __init__(self, recorder: Any, wanted: bool) -> None:
+    def __init__(self, recorder: Any, tf: Any, wanted: bool, replay: bool = False) -> None:
         super().__init__(recorder, wanted)
+        self.tf = tf
+        self.replay = replay
         self.graphs: list = []
         """Names of the function's graphs."""
         self.scopes: dict = {}
         """By scope: what it is (layer, loss, optimizer), its name and its class."""
+        self._on_gpu: bool | None = None
+        """Whether the program uses a GPU; None before that was asked."""
+        self._thread = 0
+        """That calls the function."""
         self._profile = ""
+        self._kernels = ""
 
     def begins(self, number: int, function: Any = None) -> bool:
         """Whether the call that comes, of a function with this number, is profiled."""
@@ -33,34 +45,73 @@ class GraphPass(PiecePass):
             # Keras calls the functions of training and of evaluation alike; their graphs have names of their own.
             names = [one.name for one in function._list_all_concrete_functions()]
             self.graphs = [name.decode() if isinstance(name, bytes) else str(name) for name in names]
+            self._thread = self.recorder.stream().native
         return profiled
 
     def ready(self) -> bool:
-        return bool(self.scopes)
+        if self._on_gpu is None:
+            self._on_gpu = bool(devices.gpus(self.tf))
+            if self._on_gpu:
+                self.code = self.recorder.define(kind="pass", name="kernels")
+        return self._on_gpu or bool(self.scopes and not self.replay)
 
     def scoped(self, scope: str, kind: str, name: str, class_name: str) -> None:
         """A graph is being made, and what comes is inside this scope."""
         if scope and self.left and not self.running:
             self.scopes[scope] = (kind, name, class_name)
 
+    def ended(self, traced: bool) -> None:
+        super().ended(traced)
+        if self.replay:
+            self.end()
+
     def start_profile(self, folder: str) -> None:
         from tensorflow.python.profiler import profiler_v2
 
-        # Frames of Python would fill the profile and say nothing of operations.
-        profiler_v2.start(folder, profiler_v2.ProfilerOptions(2, 0, 1))
+        if self._on_gpu:
+            devices.wait(self.tf)
+        if self.replay:
+            profiler_marks()[0]()
+            return
+        # Frames of Python would fill the profile and say nothing of operations; nor do those of kernels.
+        profiler_v2.start(folder, profiler_v2.ProfilerOptions(1 if self._on_gpu else 2, 0, 1))
+        if self._on_gpu:
+            devices.mark_clock(self.tf)
 
     def stop_profile(self, save: bool) -> None:
         from tensorflow.python.profiler import profiler_v2
 
+        if self._on_gpu:
+            devices.wait(self.tf)
+        if self.replay:
+            profiler_marks()[1]()
+            return
+        if self._on_gpu:
+            devices.mark_clock(self.tf)
         profiler_v2.stop(save=save)
 
     def complete(self) -> None:
-        self._profile = os.path.basename(self.folder)
+        if not self._on_gpu:
+            self._profile = os.path.basename(self.folder)
+        elif not self.replay:
+            found = sorted(glob.glob(os.path.join(glob.escape(self.folder), "**", "*.xplane.pb"), recursive=True))
+            self._kernels = os.path.relpath(found[-1], self.recorder.directory) if found else ""
 
     def facts(self) -> dict:
         """What is to be stated at the end."""
+        if self._on_gpu is None and self._seen:  # a program of few steps
+            self.ready()
+        if self._on_gpu:
+            return self._of_gpus()
         if not self._profile:
             return {}
         scopes = {scope: list(about) for scope, about in self.scopes.items()}
         about = {"profile": self._profile, "functions": self.graphs, "scopes": scopes}
         return {"graphs": [{**about, "spent_s": self.spent / 1e9}]}
+
+    def _of_gpus(self) -> dict:
+        known = {str(number): devices.about(self.tf, number) for number in range(len(devices.gpus(self.tf)))}
+        found = {"devices": {number: about for number, about in known.items() if about}}
+        if self._kernels:
+            return {**found, "kernels": self._kernels, "launching": self._thread}
+        return {**found, **({"no_kernels": self.why} if self.why else {})}

@@ -75,7 +75,7 @@ class TensorflowObserver(Replacing):
         names = ("optimizer", "loader", "iterator", "exhausted", "training", "helper")
         self.values = {name: define(kind="value", quantity=name, source="counted") for name in names}
         self._warmup = define(kind="pass", name="warmup")
-        self.graph = GraphPass(self.recorder, watch.schedule.profile and not watch.schedule.replay)
+        self.graph = GraphPass(self.recorder, tf, watch.schedule.profile, watch.schedule.replay)
 
     # ---- installing -------------------------------------------------------------------------------------------
 

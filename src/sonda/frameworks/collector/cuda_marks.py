@@ -1,0 +1,41 @@
+"""CUDA's own marks for a profiler outside, such as ncu, that replays kernels. Nothing of a framework is needed."""
+
+from __future__ import annotations
+
+import ctypes
+import ctypes.util
+import glob
+import os
+import sys
+
+RUNTIME = "libcudart.so"
+DRIVER = "libcuda.so.1"
+
+
+def profiler_marks() -> tuple:
+    """What begins and what ends such a profiler's work: of the runtime that is loaded or installed, else the driver's.
+
+    Raises OSError where there is neither.
+    """
+    for path in _runtimes():
+        try:
+            library = ctypes.CDLL(path)
+            return library.cudaProfilerStart, library.cudaProfilerStop
+        except (OSError, AttributeError):
+            continue
+    driver = ctypes.CDLL(DRIVER)
+    return driver.cuProfilerStart, driver.cuProfilerStop
+
+
+def _runtimes() -> list:
+    """Where CUDA's runtime library may be, the one that this process has loaded first."""
+    with open("/proc/self/maps", encoding="utf-8", errors="replace") as maps:
+        loaded = [line.split(maxsplit=5)[5].strip() for line in maps if RUNTIME in line]
+    installed = [
+        path
+        for folder in sys.path
+        if folder
+        for path in sorted(glob.glob(os.path.join(glob.escape(folder), "nvidia", "*", "lib", f"{RUNTIME}*")))
+    ]
+    named = ctypes.util.find_library("cudart")
+    return list(dict.fromkeys([*loaded, *installed, *([named] if named else []), RUNTIME]))
