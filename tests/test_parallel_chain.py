@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sonda.frameworks.parallel.chain import chain_of, cut_chain, measure_chain
+from sonda.frameworks.parallel.chain import REPEATS, chain_of, cut_chain, measure_chain, measure_whole
 from sonda.record.errors import SondaError
 
 torch = pytest.importorskip("torch")
@@ -61,6 +61,17 @@ def test_outputs_of_a_measured_chain_are_those_of_the_model() -> None:
     assert [tuple(output.shape) for output in outputs] == [(5, 8), (5, 8), (5, 3)]
     assert torch.equal(outputs[-1], model(values))
     assert all(time > 0 for time in times)
+
+
+def test_a_whole_batch_is_waited_for_once() -> None:
+    """Modules that are waited for one by one take longer than the model does, by far where a GPU runs behind its host:
+    a prediction against the fastest device needs the model. Every module runs, forward and backward."""
+    model = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 2))
+    waits: list[bool] = []
+    spent = measure_whole(
+        list(model.named_children()), torch.ones(3, 4), lambda: waits.append(model[0].weight.grad is not None)
+    )
+    assert 0 < spent < float("inf") and waits[:2] == [False, True] and len(waits) == 2 * REPEATS
 
 
 def test_a_cut_lets_the_slowest_stage_be_fastest() -> None:

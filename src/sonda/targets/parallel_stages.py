@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 def train_stages(rank: Rank) -> None:
     """Measure the modules of the chain on every rank, cut, and train; with replicas, several pipelines side by side."""
     from sonda.frameworks.parallel.calibration import untouched
-    from sonda.frameworks.parallel.chain import chain_of, cut_chain, measure_chain
+    from sonda.frameworks.parallel.chain import chain_of, cut_chain, measure_chain, measure_whole
     from sonda.frameworks.parallel.gradients import distribute
     from sonda.frameworks.parallel.pipeline import Neighbours, Stage, StageTask, split
     from sonda.frameworks.parallel.shares import equal_shares
@@ -32,12 +32,19 @@ def train_stages(rank: Rank) -> None:
     stages = group.size // plan.replicas
     replica, place = divmod(group.me, stages)
     pipeline, peers = _groups(rank, stages)
-    first = split(_given(rank)[: shares[0]], plan.microbatches)[0]
+    batch = _given(rank)
+    first = split(batch[: shares[0]], plan.microbatches)[0]
     with untouched(task.model):
         chain = chain_of(task.model, first)
         # All ranks at once, for they will also run at once.
         group.barrier()
         times, outputs = measure_chain(chain, first, rank.finished)
+        alone = 0.0
+        for turn in range(group.size):  # the whole batch on one device, while the others wait
+            group.barrier()
+            if turn == group.me:
+                alone = measure_whole(chain, batch, rank.finished)
+        group.barrier()
     measured = group.numbers(times)
     # Pipelines are cut alike, so the slowest device of a stage counts.
     by_stage = [[max(column) for column in zip(*measured[stage::stages], strict=True)] for stage in range(stages)]
@@ -45,7 +52,7 @@ def train_stages(rank: Rank) -> None:
     begin, end = bounds[place], bounds[place + 1]
     work = [sum(by_stage[stage][bounds[stage] : bounds[stage + 1]]) for stage in range(stages)]
     names = [path for path, _ in chain]
-    _foresee(rank, names, bounds, work, [sum(row) for row in measured], outputs)
+    _foresee(rank, names, bounds, work, [row[0] for row in group.numbers([alone])], outputs)
     neighbours = Neighbours(pipeline, plan.microbatches)
     stage = Stage(chain[begin:end], neighbours, shares[replica], outputs[begin - 1] if place else None)
     stage.train()
@@ -107,10 +114,10 @@ def _given(rank: Rank) -> Any:
 def _foresee(
     rank: Rank, names: list[str], bounds: list[int], work: list[float], alone: list[float], outputs: list[Any]
 ) -> None:
-    """Say where the model was cut and what that can bring."""
+    """Say where the model was cut and what that can bring; `alone`: s of the whole batch on each device by itself."""
     parts, stages, replicas = rank.plan.microbatches, len(work), rank.plan.replicas
     step = max(work) * (parts + stages - 1)
-    fastest = min(alone) * parts * replicas
+    fastest = min(alone)
     crossing = [outputs[bound - 1] for bound in bounds[1:-1]]
     size = sum(value.numel() * value.element_size() for value in crossing) * parts * replicas
     several = f"{replicas} pipelines, each " if replicas > 1 else ""
@@ -121,12 +128,13 @@ def _foresee(
             f"{several}cut before {cuts}: {shown} ms of work a step, {100 * (stages - 1) / (parts + stages - 1):.3g} % "
             f"of it waiting while the pipeline of {parts} parts fills and drains",
             f"{2 * size / 1e6:.3g} MB cross the cut a step, predicted {fastest / step:.3g} times the fastest alone "
-            "without what sending takes",
+            f"({1e3 * fastest:.3g} ms for the whole batch at once) without what sending takes",
         ],
         {
             "cut": bounds[1:-1],
             "work_ns": [round(1e9 * parts * one) for one in work],
             "bytes": 2 * size,
+            "alone_ns": [round(1e9 * one) for one in alone],
             "speedup": fastest / step,
         },
     )
