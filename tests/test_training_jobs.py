@@ -44,6 +44,15 @@ def test_what_cannot_be_submitted_is_said_in_one_line(tmp_path: Path, monkeypatc
     assert refused("local", alone, tmp_path).startswith("--on-cluster is for a training over nodes, not for cpu; write")
     met = msgspec.structs.replace(JOB, on="ddp=cpu/1@nodes=2,at=here:1")
     assert "the queue decides where nodes meet; leave out at=" in refused("local", met, tmp_path)
+    strategy = msgspec.structs.replace(JOB, on="multiworker=cpu+cpu@nodes=2")
+    assert refused("local", strategy, tmp_path).startswith("--on-cluster is for a training over nodes, not for multiw")
+    monkeypatch.setattr(training_jobs, "on_nodes", lambda *_: pytest.fail("a queue is waited for"))
+    twice = msgspec.structs.replace(JOB, on="pipeline=cpu/1@nodes=2,replicas=2")
+    assert "'pipeline=cpu/1@nodes=2,replicas=2': 2 devices on 2 nodes are not 2 pip" in refused(
+        "local", twice, tmp_path
+    )
+    other = msgspec.structs.replace(JOB, on="ddp=cuda:0@nodes=2", options={"batches": "8"})
+    assert "batches" in refused("local", other, tmp_path), "not that this machine has no GPU"
     monkeypatch.setitem(sys.modules, "submitit", None)
     assert refused("local", JOB, tmp_path) == "submitit is not installed; install it with: pip install 'sonda[cluster]'"
 

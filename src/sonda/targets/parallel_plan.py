@@ -72,8 +72,11 @@ class Plan(msgspec.Struct, kw_only=True, frozen=True):
         return f"{device} (rank {rank})" if self.ranks > len(set(self.devices)) else device
 
 
-def plan_of(job: Job, spec: TargetSpec) -> Plan:
-    """Check a job for several devices and say how it is shared. Raises SondaError, one line, for what cannot be."""
+def plan_of(job: Job, spec: TargetSpec, here: bool = True) -> Plan:
+    """Check a job for several devices and say how it is shared. Raises SondaError, one line, for what cannot be.
+
+    Unless it is to run `here`, nothing is said of GPUs that this machine does not have.
+    """
     text, mode = spec.text, spec.mode
     known = OPTIONS[mode]
     for option, value in spec.options.items():
@@ -87,7 +90,7 @@ def plan_of(job: Job, spec: TargetSpec) -> Plan:
     kinds = {device.kind for device in spec.devices}
     if "sim" in kinds:
         raise SondaError(f"target {text!r}: a simulated accelerator cannot train with others", "use cpu or cuda:N")
-    if "cuda" in kinds and not has_gpu():
+    if here and "cuda" in kinds and not has_gpu():
         raise SondaError(
             f"target {text!r}: no driver of a GPU is loaded on this machine", "use cpu devices, as in ddp=cpu/1+cpu/1"
         )
@@ -104,7 +107,8 @@ def plan_of(job: Job, spec: TargetSpec) -> Plan:
     _refuse_measured(job, spec)
     if (nodes > 1) != ("at" in spec.options):
         raise SondaError(
-            f"target {text!r}: several nodes need both nodes and at", "write @nodes=2,at=HOST:PORT, on every node alike"
+            f"target {text!r}: several nodes need both nodes and at",
+            "write @nodes=2,at=HOST:PORT, on every node alike, or leave out at and give --on-cluster",
         )
     return Plan(
         mode=mode,

@@ -15,7 +15,7 @@ import socket
 import tempfile
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext, suppress
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from time import monotonic, sleep
 from typing import Any
@@ -28,13 +28,15 @@ from sonda.record.store import Store
 from sonda.studies.executors.alone import using
 from sonda.studies.executors.cluster import LOCAL
 from sonda.studies.executors.slurm import PREFIX, settings_of
-from sonda.targets.job import Job
+from sonda.targets.job import Job, check_job
 from sonda.targets.keeping import Place, Say
 from sonda.targets.measure import measure
 from sonda.targets.node import NODE
+from sonda.targets.parallel_plan import OPTIONS, plan_of
 from sonda.targets.parallel_start import KeptElsewhereError
 from sonda.targets.spec import parse_target
 from sonda.version import VERSION
+from sonda.workloads.catalogue import describe
 
 PORT = "port"
 """File of the folder: where the first node listens."""
@@ -70,6 +72,7 @@ def submitted(cluster: str) -> Callable[[Job, Store, Place | None, Say], Run]:
 
     def measure_on_nodes(job: Job, store: Store, place: Place | None, say: Say) -> Run:
         nodes, gpus = nodes_of(job)
+        _check_job(job)
         folder = (store.root / "jobs" / new_id()).resolve()
         if job.epochs and not job.checkpoint:  # the same command, submitted again, goes on
             key = hashlib.sha256(msgspec.json.encode(job)).hexdigest()[:16]
@@ -104,13 +107,22 @@ def nodes_of(job: Job) -> tuple[int, int]:
     """How many nodes a job asks for, and how many GPUs of each. Raises SondaError where that cannot be submitted."""
     spec = parse_target(job.on)
     text = spec.options.get("nodes", "")
-    if not spec.mode or not text.isdigit() or int(text) < 2:
+    if "nodes" not in OPTIONS.get(spec.mode, ()) or not text.isdigit() or int(text) < 2:
         raise SondaError(
             f"--on-cluster is for a training over nodes, not for {job.on}", "write for example --on ddp=cpu@nodes=2"
         )
     if "at" in spec.options:
         raise SondaError(f"target {job.on!r}: the queue decides where nodes meet", "leave out at=")
     return int(text), max((device.index + 1 for device in spec.devices if device.kind == "cuda"), default=0)
+
+
+def _check_job(job: Job) -> None:
+    """Raises SondaError for what every node would refuse, before a queue is waited for."""
+    job = check_job(job)
+    spec = parse_target(job.on)
+    plan_of(job, replace(spec, options={**spec.options, "at": "HOST:1"}), here=False)
+    if ":" not in job.workload:  # a file of the user's is read by the ranks
+        describe(job.workload, job.options)
 
 
 def on_nodes(
