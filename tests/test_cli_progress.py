@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from time import monotonic, sleep
 
 import pytest
 
@@ -14,6 +15,7 @@ from sonda.record.run import write_run
 from sonda.record.store import Store
 from sonda.targets.keeping import Expected
 from sonda.targets.local import MEASURING
+from sonda.targets.training_progress import read_aloud, telling
 
 
 class Watch:
@@ -118,6 +120,27 @@ def test_a_stream_that_is_closed_disturbs_nothing(watch):
 def test_the_first_minute_says_how_long_measuring_the_machine_takes(watch):
     watch.progress.say(MEASURING)
     assert watch.after(2) == f"measuring what this machine can do, once … 2 s, about {TAKES_S - 2:.0f} s left"
+
+
+def test_steps_that_were_asked_for_are_counted_by_who_does_them(tmp_path, watch):
+    said = []
+    tell = telling(tmp_path, 12)
+    with read_aloud(tmp_path, said.append, "running mlp on cpu, "):
+        tell(3)
+        limit = monotonic() + 60
+        while not said and monotonic() < limit:
+            sleep(0.01)
+    assert said == ["running mlp on cpu, step 3 of 12"]
+    watch.progress.say("running mlp on cpu, step 2 of 12")
+    watch.now += 5
+    watch.progress.say(said[0])
+    # A step took 5 s, 9 are to go.
+    assert watch.after(0) == "running mlp on cpu, step 3 of 12 … 5 s, about 45 s left"
+
+
+def test_of_steps_without_a_number_nothing_is_said(tmp_path):
+    telling(tmp_path, None)(3)
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_page_of_several_runs_counts_them(tmp_path, monkeypatch):

@@ -23,4 +23,5 @@ def time_steps(how: Driving, step: Callable[[], None]) -> int:
     while not enough(done, perf_counter() - begin, how):
         step()
         done += 1
+        how.tell(done)
     return done

@@ -47,6 +47,8 @@ class Driving:
     """Batches in memory that a GPU can fetch from; None: on a GPU."""
     deterministic: bool = False
     """Nothing is used whose result may differ from time to time."""
+    tell: Callable[[int], None] = lambda done: None
+    """Told between timed steps how many are done."""
 
     @property
     def on_gpu(self) -> bool:
@@ -124,6 +126,7 @@ def drive(task: Task, observer: TorchObserver, how: Driving) -> int:
     while not enough(done, perf_counter() - begin, how):
         step()
         done += 1
+        how.tell(done)
     if observer.marks is not None:
         observer.marks.note_states()
     _wait(how)

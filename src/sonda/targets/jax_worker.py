@@ -12,6 +12,7 @@ from sonda.record.errors import SondaError
 from sonda.targets.adapters import imported
 from sonda.targets.job import Job
 from sonda.targets.spec import parse_target
+from sonda.targets.training_progress import telling
 
 if TYPE_CHECKING:
     from sonda.frameworks.announced import AnnouncedObserver
@@ -60,7 +61,7 @@ def run_in_jax(job: Job, directory: Path, replay: bool) -> dict[str, Any]:
             observer.notes += notes
         observer.open({name: version(name) for name in ("jax", "jaxlib")}, threads)
         try:
-            _drive(job, task, observer, jax, replay)
+            _drive(job, task, observer, jax, replay, directory)
         finally:
             observer.finish(threads)
     finally:
@@ -84,14 +85,15 @@ def network_of(job: Job, workload: Any, device: Any) -> tuple[Any, list[str]]:
     return build(workload, job.train, job.seed, job.precision, device, batches), notes
 
 
-def _drive(job: Job, task: Any, observer: AnnouncedObserver, jax: Any, replay: bool) -> None:
+def _drive(job: Job, task: Any, observer: AnnouncedObserver, jax: Any, replay: bool, directory: Path) -> None:
     from sonda.frameworks.jax_driver import drive
     from sonda.frameworks.jax_network_driver import drive_network
     from sonda.frameworks.torch_driver import Driving
 
     number = parse_target(job.on).devices[0]
     on = f"cuda:{number.index}" if number.kind == "cuda" else "cpu"
-    how = Driving(job.train, job.steps, job.warmup, job.seconds, job.precision, device=on, replay=replay)
+    tell = telling(directory, job.steps)
+    how = Driving(job.train, job.steps, job.warmup, job.seconds, job.precision, device=on, replay=replay, tell=tell)
     if not hasattr(task, "network"):
         drive(task, observer, jax, how)
         return

@@ -30,7 +30,7 @@ from sonda.record.run import ProbeState
 from sonda.record.span import Spans
 from sonda.record.store import Store
 from sonda.targets.job import Job
-from sonda.targets.keeping import Say
+from sonda.targets.keeping import Expected, Say
 from sonda.targets.miss_curve import miss_curve, parse_sizes
 from sonda.targets.modelled_spans import ModelledStep, modelled_step, with_modelled
 
@@ -226,15 +226,18 @@ class _Pass:
         if request.sizes:
             try:
                 target["miss_curve"] = miss_curve(
-                    request.sizes, caches, step.spans, lambda other: self.run(other)[0].spans
+                    request.sizes, caches, step.spans, lambda other: self.run(other, seconds)[0].spans
                 )
             except SondaError as error:
                 notes.append(f"no miss curve: {error}")
         return Modelled(target, ProbeState(PROBE, "ok"), notes, step.spans)
 
-    def run(self, caches: Caches) -> tuple[ModelledStep, float]:
-        """The modelled step and the seconds it all took; raises SondaError where there is none."""
-        return run_pass(self.task, self.threads, self.steps, caches, self.store, self.say)
+    def run(self, caches: Caches, expected: float = 0.0) -> tuple[ModelledStep, float]:
+        """The modelled step and the seconds it all took; raises SondaError where there is none.
+
+        `expected`: what a pass with other caches took.
+        """
+        return run_pass(self.task, self.threads, self.steps, caches, self.store, self.say, expected)
 
 
 def geometry_record(asked: Caches) -> dict[str, Any]:
@@ -244,13 +247,18 @@ def geometry_record(asked: Caches) -> dict[str, Any]:
 
 
 def run_pass(
-    task: _Task, threads: int, steps: Steps, caches: Caches, store: Store, say: Say
+    task: _Task, threads: int, steps: Steps, caches: Caches, store: Store, say: Say, expected: float = 0.0
 ) -> tuple[ModelledStep, float]:
     """One pass under valgrind: the modelled step and the seconds it all took. Raises SondaError where there is none."""
     with store.scratch() as scratch:
         directory = scratch.resolve()
         begin = perf_counter()
-        say(f"modelling {task.name} under valgrind (a minute or more)")
+        text = f"modelling {task.name} under valgrind"
+        say(
+            Expected(f"{text}, last cache {caches.LL.bytes >> 10:,} KiB", expected)
+            if expected
+            else f"{text} (a minute or more)"
+        )
         ending = _run(task, threads, steps, caches, directory)
         seconds = perf_counter() - begin
         found = _steps_of(directory)

@@ -9,6 +9,7 @@ from typing import Any
 
 from sonda.targets.adapters import imported
 from sonda.targets.job import Job
+from sonda.targets.training_progress import telling
 
 OPERATIONS = "OperationList"
 """The class of the outermost layer of the operations, as in PyTorch."""
@@ -53,7 +54,8 @@ def run_in_pytensor(job: Job, directory: Path, replay: bool) -> dict[str, Any]:
     recorder = Recorder(str(directory))
     observer = AnnouncedObserver(recorder, counting, OPERATIONS if single else task.root)
     observer.open(_versions(), threads)
-    how = Driving(job.train, job.steps, job.warmup, job.seconds, job.precision)
+    how = Driving(job.train, job.steps, job.warmup, job.seconds, job.precision,
+                  tell=telling(directory, job.steps))  # fmt: skip
     try:
         drive = drive_operations if single else drive_network
         _, linker = drive(task, observer, how)

@@ -21,7 +21,7 @@ from sonda.record.run import ProbeState
 from sonda.record.span import Spans
 from sonda.record.store import Store
 from sonda.targets.job import Job
-from sonda.targets.keeping import Say
+from sonda.targets.keeping import STARTING_S, Expected, Say
 from sonda.targets.whole import command_of
 
 SECOND: dict[str, Callable[[], CommandCounter]] = {"perf-stat": PerfStat, "papi": Papi}
@@ -38,13 +38,14 @@ def count_workload(
     names: Sequence[str], job: Job, spans: Spans, events: Mapping[str, Event], store: Store, say: Say
 ) -> tuple[dict[str, Any], list[ProbeState]]:
     """The same of a workload, with as many steps as were timed; Sonda's own counters first, `events` of the PMU too."""
-    steps = int(spans.where(kind="step", pass_="timed").sum()) or job.steps
+    timed = spans.where(kind="step", pass_="timed")
+    steps, lasted = int(timed.sum()) or job.steps, float(spans.number("duration")[timed].sum()) * 1e-9
     job = msgspec.structs.replace(job, steps=steps, probe="")
     kept: dict[str, Any] = {}
     states: list[ProbeState] = []
     for name in (OWN, *names):
         counter: CommandCounter = KernelCounter(known=events) if name == OWN else SECOND[name]()
-        say(f"counting {job.workload} once more, with {counter.name}")
+        say(Expected(f"counting {job.workload} once more, with {counter.name}", STARTING_S + lasted))
         wanted = (*SYSTEM, *events) if name == OWN else (*SYSTEM, *HARDWARE)
         with store.scratch() as directory:
             state, counted = _counted(name, counter, command_of(job, directory), wanted)

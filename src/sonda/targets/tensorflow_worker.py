@@ -15,6 +15,7 @@ from sonda.record.errors import SondaError
 from sonda.targets.adapters import imported, version_of
 from sonda.targets.job import Job
 from sonda.targets.spec import parse_target
+from sonda.targets.training_progress import telling
 
 OPERATIONS = "OperationList"
 """The class of the outermost layer of the operations, as in PyTorch."""
@@ -49,7 +50,8 @@ def _steps(job: Job, directory: Path, counting: Any, replay: bool) -> dict[str, 
     number = parse_target(job.on).devices[0]
     on = f"cuda:{number.index}" if number.kind == "cuda" else "cpu"
     how = Driving(
-        job.train, job.steps, job.warmup, job.seconds, job.precision, job.compile, device=on, replay=replay
+        job.train, job.steps, job.warmup, job.seconds, job.precision, job.compile, device=on, replay=replay,
+        tell=telling(directory, job.steps),
     )  # fmt: skip
     notes: list[str] = []
     if isinstance(workload, ModelGarden):

@@ -88,7 +88,8 @@ class Training:
         Several nodes may share one place.
         """
         if not self.job.epochs:
-            yield
+            with read_aloud(directory, say, f"running {self.job.workload} on {self.job.on}, "):
+                yield
             return
         try:
             self.place.mkdir(parents=True, exist_ok=True)

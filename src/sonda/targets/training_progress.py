@@ -1,4 +1,4 @@
-"""How far a training is: a small file that the training process rewrites, and whoever started it reads aloud."""
+"""How far a run is: a small file that the process of a workload rewrites, and whoever started it reads aloud."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ EVERY_S = 0.5
 
 
 class Progress(msgspec.Struct, kw_only=True):
-    """Where a training stands."""
+    """Where a training stands, or, without epochs, how many of the timed steps are done."""
 
-    part: str
-    epoch: int
+    part: str = ""
+    epoch: int = 0
     """From 0."""
-    epochs: int
+    epochs: int = 0
     step: int
     steps: int
     accuracy: float | None = None
@@ -30,6 +30,8 @@ class Progress(msgspec.Struct, kw_only=True):
 
     def sentence(self) -> str:
         """For the screen."""
+        if not self.epochs:
+            return f"step {self.step:,} of {self.steps:,}"
         doing = {"train": "training", "validate": "validating", "test": "testing"}.get(self.part, self.part)
         where = "" if self.part == "test" else f"epoch {self.epoch + 1} of {self.epochs}, "
         words = f"{where}{doing} {100 * self.step // max(1, self.steps)} %"
@@ -68,9 +70,22 @@ class ProgressFile:
             pass  # nobody trains worse for it
 
 
+def telling(directory: Path, steps: int | None) -> Callable[[int], None]:
+    """What a driver is to call between timed steps; where nobody said how many there will be, it does nothing."""
+    if not steps:
+        return lambda done: None
+    file = ProgressFile(directory)
+
+    def tell(done: int) -> None:
+        if file.due():
+            file.write(Progress(step=done, steps=steps))
+
+    return tell
+
+
 @contextmanager
-def read_aloud(directory: Path, say: Callable[[str], None]) -> Iterator[None]:
-    """Say where the training in this directory stands, now and then, until the block ends."""
+def read_aloud(directory: Path, say: Callable[[str], None], lead: str = "") -> Iterator[None]:
+    """Say where the run in this directory stands, after `lead`, now and then, until the block ends."""
     ended = threading.Event()
 
     def listen() -> None:
@@ -82,7 +97,7 @@ def read_aloud(directory: Path, say: Callable[[str], None]) -> Iterator[None]:
                 continue
             if text != said:
                 said = text
-                say(msgspec.json.decode(text, type=Progress).sentence())
+                say(lead + msgspec.json.decode(text, type=Progress).sentence())
 
     listener = threading.Thread(target=listen, daemon=True)
     listener.start()

@@ -22,6 +22,7 @@ from sonda.targets.adapters import run_in
 from sonda.targets.binding import confine
 from sonda.targets.job import Job
 from sonda.targets.spec import parse_target
+from sonda.targets.training_progress import telling
 
 PR_SET_PDEATHSIG = 1
 JOB = "job.json"
@@ -151,6 +152,7 @@ def run_in_torch(job: Job, directory: Path, replay: bool) -> dict[str, Any]:
                 job.prefetch,
                 job.pin,
                 job.deterministic,
+                tell=telling(directory, job.steps),
             ),
         )
     finally:
