@@ -131,6 +131,9 @@ def test_an_unknown_name_is_answered_with_the_nearest(place: Path, case: str) ->
 COMPLETED = {
     "a command": (("re",), {"report"}),
     "an option": (("run", "mlp", "--fr"), {"--framework"}),
+    "an option of the workload": (("run", "dlrm", "--pre"), {"--precision", "--prefetch", "--preset"}),
+    "an option of a workload to serve": (("serve", "cnn", "--im"), {"--image"}),
+    "an option of a workload that is none": (("run", "none", "--im"), {"--images"}),
     "a workload": (("run", "res"), {"resnet18", "resnet34", "resnet50"}),
     "a workload to serve": (("serve", "tr"), {"transformer"}),
     "a workload to explore": (("explore", "dl"), {"dlrm"}),

@@ -10,6 +10,7 @@ import typer
 
 from sonda.cli import completion
 from sonda.cli.face import Json, app, hush, open_store, put, say, say_each, workload_options, write_json
+from sonda.cli.own_options import OfAWorkload
 from sonda.cli.showing import show_run
 
 
@@ -88,7 +89,7 @@ def study(
     write_json(document) if json else put(render_study(document, reference=reference))
 
 
-@app.command("explore", context_settings={"ignore_unknown_options": True, "allow_extra_args": True})
+@app.command("explore", cls=OfAWorkload, context_settings={"ignore_unknown_options": True, "allow_extra_args": True})
 def explore(
     context: typer.Context,
     workload: Annotated[
@@ -207,7 +208,7 @@ def corun(
     show_run(found, store, json)
 
 
-@app.command("verify", context_settings={"ignore_unknown_options": True, "allow_extra_args": True})
+@app.command("verify", cls=OfAWorkload, context_settings={"ignore_unknown_options": True, "allow_extra_args": True})
 def verify(
     context: typer.Context,
     what: Annotated[str, typer.Argument(help="What to hold the accelerators against: stonne or scalesim.")],

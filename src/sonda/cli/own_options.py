@@ -1,9 +1,14 @@
-"""Help about a workload: `sonda run mlp --help` lists the options that are mlp's own below those of the command."""
+"""The options that are a workload's own: `sonda run mlp --help` lists mlp's below those of the command, and a shell
+completes `sonda run mlp --b`.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from textwrap import fill
+from typing import Any
+
+from typer.core import TyperCommand
 
 COMMANDS = ("run", "serve", "explore", "corun", "verify")
 """Those that take a workload and its options."""
@@ -20,12 +25,44 @@ def own_options(words: Sequence[str]) -> str:
     if not named:
         return ""
     known = describe(named, {}).parameters()
-    lines = [f"  --{name.replace('_', '-')} {_written(value)}" for name, value in known.items()]
+    lines = [f"  {_flag(name)} {_written(value)}" for name, value in known.items()]
     if named == "dlrm":
         from sonda.workloads.recommender import presets
 
         lines.append(fill(f"--preset: {', '.join(presets())}", WIDTH, initial_indent="  ", subsequent_indent="    "))
     return "\n".join([f"Options of {named}, with what they are unless given:", *lines])
+
+
+class OfAWorkload(TyperCommand):
+    """A command that takes a workload and its options."""
+
+    def shell_complete(self, ctx: Any, incomplete: str) -> list[Any]:
+        """The command's own options that begin like the word so far, and those of the workload that was named."""
+        found = super().shell_complete(ctx, incomplete)
+        if not incomplete.startswith("-"):
+            return found
+        item_of = type(super().shell_complete(ctx, "--help")[0])  # Typer's own, which it does not export
+        there = {item.value for item in found}
+        return found + [
+            item_of(flag) for flag in _flags(str(ctx.params.get("workload") or ctx.params.get("subject") or ""))
+            if flag.startswith(incomplete) and flag not in there
+        ]  # fmt: skip
+
+
+def _flags(workload: str) -> list[str]:
+    """The options of a workload as one types them; none of what is not known."""
+    from sonda.record.errors import SondaError
+    from sonda.workloads.catalogue import describe
+
+    try:
+        known = describe(workload, {}).parameters()
+    except SondaError:
+        return []
+    return [*map(_flag, known), *(["--preset"] if workload == "dlrm" else [])]
+
+
+def _flag(name: str) -> str:
+    return f"--{name.replace('_', '-')}"
 
 
 def _written(value: object) -> str:

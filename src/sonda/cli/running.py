@@ -9,10 +9,11 @@ import typer
 
 from sonda.cli import completion
 from sonda.cli.face import Json, Rows, app, hush, open_store, say, workload_options
+from sonda.cli.own_options import OfAWorkload
 from sonda.cli.showing import show_runs
 
 
-@app.command("run", context_settings={"ignore_unknown_options": True, "allow_extra_args": True})
+@app.command("run", cls=OfAWorkload, context_settings={"ignore_unknown_options": True, "allow_extra_args": True})
 def run(
     context: typer.Context,
     workload: Annotated[

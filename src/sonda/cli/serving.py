@@ -8,10 +8,11 @@ import typer
 
 from sonda.cli import completion
 from sonda.cli.face import Json, app, hush, open_store, say, workload_options
+from sonda.cli.own_options import OfAWorkload
 from sonda.cli.showing import show_run
 
 
-@app.command("serve", context_settings={"ignore_unknown_options": True, "allow_extra_args": True})
+@app.command("serve", cls=OfAWorkload, context_settings={"ignore_unknown_options": True, "allow_extra_args": True})
 def serve(
     context: typer.Context,
     workload: Annotated[
