@@ -57,6 +57,7 @@ def silent(text: str) -> None:
     ("on", "cluster", "nodes", "words"),
     [
         (OVER, "", "", f"study network: {OVER} is a training over 2 nodes, and nobody starts them; add --on-cluster"),
+        (f"{OVER},at=a:1", "", "", "and nobody starts them; leave out at= and add --on-cluster slurm:"),
         (OVER, "tcp://here:1", "", "--on-cluster 'tcp://here:1' starts no nodes for a training; write slurm:"),
         (OVER, "local", "each", f"--nodes each places what one node measures, and {OVER} takes 2; leave out --nodes"),
         (f"{OVER},at=a:1", "local", "", "the queue decides where nodes meet; leave out at="),

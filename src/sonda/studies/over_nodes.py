@@ -41,12 +41,11 @@ def check_over_nodes(study: Study, cluster: str, nodes: str) -> None:
     """Raises SondaError where a point of the study is a training over several nodes that nobody would start."""
     for target in dict.fromkeys(str(one["on"]) for one in configurations(study) if asks_for_nodes(one)):
         asked = parse_target(target).options
-        if not cluster:
-            if "at" in asked:
-                continue  # somebody starts the study on every node
+        if not cluster:  # nor with at=: started by hand on every node, none of them knows which points the others lack
             raise SondaError(
                 f"study {study.name}: {target} is a training over {asked['nodes']} nodes, and nobody starts them",
-                f"add --on-cluster slurm:partition=NAME, or {LOCAL}: processes of this machine then play the nodes",
+                f"{'leave out at= and ' if 'at' in asked else ''}add --on-cluster slurm:partition=NAME, or {LOCAL}: "
+                "processes of this machine then play the nodes",
             )
         if nodes:
             raise SondaError(
@@ -61,8 +60,7 @@ def check_over_nodes(study: Study, cluster: str, nodes: str) -> None:
 def needs_queue(study: Study) -> list[str]:
     """For a plan: what has to be given so that trainings over nodes can be started."""
     targets = dict.fromkeys(str(one["on"]) for one in configurations(study) if asks_for_nodes(one))
-    open_ones = [target for target in targets if "at" not in parse_target(target).options]
-    return [f"{', '.join(open_ones)}: add --on-cluster, which starts the nodes"] if open_ones else []
+    return [f"{', '.join(targets)}: add --on-cluster, which starts the nodes"] if targets else []
 
 
 def only_over_nodes(study: Study) -> bool:
