@@ -205,7 +205,9 @@ def test_a_worker_killed_in_the_middle_of_a_batch(
         run, undisturbed = (
             exploring.explore(job, space, Store(tmp_path / name), executor=executor, batch=1) for name in ("a", "b")
         )
+        said = executor.remarks
     assert (tmp_path / "killed").exists()
+    assert said == ["1 worker went away (north): what was begun there was done again by others"]
     assert run.points.column("perceptrons.read_ports").to_pylist() == [8, 16, 32]
     assert run.points.to_pydict() == undisturbed.points.to_pydict()
 

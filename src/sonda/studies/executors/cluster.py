@@ -68,6 +68,7 @@ class Cluster:
         self._ahead = AHEAD
         self._seen: dict[str, dict[str, Any]] = {}
         self._again = 0
+        self._gone: dict[str, str] = {}
         self._left_out: dict[str, str] = {}
         self._late = ""
         self._environment = {name: os.environ.get(name) for name in NANNYS}
@@ -125,7 +126,13 @@ class Cluster:
 
     @property
     def remarks(self) -> list[str]:
-        return [*filter(None, [self._late]), *self._left_out.values(), *done_again(self._again)]
+        again = done_again(self._again)
+        if self._gone and not again:
+            # Dask gives what they had begun to others by itself, and does not say what that was.
+            count = "1 worker" if len(self._gone) == 1 else f"{len(self._gone)} workers"
+            where = ", ".join(dict.fromkeys(self._gone.values()))
+            again = [f"{count} went away ({where}): what was begun there was done again by others"]
+        return [*filter(None, [self._late]), *self._left_out.values(), *again]
 
     @property
     def nodes(self) -> dict[str, dict[str, Any]]:
@@ -141,6 +148,7 @@ class Cluster:
         placed: dict[Any, tuple[Task, str]] = {}
         tries: Counter[int] = Counter()
         self._ahead = 1 if self._exclusive else AHEAD
+        began_with = {worker: str(about["node"]) for worker, about in self._nodes.items()}
         try:
             while waiting or placed:
                 for wanted in [one for one in waiting if not self._fitting(one, self._seen)]:
@@ -170,6 +178,8 @@ class Cluster:
                         waiting.setdefault((task.needs, task.node), deque()).append(task)
                     else:
                         yield done
+            if not self._exclusive:
+                self._miss(began_with)
         finally:
             for future in placed:
                 future.cancel()
@@ -215,6 +225,16 @@ class Cluster:
             self._nodes = {}
             return False
         return True
+
+    def _miss(self, before: dict[str, str]) -> None:
+        """Note which of these workers, with their nodes, are there no more."""
+        try:
+            there = self._workers_there()
+        except Exception as error:
+            if not _is_gone(error):
+                raise
+            return  # all is done, and nobody is left to ask
+        self._gone |= {worker: node for worker, node in before.items() if worker not in there}
 
     def _workers_there(self) -> dict[str, Any]:
         """As the scheduler last said, by address."""
