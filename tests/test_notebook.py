@@ -14,7 +14,7 @@ import pytest
 import report_examples as examples
 from builders import stepped, trained
 from notebook_cells import displayed, run_notebook
-from sonda.api import Profile
+from sonda.api import Profile, compare
 from sonda.record.errors import SondaError
 from sonda.report.drawing import HEIGHT, WIDTH, svg
 from sonda.report.shown import PLOTLY, Layers
@@ -130,6 +130,16 @@ def test_pandas_has_every_span_with_words_numbers_and_gaps():
     # The convolution of the built run: 25 ms forward and 35 ms backward.
     assert layers.loc["conv", "forward"] == 25e6 and layers.loc["conv", "backward"] == 35e6
     assert layers["activations"].isna().any() and layers["leaf"].dtype == bool
+
+
+def test_a_comparison_shows_itself_and_is_one(tmp_path):
+    slow, fast = Profile(trained()), Profile(trained([0.5] * 8))
+    found = compare(slow, fast, store=tmp_path)
+    shown = displayed(found)
+    assert found.parts[0].step.text == "2.00x faster" and not found.fails(0.05)
+    assert "B is 2.00x faster than A: 120 ms to 60.0 ms per step" in shown["text/plain"]
+    assert "B is 2.00x faster than A" in shown["text/html"] and shown["text/html"].count("<table") >= 2
+    assert "<script" not in shown["text/html"] and "\x1b" not in shown["text/plain"]
 
 
 def test_nothing_to_draw_is_said_in_a_line():

@@ -17,7 +17,6 @@ from sonda.record.store import Store
 from sonda.workloads import data as data
 
 if TYPE_CHECKING:
-    from sonda.analysis.comparison import Comparison
     from sonda.analysis.exploration import Exploration, Point
     from sonda.analysis.interference import Interference
     from sonda.analysis.summary import Summary
@@ -25,7 +24,7 @@ if TYPE_CHECKING:
     from sonda.record.run import Run, RunInfo
     from sonda.record.span import Spans
     from sonda.report.faces import Face
-    from sonda.report.shown import Drawing, Layers
+    from sonda.report.shown import Compared, Drawing, Layers
 
 Where = Store | Path | str | None
 """A store, or its directory; None: `$SONDA_HOME`, or its default."""
@@ -183,16 +182,17 @@ def import_trace(
         return Profile(import_files([Path(path) for path in paths], _opened(store).root, run=run, spread=spread))
 
 
-def compare(a: str | Profile, b: str | Profile, store: Where = None) -> Comparison:
-    """B against A. A reference that names several runs (a tag) stands for all of them."""
+def compare(a: str | Profile, b: str | Profile, store: Where = None) -> Compared:
+    """B against A, which shows itself. A reference that names several runs (a tag) stands for all of them."""
     from sonda.analysis.compare import compare as compare_runs
+    from sonda.report.shown import compared
 
     where = _opened(store)
 
     def runs(side: str | Profile) -> Sequence[Run]:
         return [side.run] if isinstance(side, Profile) else where.find(side)
 
-    return compare_runs(list(runs(a)), list(runs(b)))
+    return compared(compare_runs(list(runs(a)), list(runs(b))))
 
 
 def run(workload: str, *, on: str = "cpu", store: Where = None, **settings: Any) -> Profile:

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, fields
 from typing import Any, overload
 
+from sonda.analysis.comparison import Comparison
 from sonda.analysis.roofline import lines
 from sonda.analysis.summary import LayerRow, PartSummary, Summary, Value
 from sonda.record.errors import SondaError
 from sonda.report import figures
 from sonda.report.drawing import svg
-from sonda.report.notebook import layers_fragment
+from sonda.report.notebook import Sheet, layers_fragment
 from sonda.report.screen import Screen
 from sonda.report.simulated_tables import simulated_layer_table
 from sonda.report.summary_tables import layer_table
 from sonda.report.table import Table
+from sonda.report.terminal import render_comparison, show_comparison
 
 PLOTLY = "application/vnd.plotly.v1+json"
 """What notebooks that know Plotly draw themselves, with hover and zoom."""
@@ -53,17 +56,17 @@ class Layers(Sequence[LayerRow]):
         import pyarrow as pa
 
         words = {"path": pa.string(), "name": pa.string(), "leaf": pa.bool_(), "calls": pa.int64()}
-        fields = [pa.field(name, kind) for name, kind in words.items()]
+        about_columns = [pa.field(name, kind) for name, kind in words.items()]
         columns: list[list[Any]] = [[getattr(row, name) for row in self.rows] for name in words]
-        fields.append(pa.field("bound", pa.string()))
+        about_columns.append(pa.field("bound", pa.string()))
         columns.append([row.cost.bound for row in self.rows])
         for name, values in self._numbers().items():
             units, sources = ({getattr(one, key): None for one in values if one.value is not None}
                               for key in ("unit", "source"))  # fmt: skip
             about = {"unit": ", ".join(units), "source": ", ".join(sources)}
-            fields.append(pa.field(name, pa.float64(), metadata=about))
+            about_columns.append(pa.field(name, pa.float64(), metadata=about))
             columns.append([one.value for one in values])
-        schema = pa.schema(fields)
+        schema = pa.schema(about_columns)
         return pa.table([pa.array(cells, one.type) for cells, one in zip(columns, schema, strict=True)], schema=schema)
 
     def _numbers(self) -> dict[str, list[Value]]:
@@ -88,6 +91,24 @@ class Layers(Sequence[LayerRow]):
 
     def _repr_html_(self) -> str:
         return layers_fragment(self.table)
+
+
+@dataclass(frozen=True, repr=False)
+class Compared(Comparison):
+    """B against A, which shows itself: as text when printed, as tables in a notebook."""
+
+    def __repr__(self) -> str:
+        return render_comparison(self, color=False)
+
+    def _repr_html_(self) -> str:
+        sheet = Sheet()
+        show_comparison(sheet, self)
+        return sheet.text()
+
+
+def compared(comparison: Comparison) -> Compared:
+    """The same comparison as one that shows itself."""
+    return Compared(**{one.name: getattr(comparison, one.name) for one in fields(comparison)})
 
 
 class Drawing:

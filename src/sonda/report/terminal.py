@@ -159,6 +159,14 @@ def render_comparison(
 ) -> str:
     """B against A: step, phases, the layers that changed; `fail_above` 0.05 adds whether 5 % is passed."""
     screen = Screen(width, color)
+    show_comparison(screen, comparison, layers, fail_above)
+    return screen.text()
+
+
+def show_comparison(
+    screen: Screen, comparison: Comparison, layers: int = 10, fail_above: float | None = None
+) -> None:  # fmt: skip
+    """The same on a screen, or on a sheet of a notebook."""
     screen.line(sides_words(comparison), "bold")
     screen.line()
     screen.line(verdict_words(comparison), "bold", 2, 2)
@@ -188,7 +196,6 @@ def render_comparison(
     if len(comparison.a) == len(comparison.b) == 1:
         screen.line()
         screen.line(f"Page of both: sonda report {plain(comparison.a[0])} {plain(comparison.b[0])}", "", 2, 2)
-    return screen.text()
 
 
 def render_doctor(
