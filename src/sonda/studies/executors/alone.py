@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from sonda.record.errors import SondaError
-from sonda.targets.keeping import Say
+from sonda.targets.keeping import Lasting, Say
 from sonda.targets.node import node_name
 
 
@@ -39,7 +39,7 @@ def _locked(path: Path, how: int, say: Say) -> int:
             try:
                 fcntl.flock(lock, how | fcntl.LOCK_NB)
             except BlockingIOError:
-                say(f"waiting until nobody else measures on this machine ({path})")
+                say(Lasting(f"waiting until nobody else measures on this machine ({path})"))
                 fcntl.flock(lock, how)
             # A folder of temporary files is tidied up: a file that is there no more keeps nobody out.
             if _same(lock, path):

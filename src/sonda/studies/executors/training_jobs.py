@@ -29,7 +29,7 @@ from sonda.studies.executors.alone import using
 from sonda.studies.executors.cluster import LOCAL
 from sonda.studies.executors.slurm import PREFIX, settings_of
 from sonda.targets.job import Job, check_job
-from sonda.targets.keeping import Place, Say
+from sonda.targets.keeping import Lasting, Place, Say
 from sonda.targets.measure import measure
 from sonda.targets.node import NODE
 from sonda.targets.parallel_plan import OPTIONS, plan_of
@@ -151,7 +151,7 @@ def on_nodes(
             state = str(job.state).lower()
             if state != said:
                 said = state
-                say(f"job {job.job_id} for {nodes} nodes: {state}")
+                say(Lasting(f"job {job.job_id} for {nodes} nodes: {state}"))  # a queue may take hours
             sleep(POLL_S)
     except BaseException:
         job.cancel()
