@@ -143,6 +143,7 @@ def explore(
     from sonda.studies.search_front import search as search_front
     from sonda.studies.space import parse_space
     from sonda.targets.job import Job
+    from sonda.targets.keeping import Lasting
 
     job = Job(
         workload=workload,
@@ -156,10 +157,14 @@ def explore(
     store = open_store()
     with executor_for(workers, on_cluster, say=say) as executor:
         space = parse_space(vary or [])
-        if search:
-            found = search_front(job, space, store, parse_percent(search), tag or [], say, executor)
-        else:
-            found = explore_space(job, space, store, tag or [], say, executor, points_per_batch)
+        try:
+            if search:
+                found = search_front(job, space, store, parse_percent(search), tag or [], say, executor)
+            else:
+                found = explore_space(job, space, store, tag or [], say, executor, points_per_batch)
+        except KeyboardInterrupt:
+            say(Lasting("whole batches are kept: the same command goes on with the rest"))
+            raise
     hush()
     for path, form in ((csv, "csv"), (parquet, "parquet")):
         if path is not None:
