@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from chrome_format import faults
 from sonda.imports.importing import import_files
 from sonda.record import row_file, sample_file, sorted_rows
+from sonda.record.errors import SondaError
 from sonda.record.run import Run, RunInfo, keep_run
 from sonda.record.sample import Sample, samples_to_arrow
 from sonda.record.sorted_rows import SortedRows
@@ -141,3 +142,13 @@ def test_what_is_not_in_chromes_format_is_found(wrong: str) -> None:
     )
     assert not faults(right.replace("MORE", ""))
     assert faults(right.replace("MORE", f",{wrong}"))
+
+
+def test_a_full_disk_is_one_line_and_leaves_no_trace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = import_files([KINETO / "mlp.json.gz"], tmp_path / "runs")
+    monkeypatch.setattr(row_file, "IN_MEMORY", 1)
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "gone"))
+    monkeypatch.setattr(sorted_rows, "RUN_ROWS", 1)
+    with pytest.raises(SondaError, match=r"no room for temporary files in .*gone: No such file.*TMPDIR"):
+        write_trace(tmp_path / "trace.json", run)
+    assert [path.name for path in tmp_path.iterdir()] == ["runs"]
