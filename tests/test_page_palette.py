@@ -68,5 +68,5 @@ def test_luminance_is_that_of_the_definition() -> None:
 
 
 def test_every_limit_has_a_shape_of_its_own() -> None:
-    assert palette.SYMBOLS.keys() == palette.BOUND_COLORS.keys()
+    assert palette.SYMBOLS.keys() == {**palette.BOUND_COLORS, **palette.STACK_COLORS}.keys()
     assert len(set(palette.SYMBOLS.values())) == len(palette.SYMBOLS)

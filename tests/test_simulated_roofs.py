@@ -12,7 +12,9 @@ from sonda.analysis.roofline import lines
 from sonda.analysis.simulated_roofs import NO_ROOF, simulated_roofs
 from sonda.analysis.summarise import summarise
 from sonda.analysis.summary import Summary
+from sonda.report.figures import ceiling_lines
 from sonda.report.rooflines import targets_section
+from sonda.report.sections import run_section
 
 ENGINES = {"small": {"hardware": {"multipliers": 64}}, "mesh": {"hardware": {"rows": 8, "columns": 16}}}
 
@@ -49,6 +51,23 @@ def test_layers_lie_below_the_ceilings_of_the_description(on_accelerator: Summar
         flops, moved, achieved = cost.flops.value or 0.0, cost.bytes.value or 0.0, cost.achieved.value or 0.0
         # Additions of a bias are among the FLOPs and take no multiplier: one in 2 x 784 products.
         assert 0 < achieved <= 1.001 * min(roofs["peak in theory"], flops / moved * roofs["DRAM in theory"])
+
+
+def test_alone_it_has_a_roofline_too(on_accelerator: Summary, tmp_path: Path) -> None:
+    section = run_section(on_accelerator, "sim", 0, alone=True)
+    figure = next(one for one in section.figures if one["place"] == "run0p0roof")
+    leaves = [row for row in on_accelerator.parts[0].layers if row.leaf and row.cost.achieved.value]
+    assert sum(len(one["x"]) for one in figure["data"] if one["mode"] == "markers") == len(leaves) > 0
+    assert {line["name"] for line in figure["data"] if line["mode"] != "markers"} == {
+        "peak in theory 512 GFLOP/s", "DRAM in theory 256 GB/s",
+    }  # fmt: skip
+    assert "description allows" in section.html
+
+
+def test_a_memory_without_limit_leaves_the_peak_alone() -> None:
+    roofs = lines(simulated_roofs({"clock_hz": 1e9, "engines": ENGINES}))
+    (line,) = ceiling_lines(roofs, 2.0, 8.0)
+    assert line["x"] == [1.0, 16.0] and line["y"] == [2 * 128e9] * 2
 
 
 def test_a_machine_and_an_accelerator_stand_in_one_picture(on_accelerator: Summary) -> None:

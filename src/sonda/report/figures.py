@@ -99,12 +99,13 @@ def roofline(rows: Sequence[LayerRow], lines: Sequence[tuple[str, Value]]) -> Fi
     data = ceiling_lines(lines, min(intensity), max(intensity))
     across = axis_ends([*intensity, *(x for line in data for x in line["x"])])
     upright = axis_ends([*achieved, *(y for line in data for y in line["y"])])
-    for bound, color in BOUND_COLORS.items():
+    for bound, color in {**STACK_COLORS, **BOUND_COLORS}.items():
         chosen = [index for index, row in enumerate(points) if (row.cost.bound or "") == bound]
         if not chosen:
             continue
+        name = f"{bound}-bound" if bound in BOUND_COLORS else f"mostly {bound}"
         data.append({
-            "type": "scatter", "mode": "markers", "name": f"{bound}-bound" if bound else "no clear bound",
+            "type": "scatter", "mode": "markers", "name": name if bound else "no clear bound",
             "x": [intensity[index] for index in chosen],
             "y": [points[index].cost.achieved.value for index in chosen],
             # The area is the time; 5 px keeps the smallest visible.
@@ -243,6 +244,10 @@ def ceiling_lines(lines: Sequence[tuple[str, Value]], least: float, most: float)
     for kind in kinds:
         peaks = [(name, value) for name, value in kind if value.unit == "FLOP/s" and _positive(value)]
         slopes = [(name, value) for name, value in kind if value.unit == "B/s" and _positive(value)]
+        if peaks and not slopes:  # a memory without limit
+            drawn += [
+                _line(name, value, [least / 2, most * 2], [value.value or 0.0] * 2, False) for name, value in peaks
+            ]
         if not peaks or not slopes:
             continue
         top = max(value.value or 0.0 for _, value in peaks)

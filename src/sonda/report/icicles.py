@@ -98,7 +98,7 @@ def legend(layers: Sequence[LayerRow]) -> str:
     """What the colours of these layers stand for."""
     found = dict.fromkeys((limit_of(row), limit_color(row)) for row in layers)
     return "".join(
-        f'<span><span style="color:{color}" aria-hidden="true">■</span> {markup(words or "no clear limit")}</span>'
+        f'<span><span class="swatch" style="background:{color}"></span> {markup(words or "no clear limit")}</span>'
         for words, color in found
     )
 

@@ -26,6 +26,12 @@ ROOFLINE = (
     "on this machine; one far below has room. The area of a mark is its time."
 )
 
+SIMULATED = (
+    "Each mark is a layer: the further right, the more it computes for every byte it moves; the higher, the faster. "
+    "Lines are what the accelerator's description allows: its multipliers and its memory, at its clock. A layer on a "
+    "line cannot go faster there; one far below has room. The area of a mark is its time."
+)
+
 
 def layers_panel(part: PartSummary, place: str, drawn: list[Figure]) -> str:
     """The tree and the table of all layers, which is a tree too."""
@@ -51,7 +57,9 @@ def tree_figure(part: PartSummary, place: str, drawn: list[Figure], table: str, 
     return tools + place_figure(figure, tree, drawn, "nothing is known of the layers that could be a width")
 
 
-def roofline_panel(part: PartSummary, summary: Summary, place: str, drawn: list[Figure]) -> str:
+def roofline_panel(
+    part: PartSummary, summary: Summary, place: str, drawn: list[Figure], caption: str = ROOFLINE
+) -> str:  # fmt: skip
     """Layers against the ceilings, with the table behind."""
     from sonda.analysis.roofline import lines
 
@@ -61,7 +69,7 @@ def roofline_panel(part: PartSummary, summary: Summary, place: str, drawn: list[
     note = "" if roofs or figure is None else f'<p class="soft small">No ceilings are drawn: {markup(reason)}.</p>'
     table = roofline_table(figures.roofline_rows(part.layers)) if figure else None
     html = place_figure(figure, f"{place}roof", drawn, "no layer has FLOPs, bytes and time", table)
-    return panel("Roofline", html + note, ROOFLINE if figure else "")
+    return panel("Roofline", html + note, caption if figure else "")
 
 
 def _tree_table(nodes: Sequence[Node]) -> Table:

@@ -33,7 +33,8 @@ SLOT_COLORS = {
 """Level 1 of Top-Down."""
 SYMBOLS = {
     "compute": "circle", "memory": "square", "overhead": "triangle-up", "input": "diamond", "transfer": "hexagon",
-    "host": "star", "": "pentagon",
+    "host": "star", "": "pentagon", "distribution": "cross", "reduction": "triangle-down", "writeback": "x",
+    "configuration": "hourglass",
 }  # fmt: skip
 """Marks of what limits a layer, for those to whom two colours look alike."""
 HEAT = "Cividis"

@@ -11,7 +11,7 @@ from sonda.report.behind import series_table, stack_table, steps_table, stretche
 from sonda.report.device_panels import device_panels
 from sonda.report.figures import Figure
 from sonda.report.labels import markup
-from sonda.report.layer_panels import TREE, layers_panel, roofline_panel, tree_figure
+from sonda.report.layer_panels import SIMULATED, TREE, layers_panel, roofline_panel, tree_figure
 from sonda.report.markup import panel, place_figure, table_html
 from sonda.report.modelled_figures import budget_figure
 from sonda.report.modelled_tables import titled_tables
@@ -82,7 +82,7 @@ def _part(part: PartSummary, summary: Summary, place: str, drawn: list[Figure], 
         return ""
     heading = f"<h2>{markup(part.name)}</h2>" if named else ""
     if part.simulated is not None:
-        return "\n".join([heading, _simulated_part(part, place, drawn)])
+        return "\n".join([heading, _simulated_part(part, summary, place, drawn)])
     counters = "".join(f"<li>{markup(phrase)}</li>" for phrase in counter_phrases(part))
     listed = f'<ul class="plain soft small">{counters}</ul>' if counters else ""
     steps = figures.phases_over_steps(part)
@@ -193,7 +193,7 @@ def _topdown_panels(part: PartSummary, place: str, drawn: list[Figure]) -> str:
     return "\n".join(pieces)
 
 
-def _simulated_part(part: PartSummary, place: str, drawn: list[Figure]) -> str:
+def _simulated_part(part: PartSummary, summary: Summary, place: str, drawn: list[Figure]) -> str:
     """Cycles in place of times: there is one step, and nothing about it varies."""
     choice = choose_simulated(part, len(part.layers))
     at = {id(row): index for index, row in enumerate(choice.shown)}
@@ -218,5 +218,7 @@ def _simulated_part(part: PartSummary, place: str, drawn: list[Figure]) -> str:
             ),
             f"The {figures.MOST_STACKS} layers with the most cycles of their own, most first.",
         ),
+        # Without a clock in the description there are cycles and no times.
+        roofline_panel(part, summary, place, drawn, SIMULATED) if figures.roofline_rows(part.layers) else "",
     ]  # fmt: skip
     return "\n".join(piece for piece in pieces if piece)
