@@ -34,7 +34,7 @@ UNKNOWN = ("custom-call", "fft", "cholesky", "triangular-solve", "ragged-dot")
 BYTES = {"pred": 1, "c64": 8, "c128": 16, "token": 0}
 """Of types whose name does not end with their bits."""
 BITS = re.compile(r"(\d+)")
-CONTRACTING = re.compile(r"lhs_contracting_dims=\{([\d,]*)\}")
+CONTRACTING = re.compile(r'lhs_contracting_dim(?:s=\{|ensions":\[)([\d,"]*)[}\]]')
 LABELS = re.compile(r"dim_labels=(\w+)_(\w+)->(\w+)")
 WINDOW = re.compile(r"window=\{size=([\dx]+)")
 TARGET = re.compile(r'custom_call_target="([^"]*)"')
@@ -91,9 +91,9 @@ def cost_of(one: Instruction, module: Module) -> InstructionCost | None:
     if one.opcode in FREE:
         return None
     inside = module.computations.get(one.called[0], []) if one.opcode == "fusion" and one.called else [one]
-    products = [inner.opcode for inner in inside if inner.opcode in ("dot", "convolution")]
+    products = ["dot" if _given_away(inner) else inner.opcode for inner in inside if _product(inner)]
     operation = products[0] if products else one.opcode
-    unknown = next((inner for inner in inside if inner.opcode in UNKNOWN), None)
+    unknown = next((inner for inner in inside if inner.opcode in UNKNOWN and not _given_away(inner)), None)
     if unknown is not None:
         target = TARGET.search(unknown.attributes)
         operation = target[1] if target else unknown.opcode
@@ -105,10 +105,20 @@ def cost_of(one: Instruction, module: Module) -> InstructionCost | None:
 
 def _read(inside: Sequence[Instruction], module: Module) -> list[Array]:
     """What products read, or else what anything computes: arrays whose type says in which precision."""
-    products = [one for one in inside if one.opcode in ("dot", "convolution")]
+    products = [one for one in inside if _product(one)]
     named = module.named
     operands = [array for one in products for name in one.operands if name in named for array in named[name].arrays]
     return operands or [array for one in inside for array in one.arrays]
+
+
+def _product(one: Instruction) -> bool:
+    return one.opcode in ("dot", "convolution") or _given_away(one)
+
+
+def _given_away(one: Instruction) -> bool:
+    """A product of matrices that XLA for a GPU gives to cuBLAS."""
+    target = TARGET.search(one.attributes) if one.opcode == "custom-call" else None
+    return bool(target and target[1].startswith("__cublas$") and CONTRACTING.search(one.attributes))
 
 
 # ---- arithmetic ---------------------------------------------------------------------------------------------------
@@ -123,7 +133,7 @@ def _flops(one: Instruction, module: Module) -> int:
         return 0
     if one.opcode in PER_ELEMENT:
         return PER_ELEMENT[one.opcode] * result[0].size
-    if one.opcode == "dot":
+    if one.opcode == "dot" or _given_away(one):
         return 2 * result[0].size * _contracted(one, operands)
     if one.opcode == "convolution":
         return _convolution(one, result[0], operands)
@@ -133,7 +143,7 @@ def _flops(one: Instruction, module: Module) -> int:
     if one.opcode == "all-reduce":
         return each * sum(array.size for array in result)
     if one.opcode == "reduce-window":
-        return each * result[0].size * max(_product(_window(one)) - 1, 0)
+        return each * result[0].size * max(_multiplied(_window(one)) - 1, 0)
     if one.opcode == "scatter":
         return each * operands[-1].size if operands else 0
     if one.opcode == "select-and-scatter":
@@ -147,8 +157,8 @@ def _has_array(name: str, module: Module) -> bool:
 
 def _contracted(one: Instruction, operands: Sequence[Array]) -> int:
     found = CONTRACTING.search(one.attributes)
-    axes = [int(axis) for axis in found[1].split(",") if axis] if found else []
-    return _product([operands[0].sides[axis] for axis in axes]) if operands else 0
+    axes = [int(axis) for axis in found[1].replace('"', "").split(",") if axis] if found else []
+    return _multiplied([operands[0].sides[axis] for axis in axes]) if operands else 0
 
 
 def _convolution(one: Instruction, result: Array, operands: Sequence[Array]) -> int:
@@ -182,7 +192,7 @@ def _applied(one: Instruction, module: Module) -> int:
     return sum(PER_ELEMENT.get(opcode, 0) for opcode in floating)
 
 
-def _product(sides: Sequence[int]) -> int:
+def _multiplied(sides: Sequence[int]) -> int:
     count = 1
     for side in sides:
         count *= side
