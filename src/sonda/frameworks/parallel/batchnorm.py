@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch._C import _len_torch_dispatch_stack
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.parameter import is_lazy
 
@@ -37,7 +38,7 @@ class SharedBatchNorm(_BatchNorm):
             self.num_batches_tracked.add_(1)
         return _Normalise.apply(values, self.weight, self.bias, self)
 
-    def follow(self, mean: Tensor, variance: Tensor, count: float) -> None:
+    def follow(self, found: Tensor, count: float) -> None:
         """Move the running statistics; their variance is the unbiased one, as PyTorch keeps it."""
         if self.running_mean is None or self.running_var is None:
             return
@@ -45,6 +46,11 @@ class SharedBatchNorm(_BatchNorm):
         if momentum is None:
             assert self.num_batches_tracked is not None
             momentum = 1.0 / float(self.num_batches_tracked)
+        if _in_one_pass(self.group, found, self.running_mean):
+            running = self.running_mean.numpy(), self.running_var.numpy()
+            compiled().follow(found.numpy(), count, momentum, *running)
+            return
+        mean, variance, _ = found
         self.running_mean.lerp_(mean.to(self.running_mean.dtype), momentum)
         self.running_var.lerp_(variance.to(self.running_var.dtype) * (count / (count - 1)), momentum)
 
@@ -87,30 +93,27 @@ class _Normalise(torch.autograd.Function):
         context: Any, values: Tensor, weight: Tensor | None, bias: Tensor | None, norm: SharedBatchNorm
     ) -> Tensor:
         own = values.numel() // values.shape[1]
-        mean, variance, inverse, count = _combined(*_statistics(values), own, norm.eps, norm.group)
+        found, count = _combined(*_statistics(values), own, norm.eps, norm.group)
+        mean, variance, _ = found
         if count <= 1:
             raise ValueError(f"expected more than 1 value per channel when training, got input size {values.shape}")
         cudnn = torch.backends.cudnn.enabled
         result = torch.batch_norm(values, weight, bias, mean, variance, False, 0.0, norm.eps, cudnn)
-        norm.follow(mean, variance, count)
-        context.save_for_backward(values, weight, mean, variance, inverse)
+        norm.follow(found, count)
+        context.save_for_backward(values, weight, found)
         context.eps, context.group, context.count = norm.eps, norm.group, count
         return result
 
     @staticmethod
     def backward(context: Any, *gradients: Any) -> tuple[Any, ...]:
-        values, weight, mean, variance, inverse = context.saved_tensors
+        values, weight, found = context.saved_tensors
         gradient = gradients[0].contiguous(memory_format=_layout(values))
         # Sums of gradient x normalised value and of gradient, which are also the gradients of weight and bias.
-        scaled, added = _sums(gradient, values, mean, variance, inverse, context.eps)
+        scaled, added = _sums(gradient, values, found, context.eps)
         given = None
         if context.needs_input_grad[0]:
-            slope, shift, factor = _terms(scaled, added, inverse, weight, context.count, context.group)
-            # dx = f·dy - f·(sum of dy)/N - f·normalised·(sum of dy·normalised)/N, the last two in one pass over x.
-            cudnn = torch.backends.cudnn.enabled
-            given = torch.batch_norm(values, slope, shift, mean, variance, False, 0.0, context.eps, cudnn)
-            shape = [1, -1] + [1] * (values.dim() - 2)
-            given.addcmul_(gradient, factor.to(gradient.dtype).view(shape))
+            terms = _terms(scaled, added, found[2], weight, context.count, context.group)
+            given = _input_gradient(values, gradient, found, terms, context.eps, context.group)
         if weight is None:
             return given, None, None, None
         return given, scaled.to(weight.dtype), added.to(weight.dtype), None
@@ -124,48 +127,69 @@ def _layout(values: Tensor) -> torch.memory_format:
     return torch.contiguous_format
 
 
-def _combined(
-    mean: Tensor, variance: Tensor, own: int, eps: float, group: Group
-) -> tuple[Tensor, Tensor, Tensor, float]:
-    """Mean, biased variance, 1 / sqrt(variance + eps) and number of values of all ranks' batches together."""
+def _in_one_pass(group: Group, *tensors: Tensor) -> bool:
+    """Whether our own kernels may do it: values of one type, contiguous, in the processor's memory. Where operations
+    are counted, PyTorch's do, which whoever counts can see."""
+    first = tensors[0].dtype
+    return (
+        group.memory is not None
+        and first in (torch.float32, torch.float64)
+        and all(one.dtype == first and one.is_contiguous() for one in tensors)
+        and not _len_torch_dispatch_stack()
+    )
+
+
+def _input_gradient(values: Tensor, gradient: Tensor, found: Tensor, terms: Tensor, eps: float, group: Group) -> Tensor:
+    """dx = f·dy - f·(sum of dy)/N - f·normalised·(sum of dy·normalised)/N."""
+    if _in_one_pass(group, values, gradient, found, terms):
+        given = torch.empty_like(values)
+        places = (*values.shape[:2], -1)
+        of_values, of_gradient, of_given = (one.view(places).numpy() for one in (values, gradient, given))
+        compiled().input_gradient(of_values, of_gradient, found.numpy(), terms.numpy(), of_given)
+        return given
+    slope, shift, factor = terms
+    cudnn = torch.backends.cudnn.enabled
+    given = torch.batch_norm(values, slope, shift, found[0], found[1], False, 0.0, eps, cudnn)
+    shape = [1, -1] + [1] * (values.dim() - 2)
+    return given.addcmul_(gradient, factor.to(gradient.dtype).view(shape))
+
+
+def _combined(mean: Tensor, variance: Tensor, own: int, eps: float, group: Group) -> tuple[Tensor, float]:
+    """Rows of mean, biased variance and 1 / sqrt(variance + eps) of all ranks' batches, and the number of values."""
     channels = len(mean)
     if group.memory is not None:
-        pack, combine, _ = compiled()
+        kernels = compiled()
         ours = mean.numpy()
         slots = group.memory.slots(ours.dtype)
-        pack(ours, variance.numpy(), float(own), slots[group.memory.me])
+        kernels.pack(ours, variance.numpy(), float(own), slots[group.memory.me])
         _exchange(group)
         found = mean.new_empty((3, channels))
-        count = combine(slots, eps, found.numpy())
-        return *found.unbind(0), count
+        return found, kernels.combine(slots, eps, found.numpy())
     rows = group.gather(torch.cat((mean, variance, mean.new_full((1,), float(own)))))
     means, variances, counts = rows[:, :channels], rows[:, channels:-1], rows[:, -1:]
     total = counts.sum()
     shares = counts / total
     whole = (shares * means).sum(0)
     spread = (shares * (variances + (means - whole) ** 2)).sum(0)
-    return whole, spread, torch.rsqrt(spread + eps), float(total)
+    return torch.stack((whole, spread, torch.rsqrt(spread + eps))), float(total)
 
 
-def _terms(
-    scaled: Tensor, added: Tensor, inverse: Tensor, weight: Tensor | None, count: float, group: Group
-) -> tuple[Tensor, Tensor, Tensor]:
-    """Slope, shift and factor of the input's gradient, from the sums of all ranks."""
+def _terms(scaled: Tensor, added: Tensor, inverse: Tensor, weight: Tensor | None, count: float, group: Group) -> Tensor:
+    """Rows of slope, shift and factor of the input's gradient, from the sums of all ranks."""
     if group.memory is not None:
-        pack, _, gradient_terms = compiled()
+        kernels = compiled()
         ours = scaled.numpy()
         slots = group.memory.slots(ours.dtype)
-        pack(ours, added.numpy(), 0.0, slots[group.memory.me])
+        kernels.pack(ours, added.numpy(), 0.0, slots[group.memory.me])
         _exchange(group)
         found = inverse.new_empty((3, len(scaled)))
         of_weight = ours[:0] if weight is None else weight.detach().to(inverse.dtype).numpy()
-        gradient_terms(slots, count, inverse.numpy(), of_weight, found.numpy())
-        slope, shift, factor = found.unbind(0)
-        return slope, shift, factor
+        kernels.gradient_terms(slots, count, inverse.numpy(), of_weight, found.numpy())
+        return found
     of_scaled, of_added = group.sum(torch.cat((scaled, added))).split(len(scaled))
     factor = inverse if weight is None else weight.to(inverse.dtype) * inverse
     share = factor * (-1.0 / count)
-    return (share * of_scaled).to(inverse.dtype), (share * of_added).to(inverse.dtype), factor
+    return torch.stack([one.to(inverse.dtype) for one in (share * of_scaled, share * of_added, factor)])
 
 
 def _exchange(group: Group) -> None:
@@ -186,10 +210,9 @@ def _statistics(values: Tensor) -> tuple[Tensor, Tensor]:
     return mean, variance
 
 
-def _sums(
-    gradient: Tensor, values: Tensor, mean: Tensor, variance: Tensor, inverse: Tensor, eps: float
-) -> tuple[Tensor, Tensor]:
+def _sums(gradient: Tensor, values: Tensor, found: Tensor, eps: float) -> tuple[Tensor, Tensor]:
     """Per channel: the sum of gradient x normalised value, and the sum of gradient."""
+    mean, variance, inverse = found
     # Without training its kernel takes the statistics it is given, here those of all ranks.
     _, scaled, added = torch.ops.aten.native_batch_norm_backward.default(
         gradient, values, torch.ones_like(mean), mean, variance, mean, inverse, False, eps, [False, True, True]

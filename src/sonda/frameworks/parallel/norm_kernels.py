@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -67,15 +67,50 @@ def gradient_terms(
         found[2, at] = factor
 
 
+def follow(found: np.ndarray, count: float, momentum: float, mean: np.ndarray, variance: np.ndarray) -> None:
+    """Move running statistics, in place, towards those that `combine` found of so many values; the variance that is
+    kept is the unbiased one."""
+    unbiased = count / (count - 1)
+    for at in range(len(mean)):
+        mean[at] += momentum * (found[0, at] - mean[at])
+        variance[at] += momentum * (found[1, at] * unbiased - variance[at])
+
+
+def input_gradient(
+    values: np.ndarray, gradient: np.ndarray, found: np.ndarray, terms: np.ndarray, given: np.ndarray
+) -> None:
+    """dx in one pass over x and dy, samples x channels x places; `found` are the rows of `combine`, `terms` those of
+    `gradient_terms`."""
+    for sample in range(values.shape[0]):
+        for channel in range(values.shape[1]):
+            factor = terms[2, channel]
+            slope = terms[0, channel] * found[2, channel]
+            shift = terms[1, channel] - slope * found[0, channel]
+            x, dy, dx = values[sample, channel], gradient[sample, channel], given[sample, channel]
+            for at in range(len(x)):
+                dx[at] = factor * dy[at] + slope * x[at] + shift
+
+
+class Kernels(NamedTuple):
+    """All of them as machine code."""
+
+    pack: Callable[..., Any]
+    combine: Callable[..., Any]
+    gradient_terms: Callable[..., Any]
+    follow: Callable[..., Any]
+    input_gradient: Callable[..., Any]
+
+
 @cache
-def compiled() -> tuple[Callable[..., Any], Callable[..., Any], Callable[..., Any]]:
-    """The three as machine code, kept beside this file or in the user's cache where either can be written."""
+def compiled() -> Kernels:
+    """The kernels, kept beside this file or in the user's cache where either can be written."""
     import numba
 
     how: dict[str, Any] = {"nogil": True, "error_model": "numpy"}
+    written = (pack, combine, gradient_terms, follow, input_gradient)
     try:
         fast = numba.njit(cache=True, **how)
-        return fast(pack), fast(combine), fast(gradient_terms)
+        return Kernels(*(fast(one) for one in written))
     except RuntimeError:  # no place to keep them: compiled anew in every process
         fast = numba.njit(**how)
-        return fast(pack), fast(combine), fast(gradient_terms)
+        return Kernels(*(fast(one) for one in written))
