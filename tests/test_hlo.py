@@ -14,7 +14,7 @@ LOOP = """\
 HloModule jit_step, is_scheduled=true, entry_computation_layout={(f32[2,8,8]{2,1,0})->f32[2,8,8]{2,1,0}}, num_partitions=2
 
 FileNames
-1 "/home/somebody/train.py"
+1 "/programs/train.py"
 2 "/opt/venv/lib/python3.11/site-packages/library/layers.py"
 
 FunctionNames
@@ -85,11 +85,11 @@ def test_calls_that_led_to_an_instruction_are_known(module: Module) -> None:
 def test_files_and_lines_as_older_versions_write_them() -> None:
     text = """\
 ENTRY %main (b: f32[]) -> f32[] {
-  ROOT %a = f32[] add(%b, %b), metadata={op_name="jit(f)/jvp()/add" source_file="/home/train.py" source_line=3}
+  ROOT %a = f32[] add(%b, %b), metadata={op_name="jit(f)/jvp()/add" source_file="/programs/train.py" source_line=3}
 }
 """
     module = read_module(text)
-    assert module.frames(module.named["a"]) == (Frame("/home/train.py", "", 3),)
+    assert module.frames(module.named["a"]) == (Frame("/programs/train.py", "", 3),)
     assert program_places(module, "fused").of["a"] == Place("forward", "train:3")
 
 

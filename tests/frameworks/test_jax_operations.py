@@ -15,7 +15,8 @@ from sonda.frameworks.announced import AnnouncedObserver
 from sonda.frameworks.assembly import Assembly, assemble
 from sonda.frameworks.collector.recorder import Recorder
 from sonda.frameworks.jax_driver import drive
-from sonda.frameworks.jax_kernels import keep_trace
+from sonda.frameworks.jax_kernels import TRACE
+from sonda.frameworks.profiled_kernels import keep
 from sonda.frameworks.torch_driver import Driving
 from sonda.probes.ncu import CountedKernels, CountedLaunch
 from sonda.probes.ncu_join import join
@@ -174,7 +175,7 @@ def test_a_run_becomes_points_of_a_study_with_the_time_of_its_kernels(tmp_path: 
 
 def test_a_profile_without_a_trace_says_so(tmp_path: Path) -> None:
     recorder = Recorder(str(tmp_path))
-    keep_trace(recorder, tmp_path / "nowhere")
+    keep(recorder, tmp_path / "nowhere", TRACE)
     recorder.state(finished=True)
     recorder.close()
     assert assemble(tmp_path, 0, 1).no_kernels == "JAX's profiler wrote no trace"

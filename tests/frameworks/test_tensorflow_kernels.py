@@ -22,7 +22,8 @@ from sonda.frameworks import tensorflow_driver, tensorflow_whole
 from sonda.frameworks.announced import AnnouncedObserver
 from sonda.frameworks.assembly import Assembly, assemble
 from sonda.frameworks.collector.recorder import Recorder
-from sonda.frameworks.tensorflow_kernels import keep_profile
+from sonda.frameworks.profiled_kernels import keep
+from sonda.frameworks.tensorflow_kernels import PROFILE
 from sonda.frameworks.torch_driver import KERNEL_STEPS, Driving
 from sonda.record.run import RunInfo, new_id, write_run
 from sonda.record.run import now as run_now
@@ -198,7 +199,7 @@ def test_a_gpu_is_waited_for_and_nothing_is_copied(tmp_path: Path, monkeypatch: 
 
 def test_a_profile_that_was_not_written_is_said(tmp_path: Path) -> None:
     recorder = Recorder(str(tmp_path))
-    keep_profile(recorder, tmp_path / "nowhere")
+    keep(recorder, tmp_path / "nowhere", PROFILE)
     recorder.state(finished=True)
     recorder.close()
     assert assemble(tmp_path, 0, 1).no_kernels == "TensorFlow's profiler wrote no profile"

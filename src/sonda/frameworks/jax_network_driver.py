@@ -18,6 +18,7 @@ from typing import Any, Protocol
 from sonda.frameworks.announced import AnnouncedObserver
 from sonda.frameworks.announced_steps import time_steps, warm_up
 from sonda.frameworks.call_pieces import holding, pieces_of, write_call
+from sonda.frameworks.collector.failure import first_line
 from sonda.frameworks.counted_step import StepCost, count_step, under
 from sonda.frameworks.hlo import read_module
 from sonda.frameworks.jax_kernels import record_kernels
@@ -148,8 +149,9 @@ def _in_pieces(
                 step()
         found = runs(read(folder))
     except Exception as error:
-        reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
-        observer.notes.append(f"phases and layers of compiled steps are missing: JAX's profiler failed: {reason}")
+        observer.notes.append(
+            f"phases and layers of compiled steps are missing: JAX's profiler failed: {first_line(error)}"
+        )
         return set()
     finally:
         runner.noting = False

@@ -15,6 +15,7 @@ from typing import Any
 
 from sonda.frameworks.announced import AnnouncedObserver
 from sonda.frameworks.call_pieces import COMMUNICATE, ORDER, holding, pieces_of, write_call
+from sonda.frameworks.collector.failure import first_line
 from sonda.frameworks.counted_step import StepCost, under
 from sonda.frameworks.tensorflow_profile import Event, calls, place_of, product_before, profiled, spent
 
@@ -54,7 +55,7 @@ def steps_in_pieces(
         try:
             profile.enter_context(profiled(tf, folder))
         except Exception as error:
-            missing = _first_line(error)
+            missing = first_line(error)
         # Also where nobody records them: other processes may do the same steps, and would wait.
         with observer.span("pass", "pieces"):
             for _ in range(PIECES_STEPS):
@@ -64,7 +65,7 @@ def steps_in_pieces(
         ending.close()
         found = calls(read(folder), function) if not missing else []
     except Exception as error:
-        missing = _first_line(error)
+        missing = first_line(error)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
     if missing:
@@ -94,7 +95,3 @@ def where_it_ran(cost: StepCost, ran: set[tuple[str, str]], classes: Mapping[str
         return cost
     path = product_before(cost.path, classes)
     return under(cost, path, classes[path]) if path in classes else cost
-
-
-def _first_line(error: Exception) -> str:
-    return (str(error).strip().splitlines() or [type(error).__name__])[0]

@@ -13,3 +13,8 @@ def report_failure(directory: str) -> None:
             file.write(traceback.format_exc())
     except OSError:
         pass
+
+
+def first_line(error: BaseException, otherwise: str = "") -> str:
+    """What an error says, in one line; of one that says nothing this, or its name."""
+    return (str(error).strip().splitlines() or [otherwise or type(error).__name__])[0]

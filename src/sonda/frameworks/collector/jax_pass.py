@@ -11,6 +11,7 @@ import os
 from time import perf_counter_ns as now
 from typing import Any
 
+from .failure import first_line
 from .piece_pass import AFTER, PiecePass
 
 
@@ -48,7 +49,7 @@ class JaxPass(PiecePass):
                 with open(os.path.join(self.folder, f"{number}.txt"), "w", encoding="utf-8") as file:
                     file.write(lowered.compile().as_text())
             except Exception as error:  # of a function that cannot be asked
-                self._about["failed"] = self._why(error)
+                self._about["failed"] = first_line(error)
         self._lowered = []
         self.kept.append({**self._about, "profile": os.path.basename(self.folder)})
 
@@ -80,12 +81,9 @@ class JaxPass(PiecePass):
                 found = self._texts[key] = len(self._about["texts"])
                 self._about["texts"].append([number, name, phase])
         except Exception as error:
-            self._about["failed"] = self._why(error)
+            self._about["failed"] = first_line(error)
             return -1
         return int(found)
-
-    def _why(self, error: Exception) -> str:
-        return (str(error).strip().splitlines() or [type(error).__name__])[0]
 
     def facts(self, stepped: bool, callers: dict) -> dict:
         """What is to be stated at the end; `callers`: by phase the numbers of functions that were called often."""
