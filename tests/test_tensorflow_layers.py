@@ -18,7 +18,8 @@ from sonda.frameworks.collector.recorder import Recorder
 from sonda.frameworks.tensorflow_profile import Event, Place, Scope, scoped_place
 from sonda.record.span import Spans, Words
 from sonda.targets import tensorflow_layers
-from sonda.targets.tensorflow_layers import paths_of, with_graph_layers
+from sonda.targets.tensorflow_costs import paths_of
+from sonda.targets.tensorflow_layers import with_graph_layers
 
 SCOPES = {
     "sequential": ("layer", "sequential", "Sequential"),

@@ -7,7 +7,7 @@ laid out one after the other inside the call: their durations are measured, thei
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -18,10 +18,8 @@ from sonda.frameworks.call_pieces import LOSS, ORDER, Place
 from sonda.frameworks.tensorflow_profile import Scope, calls, scoped_place, spent
 from sonda.record.errors import SondaError
 from sonda.record.span import NUMBER_COLUMNS, TEXT_COLUMNS, Spans, Words, joined
+from sonda.targets.tensorflow_costs import Cost, costs_of, of_product, paths_of, with_costs
 from sonda.targets.tensorflow_events import profile_events_of
-
-ROOT = ""
-"""The path of the outermost layer."""
 
 
 class _Row(NamedTuple):
@@ -41,15 +39,21 @@ def with_graph_layers(assembly: Assembly, spans: Spans, directory: Path) -> tupl
     """The spans with what the profiles of graphs tell of their steps behind them, and notes."""
     notes: list[str] = []
     for graph in assembly.graphs:
+        scopes = {scope: Scope(*about) for scope, about in graph["scopes"].items()}
+        costs = costs_of(graph, scopes)
         try:
-            spans = _added(spans, graph, directory, notes)
+            if "profile" in graph:
+                spans = _added(spans, graph, scopes, costs, directory, notes)
         except (SondaError, ValueError, OSError) as error:
             notes.append(f"layers inside the graph are missing: {error}")
+        spans = with_costs(assembly, spans, graph, scopes, costs, notes)
     return spans, notes
 
 
-def _added(spans: Spans, graph: Mapping[str, Any], directory: Path, notes: list[str]) -> Spans:
-    scopes = {scope: Scope(*about) for scope, about in graph["scopes"].items()}
+def _added(
+    spans: Spans, graph: Mapping[str, Any], scopes: Mapping[str, Scope], costs: Sequence[Cost], directory: Path,
+    notes: list[str],
+) -> Spans:  # fmt: skip
     phases = np.flatnonzero(spans.where(kind="phase", name="fused", pass_="pieces"))
     phases = phases[np.argsort(spans.number("start")[phases], kind="stable")]
     found = calls(profile_events_of(directory / graph["profile"]), *map(str, graph["functions"]))
@@ -60,11 +64,11 @@ def _added(spans: Spans, graph: Mapping[str, Any], directory: Path, notes: list[
 
     def where(name: str) -> Place | None:
         if name not in known:
-            known[name] = scoped_place(name, scopes)
+            known[name] = of_product(name, scoped_place(name, scopes), scopes)
         return known[name]
 
     times = [spent(events, where) for events in found]
-    paths = paths_of(scopes, {place.path for one in times for place in one})
+    paths = paths_of(scopes, {place.path for one in times for place in one} | {one.place.path for one in costs})
     rows: list[_Row] = []
     firsts: dict[int, tuple[str, int]] = {}
     told = lasted = 0
@@ -73,7 +77,7 @@ def _added(spans: Spans, graph: Mapping[str, Any], directory: Path, notes: list[
         lasted += int(spans.number("duration")[phase])
     notes.append(
         f"layers inside the graph are those of {len(phases)} steps under TensorFlow's profiler, which tells "
-        f"{100 * told / lasted:.0f} % of their time apart: what is fused counts for the layer of its last operation, "
+        f"{100 * told / lasted:.0f} % of their time apart: what is fused counts for the layer of its product, "
         "and a moment in which operations run side by side counts once"
     )
     notes.append(
@@ -81,28 +85,6 @@ def _added(spans: Spans, graph: Mapping[str, Any], directory: Path, notes: list[
         "timed steps"
     )
     return _joined(_with_firsts(spans, firsts), rows)
-
-
-def paths_of(scopes: Mapping[str, Scope], used: Collection[str]) -> dict[str, str]:
-    """The path of every layer that is used, by its scope: names of the layers around it, the outermost left out.
-
-    A layer by itself, that neither holds others nor is held, has its own name. Twins are numbered. A graph that was
-    only made, and never run, has scopes of the same layers too.
-    """
-    found: dict[str, str] = {}
-    taken: dict[str, int] = {}
-    holders = {scope.rpartition("/")[0] for scope, about in scopes.items() if about.kind == "layer"}
-    holders |= {"/".join(holder.split("/")[:count]) for holder in holders for count in range(1, holder.count("/") + 1)}
-    for scope, about in scopes.items():
-        if about.kind != "layer" or scope not in used:
-            continue
-        pieces = scope.split("/")
-        above = ["/".join(pieces[:count]) for count in range(1, len(pieces))]
-        names = [scopes[one].name for one in above if one in scopes and scopes[one].kind == "layer"]
-        path = ".".join([*names[1:], about.name]) if names else ROOT if scope in holders else about.name
-        taken[path] = taken.get(path, 0) + 1
-        found[scope] = path if taken[path] == 1 or not path else f"{path}#{taken[path]}"
-    return found
 
 
 def _lay_out(

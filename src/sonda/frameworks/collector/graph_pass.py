@@ -10,11 +10,13 @@ from __future__ import annotations
 
 import glob
 import os
+from contextlib import suppress
 from typing import Any
 
 from . import tensorflow_devices as devices
 from .cuda_marks import profiler_marks
-from .piece_pass import PiecePass
+from .piece_pass import AFTER, PiecePass
+from .tensorflow_called import Called
 
 
 class GraphPass(PiecePass):
@@ -36,11 +38,18 @@ class GraphPass(PiecePass):
         """That calls the function."""
         self._profile = ""
         self._kernels = ""
+        self._called: Called | None = None
+        """The function whose FLOPs are counted, by one of its calls."""
 
-    def begins(self, number: int, function: Any = None) -> bool:
+    def begins(self, number: int, function: Any = None, args: tuple = (), kwargs: dict | None = None) -> bool:
         """Whether the call that comes, of a function with this number, is profiled."""
         was = self.running
         profiled = super().begins(number)
+        if self.wanted and ((profiled and not was) or (self._called is None and self._seen.get(number, 0) == AFTER)):
+            with suppress(Exception):  # of a function that is another's
+                self._called = Called(self.tf, function, args, kwargs or {})
+        if profiled and self._called is not None:
+            self._called.before()
         if profiled and not was:
             # Keras calls the functions of training and of evaluation alike; their graphs have names of their own.
             names = [one.name for one in function._list_all_concrete_functions()]
@@ -61,6 +70,8 @@ class GraphPass(PiecePass):
             self.scopes[scope] = (kind, name, class_name)
 
     def ended(self, traced: bool) -> None:
+        if self._called is not None and not traced:
+            self._called.after()
         super().ended(traced)
         if self.replay:
             self.end()
@@ -101,13 +112,12 @@ class GraphPass(PiecePass):
         """What is to be stated at the end."""
         if self._on_gpu is None and self._seen:  # a program of few steps
             self.ready()
-        if self._on_gpu:
-            return self._of_gpus()
-        if not self._profile:
-            return {}
-        scopes = {scope: list(about) for scope, about in self.scopes.items()}
-        about = {"profile": self._profile, "functions": self.graphs, "scopes": scopes}
-        return {"graphs": [{**about, "spent_s": self.spent / 1e9}]}
+        about = self._called.costs() if self._called is not None and not self.replay else {}
+        if self._profile or about:
+            about["scopes"] = {scope: list(about) for scope, about in self.scopes.items()}
+        if self._profile:
+            about.update(profile=self._profile, functions=self.graphs, spent_s=self.spent / 1e9)
+        return {**({"graphs": [about]} if about else {}), **(self._of_gpus() if self._on_gpu else {})}
 
     def _of_gpus(self) -> dict:
         known = {str(number): devices.about(self.tf, number) for number in range(len(devices.gpus(self.tf)))}

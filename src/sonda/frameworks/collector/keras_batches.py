@@ -29,7 +29,8 @@ class KerasBatches:
         """Whether XLA compiles this function of Keras; and the signature of the batch that its call took, where it had
         none of this size before, else None. `done`: the call did not fail."""
         if number not in self._trainers:
-            self._trainers[number] = _trainer_of(function)
+            trainer = trainer_of(function)
+            self._trainers[number] = trainer if getattr(trainer, "jit_compile", False) else None
         trainer = self._trainers[number]
         return trainer is not None, self._anew(number, trainer) if done and trainer is not None else None
 
@@ -42,12 +43,8 @@ class KerasBatches:
 
         None also where nothing can be known: a GPU is not waited for.
         """
-        try:
-            variable = trainer._loss_tracker.count.value
-            if "GPU" in variable.device:
-                return None
-            counted = int(variable.numpy())
-        except Exception:  # a model of somebody's own, or one that is spread over devices
+        counted = samples_of(trainer, wait=False)
+        if counted is None:
             return None
         size = counted - self._counts.get(id(trainer), 0)
         self._counts[id(trainer)] = counted
@@ -58,8 +55,8 @@ class KerasBatches:
         return {"data": ("tensor", f"batch[{size}]")}
 
 
-def _trainer_of(function: Any) -> Any:
-    """The model whose steps a `tf.function` of Keras runs one by one, compiled by XLA; None of any other."""
+def trainer_of(function: Any) -> Any:
+    """The model whose steps a `tf.function` of Keras runs one by one; None of any other function."""
     inner: Any = getattr(function, "_python_function", None)
     for _ in range(UNWRAPPED):
         if getattr(inner, "__wrapped__", None) is None:
@@ -68,8 +65,20 @@ def _trainer_of(function: Any) -> Any:
     for cell in getattr(inner, "__closure__", None) or ():
         try:
             one = cell.cell_contents
-            if one.jit_compile and one.steps_per_execution == 1 and hasattr(one, "_loss_tracker"):
+            if one.steps_per_execution == 1 and hasattr(one, "_loss_tracker"):
                 return one
         except (AttributeError, ValueError):  # something else, or nothing yet
             continue
     return None
+
+
+def samples_of(trainer: Any, wait: bool) -> int | None:
+    """Samples that a model's mean loss has counted; None where that is not known, or a GPU would have to be waited
+    for."""
+    try:
+        variable = trainer._loss_tracker.count.value
+        if not wait and "GPU" in variable.device:
+            return None
+        return int(variable.numpy())
+    except Exception:  # a model of somebody's own, or one that is spread over devices
+        return None

@@ -161,7 +161,7 @@ class TensorflowObserver(Replacing):
         profiled = False
         shapes = self.shapes.anew(identity, function, args, kwargs) if function._jit_compile else None
         if name == "fused" and not inside:
-            profiled = self.graph.begins(identity, function)
+            profiled = self.graph.begins(identity, function, args, kwargs)
         else:
             self.graph.meanwhile()
         if profiled:

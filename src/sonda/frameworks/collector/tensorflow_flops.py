@@ -1,0 +1,193 @@
+"""What a graph of TensorFlow costs: FLOPs and bytes of its operations, by the conventions of all other counts.
+
+A graph that takes any number of rows does not know its shapes. It is copied into a graph that nobody runs, with the
+shapes that a call had, and TensorFlow infers all others. Operations are those of the graph as it was made: what
+TensorFlow fuses later reads and writes less. Multiply-add is 2; +, −, ×, ÷, exp, log, tanh, sqrt are 1 for each element
+of a floating type; comparisons and copies 0.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+CALLS = ("PartitionedCall", "StatefulPartitionedCall")
+LOOPS = ("While", "StatelessWhile", "If", "StatelessIf", "Case", "StatelessCase")
+"""What they run is known only when they run."""
+ELEMENTS = {
+    **dict.fromkeys((
+        "Add", "AddV2", "Sub", "Mul", "RealDiv", "Div", "DivNoNan", "MulNoNan", "Neg", "Exp", "Expm1", "Log", "Log1p",
+        "Tanh", "Sqrt", "Square", "Reciprocal", "Inv", "Pow", "Erf", "BiasAdd", "Sin", "Cos", "LeakyRelu",
+        "LeakyReluGrad", "Elu", "EluGrad", "AssignAddVariableOp", "AssignSubVariableOp",
+    ), 1),
+    "SquaredDifference": 2, "Rsqrt": 2,
+    "SqrtGrad": 2,  # g / 2 / y
+    "RsqrtGrad": 4,  # g y y y / -2
+    "TanhGrad": 3, "SigmoidGrad": 3,  # g (1 - y y); g (1 - y) y
+    "Sigmoid": 4,  # 1 / (1 + exp(-x))
+    "Softplus": 2, "SoftplusGrad": 4,  # log1p(exp(x)); g / (1 + exp(-x))
+    "Softmax": 4, "LogSoftmax": 4,  # x - max, exp, sum, and / or - log
+    "SparseSoftmaxCrossEntropyWithLogits": 5,  # softmax, and - target for the gradient
+    "SoftmaxCrossEntropyWithLogits": 8,  # the same, and log, × target, sum for the loss
+    "FusedBatchNormGradV3": 9,  # as everywhere: two sums (4), and the gradient of the input (5)
+}  # fmt: skip
+"""FLOPs for each element of the largest of an operation's tensors."""
+SUMS = ("Sum", "Mean", "BiasAddGrad", "L2Loss", "AddN", "AvgPool", "AvgPoolGrad", "Cumsum", "Prod")
+"""One for each element of what they are given, all inputs together."""
+FREE = ("Const", "Placeholder", "VarHandleOp", "ReadVariableOp", "Identity", "IdentityN", "NoOp", "Shape", "ShapeN",
+        "Reshape", "ExpandDims", "Squeeze", "StridedSlice", "Pack", "Unpack", "Size", "Rank", "StopGradient",
+        "PreventGradient", "BroadcastGradientArgs", "IteratorGetNext", "OptionalFromValue", "Range",
+        "Bitcast")  # fmt: skip
+"""Nothing of weight is computed or moved."""
+SILENT = ("Relu", "ReluGrad", "Relu6", "Relu6Grad", "MaxPool", "Transpose", "Cast",
+          "Tile", "Fill", "ConcatV2", "Split", "Slice", "Pad", "PadV2", "Maximum", "Minimum", "Max", "Min", "ArgMax",
+          "Equal", "NotEqual", "Greater", "GreaterEqual", "Less", "LessEqual", "LogicalAnd", "LogicalOr", "LogicalNot",
+          "Select", "SelectV2", "GatherV2", "ResourceGather", "OneHot", "ZerosLike", "OnesLike", "BroadcastTo", "Abs",
+          "Sign", "AssignVariableOp", "MirrorPad", "Where", "IsFinite", "All", "Any")  # fmt: skip
+"""Values are moved and compared."""
+
+
+class UnknownShapeError(Exception):
+    """The shapes of a graph do not follow from those of a call, or a loop inside decides what is run."""
+
+
+def count_graph(tf: Any, graph: Any, shapes: list, batch: int = 0) -> tuple:
+    """Rows of scope, kind, type, FLOPs and bytes, and how often each kind came of which nothing is known.
+
+    `shapes` are those of the graph's first inputs, `batch` the rows of what it fetches by itself (0: not known). Raises
+    UnknownShapeError.
+    """
+    rows: dict = {}
+    unknown: dict = {}
+    _walk(tf, graph, shapes, batch, "", rows, unknown)
+    return [[*key, *row] for key, row in rows.items()], unknown
+
+
+def _walk(tf: Any, graph: Any, shapes: list, batch: int, prefix: str, rows: dict, unknown: dict) -> None:
+    copy = _inferred(tf, graph, shapes, batch)
+    for op in _live(copy, graph):
+        if op.type in LOOPS:
+            raise UnknownShapeError(f"{op.type} decides what is run")
+        if op.type in CALLS:
+            inner = graph._functions[op.get_attr("f").name].graph
+            _walk(tf, inner, [one.shape for one in op.inputs], 0, f"{prefix}{op.name}/", rows, unknown)
+            continue
+        if op.type in FREE:
+            continue
+        floating = [one.dtype for one in (*op.inputs, *op.outputs) if one.dtype.is_floating]
+        if not floating:
+            continue
+        flops = _flops(op)
+        if flops is None:
+            unknown[op.type] = unknown.get(op.type, 0) + 1
+            continue
+        scope = f"{prefix}{op.name}".rpartition("/")[0]
+        row = rows.setdefault((scope, op.type, floating[0].name), [0, 0])
+        row[0] += flops
+        row[1] += sum(_size(one) * one.dtype.size for one in {*map(_Same, op.inputs), *map(_Same, op.outputs)})
+
+
+def _live(copy: Any, graph: Any) -> list:
+    """Operations that somebody needs: a gradient makes also that of the first layer's input, which is never run."""
+    wanted = [*(one.op.name for one in graph.outputs), *(one.name for one in graph.control_outputs)]
+    every = {op.name: op for op in copy.get_operations()}
+    asked = [every[name] for name in wanted if name in every]
+    asked += [op for op in every.values() if op.op_def.is_stateful]
+    needed: dict = {}
+    while asked:
+        op = asked.pop()
+        if op.name not in needed:
+            needed[op.name] = op
+            asked += [one.op for one in op.inputs] + list(op.control_inputs)
+    return [op for name, op in every.items() if name in needed]
+
+
+class _Same:
+    """A tensor that counts once, however often an operation is given it."""
+
+    def __init__(self, tensor: Any) -> None:
+        self.shape, self.dtype, self._name = tensor.shape, tensor.dtype, tensor.name
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Same) and self._name == other._name
+
+    def __hash__(self) -> int:
+        return hash(self._name)
+
+
+def _inferred(tf: Any, graph: Any, shapes: list, batch: int) -> Any:
+    """A copy of the graph whose shapes are those of a call."""
+    from tensorflow.python.ops import handle_data_util
+
+    definition = graph.as_graph_def()
+    for node in definition.node:
+        if node.op == "IteratorGetNext" and batch:
+            for shape in node.attr["output_shapes"].list.shape:
+                if shape.dim and shape.dim[0].size < 0:
+                    shape.dim[0].size = batch
+    copy = tf.Graph()
+    with copy.as_default():
+        given = {}
+        for place, one in enumerate(graph.inputs):
+            data = handle_data_util.get_resource_handle_data(one) if one.dtype == tf.resource else None
+            if data is not None and data.is_set and len(data.shape_and_type) == 1:
+                about = data.shape_and_type[0]
+                new = tf.raw_ops.VarHandleOp(dtype=about.dtype, shape=tf.TensorShape(about.shape))
+            else:
+                shape = shapes[place] if place < len(shapes) else one.shape
+                new = tf.compat.v1.placeholder(one.dtype, shape)
+            given[one.name] = new
+        tf.import_graph_def(definition, input_map=given, name="")
+    return copy
+
+
+def _size(tensor: Any) -> int:
+    """Elements; of a resource 0."""
+    if tensor.dtype.name in ("resource", "variant"):
+        return 0
+    count = tensor.shape.num_elements()
+    if count is None:
+        raise UnknownShapeError("shapes inside the graph are known only when it runs")
+    return int(count)
+
+
+def _flops(op: Any) -> int | None:
+    """FLOPs of an operation; None where nobody knows."""
+    kind = op.type
+    if kind in SILENT:
+        return 0
+    if kind in SUMS:
+        return sum(_size(one) for one in op.inputs if one.dtype.is_floating)
+    if kind in ELEMENTS:
+        return ELEMENTS[kind] * max(_size(one) for one in (*op.inputs, *op.outputs) if one.dtype.is_floating)
+    if kind == "FusedBatchNormV3":
+        # y = x a + b, and in training mean and variance before it.
+        return (6 if op.get_attr("is_training") else 2) * _size(op.inputs[0])
+    if kind == "MaxPoolGrad":
+        return _size(op.inputs[2])
+    if kind == "MatMul":
+        first = op.inputs[0].shape
+        return 2 * _size(op.outputs[0]) * int(first[0 if op.get_attr("transpose_a") else 1])
+    if kind in ("BatchMatMul", "BatchMatMulV2", "BatchMatMulV3"):
+        first = op.inputs[0].shape
+        return 2 * _size(op.outputs[0]) * int(first[-2 if op.get_attr("adj_x") else -1])
+    if kind in ("Conv2D", "Conv3D"):
+        return _convolution(op.outputs[0], op.inputs[1])
+    if kind == "DepthwiseConv2dNative":
+        height, width = op.inputs[1].shape[:2]
+        return 2 * _size(op.outputs[0]) * int(height) * int(width)
+    if kind in ("Conv2DBackpropInput", "Conv3DBackpropInputV2"):
+        return _convolution(op.inputs[2], op.inputs[1])
+    if kind in ("Conv2DBackpropFilter", "Conv3DBackpropFilterV2"):
+        return _convolution(op.inputs[2], op.outputs[0])
+    if kind == "DepthwiseConv2dNativeBackpropInput":
+        height, width = op.inputs[1].shape[:2]
+        return 2 * _size(op.inputs[2]) * int(height) * int(width)
+    if kind == "DepthwiseConv2dNativeBackpropFilter":
+        height, width = op.outputs[0].shape[:2]
+        return 2 * _size(op.inputs[2]) * int(height) * int(width)
+    return None
+
+
+def _convolution(made: Any, kernel: Any) -> int:
+    """Two for each value of the kernel that a value of the forward's output is made of."""
+    return 2 * _size(made) * _size(kernel) // int(kernel.shape[-1])
