@@ -7,7 +7,7 @@ import pytest
 from sonda.record.errors import SondaError
 from sonda.targets import parallel_plan
 from sonda.targets.job import Job
-from sonda.targets.parallel_plan import Plan, check_batch, plan_of, record
+from sonda.targets.parallel_plan import Plan, check_batch, check_chosen, plan_of, record
 from sonda.targets.spec import parse_target
 
 
@@ -68,6 +68,16 @@ def test_pipelines_go_over_nodes() -> None:
     assert plan("hybrid=cpu/1@nodes=2,at=here:1").backend == "gloo"
     with pytest.raises(SondaError, match="2 devices on 2 nodes are not 2 pipelines of two stages or more"):
         plan("pipeline=cpu/1@nodes=2,at=here:1,replicas=2")
+
+
+def test_the_first_that_trains_speaks_for_its_node() -> None:
+    """Of two nodes with two ranks each the first is left out, and the last."""
+    found = plan("hybrid=cpu/1+cpu/1@nodes=2,at=here:1,auto")
+    assert [found.speaks(rank, (1, 2)) for rank in range(4)] == [False, True, True, False]
+    assert [found.speaks(rank, (0, 1, 2, 3)) for rank in range(4)] == [True, False, True, False]
+    check_chosen(found, (1, 2))
+    with pytest.raises(SondaError, match="@auto would leave out all devices of node 1 of 2: they do not pay here; tr"):
+        check_chosen(found, (2, 3))
 
 
 def test_gpus_use_nccl_and_a_mixture_gloo(gpus: None, monkeypatch: pytest.MonkeyPatch) -> None:

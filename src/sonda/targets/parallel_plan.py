@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -70,6 +71,11 @@ class Plan(msgspec.Struct, kw_only=True, frozen=True):
         """A rank as its user thinks of it."""
         device = self.devices[rank % len(self.devices)]
         return f"{device} (rank {rank})" if self.ranks > len(set(self.devices)) else device
+
+    def speaks(self, rank: int, chosen: Sequence[int]) -> bool:
+        """Whether a rank speaks for its node: the first of those of it that train."""
+        each = len(self.devices)
+        return rank == min((one for one in chosen if one // each == rank // each), default=-1)
 
 
 def plan_of(job: Job, spec: TargetSpec, here: bool = True) -> Plan:
@@ -257,6 +263,17 @@ def check_batch(plan: Plan, samples: int) -> int:
             "let them sum to the batch",
         )
     return batch
+
+
+def check_chosen(plan: Plan, chosen: Sequence[int]) -> None:
+    """Raises SondaError where a whole training would leave out a node, which then has no epochs to tell of."""
+    each = len(plan.devices)
+    for node in range(plan.nodes):
+        if not any(one // each == node for one in chosen):
+            raise SondaError(
+                f"@auto would leave out all devices of node {node + 1} of {plan.nodes}: they do not pay here",
+                "train on fewer nodes, or leave out auto",
+            )
 
 
 def record(plan: Plan) -> dict[str, Any]:

@@ -11,6 +11,7 @@ import msgspec
 from sonda.frameworks.parallel.balance import Balance
 from sonda.frameworks.parallel.outlook import Outlook, choose, foresee, sentences
 from sonda.frameworks.parallel.shares import Line, equal_shares
+from sonda.targets.parallel_plan import check_chosen
 
 if TYPE_CHECKING:
     from sonda.frameworks.parallel.calibration import Exchange
@@ -38,6 +39,8 @@ def train_shares(rank: Rank) -> None:
     chosen = choose(lines, batch, communication, alone) if plan.auto else whole
     names = [plan.name(number) for number in range(plan.ranks)]
     rank.foreseen(sentences(whole, chosen, names, plan.auto), _numbers(whole, chosen, exchange, lines))
+    if rank.job.epochs:
+        check_chosen(plan, chosen.ranks)
     if len(chosen.ranks) < group.size:
         group = part(chosen.ranks, rank.meter, plan.timeout)
     if group.me < 0:
@@ -140,7 +143,7 @@ def _train(rank: Rank, group: Group, outlook: Outlook, lines: list[Line]) -> Non
         return kept[0]
 
     if rank.job.epochs:
-        rank.keeper.lead(group.me == 0)
+        rank.keeper.lead(group.me == 0, plan.speaks(rank.outcome.rank, group.ranks))
 
         def learner(waiting: Any) -> SharedLearner:
             made = SharedLearner(

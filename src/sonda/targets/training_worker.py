@@ -119,10 +119,10 @@ class Keeper:
             self._earlier = msgspec.convert(found[0].facts["walks"], list[Walk])
             self._arrays = found[1]
 
-    def lead(self, first: bool) -> None:
-        """Keep for all ranks that train, or leave that to another: those before it may have been left out."""
-        self.first = first
-        self.reports = self.reports or first
+    def lead(self, first: bool, reports: bool) -> None:
+        """Keep for all ranks that train, and report for those of a node, or leave that to others: those before it may
+        have been left out."""
+        self.first, self.reports = first, reports
 
     def course(self) -> Course:
         """How far the training has to go, with this keeper as its ears."""
