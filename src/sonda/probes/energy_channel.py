@@ -81,7 +81,7 @@ class Sources:
             reader.close()
 
 
-HIGHEST_PACKAGE, HIGHEST_PLATFORM, HIGHEST_BOARD = 480.0, 3840.0, 2800.0
-"""W: twice what the largest processors (240 W) and GPUs (1.4 kW) are specified for; a platform has up to 8 packages."""
+HIGHEST_PACKAGE, HIGHEST_PLATFORM, HIGHEST_BOARD = 1000.0, 8000.0, 2800.0
+"""W: twice what the largest processors (500 W) and GPUs (1.4 kW) are specified for; a platform has up to 8 packages."""
 PACKAGES, MEMORY, BOARD = "CPU packages", "DRAM", "GPU boards with their memory"
 """What counters cover, as coverage says it."""
