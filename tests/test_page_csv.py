@@ -45,6 +45,8 @@ def read(text: str) -> list[dict[str, str]]:
         ("mJ", "J", "J"),
         ("slowdown", "1", "slowdown"),
         ("forms", "ns", "forms ns"),
+        ("instructions M", "1", "instructions"),
+        ("native Mcycles (wall)", "cycle", "native cycle (wall)"),
     ],
 )
 def test_a_copied_column_is_named_with_the_unit_of_its_numbers(name: str, unit: str, copied: str) -> None:

@@ -145,11 +145,7 @@ def _millions(values: Sequence[Value]) -> tuple[str, list[Cell]]:
     """Instructions in millions where there are that many."""
     if max((value.value or 0.0 for value in values), default=0.0) < MILLION:
         return "", numbers(values)[1]
-    cells = []
-    for value in values:
-        text = quantities.fixed((value.value or 0.0) / MILLION, 2)
-        cells.append(Cell(text, value.value, quantities.provenance(value)))
-    return " M", cells
+    return " M", [quantity(value, quantities.fixed((value.value or 0.0) / MILLION, 2)) for value in values]
 
 
 def _ratios(values: Sequence[Value]) -> list[Cell]:
@@ -175,7 +171,7 @@ def _interval(budget: Budget | None) -> Cell:
 def _cycles(value: Value) -> Cell:
     if value.value is None:
         return Cell(quantities.MISSING, None, quantities.provenance(value), tone="quiet")
-    return Cell(quantities.fixed(value.value / MILLION, 2), value.value, quantities.provenance(value))
+    return quantity(value, quantities.fixed(value.value / MILLION, 2))
 
 
 def _instructions(modelled: Modelled) -> float:

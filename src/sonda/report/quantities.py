@@ -107,11 +107,14 @@ def column(values: Sequence[Value]) -> tuple[Scale, list[str]]:
 
 
 def titled(name: str, unit: str) -> str:
-    """A column's name with the kept unit in place of the scale that its texts have: `forward ms` is `forward ns`."""
+    """A column's name with the kept unit in place of the scale that its texts have: `forward ms` is `forward ns`, and
+    `instructions M`, which are written in millions, are `instructions`."""
+    name = name.removesuffix(" M")
     if unit in ("", "1"):
         return name
     known_as = sorted((re.escape(scale.unit) for scale in scales(unit)), key=len, reverse=True)
-    said, count = re.subn(rf"(?<![\w/])(?:{'|'.join(known_as)})(?!\w)", lambda _: unit, name)
+    plural = "s?" if unit == "cycle" else ""
+    said, count = re.subn(rf"(?<![\w/])(?:{'|'.join(known_as)}){plural}(?!\w)", lambda _: unit, name)
     return said if count else f"{name} {unit}".strip()
 
 

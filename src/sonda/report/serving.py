@@ -101,7 +101,7 @@ def histogram_table(found: ServingSummary) -> Table:
     bars = ["█" * max(1, round(BAR * one / most)) if one else "" for one in found.counts]
     return build(
         [
-            (Column("up to"), [Cell(quantities.amount(edge, "ns"), edge) for edge in found.edges[1:]]),
+            (Column("up to"), [Cell(quantities.amount(edge, "ns"), edge, unit="ns") for edge in found.edges[1:]]),
             (Column("queries"), [Cell(f"{one:,}", one, COUNTED) for one in found.counts]),
             (Column("", right=False), [Cell(bar) for bar in bars]),
         ],

@@ -9,7 +9,7 @@ from sonda.analysis.summary import LayerRow, PartSummary, Simulated, Summary, Tr
 from sonda.report import quantities
 from sonda.report.labels import plain
 from sonda.report.summary_tables import layer_hint, layer_name
-from sonda.report.table import Cell, Column, Table, build, numbers, percents, shares, tone_of, words
+from sonda.report.table import Cell, Column, Table, build, numbers, percents, quantity, shares, tone_of, words
 
 _HINTS = {
     "share": "share of the step's cycles",
@@ -185,7 +185,7 @@ def energy_cell(value: Value) -> Cell:
         return Cell(quantities.MISSING, None, quantities.provenance(value), value.reason, "quiet")
     scale = quantities.own_scale(value.value, "J")
     shown, low, high = (quantities.number(one / scale.factor) for one in (value.value, value.low, value.high))
-    return Cell(f"{shown} {scale.unit} ({low}–{high})", value.value, quantities.provenance(value))
+    return quantity(value, f"{shown} {scale.unit} ({low}–{high})")
 
 
 def _times(values: Sequence[Value]) -> list[tuple[Column, list[Cell]]]:
@@ -198,12 +198,7 @@ def _times(values: Sequence[Value]) -> list[tuple[Column, list[Cell]]]:
 
 def _whole(values: Sequence[Value]) -> list[Cell]:
     """Counts with all their digits: they are exact."""
-    return [
-        Cell(f"{value.value:,.0f}", value.value, quantities.provenance(value))
-        if value.value is not None
-        else Cell(quantities.MISSING, None, quantities.provenance(value), value.reason, "quiet")
-        for value in values
-    ]
+    return [quantity(value, f"{value.value or 0.0:,.0f}") for value in values]
 
 
 def _bytes(values: Sequence[Value]) -> list[Cell]:
@@ -212,14 +207,14 @@ def _bytes(values: Sequence[Value]) -> list[Cell]:
     sizes = [(value.value or 0.0) / scale.factor for value in values]
     decimals = quantities.decimals_for(sizes)
     return [
-        Cell(f"{quantities.fixed(size, decimals)} {scale.unit}", value.value, quantities.provenance(value))
+        quantity(value, f"{quantities.fixed(size, decimals)} {scale.unit}")
         for size, value in zip(sizes, values, strict=True)
     ]
 
 
 def _part_of(value: Value, whole: Value) -> Cell:
     share = (value.value or 0.0) / whole.value if whole.value else 0.0
-    return Cell(f"{quantities.percent(share, 1)} %", share, quantities.provenance(value))
+    return Cell(f"{quantities.percent(share, 1)} %", 100 * share, quantities.provenance(value), unit="%")
 
 
 def _mapping(simulated: Simulated) -> Cell:

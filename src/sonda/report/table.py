@@ -116,7 +116,7 @@ def percents(values: Sequence[Value], sign: bool = True) -> list[Cell]:
 def shares(values: Sequence[float], of: str) -> list[Cell]:
     """Cells of shares (1 is 100 %) without interval, with one decimal and no sign; NaN is missing."""
     return [
-        Cell(quantities.percent(value, 1), value, f"{quantities.percent(value, 1)} % of {of}, derived")
+        Cell(quantities.percent(value, 1), 100 * value, f"{quantities.percent(value, 1)} % of {of}, derived", unit="%")
         if math.isfinite(value)
         else Cell(quantities.MISSING, tone="quiet")
         for value in values

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from sonda.analysis.counted_summary import Counted, CounterSummary, Share, Slots, TopDown
 from sonda.analysis.summary import LayerRow, PartSummary, Value
@@ -138,7 +139,7 @@ def _share(share: Share, child: bool, slots: Slots, name: str) -> Cell:
     tone = "strong" if name in slots.leading and name != "retiring" else "quiet" if child and not share.counts else ""
     quiet = "; its parent is below its threshold, or it is" if child and not share.counts else ""
     joined = "; from events counted in different steps" if share.across else ""
-    return Cell(cell.text, cell.order, cell.hint + joined + quiet, cell.missing, tone or cell.tone)
+    return replace(cell, hint=cell.hint + joined + quiet, tone=tone or cell.tone)
 
 
 def _percent(value: Value) -> Cell:
@@ -150,9 +151,7 @@ def _percent(value: Value) -> Cell:
 
 def _marked(values: Sequence[Value], cells: Sequence[Cell]) -> list[Cell]:
     return [
-        Cell(ESTIMATED + cell.text, cell.order, cell.hint, cell.missing, cell.tone)
-        if value.source == "estimated" and value.value is not None
-        else cell
+        replace(cell, text=ESTIMATED + cell.text) if value.source == "estimated" and value.value is not None else cell
         for value, cell in zip(values, cells, strict=True)
     ]
 
