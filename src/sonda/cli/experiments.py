@@ -89,7 +89,12 @@ def study(
     write_json(document) if json else put(render_study(document, reference=reference))
 
 
-@app.command("explore", cls=OfAWorkload, context_settings={"ignore_unknown_options": True, "allow_extra_args": True})
+@app.command(
+    "explore",
+    short_help="Simulate a workload on many accelerators, find the best.",
+    cls=OfAWorkload,
+    context_settings={"ignore_unknown_options": True, "allow_extra_args": True},
+)
 def explore(
     context: typer.Context,
     workload: Annotated[
@@ -122,7 +127,9 @@ def explore(
     search: Annotated[
         str, typer.Option(help="Seek the front with at most this part of the points, e.g. 5%, instead of all.")
     ] = "",
-    points_per_batch: Annotated[int, typer.Option(help="Points that a worker is given at once.", min=1)] = 20_000,
+    points_per_batch: Annotated[
+        int | None, typer.Option(help="Points that a worker is given at once; 20,000 unless given.", min=1)
+    ] = None,
     tag: Annotated[list[str] | None, typer.Option(help="Give the run a tag.")] = None,
     rows: Annotated[int, typer.Option("--rows", help="Points of the front to list.", min=0)] = 10,
     json: Json = False,
@@ -137,8 +144,10 @@ def explore(
     not listed here belong to the workload.
     """
     from sonda.analysis.compare import parse_percent
+    from sonda.record.errors import SondaError
     from sonda.report.exploration import write_points
     from sonda.studies.executors.choice import executor_for
+    from sonda.studies.explore import BATCH
     from sonda.studies.explore import explore as explore_space
     from sonda.studies.search_front import search as search_front
     from sonda.studies.space import parse_space
@@ -154,6 +163,8 @@ def explore(
         mapping=mapping,
         set=" ".join(set or []),
     )
+    if search and points_per_batch:
+        raise SondaError("--points-per-batch means nothing to a search", "leave it out: rounds are small")
     store = open_store()
     with executor_for(workers, on_cluster, say=say) as executor:
         space = parse_space(vary or [])
@@ -161,7 +172,7 @@ def explore(
             if search:
                 found = search_front(job, space, store, parse_percent(search), tag or [], say, executor)
             else:
-                found = explore_space(job, space, store, tag or [], say, executor, points_per_batch)
+                found = explore_space(job, space, store, tag or [], say, executor, points_per_batch or BATCH)
         except KeyboardInterrupt:
             say(Lasting("whole batches are kept: the same command goes on with the rest"))
             raise
@@ -172,7 +183,7 @@ def explore(
     show_run(found, store, json, rows)
 
 
-@app.command("corun")
+@app.command("corun", short_help="Run programs side by side, say how they slow each other.")
 def corun(
     participants: Annotated[
         list[str],
@@ -213,7 +224,12 @@ def corun(
     show_run(found, store, json)
 
 
-@app.command("verify", cls=OfAWorkload, context_settings={"ignore_unknown_options": True, "allow_extra_args": True})
+@app.command(
+    "verify",
+    short_help="Hold simulated accelerators against other simulators.",
+    cls=OfAWorkload,
+    context_settings={"ignore_unknown_options": True, "allow_extra_args": True},
+)
 def verify(
     context: typer.Context,
     what: Annotated[str, typer.Argument(help="What to hold the accelerators against: stonne or scalesim.")],
@@ -277,7 +293,7 @@ def _verify_stonne(file: str, options: list[str], json: bool) -> None:
         raise SystemExit(result.exit_status)
 
 
-@app.command("doctor")
+@app.command("doctor", short_help="Say what this machine can measure, and what would help.")
 def doctor(
     validate: Annotated[
         bool, typer.Option("--validate", help="Count known work with every probe; exit code 1 when one counts wrong.")

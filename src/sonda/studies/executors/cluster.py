@@ -147,6 +147,7 @@ class Cluster:
             waiting.setdefault((task.needs, task.node), deque()).append(task)
         placed: dict[Any, tuple[Task, str]] = {}
         tries: Counter[int] = Counter()
+        begun: set[int] = set()
         self._ahead = 1 if self._exclusive else AHEAD
         began_with = {worker: str(about["node"]) for worker, about in self._nodes.items()}
         try:
@@ -174,9 +175,10 @@ class Cluster:
                         else:
                             # What kills workers takes others along: from now on a worker has one task at a time.
                             self._ahead = 1
-                            self._again += 1
+                            begun.add(task.number)
                         waiting.setdefault((task.needs, task.node), deque()).append(task)
                     else:
+                        self._again += task.number in begun and not done.failure
                         yield done
             if not self._exclusive:
                 self._miss(began_with)
