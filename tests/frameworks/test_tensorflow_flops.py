@@ -71,6 +71,20 @@ def test_products_of_a_network_cost_what_its_formulas_say() -> None:
     assert flops(rows, *PRODUCTS, "BiasAdd", "BiasAddGrad") == expected
 
 
+def test_a_deep_network_costs_what_its_formulas_say() -> None:
+    """All operations, batch norms and updates among them: formulas and graph differ in sums of loss and statistics."""
+    from sonda.workloads.in_tensorflow.network import build
+
+    description = describe("resnet18", {"batch": "2", "image": "32x32"})
+    task = build(description, True, 5)
+    inputs, targets = tf.TensorSpec((2, 32, 32, 3)), tf.TensorSpec((2,), tf.int64)
+    rows, unknown = count_graph(tf, task.function().get_concrete_function(inputs, targets).graph, [])
+    assert unknown == {}
+    costs = network_costs(description, True, 4)
+    assert sum(row[3] for row in rows) == pytest.approx(sum(cost.flops for cost in costs), rel=2e-3)
+    assert sum(row[4] for row in rows) == pytest.approx(sum(cost.bytes for cost in costs), rel=0.05)
+
+
 def test_a_loop_that_decides_what_is_run_is_said() -> None:
     @tf.function
     def step(x: Any) -> Any:

@@ -31,6 +31,10 @@ ELEMENTS = {
     "FusedBatchNormGradV3": 9,  # as everywhere: two sums (4), and the gradient of the input (5)
 }  # fmt: skip
 """FLOPs for each element of the largest of an operation's tensors."""
+PRODUCTS = ("MatMul", "BatchMatMul", "BatchMatMulV2", "BatchMatMulV3", "Conv2D", "Conv3D", "Conv2DBackpropInput",
+            "Conv2DBackpropFilter", "Conv3DBackpropInputV2", "Conv3DBackpropFilterV2", "DepthwiseConv2dNative",
+            "DepthwiseConv2dNativeBackpropInput", "DepthwiseConv2dNativeBackpropFilter")  # fmt: skip
+"""Without whose shapes nothing is told."""
 SUMS = ("Sum", "Mean", "BiasAddGrad", "L2Loss", "AddN", "AvgPool", "AvgPoolGrad", "Cumsum", "Prod")
 """One for each element of what they are given, all inputs together."""
 FREE = ("Const", "Placeholder", "VarHandleOp", "ReadVariableOp", "Identity", "IdentityN", "NoOp", "Shape", "ShapeN",
@@ -73,17 +77,24 @@ def _walk(tf: Any, graph: Any, shapes: list, batch: int, prefix: str, rows: dict
             continue
         if op.type in FREE:
             continue
-        floating = [one.dtype for one in (*op.inputs, *op.outputs) if one.dtype.is_floating]
+        tensors = _tensors(op)
+        floating = [one.dtype for one in tensors if one.dtype.is_floating]
         if not floating:
             continue
-        flops = _flops(op)
+        try:
+            flops = _flops(op)
+            moved = sum(_size(one) * one.dtype.size for one in {one.name: one for one in tensors}.values())
+        except UnknownShapeError:
+            if op.type in PRODUCTS:
+                raise
+            flops = None
         if flops is None:
             unknown[op.type] = unknown.get(op.type, 0) + 1
             continue
         scope = f"{prefix}{op.name}".rpartition("/")[0]
         row = rows.setdefault((scope, op.type, floating[0].name), [0, 0])
         row[0] += flops
-        row[1] += sum(_size(one) * one.dtype.size for one in {*map(_Same, op.inputs), *map(_Same, op.outputs)})
+        row[1] += moved
 
 
 def _live(copy: Any, graph: Any) -> list:
@@ -101,17 +112,11 @@ def _live(copy: Any, graph: Any) -> list:
     return [op for name, op in every.items() if name in needed]
 
 
-class _Same:
-    """A tensor that counts once, however often an operation is given it."""
-
-    def __init__(self, tensor: Any) -> None:
-        self.shape, self.dtype, self._name = tensor.shape, tensor.dtype, tensor.name
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Same) and self._name == other._name
-
-    def __hash__(self) -> int:
-        return hash(self._name)
+def _tensors(op: Any) -> list:
+    """What an operation is given and makes; without what a batch norm keeps for its gradient, which has no shape."""
+    if op.type.startswith("FusedBatchNorm"):
+        return [*op.inputs[:5], *op.outputs[:3]]
+    return [*op.inputs, *op.outputs]
 
 
 def _inferred(tf: Any, graph: Any, shapes: list, batch: int) -> Any:
@@ -158,7 +163,7 @@ def _flops(op: Any) -> int | None:
     if kind in SUMS:
         return sum(_size(one) for one in op.inputs if one.dtype.is_floating)
     if kind in ELEMENTS:
-        return ELEMENTS[kind] * max(_size(one) for one in (*op.inputs, *op.outputs) if one.dtype.is_floating)
+        return ELEMENTS[kind] * max(_size(one) for one in _tensors(op) if one.dtype.is_floating)
     if kind == "FusedBatchNormV3":
         # y = x a + b, and in training mean and variance before it.
         return (6 if op.get_attr("is_training") else 2) * _size(op.inputs[0])
