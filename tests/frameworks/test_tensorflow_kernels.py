@@ -18,7 +18,7 @@ import pytest
 from gpu_profile import with_gpu
 
 from sonda.analysis.summarise import summarise
-from sonda.frameworks import tensorflow_driver, tensorflow_whole
+from sonda.frameworks import announced_steps, tensorflow_driver, tensorflow_whole
 from sonda.frameworks.announced import AnnouncedObserver
 from sonda.frameworks.assembly import Assembly, assemble
 from sonda.frameworks.collector.recorder import Recorder
@@ -131,8 +131,7 @@ def told(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         yield
         heard.append("end")
 
-    for module in (tensorflow_driver, tensorflow_whole):
-        monkeypatch.setattr(module, "replayed", replayed)
+    monkeypatch.setattr(announced_steps, "replayed", replayed)
     return heard
 
 

@@ -12,10 +12,9 @@ from time import perf_counter_ns
 from typing import Any
 
 from sonda.frameworks.announced import AnnouncedObserver
-from sonda.frameworks.announced_steps import time_steps, warm_up
+from sonda.frameworks.announced_steps import run_steps
 from sonda.frameworks.counted_step import OperationsTask
 from sonda.frameworks.jax_kernels import record_kernels
-from sonda.frameworks.replayed import replayed
 from sonda.frameworks.torch_driver import Driving
 
 PART = "test"
@@ -32,14 +31,12 @@ def drive(task: OperationsTask, observer: AnnouncedObserver, jax: Any, how: Driv
                 results = [_run(task, observer, compiled, name, wait, counted) for name in task.names]
                 jax.block_until_ready(results)
 
-    warm_up(observer, how, step)
+    def record(waiting: Callable[[], None]) -> None:
+        record_kernels(observer, jax, how, waiting)
+
+    done = run_steps(observer, how, step, record, lambda: step(wait=True))
     if how.replay:
-        with observer.span("pass", "kernels"), replayed():
-            step(wait=True)
-        return 1
-    done = time_steps(how, step)
-    if how.on_gpu:
-        record_kernels(observer, jax, how, lambda: step(wait=True))
+        return done
     with observer.span("pass", "count"):
         step(wait=True, counted=True)
     return done

@@ -16,14 +16,13 @@ from time import perf_counter_ns
 from typing import Any, Protocol
 
 from sonda.frameworks.announced import AnnouncedObserver
-from sonda.frameworks.announced_steps import time_steps, warm_up
+from sonda.frameworks.announced_steps import run_steps
 from sonda.frameworks.call_pieces import holding, pieces_of, write_call
 from sonda.frameworks.collector.failure import first_line
 from sonda.frameworks.counted_step import StepCost, count_step, under
 from sonda.frameworks.hlo import read_module
 from sonda.frameworks.jax_kernels import record_kernels
 from sonda.frameworks.jax_profile import Operation, by_place, exclusive, place_of, places, profiled, runs
-from sonda.frameworks.replayed import replayed
 from sonda.frameworks.torch_driver import Driving
 
 PIECES = 5
@@ -66,14 +65,9 @@ def drive_network(
         with observer.span("step", part):
             task.step(runner)
 
-    warm_up(observer, how, step)
+    done = run_steps(observer, how, step, lambda one: record_kernels(observer, jax, how, one))
     if how.replay:
-        with observer.span("pass", "kernels"), replayed():
-            step()
-        return 1
-    done = time_steps(how, step)
-    if how.on_gpu:
-        record_kernels(observer, jax, how, step)
+        return done
     seen = _in_pieces(observer, jax, runner, step, classes, task.costs, read)
     count_step(observer, part, [_where_it_ran(cost, seen, classes) for cost in task.costs], "jax", task.dtype)
     return done

@@ -16,12 +16,11 @@ from time import perf_counter_ns
 from typing import Any, Protocol
 
 from sonda.frameworks.announced import AnnouncedObserver
-from sonda.frameworks.announced_steps import time_steps, warm_up
+from sonda.frameworks.announced_steps import run_steps
 from sonda.frameworks.call_pieces import COMMUNICATE, LOSS, ORDER
 from sonda.frameworks.collector.modelled import VARIABLE
 from sonda.frameworks.collector.recorder import Recorder
 from sonda.frameworks.counted_step import OperationsTask, StepCost, count_step
-from sonda.frameworks.replayed import replayed
 from sonda.frameworks.tensorflow_kernels import record_kernels
 from sonda.frameworks.tensorflow_pieces import PIECES_STEPS, ReadProfile, steps_in_pieces, where_it_ran
 from sonda.frameworks.torch_driver import Driving
@@ -103,14 +102,12 @@ def drive_operations(task: OperationsTask, observer: AnnouncedObserver, how: Dri
             if not waiting:
                 wait(result)
 
-    warm_up(observer, how, step)
+    def record(one: Callable[[], None]) -> None:
+        record_kernels(observer, _tensorflow(), how, one)
+
+    done = run_steps(observer, how, step, record, lambda: step(waiting=True))
     if how.replay:
-        with observer.span("pass", "kernels"), replayed():
-            step(waiting=True)
-        return 1
-    done = time_steps(how, step)
-    if how.on_gpu:
-        record_kernels(observer, _tensorflow(), how, lambda: step(waiting=True))
+        return done
     with observer.span("pass", "count"):
         step(waiting=True, counted=True)
     return done
@@ -160,14 +157,9 @@ def drive_network(
             with observer.phase("fused"):
                 wait(whole(*batch))
 
-    warm_up(observer, how, step)
+    done = run_steps(observer, how, step, lambda one: record_kernels(observer, _tensorflow(), how, one))
     if how.replay:
-        with observer.span("pass", "kernels"), replayed():
-            step()
-        return 1
-    done = time_steps(how, step)
-    if how.on_gpu:
-        record_kernels(observer, _tensorflow(), how, step)
+        return done
     if how.on_gpu or VARIABLE in os.environ:
         # The first of all finds its kernels for the first time, and nobody hears of it.
         in_pieces(pieces(unheard(observer.root)))

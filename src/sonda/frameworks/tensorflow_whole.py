@@ -6,12 +6,12 @@ are recorded.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from time import perf_counter_ns
 from typing import Any, Protocol
 
 from sonda.frameworks.announced import AnnouncedObserver
-from sonda.frameworks.announced_steps import time_steps, warm_up
-from sonda.frameworks.replayed import replayed
+from sonda.frameworks.announced_steps import run_steps
 from sonda.frameworks.tensorflow_driver import wait
 from sonda.frameworks.tensorflow_kernels import record_kernels
 from sonda.frameworks.torch_driver import Driving
@@ -48,17 +48,12 @@ def drive_whole(task: WholeTask, observer: AnnouncedObserver, how: Driving) -> i
         with observer.span("step", part), observer.phase(phase):
             _wait(step_function(*arguments))
 
-    warm_up(observer, how, step)
-    if how.replay:
-        with observer.span("pass", "kernels"), replayed():
-            step()
-        return 1
-    done = time_steps(how, step)
-    if how.on_gpu:
+    def record(one: Callable[[], None]) -> None:
         import tensorflow
 
-        record_kernels(observer, tensorflow, how, step)
-    return done
+        record_kernels(observer, tensorflow, how, one)
+
+    return run_steps(observer, how, step, record)
 
 
 def _wait(result: Any) -> None:
