@@ -46,6 +46,16 @@ def test_every_help_has_examples_of_itself_that_the_command_line_takes(name: str
         parse(words[1:])
 
 
+@pytest.mark.parametrize("words", [(), ("data",)])
+def test_a_list_of_commands_cuts_no_sentence(
+    place: Path, words: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    listed = run_command(place, *words, "--help").stdout.partition("Commands:")[2]
+    assert len(listed.strip().splitlines()) == len(ALL[" ".join(words)].commands)
+    assert "..." not in listed
+
+
 def parse(words: list[str]) -> None:
     """Take these words as the command line does, without running anything. Raises what a user would be told."""
     program = "--" in words

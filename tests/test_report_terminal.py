@@ -10,6 +10,8 @@ from rich.cells import cell_len
 import report_examples as examples
 import snapshot_files as snapshots
 from sonda.report.listing import render_runs
+from sonda.report.screen import Screen
+from sonda.report.summary_tables import layer_table
 from sonda.report.terminal import (
     render_comparison,
     render_doctor,
@@ -128,3 +130,17 @@ def test_what_the_layer_table_leaves_out_is_added_up() -> None:
     text = render_summary(examples.training(), 120, layers=6, color=False)
     assert f"the other 66 layers {rest:.0f} ms" in text
     assert "code of modules around the layers 1.00 ms" in text  # 4 containers and the model, 0.2 ms each
+
+
+def test_layers_that_are_numbers_are_shown_with_their_types():
+    """At 80 columns the type goes first; without it `0` and `3` would tell nothing."""
+    summary = examples.training()
+    part = summary.parts[0]
+    rows = [row for row in part.layers if row.leaf][:3]
+    named, numbered = rows, [replace(row, path=str(at)) for at, row in enumerate(rows)]
+    keeps = [next(one.keep for one in layer_table(layers, "layer").columns if one.name == "type")
+             for layers in (named, numbered)]  # fmt: skip
+    assert keeps[0] < keeps[1]
+    screen = Screen(80, color=False)
+    screen.table(layer_table(numbered, "layer"))
+    assert rows[0].name in screen.text()

@@ -26,7 +26,7 @@ data = typer.Typer(
 app.add_typer(data, name="data")
 
 
-@data.command()
+@data.command(short_help="Turn a folder of images into arrays that training maps.")
 def prepare(
     folder: Annotated[
         str, typer.Argument(help="One directory per class; or the fish data set, MNIST's or CIFAR-10's files.")
@@ -59,7 +59,7 @@ def prepare(
     _show(made, json)
 
 
-@data.command()
+@data.command(short_help="Draw a data set: silhouettes of nine kinds of fish.")
 def make(
     what: Annotated[str, typer.Argument(help="What to draw: fish.")],
     directory: Annotated[str, typer.Argument(help="Where to; must not exist yet.")],

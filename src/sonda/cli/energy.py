@@ -11,7 +11,7 @@ from sonda.cli.face import Json, app, hush, open_store, say
 from sonda.cli.showing import show_run
 
 
-@app.command("energy")
+@app.command("energy", short_help="Run any command and say how much energy it took.")
 def energy(
     context: typer.Context,
     interval: Annotated[str, typer.Option(help="Time between readings: 500ms, down to 10ms.")] = "500ms",

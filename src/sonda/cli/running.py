@@ -13,7 +13,12 @@ from sonda.cli.own_options import OfAWorkload
 from sonda.cli.showing import show_runs
 
 
-@app.command("run", cls=OfAWorkload, context_settings={"ignore_unknown_options": True, "allow_extra_args": True})
+@app.command(
+    "run",
+    short_help="Run a workload or your program and say where its time goes.",
+    cls=OfAWorkload,
+    context_settings={"ignore_unknown_options": True, "allow_extra_args": True},
+)
 def run(
     context: typer.Context,
     workload: Annotated[

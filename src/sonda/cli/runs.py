@@ -134,7 +134,7 @@ def rm(
         put(f"removed {len(removed)} run{'' if len(removed) == 1 else 's'}")
 
 
-@app.command("compare")
+@app.command("compare", short_help="Say whether B is faster or slower than A, and where.")
 def compare(
     a: Annotated[str, typer.Argument(help="The base: an id, a tag, a path.", autocompletion=completion.runs)],
     b: Annotated[str, typer.Argument(help="What is held against it.", autocompletion=completion.runs)],
@@ -184,7 +184,7 @@ def _compare_imported(a: list[Run], b: list[Run], limit: float | None, rows: int
         raise SystemExit(1)
 
 
-@app.command("import")
+@app.command("import", short_help="Read a file of another tool as a run.")
 def import_(
     files: Annotated[list[Path], typer.Argument(help="Files of one kind; several traces, or a directory, are ranks.")],
     tag: Annotated[list[str] | None, typer.Option(help="Give the run a tag.")] = None,

@@ -12,7 +12,12 @@ from sonda.cli.own_options import OfAWorkload
 from sonda.cli.showing import show_run
 
 
-@app.command("serve", cls=OfAWorkload, context_settings={"ignore_unknown_options": True, "allow_extra_args": True})
+@app.command(
+    "serve",
+    short_help="Serve a model: latency percentiles, throughput, energy.",
+    cls=OfAWorkload,
+    context_settings={"ignore_unknown_options": True, "allow_extra_args": True},
+)
 def serve(
     context: typer.Context,
     workload: Annotated[

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from sonda.analysis.summary import LayerRow, PartSummary, Simulated, Summary, Traffic, Value
 from sonda.report import quantities
 from sonda.report.labels import plain
-from sonda.report.summary_tables import layer_hint, layer_name
+from sonda.report.summary_tables import layer_hint, layer_name, type_keep
 from sonda.report.table import Cell, Column, Table, build, numbers, percents, quantity, shares, tone_of, words
 
 _HINTS = {
@@ -80,7 +80,7 @@ def simulated_layer_table(rows: Sequence[LayerRow], title: str) -> Table:
     return build(
         [
             (Column(title, right=False, path=True), names),
-            (Column("type", right=False, keep=1), words([plain(row.name) for row in rows])),
+            (Column("type", right=False, keep=type_keep(rows)), words([plain(row.name) for row in rows])),
             (Column("mapping", right=False, keep=5, hint=_HINTS["mapping"]), [_mapping(one) for one in found]),
             (Column("cycles"), _whole([one.cycles for one in found])),
             (Column("%", keep=6, hint=_HINTS["share"]), shares([one.share for one in found], "the step's cycles")),

@@ -99,7 +99,7 @@ def layer_table(rows: Sequence[LayerRow], title: str, own: bool = False) -> Tabl
     return build(
         [
             (Column(title, right=False, path=True), names),
-            (Column("type", right=False, keep=1), words([plain(row.name) for row in rows])),
+            (Column("type", right=False, keep=type_keep(rows)), words([plain(row.name) for row in rows])),
             (Column(f"forward {unit}", hint=hint), forward),
             (Column(f"backward {unit}", hint=hint), backward),
             *extra,
@@ -116,6 +116,11 @@ def layer_table(rows: Sequence[LayerRow], title: str, own: bool = False) -> Tabl
 def layer_name(row: LayerRow) -> str:
     """A layer's path; the model itself, which has none, by its class in brackets."""
     return plain(row.path) if row.path else f"({plain(row.name)})"
+
+
+def type_keep(rows: Sequence[LayerRow]) -> int:
+    """How dear the column of types is: where layers are numbers, as those of a sequence, only their types tell them."""
+    return 4 if any(row.path.rpartition(".")[2].isdigit() for row in rows) else 1
 
 
 def layer_hint(row: LayerRow) -> str:

@@ -39,7 +39,10 @@
       if (copy[name].title) copy[name].title.font = { size: 12.5, color: css("--soft") };
     }
     for (const { line } of copy.shapes || []) if (line.width !== 0 && !line.color) line.color = css("--ink");
-    if (narrow()) slender(copy, figure);
+    if (narrow()) {
+      slender(copy, figure);
+      lengthen(copy, figure);
+    }
     return copy;
   }
 
@@ -79,7 +82,6 @@
       if (across.ticktext?.some((name) => plain(name).length > 4)) across.tickangle = -90;
       copy.height += LINE; // of names that stand upright
     }
-    named(copy, figure);
     const names = map ? [] : upright?.ticktext || upright?.categoryarray || [];
     if (!names.some((name) => plain(name).length > SHORT)) return;
     const bars = figure.data.some((trace) => trace.type === "bar");
@@ -96,11 +98,14 @@
   }
 
   // A legend grows in lines below each other, and the picture with it.
-  function named(copy, figure) {
+  function lengthen(copy, figure) {
     const names = figure.data.filter((trace) => trace.name && trace.showlegend !== false).map((trace) => plain(trace.name));
     if (copy.legend?.orientation !== "h" || copy.showlegend === false || names.length < 2) return;
     const width = ENTRY + LETTER * Math.max(...names.map((name) => name.length));
-    const lines = Math.ceil(names.length / Math.max(1, Math.floor(document.getElementById(figure.place).clientWidth / width)));
+    const beside = copy.yaxis?.showticklabels === false ? [] : (copy.yaxis?.ticktext || []).map((name) => plain(name).length);
+    const left = Math.max(copy.margin.l, 2 * LINE + LETTER * Math.max(0, ...beside));
+    const room = document.getElementById(figure.place).clientWidth - left - copy.margin.r;
+    const lines = Math.ceil(names.length / Math.max(1, Math.floor(room / width)));
     copy.height += LINE * lines;
     copy.legend.maxheight = LINE * (lines + 2);
   }
