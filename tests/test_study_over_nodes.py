@@ -104,6 +104,8 @@ def log(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         return write_run(store.root, info, two_spans())
 
     def submitted(cluster: str) -> Any:
+        assert cluster in ("local", "slurm:", "slurm:partition=short"), "host is for workers"
+
         def on_nodes(job: Job, store: Store, place: Place | None, say: Any) -> Run:
             if done.count(OVER) == 1:
                 done.append("refused")
@@ -143,11 +145,10 @@ def test_a_study_of_nothing_else_starts_no_workers(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, log: list[str]
 ) -> None:
     monkeypatch.setattr(catalogue, "executor_for", lambda *_: pytest.fail("workers are started"))
-    store = Store(tmp_path / "store")
-    result = carry_out(
-        study_file(tmp_path, OVER, more="cool_down_s = 60"), "", None, False, store, silent, cluster="slurm:host=me"
-    )
-    assert log == [OVER] and result["measured"] == 1
+    store, file = Store(tmp_path / "store"), study_file(tmp_path, OVER, more="cool_down_s = 60")
+    assert carry_out(file, "", None, False, store, silent, cluster="slurm:host=me")["measured"] == 1
+    result = carry_out(file, "", None, False, store, silent, cluster="slurm:host=me,partition=short")
+    assert log == [OVER] and result["measured"] == 0
     (run,) = store.runs()
     assert run.info.point[COOL_DOWN] == {"waited_s": 0.0, "reason": QUEUED}
     assert any(note.startswith(QUEUED) for note in result["notes"])

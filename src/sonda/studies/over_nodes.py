@@ -15,6 +15,7 @@ from sonda.studies.elsewhere import elsewhere
 from sonda.studies.engine import Measure, Outcome
 from sonda.studies.executors.cluster import LOCAL
 from sonda.studies.executors.executor import Executor
+from sonda.studies.executors.slurm import PREFIX
 from sonda.studies.executors.training_jobs import nodes_of, submitted
 from sonda.studies.measure import measuring
 from sonda.studies.plan import Point, configurations
@@ -96,7 +97,10 @@ def elsewhere_and_over_nodes(
 
 def _jobs(cluster: str) -> str:
     """Without `host`, at which a study's workers call home: nodes of a training meet each other."""
-    return ",".join(word for word in cluster.split(",") if not word.removeprefix("slurm:").startswith("host="))
+    if not cluster.startswith(PREFIX):
+        return cluster
+    words = cluster.removeprefix(PREFIX).split(",")
+    return PREFIX + ",".join(word for word in words if not word.startswith("host="))
 
 
 class _Queued:
