@@ -88,9 +88,10 @@ class Seen:
 
 
 def seen(spans: Spans) -> Seen:
-    """Count what is in a table of spans."""
+    """Count what is in a table of spans; without steps in which nothing ran, made of what a graph costs."""
     kind, name, path = (spans.words(column).decoded() for column in ("kind", "name", "path"))
     parent, direction = spans.number("parent"), spans.words("direction").decoded()
+    made = spans.where(kind="step", pass_="count") & (spans.number("duration") == 0)
     result = Seen()
     step_part = {}
     for row in range(len(spans)):
@@ -100,10 +101,10 @@ def seen(spans: Spans) -> Seen:
         elif kind[row] == "epoch":
             step_part[row] = step_part[int(parent[row])]
             result.epochs += 1
-        elif kind[row] == "step":
+        elif kind[row] == "step" and not made[row]:
             at = step_part[int(parent[row])]
             result.parts[at] = (result.parts[at][0], result.parts[at][1] + 1)
-    in_step = np.array([kind[p] == "step" for p in parent])
+    in_step = np.array([kind[p] == "step" and not made[p] for p in parent])
     result.counted = int((spans.where(kind="step", pass_="count")).sum())
     result.phases = dict(Counter(name[(kind == "phase") & in_step]))
     result.forward = dict(Counter(path[(kind == "layer") & (direction == "forward")]))

@@ -55,6 +55,7 @@ def test_keras_is_seen_alike_on_every_framework(store: Store, monkeypatch: pytes
         # Five steps of TensorFlow's graph ran under its profiler, which tells their phases apart.
         told = 5 if backend == "tensorflow" else 0
         assert found.phases["fused"] >= 18 - told and found.phases.get("backward", 0) == told
+        assert found.counted or backend == "jax", "FLOPs of TensorFlow's graph are counted"
         assert len(run.info.workload["traced"]) >= 2
 
 
