@@ -9,9 +9,14 @@ from sonda.report.figures import Figure
 from sonda.report.kernel_roofline import kernel_roof_table, kernel_roofline
 from sonda.report.labels import markup
 from sonda.report.markup import panel, place_figure, table_html
+from sonda.report.stall_figures import stall_figure
 
 MOST_KERNELS = 200
 """Kernels that a page lists."""
+STALLS = (
+    "A GPU runs threads in groups, its warps. Each bar is a kernel, those with the most time first: what its warps did "
+    "with their cycles, or what they waited for."
+)
 
 
 def device_panels(part: PartSummary, summary: Summary, place: str, drawn: list[Figure]) -> str:
@@ -37,7 +42,10 @@ def device_panels(part: PartSummary, summary: Summary, place: str, drawn: list[F
     counted = summary.kernel_counters
     if counted is not None:
         for title, table in titled_tables(counted):
-            panels += panel(title, table_html(table, f"{table.name} sortable"))
+            figure = stall_figure(counted.stalls) if table.name == "stalls" else None
+            picture = place_figure(figure, f"{place}stalls", drawn, "") if figure is not None else ""
+            caption = STALLS if picture else ""
+            panels += panel(title, picture + table_html(table, f"{table.name} sortable"), caption)
         sentences = [*stall_sentences(counted.stalls), *counted.sentences]
         panels += panel("What the counts say", _listed(sentences)) if sentences else ""
     return panels
