@@ -88,14 +88,18 @@ class CallLayers:
             self._begins[step] = min(int(start[phase]), self._begins.get(step, int(start[phase])))
 
     def count(self, after: int, operations: Iterable[Operation], classes: Mapping[str, str]) -> None:
-        """A counted step behind the step of a row, which takes no time. `classes` are those of layers, by path."""
-        at = int(self.spans.number("start")[after] + self.spans.number("duration")[after])
+        """A counted step, which takes no time, behind all steps of the part or epoch that the step of a row is in.
+
+        `classes` are those of layers, by path.
+        """
+        around = int(self.spans.number("parent")[after])
+        at = int(self.spans.number("start")[around] + self.spans.number("duration")[around])
         name = str(self.spans.words("name").decoded()[after])
 
         def add(parent: int, kind: str, name: str, **more: object) -> int:
             return self._add(_Row(after, parent, at, at, kind, name, pass_="count", **more))  # type: ignore[arg-type]
 
-        step = add(int(self.spans.number("parent")[after]), "step", name)
+        step = add(around, "step", name)
         phases: dict[str, int] = {}
         layers: dict[tuple[str, str], int] = {}
         for one in operations:

@@ -128,6 +128,19 @@ def _cause(before: tuple, after: tuple) -> str:
     return "python" if "python" in kinds else "object"
 
 
+def nested(name: str, value: Any, parts_of: Any = None) -> list:
+    """The names and values of nested arguments one by one: `x[0]`, `batch['image']`.
+
+    `parts_of` gives the parts of a value as a dict or a list, None of one that has none; of containers, unless given.
+    """
+    parts = value if parts_of is None else parts_of(value)
+    if isinstance(parts, dict):
+        return [one for key, part in parts.items() for one in nested(f"{name}[{key!r}]", part, parts_of)]
+    if isinstance(parts, (tuple, list)):
+        return [one for number, part in enumerate(parts) for one in nested(f"{name}[{number}]", part, parts_of)]
+    return [(name, value)]
+
+
 def code_place(function: Any) -> str:
     """`train.py:12` of a function of Python's, without what decorators put around it; '' where it has no source."""
     for _ in range(100):

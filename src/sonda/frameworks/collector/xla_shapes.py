@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from .traces import nested
+
 MOST_SHAPES = 10_000
 """Of one function that are remembered."""
 
@@ -47,17 +49,8 @@ def _signature(function: Any, args: tuple, kwargs: dict) -> dict:
         del names[0]
     found: dict = {}
     for name, value in [*zip(names, args, strict=False), *kwargs.items()]:
-        _describe(str(name), value, found)
+        for inner, leaf in nested(str(name), value):
+            if hasattr(leaf, "shape") and hasattr(leaf, "dtype"):
+                kind = getattr(leaf.dtype, "name", str(leaf.dtype))
+                found[inner] = ("tensor", f"{kind}[{', '.join(map(str, leaf.shape))}]")
     return found
-
-
-def _describe(name: str, value: Any, found: dict) -> None:
-    if isinstance(value, dict):
-        for key, part in value.items():
-            _describe(f"{name}[{key!r}]", part, found)
-    elif isinstance(value, (tuple, list)):
-        for number, part in enumerate(value):
-            _describe(f"{name}[{number}]", part, found)
-    elif hasattr(value, "shape") and hasattr(value, "dtype"):
-        kind = getattr(value.dtype, "name", str(value.dtype))
-        found[name] = ("tensor", f"{kind}[{', '.join(map(str, value.shape))}]")
