@@ -207,7 +207,7 @@ def test_a_worker_killed_in_the_middle_of_a_batch(
         )
         said = executor.remarks
     assert (tmp_path / "killed").exists()
-    assert said == ["1 worker went away (north): what was begun there was done again by others"]
+    assert len(said) == 1 and "done again" in said[0]  # by Dask itself, or by Sonda where the scheduler gave up
     assert run.points.column("perceptrons.read_ports").to_pylist() == [8, 16, 32]
     assert run.points.to_pydict() == undisturbed.points.to_pydict()
 

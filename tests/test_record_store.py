@@ -285,7 +285,7 @@ def test_a_limit_counts_runs_that_can_be_read(store: Store) -> None:
 # ---- tags -------------------------------------------------------------------------------------------------------
 
 
-def test_tags(store: Store) -> None:
+def test_tags(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     old, new = keep(store, created="2026-01-01T00:00:00+00:00"), keep(store, created="2026-01-02T00:00:00+00:00")
     for run in (new, old):
         store.tag(run.id, "base")
@@ -294,6 +294,9 @@ def test_tags(store: Store) -> None:
     assert [run.id for run in store.find("base")] == [old.id, new.id], "oldest first"
     assert store.one("base").id == new.id
     assert store.tags() == {old.id: ["base"], new.id: ["base", "v1.2+cpu_x-y"]}
+    assert store.tags([old.id, "0" * 16]) == {old.id: ["base"]}, "of a few runs it is asked"
+    monkeypatch.setattr("sonda.record.store.MOST_ASKED", 1)
+    assert store.tags([old.id])[old.id] == ["base"], "of many tags they are listed"
     store.untag(old.id, "base")
     store.untag(old.id, "base")
     assert store.find("base")[0].id == new.id

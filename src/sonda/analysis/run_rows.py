@@ -62,7 +62,7 @@ def rows_of(
     """
     store.damaged.clear()
     names = store.names() if names is None else names
-    tags = store.tags()
+    tags = store.tags() if limit is None else {}
     index = Index(store.root, VERSION)
     size = FULL if limit is None else max(limit, 1)
     given = 0
@@ -72,6 +72,8 @@ def rows_of(
             return
         batch = names[at : at + size]
         known = index.known(batch)
+        if limit is not None:
+            tags = store.tags([identity_of(name) for name in batch])
         shorts = (
             everything[at : at + size] if everything else store.shorts([identity_of(name) for name in batch], names)
         )

@@ -23,6 +23,8 @@ IDENTITIES = re.compile(r"-([0-9a-f]+)(?![^\0])")
 TAG_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.+-]{0,99}")
 SHORTEST = 4
 FULL = (errno.ENOSPC, errno.EDQUOT)
+MOST_ASKED = 20_000
+"""Files whether they are there, which is as fast as listing a large directory."""
 MOST_TRIES = 100
 """A tag's directory may vanish between making it and writing into it, when somebody takes the tag off elsewhere."""
 
@@ -212,11 +214,15 @@ class Store:
         except OSError:
             return []
 
-    def tags(self) -> dict[str, list[str]]:
-        """Tags of every tagged run, by its id."""
+    def tags(self, of: Sequence[str] | None = None) -> dict[str, list[str]]:
+        """Tags of every tagged run by its id, or `of` these runs at least: of a few it is asked, not listed, because a
+        tag may be on all runs of a large store."""
         found: dict[str, list[str]] = {}
-        for tag in self.tag_names():
-            for identity in self._tagged(tag):
+        names = self.tag_names()
+        ask = of is not None and len(of) * len(names) <= MOST_ASKED
+        for tag in names:
+            place = self.root / "tags" / tag
+            for identity in [one for one in of or () if (place / one).exists()] if ask else self._tagged(tag):
                 found.setdefault(identity, []).append(tag)
         return found
 
@@ -238,7 +244,7 @@ class Store:
             raise SondaError(
                 f"cannot remove {directory.name}: {error.strerror or error}", "make the store writable"
             ) from None
-        for tag in self.tags().get(name[2], []):
+        for tag in self.tags([name[2]]).get(name[2], []):
             self.untag(name[2], tag)
 
     def adopt(self, name: str, files: Mapping[str, bytes]) -> Run:
