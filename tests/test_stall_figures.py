@@ -27,6 +27,14 @@ def test_bars_are_shares_of_cycles_with_the_longest_kernel_first() -> None:
     )
 
 
+def test_a_reason_says_what_warps_wait_for() -> None:
+    figure = stall_figure([row("kernel", 1.0, barrier=0.5, selected=0.3)])
+    assert figure is not None
+    assert [one["hovertext"][0].rpartition("<br>")[2] for one in figure["data"]] == [
+        "they wait at a barrier for other warps of their block", "they wait for nothing: they issue",
+    ]  # fmt: skip
+
+
 def test_reasons_beyond_the_colours_are_one_field() -> None:
     many = {f"r{at}": 0.1 - at / 100 for at in range(len(COLORS) + 2)}
     figure = stall_figure([row("kernel", 1.0, **many)])

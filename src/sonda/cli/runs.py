@@ -156,7 +156,9 @@ def compare(
 
     limit = parse_percent(fail_above) if fail_above else None
     store = open_store()
+    say(f"reading {a} and {b}")
     left, right = store.find(a), store.find(b)
+    say(f"comparing {len(left) + len(right):,} runs")
     if any(is_imported(one) for one in [*left, *right]):
         _compare_imported(left, right, limit, rows, json)
         return

@@ -11,7 +11,6 @@ from sonda.report.labels import plain
 from sonda.report.table import Cell, Column, Table, build, numbers, quantity
 from sonda.report.tree import LIMIT
 
-INSIGNIFICANT = "not significant"
 FIRST = "the others are held against this one"
 
 

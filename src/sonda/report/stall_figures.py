@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Sequence
 
-from sonda.analysis.stalls import StallRow, kernel_label
+from sonda.analysis.stalls import REASONS, StallRow, kernel_label
 from sonda.report import quantities
 from sonda.report.figures import Figure
 from sonda.report.labels import markup
@@ -38,7 +38,7 @@ def stall_figure(rows: Sequence[StallRow]) -> Figure | None:
             "type": "bar", "orientation": "h", "name": markup(reason), "y": places, "x": [100 * one for one in parts],
             "marker": {"color": color},
             "hovertext": [f"<b>{markup(label)}</b><br>{markup(reason)}: {quantities.percent(one, 1)} % of the cycles "
-                          "of its warps, counted" for label, one in zip(labels, parts, strict=True)],
+                          f"of its warps, counted{_meant(reason)}" for label, one in zip(labels, parts, strict=True)],
             "hoverinfo": "text",
         })  # fmt: skip
     layout = {
@@ -51,6 +51,11 @@ def stall_figure(rows: Sequence[StallRow]) -> Figure | None:
         "height": 130 + 24 * max(3, len(shown)),
     }  # fmt: skip
     return {"data": data, "layout": layout}
+
+
+def _meant(reason: str) -> str:
+    """What the warps do in these cycles, in a line below."""
+    return f"<br>they wait {markup(REASONS[reason].meaning)}" if reason in REASONS else ""
 
 
 def _part(row: StallRow, reason: str, named: Sequence[str]) -> float:
