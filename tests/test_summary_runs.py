@@ -140,6 +140,8 @@ def test_probes_that_did_not_work_and_the_cost_of_observing_are_noted():
     assert "energy: no RAPL in this virtual machine" in notes
     assert any(note.startswith("observing took about 0.4 % of the step") for note in notes)
     assert not any(note.startswith("clock") for note in notes)
+    little = summarise(trained(overhead={"step_share": 0.0003})).notes
+    assert any(note.startswith("observing took less than 0.1 % of the step") for note in little)
 
 
 def test_every_number_is_a_plain_one():

@@ -39,6 +39,8 @@ from sonda.record.topdown import TopDownDefinition, read_definition
 
 UNEVEN = 0.03
 """Shares of phases that add up to 100 % within this need no explanation."""
+LEAST_TOLD = 0.0005
+"""The share of a step from which on one decimal of a percent says something of it."""
 TOLD = 0.001
 """The share of stolen time from which on it is told; no share is known that disturbs for sure."""
 LONGEST_COMMAND = 60
@@ -205,9 +207,8 @@ def _costs(info: RunInfo) -> list[str]:
     said = []
     share = info.overhead.get("step_share")
     if share is not None:
-        said.append(
-            f"observing took about {wording.percent(share)} of the step (derived: layers and phases x their cost)"
-        )
+        amount = f"about {wording.percent(share)}" if share >= LEAST_TOLD else "less than 0.1 %"
+        said.append(f"observing took {amount} of the step (derived: layers and phases x their cost)")
     stolen = _number(dict(info.machine.get("conditions") or {}).get("steal"))
     if stolen is not None and stolen >= TOLD:
         said.append(f"the hypervisor gave {wording.percent(stolen)} of the processors' time to others meanwhile")
