@@ -70,7 +70,7 @@ def _walk(tf: Any, graph: Any, shapes: list, batch: int, prefix: str, rows: dict
     copy = _inferred(tf, graph, shapes, batch)
     for op in _live(copy, graph):
         if op.type in LOOPS:
-            raise UnknownShapeError(f"{op.type} decides what is run")
+            raise UnknownShapeError(f"a loop or branch inside ({op.type}) decides what is run")
         if op.type in CALLS:
             inner = graph._functions[op.get_attr("f").name].graph
             _walk(tf, inner, [one.shape for one in op.inputs], 0, f"{prefix}{op.name}/", rows, unknown)
