@@ -9,30 +9,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from sonda.frameworks.assembly import Assembly
-from sonda.frameworks.call_pieces import LOSS, ORDER, Place
+from sonda.frameworks.call_pieces import ORDER, Piece, Place
 from sonda.frameworks.tensorflow_profile import Scope, calls, scoped_place, spent
 from sonda.record.errors import SondaError
-from sonda.record.span import NUMBER_COLUMNS, TEXT_COLUMNS, Spans, Words, joined
+from sonda.record.span import Spans
+from sonda.targets.call_layers import CallLayers
 from sonda.targets.tensorflow_costs import Cost, costs_of, of_product, paths_of, with_costs
 from sonda.targets.tensorflow_events import profile_events_of
-
-
-class _Row(NamedTuple):
-    """A new span; `parent` is a row of the whole, `of` the row whose thread and rank it has."""
-
-    of: int
-    parent: int
-    start: int
-    duration: int
-    kind: str
-    name: str
-    path: str = ""
-    direction: str = ""
 
 
 def with_graph_layers(assembly: Assembly, spans: Spans, directory: Path) -> tuple[Spans, list[str]]:
@@ -69,11 +57,10 @@ def _added(
 
     times = [spent(events, where) for events in found]
     paths = paths_of(scopes, {place.path for one in times for place in one} | {one.place.path for one in costs})
-    rows: list[_Row] = []
-    firsts: dict[int, tuple[str, int]] = {}
+    layers = CallLayers(spans)
     told = lasted = 0
     for phase, one in zip(phases.tolist(), times, strict=True):
-        told += _lay_out(rows, firsts, spans, phase, one, scopes, paths)
+        told += layers.lay_out(phase, _pieces(one, scopes, paths), {})
         lasted += int(spans.number("duration")[phase])
     notes.append(
         f"layers inside the graph are those of {len(phases)} steps under TensorFlow's profiler, which tells "
@@ -84,65 +71,18 @@ def _added(
         f"the program waited {graph['spent_s']:.2g} s for TensorFlow's profiler to begin and to write, outside of its "
         "timed steps"
     )
-    return _joined(_with_firsts(spans, firsts), rows)
+    layers.begin_with_calls()
+    return layers.table()
 
 
-def _lay_out(
-    rows: list[_Row], firsts: dict[int, tuple[str, int]], spans: Spans, call: int, times: Mapping[Place, int],
-    scopes: Mapping[str, Scope], paths: Mapping[str, str],
-) -> int:  # fmt: skip
-    """Phases and layers of one call, whose row is given, one after the other; ns that they take together.
-
-    Phases do not lie in one another: the call's own row becomes the first of them, by name and ns in `firsts`.
-    """
-    step = int(spans.number("parent")[call])
-    first = at = int(spans.number("start")[call])
+def _pieces(times: Mapping[Place, int], scopes: Mapping[str, Scope], paths: Mapping[str, str]) -> list[Piece]:
+    """What a call spent by phase and layer, in the order of time; what is in no layer comes last in its phase."""
+    found = []
     for phase in ORDER:
-        mine = {place: ns for place, ns in times.items() if place.phase == phase}
-        if not mine:
-            continue
-        if call not in firsts:
-            holder, firsts[call] = call, (phase, sum(mine.values()))
-        else:
-            holder = len(spans) + len(rows)
-            rows.append(_Row(call, step, at, sum(mine.values()), "phase", phase))
-        direction = "backward" if phase == "backward" else "forward"
+        mine = {place.path: ns for place, ns in times.items() if place.phase == phase}
         order = list(scopes) if phase != "backward" else list(scopes)[::-1]
-        for scope in order:
-            lasted = mine.get(Place(phase, scope), 0)
-            if lasted and scope in paths:
-                named = scopes[scope].class_name
-                rows.append(_Row(call, holder, at, lasted, "layer", named, paths[scope], direction))
-                at += lasted
-        at += sum(ns for place, ns in mine.items() if place.path not in paths or place.path in ("", LOSS))
-    return at - first
-
-
-def _with_firsts(spans: Spans, firsts: Mapping[int, tuple[str, int]]) -> Spans:
-    """The spans with other names and durations of some; what was counted in these was counted in the whole call."""
-    names, lasted = spans.words("name").decoded().astype(object), spans.number("duration").copy()
-    for row, (name, duration) in firsts.items():
-        names[row], lasted[row] = name, duration
-    rows = list(firsts)
-    metrics = {column: values.copy() for column, values in spans.metrics.items()}
-    for values in metrics.values():
-        values[rows] = np.nan
-    numbers = {name: spans.number(name) for name in NUMBER_COLUMNS} | {"duration": lasted}
-    words = {name: spans.words(name) for name in TEXT_COLUMNS} | {"name": Words.of(names.tolist())}
-    return Spans(numbers, words, metrics)
-
-
-def _joined(spans: Spans, rows: list[_Row]) -> Spans:
-    of = np.array([row.of for row in rows], dtype=np.int64)
-    more = Spans(
-        {
-            "start": np.array([row.start for row in rows]),
-            "duration": np.array([row.duration for row in rows]),
-            **{name: spans.number(name)[of] for name in ("rank", "thread")},
-        },
-        {
-            **{name: Words.of(getattr(row, name) for row in rows) for name in ("kind", "name", "path", "direction")},
-            "pass": Words.constant("pieces", len(rows)),
-        },
-    )
-    return joined(spans, more, np.array([row.parent for row in rows], dtype=np.int64))
+        layers = [scope for scope in order if mine.get(scope) and scope in paths]
+        found += [Piece(phase, paths[scope], scopes[scope].class_name, mine.pop(scope)) for scope in layers]
+        if mine:
+            found.append(Piece(phase, "", "", sum(mine.values())))
+    return found

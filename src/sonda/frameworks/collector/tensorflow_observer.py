@@ -158,11 +158,9 @@ class TensorflowObserver(Replacing):
         about = self._about(function, identity)
         mine.depth, mine.tracing = 1, None
         inside = bool(stream.phases)  # of a tape, or of a layer: a part of that phase
-        profiled = False
         shapes = self.shapes.anew(identity, function, args, kwargs) if function._jit_compile else None
-        if name == "fused" and not inside:
-            profiled = self.graph.begins(identity, function, args, kwargs)
-        else:
+        profiled = name == "fused" and not inside and self.graph.begins(identity, function, args, kwargs)
+        if not profiled:
             self.graph.meanwhile()
         if profiled:
             stream.push((self.graph.code, now()))
@@ -192,6 +190,8 @@ class TensorflowObserver(Replacing):
             if trace is not None:
                 self.traces.traced(about, identity, trace.signature, trace.lasted, end - begin - trace.lasted)
                 stream.push((self._warmup, begin, *trace.compiled, self._warmup + 1, end))
+            elif name and not inside and not profiled and self.graph.settles():
+                stream.push((self._warmup, begin, self._warmup + 1, end))
             if name and not inside:
                 self._close_call(stream, identity, known, done, end if first else 0)
             if profiled:
