@@ -14,10 +14,12 @@ import pytest
 import report_examples as examples
 from builders import stepped, trained
 from notebook_cells import displayed, run_notebook
+from sonda.analysis.interference import interference
 from sonda.api import Profile, compare
 from sonda.record.errors import SondaError
 from sonda.report.drawing import HEIGHT, WIDTH, svg
-from sonda.report.shown import PLOTLY, Layers
+from sonda.report.shown import PLOTLY, Layers, companions
+from test_interference import experiment, known
 
 NOTEBOOK = Path(__file__).parent.parent / "examples" / "07_notebook" / "training.ipynb"
 SVG = "{http://www.w3.org/2000/svg}"
@@ -140,6 +142,14 @@ def test_a_comparison_shows_itself_and_is_one(tmp_path):
     assert "B is 2.00x faster than A: 120 ms to 60.0 ms per step" in shown["text/plain"]
     assert "B is 2.00x faster than A" in shown["text/html"] and shown["text/html"].count("<table") >= 2
     assert "<script" not in shown["text/html"] and "\x1b" not in shown["text/plain"]
+
+
+def test_programs_side_by_side_show_themselves(tmp_path):
+    found = companions(interference(experiment(tmp_path, known)))
+    shown = displayed(found)
+    assert found.sentence in shown["text/html"] and shown["text/html"].count("<table") >= 2
+    assert "weighted" in shown["text/plain"] and "<script" not in shown["text/html"]
+    assert found.together.slowdowns["b"].value == 4  # a step of 20 ms alone takes it 80 ms
 
 
 def test_nothing_to_draw_is_said_in_a_line():

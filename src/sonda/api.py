@@ -18,13 +18,12 @@ from sonda.workloads import data as data
 
 if TYPE_CHECKING:
     from sonda.analysis.exploration import Exploration, Point
-    from sonda.analysis.interference import Interference
     from sonda.analysis.summary import Summary
     from sonda.frameworks.collector.benchcast import Barrier
     from sonda.record.run import Run, RunInfo
     from sonda.record.span import Spans
     from sonda.report.faces import Face
-    from sonda.report.shown import Compared, Drawing, Layers
+    from sonda.report.shown import Companions, Compared, Drawing, Layers
 
 Where = Store | Path | str | None
 """A store, or its directory; None: `$SONDA_HOME`, or its default."""
@@ -249,17 +248,20 @@ def corun(
     sweep_ways: bool = False,
     probe: str = "",
     store: Where = None,
-) -> Interference:
+) -> Companions:
     """Run programs alone, in twos and all together, as `sonda corun` does; returns how they slow each other.
+
+    It shows itself.
 
     `sonda.corun(["mlp --train", "cnn --batch 8", "stress-bandwidth"], cores="0,1,2")`; the experiment is kept as a run.
     """
     from sonda.analysis.interference import interference
+    from sonda.report.shown import companions
     from sonda.targets.corun import corun as carry_out
     from sonda.targets.corun_plan import Setting
 
     setting = Setting(seconds, repeat, timeout, ways, partition, bandwidth, sweep_ways, probe)
-    return interference(carry_out(participants, _opened(store), cores, setting))
+    return companions(interference(carry_out(participants, _opened(store), cores, setting)))
 
 
 def join_barrier(name: str = "", timeout: float | None = None) -> Barrier:

@@ -7,10 +7,12 @@ from dataclasses import dataclass, fields
 from typing import Any, overload
 
 from sonda.analysis.comparison import Comparison
+from sonda.analysis.interference import Interference
 from sonda.analysis.roofline import lines
 from sonda.analysis.summary import LayerRow, PartSummary, Summary, Value
 from sonda.record.errors import SondaError
 from sonda.report import figures
+from sonda.report.corun import render_corun, show_corun
 from sonda.report.drawing import svg
 from sonda.report.notebook import Sheet, layers_fragment
 from sonda.report.screen import Screen
@@ -109,6 +111,24 @@ class Compared(Comparison):
 def compared(comparison: Comparison) -> Compared:
     """The same comparison as one that shows itself."""
     return Compared(**{one.name: getattr(comparison, one.name) for one in fields(comparison)})
+
+
+@dataclass(frozen=True, repr=False)
+class Companions(Interference):
+    """Programs side by side, who slows whom, which shows itself: as text when printed, as tables in a notebook."""
+
+    def __repr__(self) -> str:
+        return render_corun(self, color=False)
+
+    def _repr_html_(self) -> str:
+        sheet = Sheet()
+        show_corun(sheet, self)
+        return sheet.text()
+
+
+def companions(found: Interference) -> Companions:
+    """The same experiment as one that shows itself."""
+    return Companions(**{one.name: getattr(found, one.name) for one in fields(found)})
 
 
 class Drawing:
