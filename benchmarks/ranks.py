@@ -26,39 +26,26 @@ from sonda.studies.executors.spreading import spread_over
 
 MEGABYTES = "SONDA_RANK_MB"
 RANKS, WORKERS, ROUNDS, LARGER = 8, 2, 7, 4
+SECOND, SECOND_ROUNDS = 3, 3
+"""Files of this many times the size, too: of still larger ones a plain process has a second one read the half."""
 
 
 def run() -> list[Bar]:
     size = int(os.environ.get(MEGABYTES) or 16) * 10**6
+    bars = []
     with tempfile.TemporaryDirectory(prefix="sonda-ranks-") as name:
         place = Path(name)
-        files = _written(place / "ranks", RANKS, size)
         plain, processes = Processes(WORKERS), Processes(WORKERS)
         dask = Cluster(LOCAL, workers=WORKERS)
         crews: dict[str, Executor] = {"two processes": processes, "two Dask workers": dask}
-        ratios: dict[str, list[float]] = {name: [] for name in crews}
-        costs: dict[str, list[float]] = {name: [] for name in crews}
         try:
-            spans = _plain(plain, files)
-            for name, crew in crews.items():
-                if (found := _spread(crew, files, place)) != spans:
-                    raise SystemExit(f"{name} made {found:,} spans, plain processes {spans:,}")
-            for number in range(ROUNDS):
-                times, used = {}, {}
-                for name in ("plain", *crews) if number % 2 else (*crews, "plain"):
-                    began, before = perf_counter(), _processor()
-                    _plain(plain, files) if name == "plain" else _spread(crews[name], files, place)
-                    times[name], used[name] = perf_counter() - began, _processor() - before
-                for name in crews:
-                    ratios[name].append(times[name] / times["plain"])
-                    costs[name].append(used[name] / used["plain"])
-                said = ", ".join(f"{who} {times[who]:.2f} s ({used[who]:.2f} s of processors)" for who in times)
-                print(f"{RANKS} ranks, {spans:,} spans: {said}")
+            bars += _held(plain, crews, place, size, ROUNDS)
             small = max(_peaks(processes))
+            # What a scheduler costs does not grow with the files: traces of real steps are larger than 16 MB.
+            bars += _held(plain, crews, place, SECOND * size, SECOND_ROUNDS)
         finally:
             for crew in (plain, processes, dask):
                 crew.close()
-        shutil.rmtree(place / "ranks")
         larger = _written(place / "larger", WORKERS, LARGER * size)
         crew = Processes(WORKERS)
         try:
@@ -67,16 +54,40 @@ def run() -> list[Bar]:
         finally:
             crew.close()
     print(f"most memory of a worker: {small / 1e6:.0f} MB, with traces {LARGER} times as large {large / 1e6:.0f} MB")
-    bars = []
-    for name in crews:
-        what = f"{RANKS} ranks on {name} / two plain processes"
-        bars.append(at_most(what, paired_interval(ratios[name]), 1.15, "x"))
-        bars.append(at_most(f"{what}, processor time", paired_interval(costs[name]), 1.15, "x"))
     growth = large / small
     return [
         *bars,
         at_most(f"memory of a worker, traces {LARGER} times as large", Interval(growth, growth, growth), 1.1),
     ]
+
+
+def _held(plain: Executor, crews: dict[str, Executor], place: Path, size: int, rounds: int) -> list[Bar]:
+    """Time and processor time of every crew against plain processes, with traces of so many bytes."""
+    files = _written(place / "ranks", RANKS, size)
+    ratios: dict[str, list[float]] = {name: [] for name in crews}
+    costs: dict[str, list[float]] = {name: [] for name in crews}
+    spans = _plain(plain, files)
+    for name, crew in crews.items():
+        if (found := _spread(crew, files, place)) != spans:
+            raise SystemExit(f"{name} made {found:,} spans, plain processes {spans:,}")
+    for number in range(rounds):
+        times, used = {}, {}
+        for name in ("plain", *crews) if number % 2 else (*crews, "plain"):
+            began, before = perf_counter(), _processor()
+            _plain(plain, files) if name == "plain" else _spread(crews[name], files, place)
+            times[name], used[name] = perf_counter() - began, _processor() - before
+        for name in crews:
+            ratios[name].append(times[name] / times["plain"])
+            costs[name].append(used[name] / used["plain"])
+        said = ", ".join(f"{who} {times[who]:.2f} s ({used[who]:.2f} s of processors)" for who in times)
+        print(f"{RANKS} ranks of {size / 1e6:.0f} MB, {spans:,} spans: {said}")
+    shutil.rmtree(place / "ranks")
+    bars = []
+    for name in crews:
+        what = f"{RANKS} ranks of {size / 1e6:.0f} MB on {name} / two plain processes"
+        bars.append(at_most(what, paired_interval(ratios[name]), 1.15, "x"))
+        bars.append(at_most(f"{what}, processor time", paired_interval(costs[name]), 1.15, "x"))
+    return bars
 
 
 def _written(place: Path, count: int, size: int) -> list[Path]:
