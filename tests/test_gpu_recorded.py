@@ -112,7 +112,7 @@ def test_energy_of_a_command_names_what_is_dead_and_what_it_covers() -> None:
 
 
 def test_a_network_in_jax_has_kernels_and_counts_too() -> None:
-    """The step is one function; its FLOPs by formula are PyTorch's: 3 convolutions, 2 dense layers, forward and back."""
+    """The step is one function; its FLOPs are those of 3 convolutions and 2 dense layers, forward and backward."""
     summary = summary_of("jax")
     (fused,) = (row for row in summary.parts[0].phases if row.name == "fused")
     # Outputs 30 x 30, 13 x 13 and 4 x 4; of the first layer no gradient of the input is asked for.
