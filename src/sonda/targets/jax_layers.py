@@ -199,10 +199,11 @@ def _called(
             functions[one.number] = one  # of several shapes the most frequent
         if not counts.any() or not functions:
             continue
-        often = len(callers.get(name, ()))
-        if counts.min() != counts.max() or set(functions) != set(callers[name]) or (often > 1 and counts[0] != often):
+        often = callers.get(name, ())
+        many = len(often)
+        if counts.min() != counts.max() or set(functions) != set(often) or (many > 1 and counts[0] != many):
             raise ValueError(f"its steps do not all call the same functions ({name})")
-        found += [(one, int(counts[0]) if often == 1 else 1) for one in functions.values()]
+        found += [(one, int(counts[0]) if many == 1 else 1) for one in functions.values()]
     return found
 
 

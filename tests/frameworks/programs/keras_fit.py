@@ -19,9 +19,9 @@ model = keras.Sequential(
     ]
 )
 loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
-model.compile(
-    keras.optimizers.Adam(0.01), loss, metrics=["accuracy"], run_eagerly=mode == "eager", jit_compile=mode == "xla"
-)
+compiled = mode == "xla" or (mode != "eager" and keras.backend.backend() == "jax")  # without, JAX has no graph
+how = {"run_eagerly": mode == "eager", "jit_compile": compiled}
+model.compile(keras.optimizers.Adam(0.01), loss, metrics=["accuracy"], **how)
 batch = 10 if mode == "xla" else 8  # 48 samples by 10 end with 8
 history = model.fit(x[:48], y[:48], batch_size=batch, epochs=3, validation_data=(x[48:], y[48:]), verbose=0)
 found = model.evaluate(x, y, batch_size=16, verbose=0)

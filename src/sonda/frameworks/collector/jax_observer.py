@@ -122,7 +122,7 @@ class JaxObserver(Replacing):
         self._warmup = define(kind="pass", name="warmup")
         self.pieces = JaxPass(self.recorder, jax.profiler, watch.schedule.profile and not watch.schedule.replay)
         self._callers: dict = {}
-        """By phase: functions that were called often."""
+        """By phase: functions that were called often, or profiled."""
 
     # ---- installing -------------------------------------------------------------------------------------------
 
@@ -209,12 +209,12 @@ class JaxObserver(Replacing):
             self._release()
             phase = self._phase(known)
         if phase:
-            if known.calls > AFTER:
-                self._callers.setdefault(phase, set()).add(known.number)
             # An update has no layers: by itself it is not worth a profile.
             if lower is not None and (phase != "optimizer" or self.pieces.running) and self.pieces.begins(known.number):
                 profiled = now()
                 stream.push((self.pieces.code, profiled))
+            if profiled or known.calls > AFTER:
+                self._callers.setdefault(phase, set()).add(known.number)
             stream.begin(codes[phase], None)
         if not profiled:
             self.pieces.meanwhile()
