@@ -24,6 +24,7 @@ help:
 
 $(READY): pyproject.toml constraints.txt
 	@test -n "$(PYTHON)" || { echo "Sonda needs Python 3.11 or later: install it, or say make PYTHON=/path/to/python"; exit 1; }
+	@echo "installing Sonda, PyTorch and the tools of its tests into .venv: some minutes, once"
 	$(PYTHON) -m venv .venv
 	$(VENV) -m pip install --quiet --constraint constraints.txt --editable '.[torch,dev]'
 	@touch $(READY)
