@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -205,6 +206,10 @@ def test_studies_are_listed_and_planned_without_running(home):
     assert "six-operations" in sonda(home, "study").stdout
     plan = json.loads(sonda(home, "study", "six-operations", "--scale", "small", "--plan", "--json").stdout)
     assert len({run["identity"] for run in plan["runs"]}) == len(plan["runs"]) > 0
+    words = ("study", "dlrm-accelerator", "--scale", "small", "--workers", "2", "--on-cluster", "tcp://a b:1")
+    said = sonda(home, *words, "--plan").stdout.splitlines()[-1].strip()
+    prefix = "Carry it out with: sonda "
+    assert said.startswith(prefix) and tuple(shlex.split(said.removeprefix(prefix))) == words
 
 
 def test_a_study_lists_every_mistake_with_its_line(home, tmp_path):

@@ -59,6 +59,8 @@ def study(
     sonda study mine.toml --plan
     sonda study six-operations --scale small --show --page study.html
     """
+    from shlex import quote
+
     from sonda.report.operations import write_recording
     from sonda.report.study import render_plan, render_studies, render_study
     from sonda.studies.catalogue import carry_out, list_studies, load_plan, show_study, with_statistics
@@ -70,7 +72,10 @@ def study(
         return
     if plan:
         document = load_plan(reference, scale, repeat, energy_probe, data)
-        write_json(document) if json else put(render_plan(document, reference=reference))
+        given = {"repeat": repeat, "energy-probe": energy_probe, "data": data, "workers": workers,
+                 "on-cluster": on_cluster, "nodes": nodes}  # fmt: skip
+        typed = "".join(f" --{name} {quote(str(value))}" for name, value in given.items() if value)
+        write_json(document) if json else put(render_plan(document, reference=reference, options=typed))
         return
     if show:
         document = show_study(reference, scale, repeat, open_store(), energy_probe, data, nodes)

@@ -101,8 +101,9 @@ def front_to_show(found: Exploration, rows: int) -> list[Point]:
 def count_lines(found: Exploration) -> list[str]:
     """How many points there are, how fast they came, and what stood in the way of others, in sentences."""
     front = f"{len(found.front):,} on the front"
+    done = f"{found.simulations:,} simulations" if found.simulations else "all of them simulated before,"
     lines = [
-        f"{found.points:,} points, {found.possible:,} possible, {front}; {found.simulations:,} simulations in "
+        f"{found.points:,} points, {found.possible:,} possible, {front}; {done} in "
         f"{found.seconds:.2f} s: {found.rate:,.0f} points/s"
     ]
     for what, groups in (("impossible", found.impossible), ("not compared", found.unpriced)):

@@ -31,8 +31,10 @@ def render_studies(studies: Sequence[Document], width: int | None = None, *, col
     return screen.text()
 
 
-def render_plan(plan: Document, width: int | None = None, *, reference: str = "", color: bool | None = None) -> str:
-    """What a study would measure, in order; `reference` is what to type to carry it out."""
+def render_plan(
+    plan: Document, width: int | None = None, *, reference: str = "", options: str = "", color: bool | None = None
+) -> str:
+    """What a study would measure, in order; `reference`, the scale and `options` are what to type to carry it out."""
     screen = Screen(width, color)
     runs = plan["runs"]
     simulated = all(str(run.get("on", "")).startswith("sim:") for run in runs)
@@ -57,7 +59,7 @@ def render_plan(plan: Document, width: int | None = None, *, reference: str = ""
         screen.table(build(columns), reasons=False)
     if reference:
         screen.line()
-        screen.line(f"Carry it out with: {_typed(plan, reference)}", "", 2, 2)
+        screen.line(f"Carry it out with: {_typed(plan, reference)}{plain(options)}", "", 2, 2)
     return screen.text()
 
 
