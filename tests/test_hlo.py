@@ -194,7 +194,19 @@ def test_products_of_cublas_are_known_and_other_calls_are_not() -> None:
         '"rhs_contracting_dimensions":["0"]}}}\n'
         '  %sorted = f32[16]{0} custom-call(%b), custom_call_target="TopK"'
     )
-    assert found[0][:2] == ("dot", 2 * 64 * 16 * 32) and found[1][:2] == ("TopK", None)
+    # Without the 4,096 bytes that cuBLAS works in.
+    assert found[0] == ("dot", 2 * 64 * 16 * 32, 2 * (64 * 32 + 32 * 16 + 64 * 16)) and found[1][:2] == ("TopK", None)
+
+
+def test_what_begins_and_ends_apart_is_moved_once() -> None:
+    found = costs_of(
+        "  %a = f32[64]{0} parameter(0)\n"
+        "  %copy = (f32[64]{0}, f32[64]{0}, u32[]) copy-start(%a)\n"
+        "  %copied = f32[64]{0} copy-done(%copy)\n"
+        "  %gather = (f32[64]{0}, f32[128]{0}) all-gather-start(%a), dimensions={0}\n"
+        "  %gathered = f32[128]{0} all-gather-done(%gather)"
+    )
+    assert found == [("copy-start", 0, 4 * (64 + 64)), ("all-gather-start", 0, 4 * (64 + 128))]
 
 
 def test_a_product_that_xla_wrote_anew_belongs_to_the_layer_of_its_weights() -> None:

@@ -25,7 +25,7 @@ PER_ELEMENT = dict.fromkeys(_ONE.split(), 1) | {
 }
 _FREE = """
 parameter constant tuple get-tuple-element bitcast after-all partition-id replica-id opt-barrier add-dependency
-async-done async-update copy-done
+async-done async-update copy-done all-reduce-done all-gather-done collective-permute-done send-done recv-done
 """
 FREE = frozenset(_FREE.split())
 """Opcodes for which nothing runs."""
@@ -38,6 +38,9 @@ CONTRACTING = re.compile(r'lhs_contracting_dim(?:s=\{|ensions":\[)([\d,"]*)[}\]]
 LABELS = re.compile(r"dim_labels=(\w+)_(\w+)->(\w+)")
 WINDOW = re.compile(r"window=\{size=([\dx]+)")
 TARGET = re.compile(r'custom_call_target="([^"]*)"')
+LIBRARIES = ("__cublas$", "__cudnn$")
+"""What the targets of calls of libraries that XLA gives memory to work in begin with."""
+SCRATCH = ("s8", "u8")
 DTYPES = {
     "f8e4m3fn": "float8",
     "f8e5m2": "float8",
@@ -140,7 +143,7 @@ def _flops(one: Instruction, module: Module) -> int:
     each = _applied(one, module)
     if one.opcode == "reduce":
         return each * max(sum(array.size for array in operands[: len(result)]) - sum(array.size for array in result), 0)
-    if one.opcode == "all-reduce":
+    if one.opcode in ("all-reduce", "all-reduce-start"):
         return each * sum(array.size for array in result)
     if one.opcode == "reduce-window":
         return each * result[0].size * max(_multiplied(_window(one)) - 1, 0)
@@ -218,8 +221,21 @@ def _bytes(one: Instruction, inside: Sequence[Instruction], module: Module) -> i
     total = sum(_used(name, source, users, module) for name, source in read)
     for root in roots:
         written = _update(root, module) if root.opcode in ("dynamic-update-slice", "scatter") else None
-        total += size_of(root.arrays) if written is None else written
+        total += size_of(_results(root, module)) if written is None else written
     return total
+
+
+def _results(one: Instruction, module: Module) -> Sequence[Array]:
+    """What an instruction writes: not the memory that a library works in, nor what a start names a second time."""
+    target = TARGET.search(one.attributes) if one.opcode == "custom-call" else None
+    if target and target[1].startswith(LIBRARIES) and len(one.arrays) > 1 and one.arrays[-1].kind in SCRATCH:
+        return one.arrays[:-1]
+    if one.opcode == "copy-start":  # the copy, its source, a context
+        return one.arrays[:1]
+    if one.opcode in ("all-gather-start", "collective-permute-start"):  # sources, results, perhaps contexts
+        given = sum(len(module.named[name].arrays) for name in one.operands if name in module.named)
+        return one.arrays[given : 2 * given]
+    return one.arrays
 
 
 def _roots(inside: Sequence[Instruction], named: Mapping[str, Instruction]) -> list[Instruction]:
