@@ -42,7 +42,7 @@ HEAD = 2 * BATCH * LENGTH * WIDTH * WORDS
 class Ran:
     def __init__(self, place: Path, program: str, *arguments: str) -> None:
         place.mkdir()
-        settings = {"directory": str(place), "count": True}
+        settings = {"directory": str(place), "count": True, "longest": 1 << 62}
         environment = {
             **os.environ, "JAX_PLATFORMS": "cpu", "PJRT_NPROC": "1", "PYTHONPATH": str(INJECT),
             "SONDA_COLLECT": json.dumps(settings), "XLA_FLAGS": "--xla_force_host_platform_device_count=2",

@@ -38,7 +38,7 @@ def run(place: Path, program: str, *arguments: str, observe: bool = True) -> Ran
     place.mkdir(parents=True)
     environment = {**os.environ, "JAX_PLATFORMS": "cpu", "PJRT_NPROC": "1"}
     if observe:
-        settings = {"directory": str(place), "count": True}
+        settings = {"directory": str(place), "count": True, "longest": 1 << 62}
         environment |= {"PYTHONPATH": str(INJECT), "SONDA_COLLECT": json.dumps(settings)}
     begin = now()
     done = subprocess.run(

@@ -23,6 +23,7 @@ from sonda.frameworks.counted_step import StepCost, count_step, under
 from sonda.frameworks.hlo import read_module
 from sonda.frameworks.jax_kernels import record_kernels
 from sonda.frameworks.jax_profile import Operation, by_place, exclusive, place_of, places, profiled, runs
+from sonda.frameworks.jax_runs import by_instruction
 from sonda.frameworks.torch_driver import Driving
 
 PIECES = 5
@@ -157,16 +158,15 @@ def _in_pieces(
             f"phases and layers of compiled steps are missing: JAX's profile holds {len(found)} of {len(named)} calls"
         )
         return set()
-    known = {
-        name: places(read_module(one.as_text()), lambda inside: place_of(inside.scopes, classes))
-        for name, one in runner.compiled.items()
-    }
+    modules = {name: read_module(one.as_text()) for name, one in runner.compiled.items()}
+    known = {name: places(module, lambda inside: place_of(inside.scopes, classes)) for name, module in modules.items()}
     loss = next((cost.class_name for cost in costs if cost.phase == "loss"), "")
     holders = holding(classes)
     covered = spent = 0
     seen: set[tuple[str, str]] = set()
     for (name, begin, end), (_, operations) in zip(runner.calls, found, strict=True):
         phase = PHASES[name]
+        operations = by_instruction(operations, modules[name])
         times = by_place(exclusive(operations), known[name], "" if phase == "fused" else phase)
         pieces = pieces_of(times, loss, classes, FUSED if phase == "fused" else (phase,))
         write_call(observer, begin, end, pieces, holders)

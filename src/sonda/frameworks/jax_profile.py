@@ -170,8 +170,8 @@ def by_place(spent: Mapping[str, int], known: Mapping[str, Place], phase: str = 
 
 def runs(operations: Iterable[Operation]) -> list[tuple[str, list[Operation]]]:
     """Operations by run, in order of time, each with the function's name (`jit_train`)."""
-    found: dict[tuple[str, int], list[Operation]] = {}
+    found: dict[tuple[str, int, int], list[Operation]] = {}
     for one in operations:
-        found.setdefault((one.module, one.run), []).append(one)
+        found.setdefault((one.module, one.program, one.run), []).append(one)
     ordered = sorted(found.items(), key=lambda item: min(one.start for one in item[1]))
-    return [(module, inside) for (module, _), inside in ordered]
+    return [(module, inside) for (module, _, _), inside in ordered]

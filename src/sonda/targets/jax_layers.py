@@ -21,6 +21,7 @@ from sonda.frameworks.hlo_cost import executed_costs
 from sonda.frameworks.jax_places import Places, program_places
 from sonda.frameworks.jax_profile import Operation as JaxOperation
 from sonda.frameworks.jax_profile import by_place, exclusive, runs
+from sonda.frameworks.jax_runs import by_instruction
 from sonda.record.errors import SondaError
 from sonda.record.span import Spans
 from sonda.targets.call_layers import CallLayers, Operation
@@ -41,6 +42,8 @@ class _Compiled:
     """Of the function."""
     name: str
     phase: str
+    shapes: int
+    """Their number."""
     module: Module
     places: Places
     calls: list[int] = field(default_factory=list)
@@ -59,16 +62,17 @@ def with_jitted_layers(assembly: Assembly, spans: Spans, directory: Path, begin:
         told = 0
         for profile in process["jitted"]:
             try:
-                found, more = _laid_out(layers, profile, directory, begin)
+                found, more = _laid_out(layers, profile, directory, begin, notes)
             except (SondaError, ValueError, OSError) as error:
                 notes.append(f"{MISSING}: {error}")
                 continue
             known += found
             told += more
-        if known:
+        if any(one.calls for one in known):
             lasted = sum(int(spans.number("duration")[row]) for one in known for row in one.calls)
             notes += _said(known, told / max(lasted, 1), float(process["jitted_s"]))
-            notes += _counted(assembly, layers, known, process["callers"])
+        if known:
+            notes += _counted(assembly, layers, known, _Callers(process, begin))
         elif "why" in process:
             notes.append(f"{MISSING}: {process['why']}")
     layers.begin_with_calls()
@@ -76,21 +80,21 @@ def with_jitted_layers(assembly: Assembly, spans: Spans, directory: Path, begin:
 
 
 def _laid_out(
-    layers: CallLayers, profile: Mapping[str, Any], directory: Path, origin: int
+    layers: CallLayers, profile: Mapping[str, Any], directory: Path, origin: int, notes: list[str]
 ) -> tuple[list[_Compiled], int]:
-    """Lay out the calls of one profile; ns that are told apart. Raises ValueError where it does not fit them."""
+    """Lay out the calls of one profile, with notes on functions that it does not fit; ns that are told apart."""
     if "failed" in profile:
         raise ValueError(profile["failed"])
     folder = directory / profile["profile"]
     compiled = []
-    for text, (number, name, phase) in enumerate(profile["texts"]):
+    for text, (number, name, phase, shapes) in enumerate(profile["texts"]):
         module = read_module((folder / f"{text}.txt").read_text(encoding="utf-8"))
-        compiled.append(_Compiled(number, name, phase, module, program_places(module, phase)))
+        compiled.append(_Compiled(number, name, phase, shapes, module, program_places(module, phase)))
     told = 0
-    for which, call, operations in _matched(layers.spans, profile["calls"], compiled, folder, origin):
+    for which, call, operations in _matched(layers.spans, profile["calls"], compiled, folder, origin, notes):
         one = compiled[which]
         one.calls.append(call)
-        times = by_place(exclusive(operations, one.places.waiting), one.places.of)
+        times = by_place(exclusive(by_instruction(operations, one.module), one.places.waiting), one.places.of)
         if one.phase == "optimizer":  # has no layers
             layers.shorten(call, sum(times.values()))
             told += sum(times.values())
@@ -104,11 +108,12 @@ def _laid_out(
 
 
 def _matched(
-    spans: Spans, calls: Sequence[Sequence[int]], compiled: Sequence[_Compiled], folder: Path, origin: int
-) -> Iterator[tuple[int, int, list[JaxOperation]]]:
+    spans: Spans, calls: Sequence[Sequence[int]], compiled: Sequence[_Compiled], folder: Path, origin: int,
+    notes: list[str],
+) -> Iterator[tuple[int, int, list[JaxOperation]]]:  # fmt: skip
     """For each profiled call the number of its text, its row, and the operations of its run.
 
-    Raises ValueError where the profile has another number of runs than there were calls.
+    Notes say where the profile has another number of runs of a function than there were calls.
     """
     found: dict[str, list[list[JaxOperation]]] = {}
     for name, operations in runs(xla_operations(folder)):
@@ -120,16 +125,48 @@ def _matched(
     rows = np.flatnonzero(spans.where(kind="phase", pass_="pieces"))
     start, threads = spans.number("start")[rows], spans.number("thread")[rows]
     for name, mine in by_name.items():
-        ran = found.get(name, [])
-        if len(ran) != len(mine):
-            raise ValueError(f"JAX's profile holds {len(ran)} of {len(mine)} calls of {compiled[mine[0][0]].name}")
-        for (which, thread, begin, end, compiling), operations in zip(mine, ran, strict=True):
+        try:
+            pairs = _paired(mine, found.get(name, []), compiled)
+        except ValueError as error:
+            notes.append(f"{MISSING}: {error}")
+            continue
+        for (which, thread, begin, end, compiling), operations in pairs:
             inside = rows[(threads == thread) & (start >= begin - origin) & (start < end - origin)]
             if len(inside) == 1 and not compiling:
                 yield which, int(inside[0]), operations
 
 
+def _paired(
+    calls: Sequence[Sequence[int]], ran: Sequence[list[JaxOperation]], compiled: Sequence[_Compiled]
+) -> list[tuple[Sequence[int], list[JaxOperation]]]:
+    """Calls of functions of one name with their runs. Raises ValueError where it cannot be told which are whose.
+
+    A function that is no phase (a helper) may have the same name: then a text has the runs of the one program whose
+    instructions are all in it and that ran as often as the text was called.
+    """
+    if len(ran) == len(calls):
+        return list(zip(calls, ran, strict=True))
+    programs: dict[int, list[list[JaxOperation]]] = {}
+    for operations in ran:
+        programs.setdefault(operations[0].program, []).append(operations)
+    pairs: list[tuple[Sequence[int], list[JaxOperation]]] = []
+    for which in dict.fromkeys(call[0] for call in calls):
+        mine = [call for call in calls if call[0] == which]
+        module = compiled[which].module
+        fitting = [
+            runs
+            for runs in programs.values()
+            if len(runs) == len(mine)
+            and all(one.name in module.named for operations in runs for one in by_instruction(operations, module))
+        ]
+        if len(fitting) != 1:
+            raise ValueError(f"JAX's profile holds {len(ran)} of {len(calls)} calls of {compiled[which].name}")
+        pairs += zip(mine, fitting[0], strict=True)
+    return pairs
+
+
 def _said(known: Sequence[_Compiled], share: float, spent: float) -> list[str]:
+    known = [one for one in known if one.calls]
     names = ", ".join(dict.fromkeys(one.name for one in known))
     notes = [
         f"layers are those of the same compiled functions ({names}) under JAX's profiler, which tells "
@@ -149,9 +186,26 @@ def _said(known: Sequence[_Compiled], share: float, spent: float) -> list[str]:
 # ---- costs --------------------------------------------------------------------------------------------------------
 
 
-def _counted(
-    assembly: Assembly, layers: CallLayers, known: Sequence[_Compiled], callers: Mapping[str, Sequence[int]]
-) -> list[str]:
+class _Callers:
+    """Which functions a process called often, and with which shapes."""
+
+    def __init__(self, process: Mapping[str, Any], origin: int) -> None:
+        self.by_phase: Mapping[str, Sequence[int]] = process["callers"]
+        self._changes = {int(number): changes for number, changes in process.get("shapes", {}).items()}
+        self._origin = origin
+
+    def shapes(self, function: _Compiled, ends: np.ndarray) -> np.ndarray:
+        """The numbers of the shapes of calls that ended at these times of the run, ns."""
+        if function.number not in self._changes:
+            return np.zeros(len(ends), np.int64)
+        changes = self._changes[function.number]
+        if not changes:
+            raise ValueError(f"the shapes of what {function.name} is given change all the time")
+        times, numbers = np.array(changes).T
+        return numbers[np.maximum(np.searchsorted(times - self._origin, ends) - 1, 0)]
+
+
+def _counted(assembly: Assembly, layers: CallLayers, known: Sequence[_Compiled], callers: _Callers) -> list[str]:
     """Add a counted step to every part whose steps are calls of functions that are known; notes on what is missing."""
     spans = layers.spans
     notes: dict[str, None] = {}
@@ -172,6 +226,8 @@ def _counted(
         if operations:
             order = sorted(operations, key=lambda one: ORDER.index(one.phase))
             layers.count(int(mine[np.argmax(start[mine])]), order, classes)
+            if assembly.devices and (copies := max(one.module.copies for one in known)) > 1:
+                notes[f"FLOPs and bytes are those of one of {copies} GPUs"] = None
     return list(notes)
 
 
@@ -185,26 +241,44 @@ def _parts(spans: Spans, steps: np.ndarray) -> np.ndarray:
 
 
 def _called(
-    spans: Spans, steps: np.ndarray, known: Sequence[_Compiled], callers: Mapping[str, Sequence[int]]
+    spans: Spans, steps: np.ndarray, known: Sequence[_Compiled], callers: _Callers
 ) -> list[tuple[_Compiled, int]]:
-    """The functions that each of these steps calls, and how often. Raises ValueError where that is not known."""
+    """The functions that each of these steps calls, for the shapes that most have, and how often. Raises ValueError
+    where that is not known."""
     timed = steps[spans.words("pass").equal("timed")[steps]]
     phase, parent = np.flatnonzero(spans.where(kind="phase")), spans.number("parent")
+    phase = phase[np.isin(parent[phase], timed)]
     names = spans.words("name").decoded()[phase]
     found = []
     for name in ("forward", "fused", "optimizer"):
-        counts = np.bincount(parent[phase[names == name]], minlength=len(spans))[timed]
-        functions: dict[int, _Compiled] = {}
-        for one in sorted((one for one in known if one.phase == name), key=lambda one: len(one.calls)):
-            functions[one.number] = one  # of several shapes the most frequent
-        if not counts.any() or not functions:
+        calls = phase[names == name]
+        counts = np.bincount(parent[calls], minlength=len(spans))[timed]
+        if not len(calls):
             continue
-        often = callers.get(name, ())
+        functions = {one.number: one for one in known if one.phase == name}
+        if not functions:
+            raise ValueError(f"none of the functions that it calls was profiled ({name})")
+        often = callers.by_phase.get(name, ())
         many = len(often)
         if counts.min() != counts.max() or set(functions) != set(often) or (many > 1 and counts[0] != many):
             raise ValueError(f"its steps do not all call the same functions ({name})")
-        found += [(one, int(counts[0]) if many == 1 else 1) for one in functions.values()]
+        for one in functions.values():
+            # Of several functions a step calls each once: whichever of its phases that is, it is over with the step.
+            rows = calls if many == 1 else timed
+            shapes = _most(callers, one, spans.number("start")[rows] + spans.number("duration")[rows], int(counts[0]))
+            texts = [text for text in known if (text.number, text.shapes) == (one.number, shapes)]
+            if not texts:
+                raise ValueError(f"{one.name} was profiled with other shapes than most of its calls have here")
+            found.append((texts[0], int(counts[0]) if many == 1 else 1))
     return found
+
+
+def _most(callers: _Callers, function: _Compiled, ends: np.ndarray, each: int) -> int:
+    """The shapes that most of these calls have, `each` in a step; ValueError where no shapes stand for a step."""
+    numbers, counts = np.unique(callers.shapes(function, ends), return_counts=True)
+    if 2 * counts.max() <= len(ends) or (each > 1 and len(numbers) > 1):
+        raise ValueError(f"the shapes of what {function.name} is given change from call to call")
+    return int(numbers[np.argmax(counts)])
 
 
 def _operations(assembly: Assembly, function: _Compiled, times: int) -> list[Operation]:
@@ -218,7 +292,8 @@ def _operations(assembly: Assembly, function: _Compiled, times: int) -> list[Ope
         path = LOSS_CLASS if LOSS in (place.phase, place.path) else place.path
         if cost.flops is None:
             assembly.unknown[cost.operation] = assembly.unknown.get(cost.operation, 0) + 1
-        runs = often * times * function.module.copies
+        # On GPUs a step is held against the ceilings of one.
+        runs = often * times * (1 if assembly.devices else function.module.copies)
         rows = min(runs, MOST_ROWS)
         flops = np.nan if cost.flops is None else cost.flops * runs
         if cost.dtype and cost.flops:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator
+from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -24,6 +26,9 @@ DEFAULTS = {"XLA_PYTHON_CLIENT_PREALLOCATE": "false", "TF_CPP_MIN_LOG_LEVEL": "2
 """What JAX reads when it is imported, unless the user has set it: memory of a GPU as it is needed, warnings only."""
 DETERMINISTIC = "--xla_gpu_deterministic_ops=true"
 """For `XLA_FLAGS`; on a processor XLA has nothing to choose between."""
+
+GPU = re.compile(r"^/device:GPU:(\d+)")
+"""The plane of a GPU in a profile."""
 
 
 def run_in_jax(job: Job, directory: Path, replay: bool) -> dict[str, Any]:
@@ -104,19 +109,38 @@ def _drive(job: Job, task: Any, observer: AnnouncedObserver, jax: Any, replay: b
 
 
 def xla_operations(folder: Path) -> Iterator[Operation]:
-    """Executions of XLA's instructions in the profile that JAX left in a folder."""
+    """Executions of XLA's instructions in the profile that JAX left in a folder.
+
+    Those of a GPU have the number of their run by when they were launched; under a CUDA graph they have the name of
+    their kernel.
+    """
     from sonda.frameworks.jax_profile import Operation
+    from sonda.frameworks.jax_runs import BEGINS, GRAPH, numbered
     from sonda.imports.xplane import profile_events
 
     for path in sorted(folder.glob("**/*.xplane.pb")):
-        for _, _, event in profile_events(path):
-            about = event.stats
+        on_gpus: list[tuple[Operation, int, int]] = []
+        begins: dict[tuple[str, int], list[int]] = {}
+        launched: dict[int, int] = {}
+        for plane, _, event in profile_events(path):
+            about, start = event.stats, int(event.start_ns)
             if "hlo_op" in about:
-                start = int(event.start_ns)
-                yield Operation(
-                    str(about.get("hlo_module", "")), int(about.get("run_id", 0)), str(about["hlo_op"]), start,
+                name = str(about["hlo_op"])
+                one = Operation(
+                    str(about.get("hlo_module", "")), int(about.get("run_id", 0)), name, start,
                     start + int(event.duration_ns), int(about.get("program_id", 0)),
                 )  # fmt: skip
+                gpu = GPU.search(plane.name)
+                if gpu is None or "run_id" in about:
+                    yield one
+                    continue
+                one = replace(one, name=event.name) if GRAPH.match(name) else one
+                on_gpus.append((one, int(gpu[1]), int(about.get("correlation_id", 0))))
+            elif "correlation_id" in about:
+                launched[int(about["correlation_id"])] = start
+            elif match := BEGINS.match(event.name):
+                begins.setdefault((str(about.get("module_name", "")), int(match[1])), []).append(start)
+        yield from numbered(((one, gpu, launched.get(by, one.start)) for one, gpu, by in on_gpus), begins)
 
 
 def compile_once(folder: Path) -> dict[str, str]:

@@ -20,8 +20,10 @@ from functools import partial
 from time import perf_counter_ns as now
 from typing import Any
 
+from . import jax_devices
 from .jax_arguments import arguments_of, shapes_of, signature_of, size_of
 from .jax_pass import JaxPass
+from .jax_shapes import Shapes
 from .keras_cost import costs
 from .piece_pass import AFTER
 from .replacing import Replacing
@@ -121,6 +123,8 @@ class JaxObserver(Replacing):
         self._exhausted = define(kind="value", quantity="exhausted", source="counted")
         self._warmup = define(kind="pass", name="warmup")
         self.pieces = JaxPass(self.recorder, jax.profiler, watch.schedule.profile and not watch.schedule.replay)
+        self.shapes = Shapes(jax.tree_util)
+        self._gpus: list = []
         self._callers: dict = {}
         """By phase: functions that were called often, or profiled."""
 
@@ -205,6 +209,8 @@ class JaxObserver(Replacing):
         phase = ""
         profiled = 0
         """When the profiled call began, ns."""
+        if lower is not None:
+            self.shapes.called(known, given, now())
         if not first:
             self._release()
             phase = self._phase(known)
@@ -233,6 +239,8 @@ class JaxObserver(Replacing):
             about.call_ns += end - begin
             compiled = mine.compiled_at
             if compiled:
+                if lower is not None:
+                    self.shapes.called(known, given, begin, compiled=True)
                 self._traced(known, given, result if done else None, compiled - begin, end - compiled)
             # A function that is made anew at one place of the program is the same one.
             learnt = (self._optimizer, id(about)) if known.learns else ()
@@ -251,17 +259,12 @@ class JaxObserver(Replacing):
                 stream.end()
                 if profiled:
                     stream.push((self.pieces.code + 1, now()))
-                    self._profiled(known, phase, profiled, done, bool(compiled), given, lower)
+                    self.pieces.called(
+                        known.number, about.name, phase, profiled, done, bool(compiled),
+                        self.shapes.now(known.number), lower,
+                    )  # fmt: skip
                 if done and not known.updates:
                     self._stepped()
-
-    def _profiled(
-        self, known: _Known, phase: str, begin: int, done: bool, compiled: bool, given: tuple, lower: Any
-    ) -> None:  # fmt: skip
-        def shapes() -> Any:
-            return tuple(signature_of(self.jax.tree_util, known.arguments, known.static, *given).items())
-
-        self.pieces.called(known.number, known.about.name, phase, begin, done, compiled, shapes, lower)
 
     def _release(self) -> None:
         """Write the first calls that were held back, as what is known of their functions by now."""
@@ -285,6 +288,7 @@ class JaxObserver(Replacing):
     def _stepped(self) -> None:
         if not self.steps:
             self.watch.schedule.notes.append(WAITED)
+            self._gpus = jax_devices.gpus(self.jax)
         self.steps += 1
         self.watch.stepped(now())
         if self.watch.schedule.over:
@@ -296,7 +300,9 @@ class JaxObserver(Replacing):
         traced = self.traces.facts()
         callers = {phase: sorted(numbers) for phase, numbers in self._callers.items()}
         inside = self.pieces.facts(self.steps > 0 and EAGER not in self.watch.schedule.notes, callers)
-        return {**({"traced": traced} if traced else {}), **inside}
+        if "callers" in inside:
+            inside["shapes"] = self.shapes.facts()
+        return {**({"traced": traced} if traced else {}), **inside, **jax_devices.about(self.jax, self._gpus)}
 
     def _compile_events(self, name: str, begin: int, compiled: int, end: int) -> tuple:
         code = self.recorder.define(kind="compile", name=name)

@@ -24,7 +24,7 @@ class JaxPass(PiecePass):
         super().__init__(recorder, wanted)
         self.profiler = profiler
         self.kept: list = []
-        """Profiles: their folders, the texts by number (function, its name and its phase) and all calls."""
+        """Profiles: their folders, the texts by number (function, its name, its phase, its shapes) and all calls."""
         self._texts: dict = {}
         """Of the present profile, by the number of a function and the shapes of its arguments: number of the text."""
         self._lowered: list = []
@@ -57,10 +57,10 @@ class JaxPass(PiecePass):
         return super().begins(number) or self.running
 
     def called(
-        self, number: int, name: str, phase: str, begin: int, done: bool, compiled: bool, shapes: Any, lower: Any
+        self, number: int, name: str, phase: str, begin: int, done: bool, compiled: bool, shapes: int, lower: Any
     ) -> None:  # fmt: skip
         """A call that was profiled is over, or failed: of which function, since when (ns), and whether something was
-        compiled. `shapes` tells calls apart for which XLA made different things, `lower` gives what will tell these."""
+        compiled. `shapes` is the number of its shapes, `lower` gives what will tell what XLA made for these."""
         if not self.running:
             return
         end = now()
@@ -71,15 +71,15 @@ class JaxPass(PiecePass):
         if number == self.function:
             self.ended(compiled or not done)
 
-    def _text(self, number: int, name: str, phase: str, shapes: Any, lower: Any) -> int:
+    def _text(self, number: int, name: str, phase: str, shapes: int, lower: Any) -> int:
         """The number of the text of a call; -1 where there will be none."""
         try:
-            key = (number, shapes())
+            key = (number, shapes)
             found = self._texts.get(key)
             if found is None:
                 self._lowered.append(lower())  # holds no arrays, and JAX has it already
                 found = self._texts[key] = len(self._about["texts"])
-                self._about["texts"].append([number, name, phase])
+                self._about["texts"].append([number, name, phase, shapes])
         except Exception as error:
             self._about["failed"] = first_line(error)
             return -1

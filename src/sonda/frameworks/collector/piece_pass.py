@@ -18,7 +18,7 @@ AFTER = 10
 """Calls of a function before: the first are slower, and a program of few steps is left alone."""
 CALLS = 5
 LONGEST = 10_000_000_000
-"""ns from the first to the last of them."""
+"""ns from the first to the last of them; the settings of a watch may say `longest` instead."""
 OWN = (b"rofiler session", b"rofiler_session", b"ProfilerSession", b"ollecting XSpace", b"session_manager.cc")
 """What profilers write to stderr when they start and stop."""
 

@@ -16,6 +16,7 @@ from collections.abc import Callable
 from time import perf_counter_ns as now
 from typing import Any
 
+from . import piece_pass
 from .benchcast import join_from_environment
 from .counting import Counting
 from .failure import report_failure
@@ -73,6 +74,7 @@ class Watch:
             profile=settings.get("kernels", True),
             replay=settings.get("replay", False),
         )
+        piece_pass.LONGEST = settings.get("longest", piece_pass.LONGEST)
         self.phases = Phases(self.recorder)
         self.counting.define(self.recorder)
         self.phases.open(self.counting)
