@@ -83,7 +83,7 @@ class PlainPath:
                     candidate = self._previous(candidate)
                 if candidate is None or self.work[candidate].end > one.start:
                     continue
-                if found is None or self.work[candidate].end > self.work[found].end:
+                if found is None or (self.work[candidate].end, candidate) > (self.work[found].end, found):
                     found = candidate
         return found
 

@@ -29,7 +29,8 @@ from sonda.workloads.catalogue import describe
 @pytest.fixture
 def switches(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Everything that the mode touches is put back."""
-    monkeypatch.delenv(WORKSPACE, raising=False)
+    monkeypatch.setenv(WORKSPACE, "")  # so that its absence is noted too
+    monkeypatch.delenv(WORKSPACE)
     cudnn = torch.backends.cudnn
     before = torch.are_deterministic_algorithms_enabled(), cudnn.deterministic, cudnn.benchmark
     yield

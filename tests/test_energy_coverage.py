@@ -5,15 +5,17 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from sonda.analysis.energy_nodes import energy_of_nodes
 from sonda.analysis.energy_summary import EnergySummary
 from sonda.analysis.training import summarise_training
+from sonda.analysis.training_energy import spent
 from sonda.record.sample import Sample
 from sonda.report.energy import render_energy
 from sonda.report.energy_document import energy_document
-from test_energy_summary import BOARD, counter, found_in, keep, rising
+from test_energy_summary import BOARD, S, counter, found_in, keep, rising
 from training_examples import trained
 
 REST = "disks, network, fans, power supply"
@@ -112,3 +114,41 @@ def test_nodes_are_counted_together(tmp_path: Path) -> None:
     assert found.not_covered == ("DRAM", BOARD, REST, "right package-1")
     cost = found.all["measured"].energy
     assert (cost.value, cost.reason) == (pytest.approx(1200), "node right: without package-1")
+
+
+def test_what_a_model_stands_for_is_said_of_nodes_too(tmp_path: Path) -> None:
+    """100 W for 4 s, ± 40 %, of a GPU on one node and of its memory on the other."""
+    made = []
+    for name, covers in (("left", BOARD), ("right", "DRAM")):
+        modelled = counter("modelled energy", source="estimated", uncertain=0.4, covers=covers)
+        rows = rising("modelled energy", "cpu", [100] * 6)
+        samples = [msgspec.structs.replace(one, source="estimated") for one in rows]
+        made.append((name, summary(tmp_path / name, [modelled], samples, [])))
+    found = energy_of_nodes(made)
+    assert found.modelled == f"{BOARD} (on left); DRAM (on right)"
+    cost = found.all["estimated"].energy
+    assert cost.value is not None and cost.low == pytest.approx(0.6 * cost.value)
+    assert "estimated on 2 nodes, " in found.sentence and " to " in found.sentence.partition(" estimated")[0]
+    assert found.sentence.endswith(f"{found.modelled}, by a power model.")
+    assert energy_of_nodes([("a", made[0][1]), ("b", made[0][1])]).modelled == BOARD
+
+
+def test_what_was_sensed_of_a_device_wins_over_what_a_model_says(tmp_path: Path) -> None:
+    """500 W by the counter and 300 W by the model for 3 s: the device and the sum agree."""
+    watts = {("energy", "measured"): 500.0, ("modelled energy", "estimated"): 300.0}
+    samples = [
+        Sample(at * S, sensor, power * (at + 2), "J", source, device="cuda:0")
+        for (sensor, source), power in watts.items() for at in range(-2, 6)
+    ]  # fmt: skip
+    counters = [
+        {
+            **counter(sensor, source=source, uncertain=0.4 if source == "estimated" else 0, covers=BOARD),
+            "device": "cuda:0",
+        }
+        for sensor, source in watts
+    ]
+    run = keep(tmp_path, {"counters": counters, "interval": 1.0, "readings": 8, "used": ["cuda:0"]}, samples)
+    found = spent(run, [(0, 3 * S)], [3 * S])
+    assert found is not None
+    assert found.devices["cuda:0"].value == found.used.value == pytest.approx(1500)
+    assert found.devices["cuda:0"].source == "measured"

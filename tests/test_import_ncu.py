@@ -175,6 +175,12 @@ def test_tensor_cores_of_an_h200_have_the_peaks_of_its_data_sheet() -> None:
     assert found["flops_tensor_fp64"] == pytest.approx(67, rel=0.005)
     assert found["flops_tensor_bf16"] == pytest.approx(989 * 1.98 / 1.83, rel=0.005)
     assert found["flops_tensor_tf32"] == pytest.approx(495 * 1.98 / 1.83, rel=0.005)
+    # A V100 has no structured zeros: 1,024 FLOP a cycle on each of 80 multiprocessors.
+    volta = Launch(0, "k", "", 0, 0, "", "", capability="7.0")
+    volta.values |= {f"sm__ops_path_tensor_src_fp16_dst_fp32.sum{end}": Decimal(value)
+                     for end, value in (("", 0), (".peak_sustained", 81_920))}  # fmt: skip
+    volta.values["sm__cycles_elapsed.avg.per_second"] = Decimal(1_530_000_000)
+    assert float(peaks(volta)["flops_tensor_fp16"]) == pytest.approx(125e12, rel=0.005)
 
 
 def test_a_launch_is_held_against_the_devices_own_peaks() -> None:

@@ -154,7 +154,8 @@ class DeviceOrder:
                     candidate = before if before >= 0 else None
                 if candidate is None or other == place or self.activities[candidate][1] > start:
                     continue
-                if found is None or self.activities[candidate][1] > latest:
+                # Of two that end at once the one that is later in the file, wherever its blocks end.
+                if found is None or (self.activities[candidate][1], candidate) > (latest, found):
                     found, latest = candidate, self.activities[candidate][1]
         return found
 
@@ -172,8 +173,8 @@ class DeviceOrder:
         """The other streams of its device."""
         if place not in self._others:
             devices = [device for device, _ in self._places]
-            every = dict.fromkeys([*self._waiting, *self._active])
-            self._others[place] = [one for one in every if one != place and devices[one] == devices[place]]
+            every = {*self._waiting, *self._active}
+            self._others[place] = [one for one in sorted(every) if one != place and devices[one] == devices[place]]
         return self._others[place]
 
     def _launch_of(self, activity: int) -> int:

@@ -11,11 +11,8 @@ from sonda.analysis.energy_meters import DERIVED, added, scaled
 from sonda.analysis.energy_summary import Cost, EnergySummary, Window
 from sonda.analysis.summary import Value
 
-WORDS = {
-    "estimated": "CPU packages, by a power model",
-    DERIVED: "the same with GPUs that have no counter, by the integral of their power",
-}
-"""What sums cover that are no counters' alone."""
+INTEGRATED = "the same with GPUs that have no counter, by the integral of their power"
+"""What a derived sum covers."""
 
 Parts = Sequence[tuple[str, EnergySummary]]
 
@@ -41,7 +38,7 @@ def energy_of_nodes(
         used=_sums([(node, part.used) for node, part in parts], silent, first.time),
         covers=covers,
         not_covered=lacking,
-        sentence=_sentence(parts, _nodes(parts, silent, machines or {}), everything, covers, lacking),
+        sentence=_sentence(parts, _nodes(parts, silent, machines or {}), everything, covers, lacking, _modelled(parts)),
         regions=tuple(_renamed(node, one) for node, part in parts for one in part.regions),
         windows=tuple(_windows(parts, silent)),
         power={f"{node} {name}": points for node, part in parts for name, points in part.power.items()},
@@ -49,6 +46,7 @@ def energy_of_nodes(
         notes=tuple(dict.fromkeys(f"node {node}: {note}" for node, part in parts for note in part.notes)),
         warnings=tuple(f"node {node}: {one}" for node, part in parts for one in part.warnings),
         parts=counted_on(counts),
+        modelled=_modelled(parts),
     )
 
 
@@ -127,8 +125,26 @@ def _renamed(node: str, window: Window) -> Window:
     return replace(window, name=f"{node}: {window.name}", devices=devices)
 
 
+def _between(energy: Value) -> str:
+    """` (9.0 J to 21.0 J)`, where it is known to lie between bounds."""
+    if energy.low is None or energy.high is None:
+        return ""
+    return f" ({wording.amount(energy.low, 'J')} to {wording.amount(energy.high, 'J')})"
+
+
+def _modelled(parts: Parts) -> str:
+    """What the model speaks for, and on which nodes where that is not the same on all."""
+    nodes: dict[str, list[str]] = {}
+    for node, part in parts:
+        if part.modelled:
+            nodes.setdefault(part.modelled, []).append(node)
+    if len(nodes) == 1 and len(next(iter(nodes.values()))) == len(parts):
+        return next(iter(nodes))
+    return "; ".join(f"{what} (on {wording.join(where)})" for what, where in nodes.items())
+
+
 def _sentence(
-    parts: Parts, count: str, everything: dict[str, Cost], covers: Sequence[str], lacking: Sequence[str]
+    parts: Parts, count: str, everything: dict[str, Cost], covers: Sequence[str], lacking: Sequence[str], modelled: str
 ) -> str:
     said = []
     time = parts[0][1].time.value or 0.0
@@ -136,10 +152,13 @@ def _sentence(
         if cost.energy.value is None:
             said.append(f"The {source} energy of all nodes is not known: {cost.energy.reason}.")
             continue
-        what = wording.join(list(covers)) if source == "measured" else WORDS[source]
-        without = f"; not {', '.join(lacking)}" if source == "measured" else ""
+        what, without, interval = INTEGRATED, "", ""
+        if source == "measured":
+            what, without = wording.join(list(covers)), f"; not {', '.join(lacking)}"
+        elif source == "estimated":
+            what, interval = f"{modelled}, by a power model", _between(cost.energy)
         said.append(
-            f"{wording.amount(cost.energy.value, 'J')} {source} on {count}, {wording.duration(time)} of the whole run "
-            f"on the first: {what}{without}."
+            f"{wording.amount(cost.energy.value, 'J')}{interval} {source} on {count}, "
+            f"{wording.duration(time)} of the whole run on the first: {what}{without}."
         )
     return " ".join(said) or " ".join(f"Node {node}: {part.sentence}" for node, part in parts)

@@ -99,7 +99,7 @@ class EnergySummary:
     estimated: frozenset[str] = frozenset()
     """The devices of `power` whose values are a model's."""
     modelled: str = ""
-    """What the model stands for: `CPU packages and DRAM`; '' where there is none, and of several nodes."""
+    """What the model stands for: `CPU packages and DRAM`; '' where there is none."""
     notes: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
     parts: Mapping[str, tuple[int, int]] = field(default_factory=dict)

@@ -131,7 +131,8 @@ def spent(run: Run, walks: Sequence[Window], ends: Sequence[float]) -> Spent | N
 
     return Spent(
         end - begin - paused,
-        {one.device: until([one], end, reason) for one in meters},
+        # What a sensor said wins over what a model says of the same device.
+        {one.device: until([one], end, reason) for one in sorted(meters, key=lambda one: one.source != "estimated")},
         until(used, end, reason),
         until(everything, end, mixed),
         tuple(until(used, moment, reason) for moment in ends),

@@ -7,7 +7,7 @@ Where ncu was asked for the device's peaks too, a launch also has the share of e
 gives for tensor cores is that of matrices half of which are zeros by structure, so half of it is the dense one
 (on an H200 1,081,344 bf16 FLOP a cycle; its data sheet has 989 dense TFLOP/s at 1.83 GHz, which are 540,672). Double
 precision knows no such matrices: 33,792 FLOP a cycle are the data sheet's 67 TFLOP/s at 1.98 GHz, and products reach
-93 % of it.
+93 % of it. Chips before Ampere know none at all.
 """
 
 from __future__ import annotations
@@ -43,6 +43,8 @@ MEMORIES = {
 SPARSE = 2
 """The peak of tensor cores in ncu over the dense one, where they know matrices with zeros by structure."""
 DENSE_ONLY = "fp64"
+FIRST_SPARSE = 8
+"""Ampere's compute capability, the whole number."""
 LONGEST = 10**15
 """ns that a launch may take; more is no duration."""
 DURATION = ("gpu__time_duration.sum", "Duration")
@@ -152,9 +154,16 @@ def peaks(launch: Launch) -> dict[str, Decimal]:
             found[quantity] = 2 * peak * launch.values[SM_CLOCK]
     for name, kind in tensor_kinds(launch).items():
         if name + PEAK in launch.values and not kind.startswith("int"):
-            peak = launch.values[name + PEAK] * launch.values[SM_CLOCK] / (1 if kind == DENSE_ONLY else SPARSE)
+            peak = launch.values[name + PEAK] * launch.values[SM_CLOCK] / _sparse(launch, kind)
             found[_tensor_quantity(kind)] = max(peak, found.get(_tensor_quantity(kind), Decimal(0)))
     return found
+
+
+def _sparse(launch: Launch, kind: str) -> int:
+    """What ncu's peak of tensor cores is over the dense one."""
+    generation = launch.capability.partition(".")[0]
+    before = generation.isdecimal() and int(generation) < FIRST_SPARSE
+    return 1 if before or kind == DENSE_ONLY else SPARSE
 
 
 def roofs(launch: Launch, counts: Mapping[str, Decimal] | None = None) -> dict[str, Decimal]:

@@ -80,6 +80,8 @@ class Launch:
     missing: set[str] = field(default_factory=set)
     table: int = 0
     whole: bool = True
+    capability: str = ""
+    """Of the device, `9.0`; '' where the table does not say."""
 
     def take(self, name: str, text: str, unit: str) -> None:
         """Keep a value: `Mbyte` becomes `byte`, `us` becomes `ns`.
@@ -284,4 +286,5 @@ def _launch(row: dict[str, str], table: int, whole: bool) -> Launch:
     return Launch(
         int(row["ID"]), row["Kernel Name"], row["Process ID"], number("Device"), number("Stream"),
         row.get("Grid Size", ""), row.get("Block Size", ""), table=table, whole=whole,
+        capability=row.get("CC", ""),
     )  # fmt: skip

@@ -33,7 +33,10 @@ def _foretold(read: Callable[[Mapping[str, Any]], float]) -> Read:
         outlook = target.get("outlook")
         if not isinstance(outlook, Mapping):
             return ALONE if not target.get("mode") else f"{target['mode']} foretells nothing"
-        return read(outlook)
+        try:
+            return read(outlook)
+        except (KeyError, TypeError):  # a pipeline has no bound, and no device may hold the whole batch
+            return f"{target['mode']} does not foretell it"
 
     return value
 

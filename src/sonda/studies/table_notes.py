@@ -80,9 +80,8 @@ def _energy(seen: Mapping[str, list[Seen]]) -> Iterator[str]:
         for _, _, summary in found:
             if summary.energy is not None and summary.energy.covers:
                 covered[summary.energy.covers] = summary.energy.not_covered
-            if summary.energy is not None and summary.energy.estimated:
-                modelled = summary.energy.modelled or "CPU packages"
-                covered[(f"{modelled}, estimated by a power model",)] = ()
+            if summary.energy is not None and summary.energy.modelled:
+                covered[(f"{summary.energy.modelled}, estimated by a power model",)] = ()
     for covers, lacks in covered.items():
         yield f"energy covers {', '.join(covers)}" + (f"; not {', '.join(lacks)}" if lacks else "")
 

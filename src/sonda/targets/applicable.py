@@ -39,6 +39,7 @@ IN_FRAMEWORK: dict[str, dict[str, str]] = {
         "workers": "PyTensor has no loader of its own",
         "pin": "PyTensor runs on the processor",
         "precision": "PyTensor computes in float32 or float64",
+        "deterministic": "PyTensor has no switch for it",
     },
 }
 """What a framework has no use for, whatever it runs on."""

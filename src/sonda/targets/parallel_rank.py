@@ -47,6 +47,8 @@ def main() -> int:
         outcome.cause, outcome.remedy = "not enough memory for this workload", "use a smaller --batch"
     except Exception as error:
         refused = refusal(error) or SondaError(describe_failure(error), "check the workload's options")
+        if type(error).__name__ == "OutOfMemoryError":
+            refused = SondaError("not enough memory for this workload", "use a smaller --batch")
         outcome.cause, outcome.remedy = refused.cause, refused.remedy
         outcome.lost = type(error).__name__ == "DistBackendError" or any(word in str(error).lower() for word in LOST)
     try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from contextlib import nullcontext
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
@@ -43,14 +44,19 @@ def train_stages(rank: Rank) -> None:
         for turn in range(group.size):  # the whole batch on one device, while the others wait
             group.barrier()
             if turn == group.me:
-                alone = measure_whole(chain, batch, rank.finished)
+                alone = _alone(chain, batch, rank)
         group.barrier()
     measured = group.numbers(times)
     # Pipelines are cut alike, so the slowest device of a stage counts.
     by_stage = [[max(column) for column in zip(*measured[stage::stages], strict=True)] for stage in range(stages)]
     bounds = cut_chain(by_stage)
     begin, end = bounds[place], bounds[place + 1]
-    work = [sum(by_stage[stage][bounds[stage] : bounds[stage + 1]]) for stage in range(stages)]
+    with untouched(task.model):
+        # A stage is waited for once for each part, so its modules together may take less than one by one.
+        group.barrier()
+        given = first if begin == 0 else outputs[begin - 1]
+        own = group.numbers([measure_whole(chain[begin:end], given, rank.finished)])
+    work = [max(row[0] for row in own[stage::stages]) for stage in range(stages)]
     names = [path for path, _ in chain]
     _foresee(rank, names, bounds, work, [row[0] for row in group.numbers([alone])], outputs)
     neighbours = Neighbours(pipeline, plan.microbatches)
@@ -79,6 +85,23 @@ def train_stages(rank: Rank) -> None:
     rank.drive(make, steps)
     neighbours.waiting = nullcontext  # nobody observes any more
     neighbours.settle()  # a rank that leaves takes with it what it has sent and nobody has read
+
+
+def _alone(chain: Any, batch: Any, rank: Rank) -> float:
+    """s of a whole batch on this rank's device by itself; infinite where its memory does not hold it."""
+    from sonda.frameworks.parallel.chain import measure_whole
+
+    try:
+        return measure_whole(chain, batch, rank.finished)
+    except MemoryError:
+        return math.inf
+    except RuntimeError as error:
+        if type(error).__name__ != "OutOfMemoryError":
+            raise
+        import torch
+
+        torch.cuda.empty_cache()
+        return math.inf
 
 
 def _groups(rank: Rank, stages: int) -> tuple[Group, Group]:
@@ -118,6 +141,7 @@ def _foresee(
     parts, stages, replicas = rank.plan.microbatches, len(work), rank.plan.replicas
     step = max(work) * (parts + stages - 1)
     fastest = min(alone)
+    speedup = fastest / step if math.isfinite(fastest) else None
     crossing = [outputs[bound - 1] for bound in bounds[1:-1]]
     size = sum(value.numel() * value.element_size() for value in crossing) * parts * replicas
     several = f"{replicas} pipelines, each " if replicas > 1 else ""
@@ -127,14 +151,19 @@ def _foresee(
         [
             f"{several}cut before {cuts}: {shown} ms of work a step, {100 * (stages - 1) / (parts + stages - 1):.3g} % "
             f"of it waiting while the pipeline of {parts} parts fills and drains",
-            f"{2 * size / 1e6:.3g} MB cross the cut a step, predicted {fastest / step:.3g} times the fastest alone "
-            f"({1e3 * fastest:.3g} ms for the whole batch at once) without what sending takes",
+            f"{2 * size / 1e6:.3g} MB cross the cut a step, "
+            + (
+                f"predicted {speedup:.3g} times the fastest alone ({1e3 * fastest:.3g} ms for the whole batch at once) "
+                "without what sending takes"
+                if speedup is not None
+                else "and no device holds the whole batch at once"
+            ),
         ],
         {
             "cut": bounds[1:-1],
             "work_ns": [round(1e9 * parts * one) for one in work],
             "bytes": 2 * size,
-            "alone_ns": [round(1e9 * one) for one in alone],
-            "speedup": fastest / step,
+            "alone_ns": [round(1e9 * one) if math.isfinite(one) else None for one in alone],
+            "speedup": speedup,
         },
     )
