@@ -125,7 +125,7 @@ def run_command(
     fields = observed(assembly, threads, store.root, before, after, watching.redact)
     fields["notes"] = [*_seen(assembly, counted.code, failure), *fields["notes"], *kernels.notes]
     replayed = Replayed()
-    if counting and assembly.kernels:
+    if counting:
         replayed = _replay(command, counting, watching, assembly, kernels.spans, store, say)
     modelled = Modelled()
     if modelling:
@@ -171,7 +171,13 @@ def _replay(
     store: Store,
     say: Say,
 ) -> Replayed:
-    """Run the program once more under Nsight Compute, which counts the first step whose kernels were recorded."""
+    """Run the program once more under Nsight Compute, which counts the first step whose kernels were recorded.
+
+    Where none were, it is not run, and the probe is missing.
+    """
+    if not assembly.kernels:
+        reason = assembly.no_kernels or "the program used no GPU, or took too few steps"
+        return Replayed(states=[ProbeState(PROBE, "missing", f"no kernels were recorded: {reason}")])
     try:
         card = load_or_measure_gpu(store.root, int(next(iter(assembly.devices), 0))).device
     except SondaError as error:

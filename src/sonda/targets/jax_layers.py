@@ -141,8 +141,8 @@ def _paired(
 ) -> list[tuple[Sequence[int], list[JaxOperation]]]:
     """Calls of functions of one name with their runs. Raises ValueError where it cannot be told which are whose.
 
-    A function that is no phase (a helper) may have the same name: then a text has the runs of the one program whose
-    instructions are all in it and that ran as often as the text was called.
+    A function that is no phase (a helper) may have the same name: then a text has the runs of that program which ran as
+    often as the text was called, has no instructions but those of the text, and more of them than any other.
     """
     if len(ran) == len(calls):
         return list(zip(calls, ran, strict=True))
@@ -153,15 +153,15 @@ def _paired(
     for which in dict.fromkeys(call[0] for call in calls):
         mine = [call for call in calls if call[0] == which]
         module = compiled[which].module
-        fitting = [
-            runs
-            for runs in programs.values()
-            if len(runs) == len(mine)
-            and all(one.name in module.named for operations in runs for one in by_instruction(operations, module))
-        ]
-        if len(fitting) != 1:
+        fitting: dict[int, list[list[list[JaxOperation]]]] = {}
+        for inside in programs.values():
+            names = {one.name for operations in inside for one in by_instruction(operations, module)}
+            if len(inside) == len(mine) and names <= module.named.keys():
+                fitting.setdefault(len(names), []).append(inside)
+        best = fitting[max(fitting)] if fitting else []
+        if len(best) != 1:
             raise ValueError(f"JAX's profile holds {len(ran)} of {len(calls)} calls of {compiled[which].name}")
-        pairs += zip(mine, fitting[0], strict=True)
+        pairs += zip(mine, best[0], strict=True)
     return pairs
 
 
