@@ -111,7 +111,7 @@ def joined(monkeypatch: pytest.MonkeyPatch, events: list[Event]) -> tuple[Spans,
     assembly = Assembly(observed())
     scopes = {scope: list(about) for scope, about in SCOPES.items()}
     about = {"profile": "graph-1", "functions": ["__inference_train_12"], "scopes": scopes}
-    assembly.graphs.append({**about, "spent_s": 0.25})
+    assembly.graphs.append({**about, "learners": 1, "spent_s": 0.25})
     return with_graph_layers(assembly, assembly.spans, Path())
 
 
@@ -138,6 +138,55 @@ def test_phases_and_layers_are_laid_out_inside_the_call(monkeypatch: pytest.Monk
 def test_a_profile_of_other_calls_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     spans, notes = joined(monkeypatch, [EVENTS[0], *EVENTS[2:]])
     assert len(spans) == 6 and notes == ["layers inside the graph are missing: its profile holds 0 of 1 calls"]
+
+
+def stepped(*names: str) -> Spans:
+    """A run, a part, and timed steps whose phases have these names, a letter each: fused, forward."""
+    words = {"u": "fused", "o": "forward"}
+    kinds, parents = ["run", "part"], [-1, 0]
+    for name in names:
+        parents += [1, *[len(kinds)] * len(name)]
+        kinds += ["step", *(words[one] for one in name)]
+    return Spans(
+        {"start": np.arange(len(kinds)), "duration": np.ones(len(kinds), dtype=np.int64), "parent": np.array(parents)},
+        {
+            "kind": Words.of("phase" if one in words.values() else one for one in kinds),
+            "name": Words.of(kinds),
+            "pass": Words.of(["timed"] * len(kinds)),
+        },
+    )
+
+
+SMALL, LARGE = ["", "MatMul", "float32", 100, 8], ["", "MatMul", "float32", 7000, 8]
+
+
+@pytest.mark.parametrize(
+    ("steps", "functions", "flops"),
+    [
+        (("u", "u"), [[SMALL]], 100),
+        (("uu", "uu"), [[SMALL], [LARGE]], 7100),  # a generator and its critic
+        (("u", "u"), [[SMALL], [LARGE]], None),  # one model after the other
+        (("u", "u"), [[SMALL], [["other", *SMALL[1:]]]], 100),  # the same model again, for other data
+        (("uu", "u"), [[SMALL], [LARGE]], None),  # the critic comes in every second step
+        (("ou", "ou"), [[SMALL]], None),  # somebody else computes too
+        (("u", "u"), [[SMALL, ["", "MatrixInverse", "float32", None, None]]], 100),
+    ],
+)
+def test_flops_are_of_the_functions_that_a_step_calls(
+    steps: tuple[str, ...], functions: list[list[list]], flops: int | None
+) -> None:
+    assembly = Assembly(stepped(*steps))
+    assembly.graphs.append({"scopes": {}, "costs": functions})
+    spans, notes = with_graph_layers(assembly, assembly.spans, Path())
+    if flops is None:
+        assert notes == ["FLOPs are not counted: its steps do not all call the same functions"] and not assembly.flops
+        assert len(spans) == len(assembly.spans)
+        return
+    assert assembly.flops == {"float32": flops}
+    found = spans.metric("flops", "nominal")[spans.where(kind="op")]
+    lacking = sum(row[3] is None for function in functions for row in function)
+    assert np.nansum(found) == flops and np.isnan(found).sum() == lacking
+    assert assembly.unknown == ({"MatrixInverse": 1} if lacking else {})
 
 
 NO_GPU = SimpleNamespace(config=SimpleNamespace(list_logical_devices=lambda kind: []))

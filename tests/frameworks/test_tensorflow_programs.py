@@ -168,6 +168,31 @@ def test_layers_inside_a_graph_are_joined_from_tensorflows_profile(nursery: Nurs
     check_structure(spans)
 
 
+@pytest.mark.parametrize(
+    ("mode", "products", "said"),
+    [
+        ("turns", 2 * 2 * 4 * (8 * 8 + 32 * 32), "FLOPs are those of the graph"),
+        ("folds", 2 * 4 * (2 * 12 * 8 + 3 * 8), "FLOPs are those of the graph"),
+        ("models", 0, "FLOPs are not counted: its steps do not all call the same functions"),
+        ("five", 0, "FLOPs are not counted: 5 functions learn, and no more than 4 are counted"),
+    ],
+)
+def test_flops_of_several_functions_are_those_of_their_steps_or_nobodys(
+    nursery: Nursery, mode: str, products: int, said: str
+) -> None:
+    """4 rows through 8 x 8 and 32 x 32, or 12 x 8 and 8 x 1: 2 FLOP each forward and for the weight, and for the input
+    of the second layer."""
+    ran = nursery.run("several_learners", mode)
+    assert ran.code == 0 and ran.assembly is not None
+    spans, notes = with_graph_layers(ran.assembly, ran.spans, ran.directory)
+    assert [note for note in notes if note.startswith(said)] and len([one for one in notes if "FLOPs" in one]) == 1
+    counted = spans.where(kind="op", name="tensorflow.MatMul")
+    assert (spans.metric("flops", "nominal")[counted].sum() if counted.any() else 0) == products
+    one_of_them = "2 functions of the program learn; layers are those of one of them"
+    assert (one_of_them in notes) == (mode in ("folds", "models"))
+    check_structure(spans)
+
+
 def test_tracing_is_apart_from_running(nursery: Nursery) -> None:
     """`fit`, its validation, `evaluate` by another size and `predict` trace once each; one step waits for a profile."""
     run = nursery.run("keras_fit", "graph")

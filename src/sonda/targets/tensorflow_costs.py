@@ -22,7 +22,7 @@ PRODUCTS = ("Conv", "Dense", "EinsumDense", "Depthwise", "Separable")
 
 @dataclass(frozen=True)
 class Cost:
-    """Operations of one kind in one scope: where they belong, FLOPs and bytes."""
+    """Operations of one kind in one scope: where they belong, FLOPs and bytes (NaN: nobody knows)."""
 
     place: Place
     kind: str
@@ -31,12 +31,15 @@ class Cost:
     bytes: float
 
 
-def costs_of(graph: Mapping[str, Any], scopes: Mapping[str, Scope]) -> list[Cost]:
-    """What the collector counted, by place; what is in no layer, loss or optimizer is a forward's."""
-    return [
-        Cost(scoped_place(f"{scope}/{kind}:{kind}", scopes) or Place("forward", ROOT), kind, dtype, flops, size)
-        for scope, kind, dtype, flops, size in graph.get("costs", ())
-    ]
+def costs_of(graph: Mapping[str, Any], scopes: Mapping[str, Scope]) -> list[list[Cost]]:
+    """What the collector counted of each function that learns, by place; what is in no layer, loss or optimizer is a
+    forward's."""
+
+    def cost(scope: str, kind: str, dtype: str, flops: float | None, size: float | None) -> Cost:
+        place = scoped_place(f"{scope}/{kind}:{kind}", scopes) or Place("forward", ROOT)
+        return Cost(place, kind, dtype, np.nan if flops is None else flops, np.nan if size is None else size)
+
+    return [[cost(*row) for row in function] for function in graph.get("costs", ())]
 
 
 def of_product(name: str, place: Place | None, scopes: Mapping[str, Scope]) -> Place | None:
@@ -51,14 +54,18 @@ def of_product(name: str, place: Place | None, scopes: Mapping[str, Scope]) -> P
 
 
 def with_costs(
-    assembly: Assembly, spans: Spans, graph: Mapping[str, Any], scopes: Mapping[str, Scope], costs: Sequence[Cost],
-    notes: list[str],
+    assembly: Assembly, spans: Spans, graph: Mapping[str, Any], scopes: Mapping[str, Scope],
+    functions: Sequence[Sequence[Cost]], notes: list[str],
 ) -> Spans:  # fmt: skip
-    """The spans with a counted step behind the last training step that is one call. FLOPs go into the assembly too."""
+    """The spans with a counted step behind the last training step. FLOPs go into the assembly too."""
     if "uncounted" in graph:
         notes.append(f"FLOPs are not counted: {graph['uncounted']}")
     calls = np.flatnonzero(spans.where(kind="phase", name="fused", pass_="timed"))
-    if not costs or not len(calls):
+    if not any(functions) or not len(calls):
+        return spans
+    costs = _of_a_step(spans, calls, functions)
+    if costs is None:
+        notes.append("FLOPs are not counted: its steps do not all call the same functions")
         return spans
     last = int(spans.number("parent")[calls[np.argmax(spans.number("start")[calls])]])
     paths = paths_of(scopes, {one.place.path for one in costs})
@@ -67,16 +74,47 @@ def with_costs(
     for one in costs:
         path = paths.get(one.place.path, ROOT)
         operations.append(Operation(one.place.phase, path, f"tensorflow.{one.kind}", one.flops, one.bytes))
-        if one.flops:
+        if np.isnan(one.flops):
+            assembly.unknown[one.kind] = assembly.unknown.get(one.kind, 0) + 1
+        elif one.flops:
             assembly.flops[one.dtype] = assembly.flops.get(one.dtype, 0.0) + one.flops
-    for kind, often in graph.get("unknown", {}).items():
-        assembly.unknown[kind] = assembly.unknown.get(kind, 0) + often
     layers = CallLayers(spans)
     layers.count(last, sorted(operations, key=lambda one: ORDER.index(one.phase)), classes)
     notes.append(
         "FLOPs are those of the graph as it was made, at the shapes of a call; what is fused moves fewer bytes"
     )
     return layers.table()
+
+
+def _of_a_step(spans: Spans, calls: np.ndarray, functions: Sequence[Sequence[Cost]]) -> list[Cost] | None:
+    """What each step does whose calls these are; None where steps differ, or do something outside of functions.
+
+    A function that comes again begins another step. So each of as many calls as there are functions is another one's;
+    where calls are fewer, nobody knows whose they are, which is all the same for functions that cost the same.
+    """
+    parent = spans.number("parent")
+    steps, often = np.unique(parent[calls], return_counts=True)
+    outside = np.isin(parent, steps) & (
+        spans.where(kind="phase", name="forward") | spans.where(kind="phase", name="backward")
+    )
+    if len(set(often.tolist())) > 1 or outside.any():
+        return None
+    if often[0] == len(functions):
+        return [one for function in functions for one in function]
+    if any(_sums(one) != _sums(functions[0]) for one in functions[1:]):
+        return None
+    return [one for _ in range(int(often[0])) for one in functions[0]]
+
+
+def _sums(costs: Sequence[Cost]) -> dict[tuple[str, str], tuple[float, ...]]:
+    """By kind and type: operations of which all is known, their FLOPs and bytes, and other operations."""
+    found: dict[tuple[str, str], tuple[float, ...]] = {}
+    for one in costs:
+        known = not np.isnan(one.flops + one.bytes)
+        new = (1.0, one.flops, one.bytes, 0.0) if known else (0.0, 0.0, 0.0, 1.0)
+        had = found.get((one.kind, one.dtype), (0.0,) * 4)
+        found[one.kind, one.dtype] = tuple(a + b for a, b in zip(had, new, strict=True))
+    return found
 
 
 def paths_of(scopes: Mapping[str, Scope], used: Collection[str]) -> dict[str, str]:

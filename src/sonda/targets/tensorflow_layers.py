@@ -39,8 +39,8 @@ def with_graph_layers(assembly: Assembly, spans: Spans, directory: Path) -> tupl
 
 
 def _added(
-    spans: Spans, graph: Mapping[str, Any], scopes: Mapping[str, Scope], costs: Sequence[Cost], directory: Path,
-    notes: list[str],
+    spans: Spans, graph: Mapping[str, Any], scopes: Mapping[str, Scope], costs: Sequence[Sequence[Cost]],
+    directory: Path, notes: list[str],
 ) -> Spans:  # fmt: skip
     phases = np.flatnonzero(spans.where(kind="phase", name="fused", pass_="pieces"))
     phases = phases[np.argsort(spans.number("start")[phases], kind="stable")]
@@ -56,7 +56,9 @@ def _added(
         return known[name]
 
     times = [spent(events, where) for events in found]
-    paths = paths_of(scopes, {place.path for one in times for place in one} | {one.place.path for one in costs})
+    paths = paths_of(
+        scopes, {place.path for one in times for place in one} | {one.place.path for each in costs for one in each}
+    )
     layers = CallLayers(spans)
     told = lasted = 0
     for phase, one in zip(phases.tolist(), times, strict=True):
@@ -71,6 +73,8 @@ def _added(
         f"the program waited {graph['spent_s']:.2g} s for TensorFlow's profiler to begin and to write, outside of its "
         "timed steps"
     )
+    if graph["learners"] > 1:
+        notes.append(f"{graph['learners']} functions of the program learn; layers are those of one of them")
     layers.begin_with_calls()
     return layers.table()
 

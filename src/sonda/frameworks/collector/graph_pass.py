@@ -15,8 +15,8 @@ from typing import Any
 
 from . import tensorflow_devices as devices
 from .cuda_marks import profiler_marks
-from .piece_pass import AFTER, PiecePass
-from .tensorflow_called import Called
+from .piece_pass import PiecePass
+from .tensorflow_learners import Learners
 
 
 class GraphPass(PiecePass):
@@ -38,22 +38,25 @@ class GraphPass(PiecePass):
         """That calls the function."""
         self._profile = ""
         self._kernels = ""
-        self._called: Called | None = None
-        """The function whose FLOPs are counted, by one of its calls."""
+        self._learners = Learners(tf)
+        """The functions whose FLOPs are counted."""
 
     def begins(self, number: int, function: Any = None, args: tuple = (), kwargs: dict | None = None) -> bool:
         """Whether the call that comes, of a function with this number, is profiled."""
         was = self.running
         profiled = super().begins(number)
-        if self.wanted and ((profiled and not was) or (self._called is None and self._seen.get(number, 0) == AFTER)):
-            with suppress(Exception):  # of a function that is another's
-                self._called = Called(self.tf, function, args, kwargs or {})
-        if profiled and self._called is not None:
-            self._called.before()
-        if profiled and not was:
+        begun = profiled and not was
+        if self.wanted:
+            waited = self._learners.called(number, function, args, kwargs or {}, 1 if begun else 0 if self.left else -1)
+            self._settling = self._settling or waited
+        called = self._learners.of(number)
+        if profiled and called is not None:
+            called.before()
+        if begun:
             # Keras calls the functions of training and of evaluation alike; their graphs have names of their own.
-            names = [one.name for one in function._list_all_concrete_functions()]
-            self.graphs = [name.decode() if isinstance(name, bytes) else str(name) for name in names]
+            with suppress(Exception):  # of a function that is another's
+                names = [one.name for one in function._list_all_concrete_functions()]
+                self.graphs = [name.decode() if isinstance(name, bytes) else str(name) for name in names]
             self._thread = self.recorder.stream().native
         return profiled
 
@@ -70,8 +73,9 @@ class GraphPass(PiecePass):
             self.scopes[scope] = (kind, name, class_name)
 
     def ended(self, traced: bool) -> None:
-        if self._called is not None and not traced:
-            self._called.after()
+        called = self._learners.of(self.function)
+        if called is not None and not traced:
+            called.after()
         super().ended(traced)
         if self.replay:
             self.end()
@@ -112,11 +116,13 @@ class GraphPass(PiecePass):
         """What is to be stated at the end."""
         if self._on_gpu is None and self._seen:  # a program of few steps
             self.ready()
-        about = self._called.costs() if self._called is not None and not self.replay else {}
+        about = self._learners.facts() if not self.replay else {}
         if self._profile or about:
             about["scopes"] = {scope: list(about) for scope, about in self.scopes.items()}
         if self._profile:
-            about.update(profile=self._profile, functions=self.graphs, spent_s=self.spent / 1e9)
+            about.update(
+                profile=self._profile, functions=self.graphs, learners=self._learners.many, spent_s=self.spent / 1e9
+            )
         return {**({"graphs": [about]} if about else {}), **(self._of_gpus() if self._on_gpu else {})}
 
     def _of_gpus(self) -> dict:

@@ -30,13 +30,20 @@ class Called:
         if counted is not None and self._counted is not None and counted - self._counted > 1:
             self.batch = max(self.batch, counted - self._counted)
 
+    def between(self) -> bool:
+        """Between two calls: what was counted since the last time is a batch. Whether somebody was waited for."""
+        if self._trainer is None or self.batch:
+            return False
+        self.after()
+        self.before()
+        return True
+
     def costs(self) -> dict:
-        """What is stated: rows of the graph, and kinds of operations that nobody knows; or why there are none."""
+        """What is stated: rows of the graph; or why there are none."""
         try:
-            rows, unknown = count_graph(self.tf, self._graph(), self._shapes, self.batch)
+            return {"costs": count_graph(self.tf, self._graph(), self._shapes, self.batch)}
         except Exception as error:
             return {"uncounted": (str(error).strip().splitlines() or [type(error).__name__])[0]}
-        return {"costs": rows, "unknown": unknown}
 
     def _graph(self) -> Any:
         """The last that takes such arguments."""

@@ -3,16 +3,18 @@
 A graph that takes any number of rows does not know its shapes. It is copied into a graph that nobody runs, with the
 shapes that a call had, and TensorFlow infers all others. Operations are those of the graph as it was made: what
 TensorFlow fuses later reads and writes less. Multiply-add is 2; +, −, ×, ÷, exp, log, tanh, sqrt are 1 for each element
-of a floating type; comparisons and copies 0.
+of a floating type; comparisons and copies 0. Of the branches of a condition the dearest counts.
 """
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 CALLS = ("PartitionedCall", "StatefulPartitionedCall")
-LOOPS = ("While", "StatelessWhile", "If", "StatelessIf", "Case", "StatelessCase")
-"""What they run is known only when they run."""
+LOOPS = ("While", "StatelessWhile")
+"""How often they run is known only when they run."""
+BRANCHES = ("If", "StatelessIf", "Case", "StatelessCase")
 ELEMENTS = {
     **dict.fromkeys((
         "Add", "AddV2", "Sub", "Mul", "RealDiv", "Div", "DivNoNan", "MulNoNan", "Neg", "Exp", "Expm1", "Log", "Log1p",
@@ -20,6 +22,7 @@ ELEMENTS = {
         "LeakyReluGrad", "Elu", "EluGrad", "AssignAddVariableOp", "AssignSubVariableOp",
     ), 1),
     "SquaredDifference": 2, "Rsqrt": 2,
+    "ResourceApplyGradientDescent": 2,  # w - rate g
     "SqrtGrad": 2,  # g / 2 / y
     "RsqrtGrad": 4,  # g y y y / -2
     "TanhGrad": 3, "SigmoidGrad": 3,  # g (1 - y y); g (1 - y) y
@@ -33,68 +36,98 @@ ELEMENTS = {
 """FLOPs for each element of the largest of an operation's tensors."""
 PRODUCTS = ("MatMul", "BatchMatMul", "BatchMatMulV2", "BatchMatMulV3", "Conv2D", "Conv3D", "Conv2DBackpropInput",
             "Conv2DBackpropFilter", "Conv3DBackpropInputV2", "Conv3DBackpropFilterV2", "DepthwiseConv2dNative",
-            "DepthwiseConv2dNativeBackpropInput", "DepthwiseConv2dNativeBackpropFilter")  # fmt: skip
+            "DepthwiseConv2dNativeBackpropInput", "DepthwiseConv2dNativeBackpropFilter", "Einsum")  # fmt: skip
 """Without whose shapes nothing is told."""
-SUMS = ("Sum", "Mean", "BiasAddGrad", "L2Loss", "AddN", "AvgPool", "AvgPoolGrad", "Cumsum", "Prod")
+SUMS = ("Sum", "Mean", "BiasAddGrad", "L2Loss", "AddN", "AvgPool", "AvgPoolGrad", "Cumsum", "Prod",
+        "UnsortedSegmentSum", "ResourceScatterAdd", "ResourceScatterSub")  # fmt: skip
 """One for each element of what they are given, all inputs together."""
+REDUCED = ("Sum", "Mean", "Prod", "Max", "Min")
+"""Over axes that are another input."""
 FREE = ("Const", "Placeholder", "VarHandleOp", "ReadVariableOp", "Identity", "IdentityN", "NoOp", "Shape", "ShapeN",
-        "Reshape", "ExpandDims", "Squeeze", "StridedSlice", "Pack", "Unpack", "Size", "Rank", "StopGradient",
+        "Reshape", "ExpandDims", "Squeeze", "Size", "Rank", "StopGradient",
         "PreventGradient", "BroadcastGradientArgs", "IteratorGetNext", "OptionalFromValue", "Range",
         "Bitcast")  # fmt: skip
 """Nothing of weight is computed or moved."""
 SILENT = ("Relu", "ReluGrad", "Relu6", "Relu6Grad", "MaxPool", "Transpose", "Cast",
-          "Tile", "Fill", "ConcatV2", "Split", "Slice", "Pad", "PadV2", "Maximum", "Minimum", "Max", "Min", "ArgMax",
+          "Tile", "Fill", "ConcatV2", "Split", "Slice", "StridedSlice", "StridedSliceGrad", "Pack", "Unpack", "Pad",
+          "PadV2", "Maximum", "Minimum", "Max", "Min", "ArgMax",
           "Equal", "NotEqual", "Greater", "GreaterEqual", "Less", "LessEqual", "LogicalAnd", "LogicalOr", "LogicalNot",
-          "Select", "SelectV2", "GatherV2", "ResourceGather", "OneHot", "ZerosLike", "OnesLike", "BroadcastTo", "Abs",
-          "Sign", "AssignVariableOp", "MirrorPad", "Where", "IsFinite", "All", "Any")  # fmt: skip
-"""Values are moved and compared."""
+          "Select", "SelectV2", "Gather", "GatherV2", "ResourceGather", "OneHot", "ZerosLike", "OnesLike",
+          "BroadcastTo", "Abs", "Sign", "AssignVariableOp", "MirrorPad", "Where", "IsFinite", "All", "Any",
+          "RandomUniform", "RandomStandardNormal", "StatelessRandomUniformV2", "StatelessRandomNormalV2",
+          "ResourceScatterUpdate")  # fmt: skip
+"""Values are moved, compared and drawn."""
+LOOKUPS = ("Gather", "GatherV2", "ResourceGather")
+CUTS = ("Slice", "StridedSlice")
+"""Both read as much as they make, and lookups their indices."""
+UPDATES = {
+    "AssignVariableOp": 1, "AssignAddVariableOp": 2, "AssignSubVariableOp": 2, "ResourceScatterUpdate": 1,
+    "ResourceScatterAdd": 2, "ResourceScatterSub": 2, "ResourceApplyGradientDescent": 2,
+}  # fmt: skip
+"""How often an update touches the values of its variable, which has no shape as a resource: written, or read too."""
 
 
 class UnknownShapeError(Exception):
     """The shapes of a graph do not follow from those of a call, or a loop inside decides what is run."""
 
 
-def count_graph(tf: Any, graph: Any, shapes: list, batch: int = 0) -> tuple:
-    """Rows of scope, kind, type, FLOPs and bytes, and how often each kind came of which nothing is known.
+def count_graph(tf: Any, graph: Any, shapes: list, batch: int = 0) -> list:
+    """Rows of scope, kind, type, FLOPs and bytes; None for what nobody knows.
 
     `shapes` are those of the graph's first inputs, `batch` the rows of what it fetches by itself (0: not known). Raises
     UnknownShapeError.
     """
     rows: dict = {}
-    unknown: dict = {}
-    _walk(tf, graph, shapes, batch, "", rows, unknown)
-    return [[*key, *row] for key, row in rows.items()], unknown
+    _walk(tf, graph, shapes, batch, "", rows)
+    return [[*key[:3], *row] for key, row in rows.items()]
 
 
-def _walk(tf: Any, graph: Any, shapes: list, batch: int, prefix: str, rows: dict, unknown: dict) -> None:
+def _walk(tf: Any, graph: Any, shapes: list, batch: int, prefix: str, rows: dict) -> None:
     copy = _inferred(tf, graph, shapes, batch)
     for op in _live(copy, graph):
         if op.type in LOOPS:
-            raise UnknownShapeError(f"a loop or branch inside ({op.type}) decides what is run")
+            raise UnknownShapeError(f"a loop inside ({op.type}) decides what is run")
+        inside = f"{prefix}{op.name}/"
         if op.type in CALLS:
             inner = graph._functions[op.get_attr("f").name].graph
-            _walk(tf, inner, [one.shape for one in op.inputs], 0, f"{prefix}{op.name}/", rows, unknown)
+            _walk(tf, inner, [one.shape for one in op.inputs], 0, inside, rows)
             continue
-        if op.type in FREE:
+        if op.type in BRANCHES:
+            _add(rows, _dearest(tf, graph, op, inside))
             continue
-        tensors = _tensors(op)
-        floating = [one.dtype for one in tensors if one.dtype.is_floating]
-        if not floating:
+        floating = [one.dtype for one in _tensors(op) if one.dtype.is_floating]
+        if op.type in FREE or not floating:
             continue
+        flops = moved = None
         try:
+            moved = _bytes(op)
             flops = _flops(op)
-            moved = sum(_size(one) * one.dtype.size for one in {one.name: one for one in tensors}.values())
         except UnknownShapeError:
             if op.type in PRODUCTS:
                 raise
-            flops = None
-        if flops is None:
-            unknown[op.type] = unknown.get(op.type, 0) + 1
-            continue
         scope = f"{prefix}{op.name}".rpartition("/")[0]
-        row = rows.setdefault((scope, op.type, floating[0].name), [0, 0])
-        row[0] += flops
-        row[1] += moved
+        _add(rows, {(scope, op.type, floating[0].name, flops is None, moved is None): [flops, moved]})
+
+
+def _add(rows: dict, more: dict) -> None:
+    """What is known and what is not have keys of their own."""
+    for key, new in more.items():
+        had = rows.get(key)
+        rows[key] = [b if a is None or b is None else a + b for a, b in zip(had, new, strict=True)] if had else new
+
+
+def _dearest(tf: Any, graph: Any, op: Any, prefix: str) -> dict:
+    """Rows of the branch with the most FLOPs."""
+    if op.type.endswith("Case"):
+        names = [one.name for one in op.get_attr("branches")]
+    else:
+        names = [op.get_attr("then_branch").name, op.get_attr("else_branch").name]
+    found = []
+    for name in names:
+        rows: dict = {}
+        _walk(tf, graph._functions[name].graph, [one.shape for one in op.inputs[1:]], 0, prefix, rows)
+        found.append(rows)
+    return max(found, key=lambda rows: sum(flops or 0 for flops, _ in rows.values()))
 
 
 def _live(copy: Any, graph: Any) -> list:
@@ -113,9 +146,12 @@ def _live(copy: Any, graph: Any) -> list:
 
 
 def _tensors(op: Any) -> list:
-    """What an operation is given and makes; without what a batch norm keeps for its gradient, which has no shape."""
+    """What an operation is given and makes; without what a batch norm keeps for its gradient, which has no shape, and
+    the axes of a sum, of which a gradient knows no number."""
     if op.type.startswith("FusedBatchNorm"):
         return [*op.inputs[:5], *op.outputs[:3]]
+    if op.type in REDUCED:
+        return [op.inputs[0], *op.outputs]
     return [*op.inputs, *op.outputs]
 
 
@@ -155,11 +191,25 @@ def _size(tensor: Any) -> int:
     return int(count)
 
 
+def _bytes(op: Any) -> int:
+    """Bytes that an operation reads and writes."""
+    if op.type in LOOKUPS or op.type in CUTS:
+        touched = [op.outputs[0], op.outputs[0], *(op.inputs[1:2] if op.type in LOOKUPS else ())]
+        return sum(_size(one) * one.dtype.size for one in touched)
+    moved = sum(_size(one) * one.dtype.size for one in {one.name: one for one in _tensors(op)}.values())
+    if op.type in UPDATES:
+        values = op.inputs[2 if op.type.startswith("Resource") else 1]
+        moved += UPDATES[op.type] * _size(values) * values.dtype.size
+    return moved
+
+
 def _flops(op: Any) -> int | None:
     """FLOPs of an operation; None where nobody knows."""
     kind = op.type
     if kind in SILENT:
         return 0
+    if kind == "Sum" and _size(op.inputs[0]) == _size(op.outputs[0]):
+        return 0  # over no axis
     if kind in SUMS:
         return sum(_size(one) for one in op.inputs if one.dtype.is_floating)
     if kind in ELEMENTS:
@@ -175,6 +225,8 @@ def _flops(op: Any) -> int | None:
     if kind in ("BatchMatMul", "BatchMatMulV2", "BatchMatMulV3"):
         first = op.inputs[0].shape
         return 2 * _size(op.outputs[0]) * int(first[-2 if op.get_attr("adj_x") else -1])
+    if kind == "Einsum":
+        return _einsum(op)
     if kind in ("Conv2D", "Conv3D"):
         return _convolution(op.outputs[0], op.inputs[1])
     if kind == "DepthwiseConv2dNative":
@@ -196,3 +248,24 @@ def _flops(op: Any) -> int | None:
 def _convolution(made: Any, kernel: Any) -> int:
     """Two for each value of the kernel that a value of the forward's output is made of."""
     return 2 * _size(made) * _size(kernel) // int(kernel.shape[-1])
+
+
+def _einsum(op: Any) -> int:
+    """Two for every combination of all letters; of one operand one, where something is summed up, else 0."""
+    given, _, made = op.get_attr("equation").decode().replace(" ", "").partition("->")
+    sizes: dict = {}
+    for labels, one in zip(given.split(","), op.inputs, strict=True):
+        if one.shape.rank is None:
+            raise UnknownShapeError("shapes inside the graph are known only when it runs")
+        before, dots, after = labels.partition("...")
+        between = one.shape.rank - len(before) - len(after)
+        # Letters under three dots are broadcast from the right.
+        names = [*before, *(range(-between, 0) if dots else ()), *after]
+        for name, size in zip(names, one.shape.as_list(), strict=True):
+            if size is None:
+                raise UnknownShapeError("shapes inside the graph are known only when it runs")
+            sizes[name] = max(size, sizes.get(name, 0))
+    every = math.prod(sizes.values())
+    if len(op.inputs) > 1:
+        return 2 * every
+    return every if any(isinstance(name, str) and name not in made for name in sizes) else 0

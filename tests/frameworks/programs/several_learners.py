@@ -1,0 +1,42 @@
+"""Two functions learn: in turns within a step, or one after the other, of models that differ or are alike."""
+
+import sys
+
+import numpy as np
+import tensorflow as tf
+
+mode = sys.argv[1]
+
+
+def learner(size):
+    weight = tf.Variable(tf.ones((size, size)) * 0.01)
+
+    @tf.function
+    def learn(rows):
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_sum(rows @ weight)
+        weight.assign_sub(1e-6 * tape.gradient(loss, weight))
+        return loss
+
+    return learn
+
+
+def fitted(width):
+    layers = [tf.keras.Input((12,)), tf.keras.layers.Dense(width), tf.keras.layers.Dense(1)]
+    model = tf.keras.Sequential(layers)
+    model.compile("sgd", "mse", jit_compile=False)
+    model.fit(np.ones((24 * 4, 12), "float32"), np.ones((24 * 4, 1), "float32"), batch_size=4, verbose=0)
+
+
+if mode == "turns":
+    small, large = learner(8), learner(32)
+    for _ in range(16):
+        small(tf.ones((4, 8)))
+        large(tf.ones((4, 32)))
+elif mode == "five":
+    for each in [learner(8) for _ in range(5)]:
+        for _ in range(12):
+            each(tf.ones((4, 8)))
+else:
+    for width in (8, 64) if mode == "models" else (8, 8):
+        fitted(width)
