@@ -99,6 +99,21 @@ def test_measuring_is_alone_on_its_node_whoever_asks(nodes: Machinery) -> None:
         assert spans and all(one[1] <= other[0] for one, other in itertools.pairwise(spans))
 
 
+def test_a_worker_that_is_there_is_seen_whatever_dask_asks_meanwhile(
+    nodes: Machinery, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Dask's client asks the scheduler every two seconds for all but its workers, and forgets these for a moment: here
+    every millisecond. Sonda looks as often, and gives no healthy measurement up."""
+    import dask
+
+    nodes.workers(one="north")
+    monkeypatch.setattr(cluster, "POLL_S", 0.001)
+    with dask.config.set({"distributed.client.scheduler-info-interval": "1ms"}):
+        with executor_for(cluster=nodes.address, exclusive=True) as executor:
+            (done,) = outcomes(executor, cluster_work.when, [("", 2.0)])
+    assert not done.failure and done.value[0] == "north"
+
+
 def test_simulating_uses_every_worker_and_tasks_go_where_they_must(nodes: Machinery, tmp_path: Path) -> None:
     nodes.workers(one="north", two="north", three="south")
     with executor_for(cluster=nodes.address) as executor, executor_for(cluster=nodes.address, exclusive=True) as other:

@@ -243,8 +243,8 @@ def test_all_workers_that_are_to_measure_are_waited_for(
             if count > 1:
                 raise TimeoutError
 
-        def scheduler_info(self, n_workers: int) -> dict[str, Any]:
-            return {"workers": {"tcp://one": {"nthreads": 1}}}
+        def nthreads(self) -> dict[str, int]:
+            return {"tcp://one": 1}
 
         def close(self) -> None:
             pass

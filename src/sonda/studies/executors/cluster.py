@@ -72,8 +72,10 @@ class Cluster:
         self._left_out: dict[str, str] = {}
         self._late = ""
         self._environment = {name: os.environ.get(name) for name in NANNYS}
-        logging.getLogger("distributed").setLevel(logging.CRITICAL)  # what goes wrong is said in our own words
-        dask.config.set({**SETTINGS, "distributed.scheduler.work-stealing": not exclusive})
+        self._log = logging.getLogger("distributed")
+        self._level = self._log.level
+        self._log.setLevel(logging.CRITICAL)  # what goes wrong is said in our own words
+        self._settings = dask.config.set({**SETTINGS, "distributed.scheduler.work-stealing": not exclusive})
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", message="Port .* is already in use")  # another one is as good
             if address == LOCAL:
@@ -187,9 +189,12 @@ class Cluster:
                 future.cancel()
 
     def close(self) -> None:
+        """End what was started, and put back what was changed in this process."""
         for one in (self._client, self._own):
             if one is not None:
                 one.close()
+        self._log.setLevel(self._level)
+        self._settings.__exit__(None, None, None)
         for name, value in self._environment.items():
             if value is None:
                 os.environ.pop(name, None)
@@ -211,7 +216,7 @@ class Cluster:
                     raise SondaError(why, "install the same version on every node")
                 self._left_out[worker] = f"{why}: it was left out"
         found = {
-            worker: {**about, "threads": known[worker]["nthreads"]}
+            worker: {**about, "threads": known[worker]}
             for worker, about in said.items() if worker in known and about["version"] == VERSION
         }  # fmt: skip
         self._seen |= found
@@ -238,9 +243,12 @@ class Cluster:
             return  # all is done, and nobody is left to ask
         self._gone |= {worker: node for worker, node in before.items() if worker not in there}
 
-    def _workers_there(self) -> dict[str, Any]:
-        """As the scheduler last said, by address."""
-        return dict(self._client.scheduler_info(n_workers=-1).get("workers") or {})
+    def _workers_there(self) -> dict[str, int]:
+        """Threads of each worker by its address, as the scheduler says now.
+
+        What the client itself keeps of workers is emptied every two seconds for a moment, by a question of its own.
+        """
+        return dict(self._client.nthreads())
 
     def _asked(self, workers: list[str]) -> dict[str, dict[str, Any]]:
         """What workers say of their nodes; without those that are gone already, or hang."""
@@ -332,8 +340,16 @@ class Cluster:
         if self._client.status != "running":
             self._nodes = {}
             return list(placed)
-        there = self._workers_there()
-        if set(there) - set(self._left_out) != set(self._nodes) and not self._look_again():
+        try:
+            there = self._workers_there()
+            if set(there) - set(self._left_out) != set(self._nodes):
+                if not self._look_again():
+                    return list(placed)
+                there = self._workers_there()
+        except Exception as error:
+            if not _is_gone(error):
+                raise
+            self._nodes = {}
             return list(placed)
         if not self._exclusive:
             return [] if there else list(placed)
