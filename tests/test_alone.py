@@ -139,7 +139,36 @@ def test_a_file_that_was_removed_meanwhile_keeps_nobody_out(folder: Path) -> Non
             assert not got.is_set()
         waiter.join(60)
     assert got.is_set()
-    assert said == [f"waiting until nobody else measures on this machine ({path})"] * 2
+    assert said == [f"waiting until nobody else measures or simulates on this machine ({path})"] * 2
+
+
+def test_simulations_do_not_keep_a_measurement_out(folder: Path) -> None:
+    """One simulates, one waits to measure; whoever then begins to simulate comes after it."""
+    said: dict[str, list[str]] = {"measured": [], "simulated": []}
+    order: list[str] = []
+
+    def take_part(name: str, how: int) -> threading.Thread:
+        def work() -> None:
+            with using(how, said[name].append):
+                order.append(name)
+
+        thread = threading.Thread(target=work)
+        thread.start()
+        while thread.is_alive() and not said[name]:
+            thread.join(0.01)
+        return thread
+
+    with using(fcntl.LOCK_SH):
+        threads = [take_part("measured", fcntl.LOCK_EX), take_part("simulated", fcntl.LOCK_SH)]
+        assert order == []
+    for thread in threads:
+        thread.join(60)
+    assert order == ["measured", "simulated"]
+    path = folder / "sonda-alone-here"
+    assert said == {
+        "measured": [f"waiting until nobody else measures or simulates on this machine ({path})"],
+        "simulated": [f"waiting until nobody measures on this machine ({path})"],
+    }
 
 
 def test_what_is_no_file_is_refused_in_one_line(folder: Path) -> None:

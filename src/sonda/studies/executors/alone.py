@@ -1,6 +1,8 @@
 """Being alone on a node: one lock for everybody who measures there, whichever user or study it is.
 
-It is a file of the system's folder for temporary files that everybody may read, which is enough to lock it.
+It is a file of the system's folder for temporary files that everybody may read, which is enough to lock it. Linux gives
+a shared lock also while somebody waits for the whole, so that simulations that follow on one another would keep a
+measurement out for ever: a second file is a turnstile, which whoever waits to measure keeps closed.
 """
 
 from __future__ import annotations
@@ -9,7 +11,7 @@ import fcntl
 import os
 import stat
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -22,24 +24,41 @@ from sonda.targets.node import node_name
 def using(how: int, say: Say = lambda text: None) -> Iterator[None]:
     """Wait until nobody measures on this node, and to measure (LOCK_EX) until nobody simulates either.
 
-    `say` is told where somebody is waited for. Raises SondaError where the lock cannot be had at all.
+    Simulations that come later than a measurement wait for it. `say` is told where somebody is waited for. Raises
+    SondaError where the lock cannot be had at all.
     """
-    path = Path(tempfile.gettempdir()) / f"sonda-alone-{node_name().replace('/', '_')}"
-    lock = _locked(path, how, say)
+    folder, node = Path(tempfile.gettempdir()), node_name().replace("/", "_")
+    path = folder / f"sonda-alone-{node}"
+    others = "nobody measures" if how == fcntl.LOCK_SH else "nobody else measures or simulates"
+    words = Lasting(f"waiting until {others} on this machine ({path})")
+    told: list[str] = []
+
+    def at_turnstile() -> None:
+        say(words)
+        told.append(words)
+
+    turn = _locked(folder / f"sonda-turn-{node}", how, at_turnstile)
+    try:
+        if how == fcntl.LOCK_SH:
+            fcntl.flock(turn, fcntl.LOCK_UN)
+        lock = _locked(path, how, lambda: None if told else say(words))
+    finally:
+        os.close(turn)
     try:
         yield
     finally:
         os.close(lock)
 
 
-def _locked(path: Path, how: int, say: Say) -> int:
+def _locked(path: Path, how: int, wait: Callable[[], None]) -> int:
+    """The file, opened and locked; `wait` is called before somebody else is waited for."""
     while True:
         lock = _opened(path)
         try:
             try:
                 fcntl.flock(lock, how | fcntl.LOCK_NB)
             except BlockingIOError:
-                say(Lasting(f"waiting until nobody else measures on this machine ({path})"))
+                wait()
                 fcntl.flock(lock, how)
             # A folder of temporary files is tidied up: a file that is there no more keeps nobody out.
             if _same(lock, path):
