@@ -76,7 +76,7 @@ def jax_with(*devices: Any, precision: str | None = None) -> Any:
 
 
 def test_a_program_says_which_gpus_it_used() -> None:
-    """Of those that it sees, in the second of two processes; float32 is multiplied as TF32 unless JAX is told not to."""
+    """Of those that it sees, in the second of two processes. JAX multiplies float32 as TF32 unless told otherwise."""
     used, idle = device(1, "gpu", peak_bytes_in_use=4096), device(0, "gpu", peak_bytes_in_use=0)
     jax = jax_with(idle, used)
     said = jax_devices.about(jax, jax_devices.gpus(jax))
