@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from sonda.analysis.arrivals import arrivals
+from sonda.analysis.arrivals import arrivals, once
 from sonda.analysis.matching import Matched
 from sonda.analysis.rank_verdict import group_sentence, rank_verdict
 from sonda.analysis.ranks import Job, job_of
@@ -130,6 +130,44 @@ def test_groups_of_a_constructed_job(tmp_path: Path, numbered: bool) -> None:
     documents = trace_document(summary)["job"]["groups"]
     assert [(one["name"], one["ranks"]) for one in documents] == [(NAMES[one.ranks], list(one.ranks))
                                                                  for one in found.groups]  # fmt: skip
+
+
+def test_groups_that_communicate_at_the_same_time_wait_once(tmp_path: Path) -> None:
+    """Steps of 1000 µs. Ranks 1 and 2 come to both of their groups at 900 µs, 0 and 3 at 200 and to their group of data
+    parallelism at 250; all leave at 950. Every group has one of each.
+
+    By hand, in µs of a step: 0 and 3 wait from 200 to 900, which is 700, and the data group's 650 are among them: 300
+    remain for themselves. All transfer from 900 to 950.
+    """
+    ranks: list[Events] = []
+    for rank in range(4):
+        late, events = rank in (1, 2), []
+        for number in range(2):
+            begin, pair = 1000.0 * number, 10 * number
+            tensor, data = (900, 900) if late else (200, 250)
+            events += [
+                step(number, begin, 1000),
+                *(call("cudaLaunchKernel", begin + 5 * at, 4, pair + at) for at in range(1, 4)),
+                kernel("gemm", begin + 100, tensor - 100, pair + 1),
+                kernel(REDUCE, begin + tensor, 950 - tensor, pair + 2, 20, **about(mine(rank, TENSOR), 7 + number)),
+                kernel(REDUCE, begin + data, 950 - data, pair + 3, 24, **about(mine(rank, DATA), 3 + number)),
+            ]
+        ranks.append(events)
+    found = job(import_files([traces(tmp_path / "a", ranks)], tmp_path / "runs"))
+    assert [one.wait for one in found.ranks] == [700_000, 0, 0, 700_000]
+    assert [one.transfer for one in found.ranks] == [50_000] * 4
+    assert found.own.tolist() == [[300_000] * 2, [1_000_000] * 2, [1_000_000] * 2, [300_000] * 2]
+    assert {one.ranks: one.wait for one in found.groups} == {
+        (0, 1): 350_000, (2, 3): 350_000, (0, 2): 325_000, (1, 3): 325_000,
+    }  # fmt: skip
+    assert [one.rank for one in found.late] == [1, 2]
+
+
+def test_what_several_intervals_cover_is_counted_once() -> None:
+    """By hand: 0-10; 5-20 adds 10; 6-8 nothing; 20-20 nothing; 30-40 adds 10; in whatever order they are given."""
+    begin, end = np.array([30, 5, 0, 20, 6]), np.array([40, 20, 10, 20, 8])
+    assert once(begin, end).tolist() == [10, 10, 10, 0, 0]
+    assert begin.tolist() == [30, 5, 0, 20, 6] and once(begin[:0], end[:0]).tolist() == []
 
 
 def test_clocks_are_compared_through_groups_that_share_a_rank(tmp_path: Path) -> None:

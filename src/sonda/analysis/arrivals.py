@@ -26,6 +26,8 @@ class Arrivals:
     group: Matched
     steps: np.ndarray
     """By collective: the place of its step."""
+    came: np.ndarray
+    """When a rank came, on its own clock."""
     wait: np.ndarray
     """From a rank's arrival to the last one's."""
     transfer: np.ndarray
@@ -54,6 +56,20 @@ class Came:
     """How many were told apart."""
     apart: int
     """How many sets of clocks cannot be compared with one another; 1 where all can."""
+
+    def times(self, row: int, steps: int) -> tuple[np.ndarray, np.ndarray]:
+        """ns by step that a rank waited, and that it transferred after the last had come; what passes in several
+        collectives at the same time is counted once."""
+        mine = [(one, one.group.rows.index(row)) for one in self.groups if row in one.group.rows]
+        waited, transferred = np.zeros(steps, np.int64), np.zeros(steps, np.int64)
+        if mine:
+            came = np.concatenate([one.came[at] for one, at in mine])
+            last = came + np.concatenate([one.wait[at] for one, at in mine])
+            left = last + np.concatenate([one.transfer[at] for one, at in mine])
+            places = np.concatenate([one.steps for one, _ in mine])
+            np.add.at(waited, places, once(came, last))
+            np.add.at(transferred, places, once(last, left))
+        return waited, transferred
 
     @property
     def count(self) -> int:
@@ -88,6 +104,18 @@ def arrivals(groups: Sequence[Matched], ranks: int, hosts: Sequence[str] = (), m
     return Came(found, offsets.doubt, clocks, offsets.apart)
 
 
+def once(begin: np.ndarray, end: np.ndarray) -> np.ndarray:
+    """Lengths of intervals of one clock without what those that began before have covered: their sum is the length of
+    the union."""
+    order = np.argsort(begin, kind="stable")
+    first, last = begin[order], end[order]
+    covered = np.maximum.accumulate(last)
+    first[1:] = np.maximum(first[1:], covered[:-1])
+    found = np.empty_like(first)
+    found[order] = np.maximum(last - first, 0)
+    return found
+
+
 def _arrivals(group: Matched, offset: np.ndarray, doubt: int) -> Arrivals:
     arrived, left = group.start - offset, group.end - offset
     last = arrived.max(axis=0)
@@ -98,7 +126,8 @@ def _arrivals(group: Matched, offset: np.ndarray, doubt: int) -> Arrivals:
     together = skew <= doubt
     rows = np.array(group.rows)
     return Arrivals(
-        group=group, steps=group.steps[possible], wait=last - arrived, transfer=np.maximum(left - last, 0),
+        group=group, steps=group.steps[possible], came=group.start[:, possible], wait=last - arrived,
+        transfer=np.maximum(left - last, 0),
         last=np.where(together, -1, rows[np.argmax(arrived, axis=0)]) if len(last) else np.zeros(0, np.int64),
         held=np.where(together, 0, ordered[-1] - ordered[-2]), skew=skew,
         offsets=np.median(offset, axis=1).astype(np.int64), impossible=int((~possible).sum()),
@@ -120,13 +149,14 @@ class Late:
     because groups wait at the same time."""
 
 
-def late_ones(came: Came, ranks: int) -> Late:
-    """Those who wait least, up to the largest gap among the waits of ranks: a slow machine has several."""
-    wait, taking_part = np.zeros(ranks), np.zeros(ranks, bool)
+def late_ones(came: Came, wait: np.ndarray) -> Late:
+    """Those who wait least, up to the largest gap among the waits of ranks: a slow machine has several.
+
+    `wait` is ns by rank.
+    """
+    taking_part = np.zeros(len(wait), bool)
     for one in came.groups:
-        rows = list(one.group.rows)
-        wait[rows] += one.wait.sum(axis=1)
-        taking_part[rows] |= bool(len(one.last))
+        taking_part[list(one.group.rows)] |= bool(len(one.last))
     here = np.flatnonzero(taking_part)
     if len(here) < 2:
         return Late((), 0, 0, 0)
@@ -140,5 +170,6 @@ def late_ones(came: Came, ranks: int) -> Late:
             last += int(np.isin(one.last, late).sum())
             of += len(one.last)
             least = one.wait[~mine].min(axis=0)
-            held = max(held, int(np.where(least > came.doubt, least, 0).sum()))
+            end = (one.came + one.wait)[~mine][0]  # when the last came, on the clock of one of those who waited
+            held = max(held, int(once(end - np.where(least > came.doubt, least, 0), end).sum()))
     return Late(tuple(sorted(late.tolist())), last, of, held)

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from sonda.analysis.arrivals import Arrivals, Came, arrivals, late_ones
+from sonda.analysis.arrivals import Arrivals, Came, arrivals, late_ones, once
 from sonda.analysis.collectives import collectives_of
 from sonda.analysis.matching import match
 from sonda.analysis.rank_steps import Key, RankSteps, steps_of
@@ -30,9 +30,9 @@ class RankTime:
     parts: dict[str, float]
     """By `step_breakdown.PARTS`: they add up to the step."""
     wait: float
-    """In collectives, for those who came later."""
+    """In collectives, for those who came later; in several at the same time, once."""
     transfer: float
-    """In collectives, after the last had come."""
+    """In collectives, after the last had come; likewise."""
     collectives: int
     """How many it took part in: matched, and possible."""
     last: int
@@ -165,13 +165,11 @@ def job_of(run: Run) -> Job | None:
     came = arrivals(matched.groups, len(steps), hosts, mixed)
     parts = np.stack([one.parts[places[rank]] for rank, one in steps.items()])
     durations = np.stack([end - begin for begin, end in borders.values()])
-    wait = np.zeros(durations.shape, np.int64)
-    for group in came.groups:
-        for row, waited in zip(group.group.rows, group.wait, strict=True):
-            np.add.at(wait[row], group.steps, waited)
-    ranks = tuple(_rank_time(row, one, hosts, parts[row], came, len(common)) for row, one in enumerate(steps.values()))
+    times = [came.times(row, len(common)) for row in range(len(steps))]
+    wait = np.stack([waited for waited, _ in times])
+    ranks = tuple(_rank_time(row, one, hosts, parts[row], came, times[row]) for row, one in enumerate(steps.values()))
     notes = _notes(run, steps, len(common), matched.unmatched, came)
-    late = late_ones(came, len(steps))
+    late = late_ones(came, wait.sum(axis=1))
     groups = tuple(_group_time(one, list(steps), len(common)) for one in came.groups if len(one.last))
     return Job(
         ranks, tuple(common), durations, parts[:, :, COMPUTE], wait, came.count, sum(one.together for one in groups),
@@ -197,25 +195,36 @@ def _smaller_groups(run: Run, ranks: int) -> int:
 
 def _group_time(one: Arrivals, ranks: list[int], count: int) -> GroupTime:
     group = one.group
-    held = {row: int(one.held[one.last == row].sum()) for row in group.rows}
+    held = {row: _held(one, row) for row in group.rows}
+    wait = sum(int(once(came, came + waited).sum()) for came, waited in zip(one.came, one.wait, strict=True))
     latest = max(held, key=lambda row: (held[row], (one.last == row).sum()))
     last = int((one.last == latest).sum())
     return GroupTime(
         group.name, group.description, tuple(ranks[row] for row in group.rows), group.missing, len(one.last),
         int((one.last < 0).sum()), group.numbered, float(one.skew.mean()), float(one.skew.max()),
-        float(one.wait.sum()) / len(group.rows) / count, ranks[latest] if last else -1, last, held[latest] / count,
+        wait / len(group.rows) / count, ranks[latest] if last else -1, last, held[latest] / count,
     )  # fmt: skip
 
 
-def _rank_time(row: int, steps: RankSteps, hosts: list[str], parts: np.ndarray, came: Came, count: int) -> RankTime:
-    mine = [(one, one.group.rows.index(row)) for one in came.groups if row in one.group.rows]
+def _held(one: Arrivals, row: int) -> int:
+    """ns in all that a rank kept all others of a group waiting; collectives that wait at the same time count once."""
+    mine = one.last == row
+    came = one.came[one.group.rows.index(row)][mine]
+    return int(once(came - one.held[mine], came).sum())
+
+
+def _rank_time(
+    row: int, steps: RankSteps, hosts: list[str], parts: np.ndarray, came: Came, times: tuple[np.ndarray, np.ndarray]
+) -> RankTime:
+    mine = [one for one in came.groups if row in one.group.rows]
+    waited, transferred = times
+    count = len(waited)
     return RankTime(
         rank=steps.rank, host=hosts[row] if hosts else "", step=float(parts.sum()) / count,
         parts={name: float(parts[:, at].sum()) / count for at, name in enumerate(PARTS)},
-        wait=sum(float(one.wait[at].sum()) for one, at in mine) / count,
-        transfer=sum(float(one.transfer[at].sum()) for one, at in mine) / count,
-        collectives=sum(len(one.last) for one, _ in mine), last=sum(int((one.last == row).sum()) for one, _ in mine),
-        held=max((float(one.held[one.last == row].sum()) for one, _ in mine), default=0.0) / count,
+        wait=float(waited.sum()) / count, transfer=float(transferred.sum()) / count,
+        collectives=sum(len(one.last) for one in mine), last=sum(int((one.last == row).sum()) for one in mine),
+        held=max((_held(one, row) for one in mine), default=0) / count,
         offset=came.offset(row),
         operations={name: time / len(steps.keys) for name, time in steps.operations.items()},
     )  # fmt: skip
