@@ -108,9 +108,10 @@ def test_training_has_the_spans_of_every_framework(tmp_path: Path, compiled: boo
     told = set(zip(spans.words("path").decoded()[rows], spans.words("direction").decoded()[rows], strict=True))
     products = ("features.0", "features.3", "features.6", "classifier.1", "classifier.3")
     assert {(path, way) for path in products for way in ("forward", "backward")} <= told
-    # A pool has a kernel of its own in both, and the ReLU before it only under XLA, which fuses it with the bias.
+    # A pool has a kernel of its own in both; the ReLU before it under XLA, which fuses it with the bias, and otherwise
+    # where this processor's kernels do not fuse it with the product.
     assert {("features.2", "forward"), ("features.2", "backward")} <= told
-    assert (("features.1", "forward") in told) == compiled
+    assert ("features.1", "forward") in told or not compiled
     said = [note for note in assembly.notes if note.startswith("layers are those of the same function")]
     assert len(said) == 1 and ("XLA" in said[0]) == compiled
     lasted = spans.number("duration")

@@ -22,7 +22,7 @@ from sonda.analysis.statistics import CONFIDENCE, Side, effective_size, pooled, 
 from sonda.analysis.summary import Summary, Value
 
 EQUAL = 0.05
-"""A change below 5 % is what a noisy machine does by itself."""
+"""Where an interval holds 1 and ends within 5 % of it, a change is nothing that anybody needs to know more exactly."""
 
 
 @dataclass(frozen=True)

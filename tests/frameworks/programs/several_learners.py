@@ -1,4 +1,5 @@
-"""Two functions learn: in turns within a step, or one after the other, of models that differ or are alike."""
+"""Two functions learn, in turns within a step or one after the other, of models that differ or are alike; or one does,
+with shapes that change."""
 
 import sys
 
@@ -33,6 +34,11 @@ if mode == "turns":
     for _ in range(16):
         small(tf.ones((4, 8)))
         large(tf.ones((4, 32)))
+elif mode in ("last", "lengths"):
+    learn = learner(8)
+    for number in range(24):
+        # A smaller last batch; or every batch as long as its longest text.
+        learn(tf.ones((1 if number % 6 == 5 else 4, 8)) if mode == "last" else tf.ones((4 + number % 3, 8)))
 elif mode == "five":
     for each in [learner(8) for _ in range(5)]:
         for _ in range(12):

@@ -47,7 +47,7 @@ class GraphPass(PiecePass):
         profiled = super().begins(number)
         begun = profiled and not was
         if self.wanted:
-            waited = self._learners.called(number, function, args, kwargs or {}, 1 if begun else 0 if self.left else -1)
+            waited = self._learners.called(number, function, args, kwargs or {}, not self.left)
             self._settling = self._settling or waited
         called = self._learners.of(number)
         if profiled and called is not None:
