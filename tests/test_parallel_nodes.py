@@ -30,17 +30,19 @@ from sonda.targets import parallel_nodes
 from sonda.targets.job import Job
 from sonda.targets.parallel_agent import JOB, PLAN
 from sonda.targets.parallel_nodes import KEPT, PART, PARTS, Kept, Nodes, met
-from sonda.targets.parallel_plan import plan_of
+from sonda.targets.parallel_plan import Plan, plan_of
 from sonda.targets.parallel_report import BEGUN, Report, read_outcome
 from sonda.targets.spec import parse_target
 from sonda.targets.training_worker import Keeper, open_training, settings_of
 from sonda.version import VERSION
 
 NAMES = ("left", "right")
+LIMIT_S = 600
+"""What takes so long will not come, however busy the machine is."""
 SIZE = 3 * parallel_nodes.CHUNK + 17
 
 
-def job_at(port: int, timeout: int = 60, **settings: Any) -> Job:
+def job_at(port: int, timeout: int = LIMIT_S, **settings: Any) -> Job:
     on = f"ddp=cpu/1@nodes=2,at=localhost:{port},timeout={timeout}"
     return Job(**{"workload": "mlp", "train": True, "on": on, "warmup": 1, **settings})
 
@@ -62,12 +64,16 @@ def both(work: Callable[[Nodes], Any], jobs: list[Job]) -> dict[str, Any]:
         except SondaError as error:
             found[threading.current_thread().name] = error
 
-    threads = [threading.Thread(target=play, args=(job,), name=name) for name, job in zip(NAMES, jobs, strict=True)]
+    threads = [
+        threading.Thread(target=play, args=(job,), name=name, daemon=True)
+        for name, job in zip(NAMES, jobs, strict=True)
+    ]
     for thread in threads:
         thread.start()
+    limit = time.monotonic() + LIMIT_S
     for thread in threads:
-        thread.join(60)
-    assert set(found) == set(NAMES)
+        thread.join(max(0, limit - time.monotonic()))
+    assert set(found) == set(NAMES) and not any(thread.is_alive() for thread in threads)
     return found
 
 
@@ -81,13 +87,13 @@ def test_nodes_of_two_versions_are_refused_and_both_are_named(named: None) -> No
             pass
         said.append(str(caught.value))
 
-    node = threading.Thread(target=play, name="left")
+    node = threading.Thread(target=play, name="left", daemon=True)
     node.start()
-    store, number = parallel_nodes._join(plan_of(job, parse_target(job.on)), time.monotonic() + 30)
+    store, number = parallel_nodes._join(plan_of(job, parse_target(job.on)), time.monotonic() + LIMIT_S)
     facts = parallel_nodes.Facts(node="right", version="0.0", job={})
     store.set(f"facts/{number}", msgspec.json.encode(facts))
     store.add("left", 1)
-    node.join(60)
+    node.join(LIMIT_S)
     ours, theirs = (f"node left has Sonda {VERSION}", "node right has Sonda 0.0")
     assert said and said[0] in (
         f"{ours}, and node right has 0.0; install the same version on every node",
@@ -121,7 +127,7 @@ def test_a_node_that_says_nothing_is_gone(named: None, monkeypatch: pytest.Monke
 
     def end(nodes: Nodes) -> Report | None:
         if nodes.names[nodes.number] == "left":
-            assert asks.wait(60), "the other has met it"
+            assert asks.wait(LIMIT_S), "the other has met it"
             return None
         asks.set()
         return nodes.ended(Report(cause="the connection was reset", lost=True, heard=True))
@@ -171,17 +177,35 @@ def test_a_part_that_never_comes_is_not_waited_for(
     assert msgspec.json.decode((tmp_path / PARTS).read_bytes()) == lost
 
 
-def test_a_third_node_finds_the_meeting_closed(named: None) -> None:
-    job = job_at(free_port())
-    hurried = job_at(int(job.on.rpartition(":")[2].partition(",")[0]), timeout=1)
+def test_a_third_node_finds_the_meeting_closed(named: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And says so, though at its last attempt nobody answered and its time was up."""
+    port = free_port()
+    job, third = job_at(port), job_at(port, timeout=LIMIT_S + 1)
     said: list[str] = []
+    attempts: list[float] = []
+    late: set[int] = set()
+    join = parallel_nodes._join
+
+    def joined(plan: Plan, limit: float) -> tuple[Any, int]:
+        if plan.timeout > LIMIT_S:
+            attempts.append(limit)
+            if len(attempts) > 1:
+                late.add(threading.get_ident())
+                raise TimeoutError("timed out")
+        return join(plan, limit)
+
+    def clock() -> float:
+        return time.monotonic() + (2 * LIMIT_S if threading.get_ident() in late else 0)
 
     def stay(nodes: Nodes) -> None:
         if nodes.number == 0:
-            with pytest.raises(SondaError) as caught, met(plan_of(hurried, parse_target(hurried.on)), hurried):
+            with pytest.raises(SondaError) as caught, met(plan_of(third, parse_target(third.on)), third):
                 pass
+            late.clear()
             said.append(str(caught.value))
 
+    monkeypatch.setattr(parallel_nodes, "_join", joined)
+    monkeypatch.setattr(parallel_nodes, "monotonic", clock)
     both(stay, [job, job])
     assert said[0].startswith("2 nodes did not meet at localhost:") and "2 nodes have met there already" in said[0]
 
@@ -246,7 +270,7 @@ def is_that_of_one_process(weights: Path, data: str) -> bool:
 def test_a_training_is_the_same_wherever_its_nodes_meet() -> None:
     """A queue starts them elsewhere, and the checkpoint must fit."""
     first, other = (settings_of(job_at(port), "") for port in (1, 2))
-    assert first == other and first["on"] == "ddp=cpu/1@nodes=2,timeout=60"
+    assert first == other and first["on"] == f"ddp=cpu/1@nodes=2,timeout={LIMIT_S}"
 
 
 def test_a_pipeline_on_each_of_two_nodes_trains_as_one_process_does(tmp_path: Path, data: str) -> None:
@@ -267,13 +291,13 @@ def test_two_nodes_train_and_the_first_keeps_one_run(tmp_path: Path, data: str, 
     """A stage of a pipeline on each."""
     port = free_port()
     job = job_at(
-        port, on=f"pipeline=cpu/1@nodes=2,at=localhost:{port},timeout=60",
+        port, on=f"pipeline=cpu/1@nodes=2,at=localhost:{port},timeout={LIMIT_S}",
         **small_training(data, tmp_path, probe="energy-model:cpu=20..95,energy:100ms+idle=0s"),
     )  # fmt: skip
     results = CONTEXT.Queue()
     for name in NAMES:
         playing(node_cases.measured, name, job, tmp_path / name, results)
-    said = dict(results.get(timeout=120) for _ in NAMES)
+    said = dict(results.get(timeout=LIMIT_S) for _ in NAMES)
     stores = {name: [Run.load(path) for path in Store(tmp_path / name).directories()] for name in NAMES}
     first = next((name for name in NAMES if stores[name]), "")
     other = NAMES[1 - NAMES.index(first)] if first else ""
@@ -289,7 +313,7 @@ def test_two_nodes_train_and_the_first_keeps_one_run(tmp_path: Path, data: str, 
         assert steps.sum() == 12, "2 epochs of 42 images in batches of 8"
         assert (mine & spans.where(kind="epoch")).sum() == 5, "two of training, two of validation, the test"
     assert [node["node"] for node in run.info.target["nodes"]] == [first, other]
-    assert run.info.target["spec"] == "pipeline=cpu/1@nodes=2,timeout=60", "wherever they met"
+    assert run.info.target["spec"] == f"pipeline=cpu/1@nodes=2,timeout={LIMIT_S}", "wherever they met"
     assert {sample.node for sample in run.samples} == set(NAMES)
     assert run.info.target["same_machine"] == dict.fromkeys(NAMES, first)
     energy, training = summarise_energy(run), summarise_training(run)
@@ -310,13 +334,13 @@ def test_a_node_that_is_killed_ends_the_others(tmp_path: Path, playing: Callable
         (tmp_path / name / JOB).write_bytes(msgspec.json.encode(job))
         (tmp_path / name / PLAN).write_bytes(msgspec.json.encode(plan_of(job, parse_target(job.on))))
         processes[name] = playing(node_cases.agent, name, tmp_path / name, results)
-    limit = time.monotonic() + 120
+    limit = time.monotonic() + LIMIT_S
     while not all(list((tmp_path / name).glob("*.events")) for name in NAMES):
         assert time.monotonic() < limit and all(process.is_alive() for process in processes.values())
         time.sleep(0.05)
     assert (tmp_path / "left" / BEGUN).exists()
     processes["right"].kill()
-    name, report = results.get(timeout=60)
+    name, report = results.get(timeout=LIMIT_S)
     assert (name, report.cause) == ("left", "node right went away; the ranks of left were stopped")
     processes["right"].join()
     assert processes["right"].exitcode == -signal.SIGKILL

@@ -63,6 +63,8 @@ def silent(text: str) -> None:
         (f"{OVER},at=a:1", "local", "", "the queue decides where nodes meet; leave out at="),
         ("ddp=cpu/1@at=a:1,nodes=2", "local", "", "the queue decides where nodes meet; leave out at="),
         (OVER, "slurm:time=soon", "", "--on-cluster time=soon is no time"),
+        ("pipeline=cpu/1@nodes=2,replicas=2", "local", "", "2 devices on 2 nodes are not 2 pip"),
+        ("ddp=cpu/1+cpu/1@nodes=2,batch=none", "local", "", "batch cannot be 'none'"),
     ],
 )
 def test_what_nobody_would_start_is_refused_before_anything_is_measured(

@@ -154,6 +154,24 @@ def test_other_nodes_and_failures_are_answers_too(tmp_path: Path, node: dict[str
     assert said["cause"] == f"one has Sonda {VERSION}, and the job was submitted by 0.0"
 
 
+def test_a_job_without_a_run_is_said_and_one_that_is_seen_late_is_waited_for(
+    tmp_path: Path, node: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answers = [{"elsewhere": "run ab12 of all nodes is kept on node one"}]
+    monkeypatch.setattr(training_jobs, "on_nodes", lambda *_: answers)
+    assert refused("local", JOB, tmp_path / "home").startswith("no node of the job has a run, nor says why; see their ")
+    folder = tmp_path / "job"
+    folder.mkdir()
+    monkeypatch.setattr(training_jobs, "SEEN_S", 0)
+    monkeypatch.setattr(training_jobs, "POLL_S", 0)
+    with pytest.raises(SondaError, match="is not seen here; give the store a place that all nodes see"):
+        training_jobs._brought_home("some", folder, Store(tmp_path / "home"))
+    monkeypatch.setattr(training_jobs, "SEEN_S", 600)
+    run = write_run(tmp_path / "disk", an_info(), two_spans())
+    monkeypatch.setattr(training_jobs, "sleep", lambda seconds: training_jobs._leave(run, folder / "run"))
+    assert len(training_jobs._brought_home(run.directory.name, folder, Store(tmp_path / "home")).spans) == 2
+
+
 def test_the_run_comes_home(tmp_path: Path, node: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
     """The queue stands aside: every node does its work here, one after the other."""
 

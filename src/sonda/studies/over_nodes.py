@@ -11,16 +11,18 @@ from typing import Any
 
 from sonda.record.errors import SondaError
 from sonda.record.store import Store
+from sonda.studies.company import accompanied, alone
 from sonda.studies.elsewhere import elsewhere
 from sonda.studies.engine import Measure, Outcome
 from sonda.studies.executors.cluster import LOCAL
 from sonda.studies.executors.executor import Executor
 from sonda.studies.executors.slurm import PREFIX
-from sonda.studies.executors.training_jobs import nodes_of, submitted
+from sonda.studies.executors.training_jobs import check_training_job, nodes_of, submitted
 from sonda.studies.measure import measuring
-from sonda.studies.plan import Point, configurations
+from sonda.studies.plan import Point, configurations, options
+from sonda.studies.served_point import is_served
 from sonda.studies.study import Configuration, Study
-from sonda.targets.job import Job
+from sonda.targets.job import Job, job_of
 from sonda.targets.keeping import Say
 from sonda.targets.parallel_plan import OPTIONS
 from sonda.targets.spec import parse_target
@@ -39,8 +41,10 @@ def asks_for_nodes(configuration: Configuration) -> bool:
 
 
 def check_over_nodes(study: Study, cluster: str, nodes: str) -> None:
-    """Raises SondaError where a point of the study is a training over several nodes that nobody would start."""
-    for target in dict.fromkeys(str(one["on"]) for one in configurations(study) if asks_for_nodes(one)):
+    """Raises SondaError where a point of the study is a training over several nodes that nobody would start, or that
+    every node would refuse."""
+    trainings = [one for one in configurations(study) if asks_for_nodes(one)]
+    for target in dict.fromkeys(str(one["on"]) for one in trainings):
         asked = parse_target(target).options
         if not cluster:  # nor with at=: started by hand on every node, none of them knows which points the others lack
             raise SondaError(
@@ -56,6 +60,10 @@ def check_over_nodes(study: Study, cluster: str, nodes: str) -> None:
             )
         submitted(_jobs(cluster))
         nodes_of(Job(workload="", on=target))
+    for one in trainings:
+        wanted = options(one)
+        if not accompanied(wanted) and not is_served(wanted):
+            check_training_job(job_of(alone(wanted)))
 
 
 def needs_queue(study: Study) -> list[str]:

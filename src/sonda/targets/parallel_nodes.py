@@ -47,6 +47,10 @@ class Facts(msgspec.Struct, kw_only=True):
     """What tells this boot of a kernel from all others; '' where it is not known."""
 
 
+class FullError(ConnectionError):
+    """As many nodes as there should be have met already."""
+
+
 class Kept(msgspec.Struct, kw_only=True):
     """Where the run is, or why there is none."""
 
@@ -190,6 +194,7 @@ def met(plan: Plan, job: Job) -> Iterator[Nodes]:
     Raises SondaError where they do not come, are another Sonda, or run another job.
     """
     limit = monotonic() + plan.timeout
+    full: FullError | None = None
     while True:
         try:
             store, number = _join(plan, limit)
@@ -198,8 +203,9 @@ def met(plan: Plan, job: Job) -> Iterator[Nodes]:
             raise
         except Exception as error:
             # The store of the run before may just be going away.
+            full = error if isinstance(error, FullError) else full
             if not _is_gone(error) or monotonic() > limit:
-                raise _alone(plan, error) from None
+                raise _alone(plan, full or error) from None
             sleep(POLL_S)
     own = Facts(node=f"node {number}" if job.redact else node_name(), version=VERSION, job=_settings(job), boot=_boot())
     store.set(f"facts/{number}", msgspec.json.encode(own))
@@ -233,7 +239,7 @@ def _join(plan: Plan, limit: float) -> tuple[Any, int]:
         return store, 0
     number = store.add("joined", 1)
     if number >= plan.nodes:  # a meeting that is over, whose host is about to leave
-        raise ConnectionError(f"{plan.nodes} nodes have met there already")
+        raise FullError(f"{plan.nodes} nodes have met there already")
     return store, number
 
 

@@ -44,6 +44,8 @@ RUN = "run"
 POLL_S = 1.0
 PORT_S = 600
 """s that nodes wait for the first: tasks of one job start together, but file systems take their time."""
+SEEN_S = 60
+"""s that a shared file system may take to show here what a node wrote."""
 MINUTES = 60
 """Of a job that says no time, as for workers that Slurm starts."""
 
@@ -72,7 +74,7 @@ def submitted(cluster: str) -> Callable[[Job, Store, Place | None, Say], Run]:
 
     def measure_on_nodes(job: Job, store: Store, place: Place | None, say: Say) -> Run:
         nodes, gpus = nodes_of(job)
-        _check_job(job)
+        check_training_job(job)
         folder = (store.root / "jobs" / new_id()).resolve()
         if job.epochs and not job.checkpoint:  # the same command, submitted again, goes on
             key = hashlib.sha256(msgspec.json.encode(job)).hexdigest()[:16]
@@ -89,12 +91,27 @@ def submitted(cluster: str) -> Callable[[Job, Store, Place | None, Say], Run]:
         for answer in answers:
             if answer.get("cause"):
                 raise SondaError(answer["cause"], answer.get("remedy", ""))
-        name = next(answer[RUN] for answer in answers if RUN in answer)
-        run = store.adopt(name, {path.name: path.read_bytes() for path in (folder / RUN).iterdir()})
+        run = _brought_home(next((answer[RUN] for answer in answers if RUN in answer), ""), folder, store)
         _clear(folder)
         return run
 
     return measure_on_nodes
+
+
+def _brought_home(name: str, folder: Path, store: Store) -> Run:
+    """The run that the first node has left in the folder. Raises SondaError where there is none."""
+    if not name:
+        raise SondaError("no node of the job has a run, nor says why", f"see their output in {folder}")
+    limit = monotonic() + SEEN_S
+    while not (folder / RUN).is_dir():
+        if monotonic() > limit:
+            raise SondaError(
+                f"the run that the first node left in {folder / RUN} is not seen here",
+                "give the store a place that all nodes see",
+            )
+        sleep(POLL_S)
+        os.listdir(folder)  # whoever reads a directory on NFS is told whether it has changed
+    return store.adopt(name, {path.name: path.read_bytes() for path in (folder / RUN).iterdir()})
 
 
 def _clear(folder: Path) -> None:
@@ -116,7 +133,7 @@ def nodes_of(job: Job) -> tuple[int, int]:
     return int(text), max((device.index + 1 for device in spec.devices if device.kind == "cuda"), default=0)
 
 
-def _check_job(job: Job) -> None:
+def check_training_job(job: Job) -> None:
     """Raises SondaError for what every node would refuse, before a queue is waited for."""
     job = check_job(job)
     spec = parse_target(job.on)
@@ -270,8 +287,10 @@ def train_here(folder: str, order: bytes) -> Answer:
 
 
 def _leave(run: Run, place: Path) -> None:
+    aside = place.with_name(f".{place.name}")
     try:
-        shutil.copytree(run.directory, place)
+        shutil.copytree(run.directory, aside)
+        os.replace(aside, place)  # somebody waits for it: it appears whole
     except OSError as error:
         raise SondaError(
             f"the run cannot be brought home to {place}: {error.strerror or error}",
