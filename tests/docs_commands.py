@@ -150,7 +150,7 @@ ELSEWHERE = {
     r"^run .*--try": "test_trial.py::test_base_and_remedies_take_turns",
     r"^doctor --validate": "test_validation.py::test_the_command_says_what_differs_in_its_exit_code",
     r"^run .*@nodes=2,at=": "test_parallel_nodes.py::test_two_nodes_train_and_the_first_keeps_one_run",
-    r"^run .*--on-cluster local": "test_training_jobs.py::test_every_node_answers_and_they_meet_at_the_first",
+    r"^run .*--on-cluster local": "test_training_jobs.py::test_a_command_trains_on_nodes_that_submitit_starts",
     r"^run .*--on (ddp|hybrid)=cpu/": "test_parallel_spans.py::test_ranks_of_a_hybrid_become_one_run",
     r"^run .*--probe callgrind": "test_modelled_pass.py::test_an_unmodified_program_is_modelled_layer_by_layer",
     r"^study dlrm-accelerator --scale small": "test_docs_outputs.py::"

@@ -6,6 +6,7 @@ import errno
 import os
 import socket
 import subprocess
+import tempfile
 from pathlib import Path
 
 import msgspec
@@ -66,11 +67,14 @@ def test_a_killed_rank_is_named_and_the_others_are_stopped(
 ) -> None:
     # After the trials of a batch of 8 (sizes 2 and 4, at least three steps each) and in the middle of the steps.
     monkeypatch.setenv("DOOMED_AT", "25")
+    (tmp_path / "temporary").mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "temporary"))
     with pytest.raises(SondaError) as caught:
         trained(tmp_path, "ddp=cpu/1+cpu/1", workload=f"{doomed}:build", options={"input": "8x1x8x8"}, steps=5000)
     assert str(caught.value).startswith("cpu/1 (rank 1) was ended by SIGKILL (out of memory?); the other ranks were st")
     assert isinstance(caught.value, LostError), "a whole training would go on from its checkpoint"
     assert not _ranks_of(tmp_path)
+    assert not list((tmp_path / "temporary").glob("torchelastic_*")), "what goes away with the run's own directory"
 
 
 def _ranks_of(directory: Path) -> list[str]:

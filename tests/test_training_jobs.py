@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
 import sys
 from pathlib import Path
 from types import SimpleNamespace
@@ -21,6 +23,7 @@ from sonda.studies.executors import training_jobs
 from sonda.studies.executors.training_jobs import Order, minutes_of, on_nodes, submitted, train_here
 from sonda.targets.job import Job
 from sonda.targets.keeping import Place
+from sonda.targets.node import NODE
 from sonda.targets.parallel_start import KeptElsewhereError
 from sonda.version import VERSION
 
@@ -106,6 +109,47 @@ def test_a_node_that_is_killed_is_named_and_its_output_too(tmp_path: Path, monke
     assert answers[0]["number"] == "0"
     assert answers[1]["cause"].startswith("task 1 of job ") and "ended without a result" in answers[1]["cause"]
     assert answers[1]["remedy"] == f"see its output in {tmp_path}"
+
+
+SITE = """
+import sonda.probes.ceilings as ceilings
+
+ceilings.load_or_measure = lambda *places, **settings: {}  # measured elsewhere, and takes seconds
+"""
+
+
+@pytest.mark.slow
+def test_a_command_trains_on_nodes_that_submitit_starts(tmp_path: Path) -> None:
+    """Nothing stands aside: two tasks, their agents and ranks are processes that meet, and one run comes home."""
+    pytest.importorskip("submitit")
+    pytest.importorskip("torch")
+    (tmp_path / "sitecustomize.py").write_text(SITE)
+    (tmp_path / "temporary").mkdir()
+    paths = [str(tmp_path), os.environ.get("PYTHONPATH", "")]
+    environment = {
+        **os.environ, "SONDA_HOME": str(tmp_path / "store"), "TMPDIR": str(tmp_path / "temporary"),
+        "PYTHONPATH": os.pathsep.join(filter(None, paths)), "OMP_NUM_THREADS": "1",
+    }  # fmt: skip
+    environment.pop(NODE, None)  # each task has a name of its own
+    on = "ddp=cpu/1@nodes=2,timeout=600"
+    words = ["run", "mlp", "--train", "--steps", "3", "--warmup", "1", "--on", on, "--on-cluster", "local", "--json"]
+    ended = subprocess.run(
+        [sys.executable, "-m", "sonda", *words], capture_output=True, text=True, env=environment, timeout=800
+    )
+    assert ended.returncode == 0, ended.stderr
+    store = Store(tmp_path / "store")
+    (run,) = store.runs()
+    assert run.info.target["spec"] == on, "wherever they met"
+    names = [node["node"] for node in run.info.target["nodes"]]
+    assert sorted(name.rpartition("-")[2] for name in names) == ["0", "1"], "whichever was at their place first"
+    spans = run.spans
+    for rank, name in enumerate(names):
+        steps = spans.where(kind="step", pass_="timed") & spans.words("node").equal(name)
+        assert steps.sum() == 3 and set(spans.number("rank")[steps].tolist()) == {rank}
+    assert not (store.root / "jobs").exists()
+    left = [path.name for path in (tmp_path / "temporary").iterdir()]
+    assert not [name for name in left if name.startswith("torchelastic_")], left
+    assert not Store(tmp_path / "temporary" / f"sonda-node-{os.getuid()}").directories(), "the run has come home"
 
 
 # ---- on a node --------------------------------------------------------------------------------------------------

@@ -81,6 +81,7 @@ def _reported(plan: Plan, directory: Path, node: int = 0) -> Report:
 def run_ranks(plan: Plan, directory: Path, node: int = 0) -> Report:
     """Start the ranks and wait for their end. Raises SondaError where they cannot be started or one of them fails."""
     try:
+        from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs
         from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
         from torch.distributed.elastic.rendezvous.api import RendezvousError
         from torch.distributed.launcher.api import LaunchConfig, elastic_launch
@@ -97,6 +98,8 @@ def run_ranks(plan: Plan, directory: Path, node: int = 0) -> Report:
         rdzv_backend="static" if plan.nodes > 1 else "c10d",
         rdzv_endpoint=plan.at,
         rdzv_configs={"rank": node, "timeout": plan.timeout} if plan.nodes > 1 else {"join_timeout": plan.timeout},
+        # Else PyTorch makes a folder for output that goes elsewhere, among the system's temporary files, and leaves it.
+        logs_specs=DefaultLogsSpecs(log_dir=str(directory / "logs")),
         max_restarts=0,
         monitor_interval=POLL_S,
         local_addr="localhost" if plan.nodes == 1 else None,
