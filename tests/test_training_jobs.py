@@ -43,6 +43,11 @@ def refused(cluster: str, job: Job, root: Path) -> str:
 def test_what_cannot_be_submitted_is_said_in_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(SondaError, match="--on-cluster 'tcp://here:1' starts no nodes for a training"):
         submitted("tcp://here:1")
+    with monkeypatch.context() as patch:
+        patch.setitem(sys.modules, "submitit", None)
+        lacking = "submitit is not installed; install it with: pip install 'sonda[cluster]'"
+        assert refused("local", JOB, tmp_path) == lacking
+    pytest.importorskip("submitit", reason="submitit is not installed")
     alone = msgspec.structs.replace(JOB, on="cpu")
     assert refused("local", alone, tmp_path).startswith("--on-cluster is for a training over nodes, not for cpu; write")
     met = msgspec.structs.replace(JOB, on="ddp=cpu/1@nodes=2,at=here:1")
@@ -56,8 +61,6 @@ def test_what_cannot_be_submitted_is_said_in_one_line(tmp_path: Path, monkeypatc
     )
     other = msgspec.structs.replace(JOB, on="ddp=cuda:0@nodes=2", options={"batches": "8"})
     assert "batches" in refused("local", other, tmp_path), "not that this machine has no GPU"
-    monkeypatch.setitem(sys.modules, "submitit", None)
-    assert refused("local", JOB, tmp_path) == "submitit is not installed; install it with: pip install 'sonda[cluster]'"
 
 
 @pytest.mark.parametrize(
