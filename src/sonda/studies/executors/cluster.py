@@ -15,7 +15,8 @@ from collections.abc import Iterable, Iterator
 from time import monotonic, sleep
 from typing import Any
 
-from sonda.record.errors import MissingExtraError, SondaError
+from sonda.record.errors import SondaError
+from sonda.studies.executors.dask_engine import NANNYS, SETTINGS, import_dask, is_gone
 from sonda.studies.executors.executor import Done, Task, Work, done_again
 from sonda.studies.executors.on_node import attempt_once, attempt_there
 from sonda.studies.executors.slurm import PREFIX, slurm_cluster
@@ -38,22 +39,6 @@ POLL_S = 1.0
 """How often it is looked whether the workers are still there."""
 PATIENCE_S = 60
 """How long a node that went away is waited for when nothing else is left to do, and a result that is on its way."""
-THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
-NANNYS = (*THREADS, "PYTHONHASHSEED", "__DASK_PARENT_PID")
-"""Variables that a nanny sets for its worker in the process that it runs in, and leaves there."""
-SETTINGS: dict[str, Any] = {
-    "distributed.worker.daemon": False,  # what is measured is a process of its own
-    "distributed.comm.retry.count": 2,
-    "distributed.admin.tick.limit": "60s",  # simulating holds the interpreter: that is no reason to complain
-    "distributed.worker.profile.enabled": False,  # it stops what is measured or simulated a hundred times a second
-    "distributed.scheduler.allowed-failures": 1,
-    # Unasked, Dask wakes up fifty times a second in every part of it, which costs as much as its tasks.
-    "distributed.admin.tick.interval": "500ms",
-    "distributed.admin.system-monitor.interval": "5s",
-    "distributed.worker.memory.monitor-interval": "1s",
-    # Without MALLOC_TRIM_THRESHOLD_: what a piece of a trace needs would be taken from the system anew every time.
-    "distributed.nanny.pre-spawn-environ": dict.fromkeys(THREADS, 1),
-}
 
 
 class Cluster:
@@ -61,7 +46,7 @@ class Cluster:
 
     def __init__(self, address: str, exclusive: bool = False, workers: int = 0) -> None:
         """`exclusive`: what runs is measured. `workers` is for a scheduler that is started here."""
-        dask, self._distributed = _imported()
+        dask, self._distributed = import_dask()
         self._exclusive = exclusive
         self._own: Any = None
         self._client: Any = None
@@ -227,7 +212,7 @@ class Cluster:
         try:
             self._nodes = self._ask_nodes(late=True)
         except Exception as error:
-            if not _is_gone(error):
+            if not is_gone(error):
                 raise
             self._nodes = {}
             return False
@@ -238,7 +223,7 @@ class Cluster:
         try:
             there = self._workers_there()
         except Exception as error:
-            if not _is_gone(error):
+            if not is_gone(error):
                 raise
             return  # all is done, and nobody is left to ask
         self._gone |= {worker: node for worker, node in before.items() if worker not in there}
@@ -333,7 +318,7 @@ class Cluster:
         except TimeoutError:
             pass
         except Exception as error:  # a scheduler that is gone says so in several ways
-            if not _is_gone(error):
+            if not is_gone(error):
                 raise
             self._nodes = {}
             return list(placed)
@@ -347,7 +332,7 @@ class Cluster:
                     return list(placed)
                 there = self._workers_there()
         except Exception as error:
-            if not _is_gone(error):
+            if not is_gone(error):
                 raise
             self._nodes = {}
             return list(placed)
@@ -360,7 +345,7 @@ class Cluster:
             try:
                 return future.result(timeout=PATIENCE_S)
             except Exception as error:
-                if not _is_gone(error):
+                if not is_gone(error):
                     raise
         if future.status == "error":
             raised = future.exception()
@@ -389,21 +374,6 @@ def _connected(distributed: Any, address: str) -> Any:
         ) from None
 
 
-def _is_gone(error: Exception) -> bool:
-    return isinstance(error, OSError | TimeoutError) or type(error).__name__ in (
-        "CommClosedError", "CancelledError", "FutureCancelledError", "FuturesCancelledError", "KilledWorker",
-    )  # fmt: skip
-
-
 def _words(wanted: Wanted) -> str:
     needs, node = wanted
     return ", ".join([*needs, *([f"node {node}"] if node else [])])
-
-
-def _imported() -> tuple[Any, Any]:
-    try:
-        import dask
-        import distributed
-    except ImportError:
-        raise MissingExtraError("Dask distributed", "cluster") from None
-    return dask, distributed
