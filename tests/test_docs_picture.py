@@ -21,7 +21,9 @@ def loaded(name: str) -> ModuleType:
     spec = importlib.util.spec_from_file_location(name, TOOLS / f"{name}.py")
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
+    with pytest.MonkeyPatch.context() as patch:  # a tool finds those beside it, as when it is run
+        patch.syspath_prepend(TOOLS)
+        spec.loader.exec_module(module)
     return module
 
 

@@ -8,18 +8,16 @@ from __future__ import annotations
 
 import ast
 import re
-import sys
 from functools import cache
 from html import escape
 from pathlib import Path
 from textwrap import wrap
 
-REPOSITORY = Path(__file__).resolve().parent.parent
-PACKAGE = REPOSITORY / "src" / "sonda"
+from rooms_svg import FACES, FILL, LINE, PACKAGE, REPOSITORY, framed
+
 PAGE = REPOSITORY / "docs" / "architecture.md"
 PICTURE = REPOSITORY / "docs" / "rooms.svg"
 
-FACES = ("api", "cli")
 FLOOR = "record"
 """Everybody stands on it: it is a bar below, and has no arrows."""
 
@@ -30,7 +28,6 @@ HEIGHT = 38 + 15 * LINES
 LEVEL = HEIGHT + 48
 BAR = 68
 """Height of the faces above and of the floor below."""
-FOREGROUND, LINE, FILL = "#1b1f24", "#57606a", "#eef2f6"
 
 
 def rooms() -> dict[str, str]:
@@ -171,21 +168,7 @@ def drawn() -> str:
     everybody = "imported by every room" if not others else f"imported by every room but {', '.join(others)}"
     boxes.append(box(MARGIN, floor, whole, BAR, FLOOR, f"{known[FLOOR]} ({everybody})"))
     bottom = floor + BAR + MARGIN
-    return "\n".join(
-        (
-            f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {bottom:g}" role="img">',
-            "<title>The rooms of Sonda and their imports</title>",
-            f"<style>text{{font-family:sans-serif;text-anchor:middle;fill:{FOREGROUND}}}"
-            f".name{{font-size:16px;font-weight:bold}}.what{{font-size:11px}}path{{fill:none;stroke:{LINE}}}</style>",
-            '<defs><marker id="tip" viewBox="0 0 8 8" refX="8" refY="4" markerWidth="8" markerHeight="8" orient="auto">'
-            f'<path d="M0,0 L8,4 L0,8 z" style="fill:{LINE}"/></marker></defs>',
-            f'<rect width="{WIDTH}" height="{bottom:g}" fill="#ffffff"/>',
-            *lines,
-            *boxes,
-            "</svg>",
-            "",
-        )
-    )
+    return framed(WIDTH, bottom, "The rooms of Sonda and their imports", "font-size:11px", (*lines, *boxes))
 
 
 def main() -> None:
@@ -194,4 +177,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

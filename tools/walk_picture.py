@@ -15,11 +15,10 @@ from collections import Counter, defaultdict
 from html import escape
 from pathlib import Path
 
-REPOSITORY = Path(__file__).resolve().parent.parent
-PACKAGE = REPOSITORY / "src" / "sonda"
+from rooms_svg import FACES, FILL, LINE, PACKAGE, REPOSITORY, framed
+
 PICTURE = REPOSITORY / "docs" / "walk.svg"
 
-FACES = ("api", "cli")
 FACE = "cli, api"
 """Faces are one box: they hold no logic."""
 DOCUMENT = "document"
@@ -43,7 +42,6 @@ ABOVE = (("workloads", "studies"),)
 BOX, HIGH, ACROSS, DOWN, MARGIN, TOP = 140, 44, 262, 136, 16, 56
 BESIDE = 9
 """px from the middle of a line that goes to and fro to each of its two."""
-FOREGROUND, LINE, FILL = "#1b1f24", "#57606a", "#eef2f6"
 
 Name = tuple[str, str]
 """Module and name of a class or a function."""
@@ -279,23 +277,8 @@ def drawn(code: Code | None = None) -> str:
         )
     width = 2 * MARGIN + 3 * ACROSS + BOX
     bottom = TOP + 3 * DOWN + HIGH + MARGIN
-    return "\n".join(
-        (
-            f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {bottom}" role="img">',
-            "<title>How data walks through the rooms of Sonda</title>",
-            f"<style>text{{font-family:sans-serif;text-anchor:middle;fill:{FOREGROUND}}}.name{{font-size:16px;"
-            f"font-weight:bold}}.what{{font-size:11.5px;paint-order:stroke;stroke:#ffffff;stroke-width:4px}}"
-            f"path{{fill:none;stroke:{LINE}}}</style>",
-            '<defs><marker id="tip" viewBox="0 0 8 8" refX="8" refY="4" markerWidth="8" markerHeight="8" orient="auto">'
-            f'<path d="M0,0 L8,4 L0,8 z" style="fill:{LINE}"/></marker></defs>',
-            f'<rect width="{width}" height="{bottom}" fill="#ffffff"/>',
-            *lines,
-            *boxes,
-            *words,
-            "</svg>",
-            "",
-        )
-    )
+    small = "font-size:11.5px;paint-order:stroke;stroke:#ffffff;stroke-width:4px"
+    return framed(width, bottom, "How data walks through the rooms of Sonda", small, (*lines, *boxes, *words))
 
 
 def main() -> None:

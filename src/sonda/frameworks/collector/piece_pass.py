@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import tempfile
+from abc import ABC, abstractmethod
 from contextlib import contextmanager, suppress
 from time import perf_counter_ns as now
 from typing import Any
@@ -25,7 +26,7 @@ OWN = (b"rofiler session", b"rofiler_session", b"ProfilerSession", b"ollecting X
 PROFILING = "the program uses the profiler itself"
 
 
-class PiecePass:
+class PiecePass(ABC):
     """`begins` and `ended` stand around every call of a function that may be profiled.
 
     A framework says how its profiler starts and stops: `start_profile(folder)` and `stop_profile(save)`.
@@ -64,16 +65,19 @@ class PiecePass:
         self._until = 0
         """ns, when a profile ends that was not complete by then."""
 
+    @abstractmethod
     def start_profile(self, folder: str) -> None:
-        raise NotImplementedError
+        """Begin a profile that is written to a folder."""
 
+    @abstractmethod
     def stop_profile(self, save: bool) -> None:
-        raise NotImplementedError
+        """End it; without `save` nothing is kept."""
 
     def ready(self) -> bool:
         """Whether a profile would tell something by now."""
         return True
 
+    @abstractmethod
     def complete(self) -> None:
         """A profile in `folder` is complete, or as much as there will be of it."""
 
