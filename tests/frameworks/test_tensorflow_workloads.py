@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
-from time import perf_counter_ns
+from time import monotonic, perf_counter_ns, sleep
 from typing import Any
 
 import numpy as np
@@ -187,7 +187,8 @@ def test_precisions_learn(precision: str) -> None:
 
     task, plain = network("cnn", True, precision=precision), network("cnn", True)
     first = float(task.learn(*next(batches(task, SEED))))
-    assert first == pytest.approx(float(plain.learn(*next(batches(plain, SEED)))), rel=2**-6)
+    exact = float(plain.learn(*next(batches(plain, SEED))))
+    assert first == pytest.approx(exact, rel=2**-6) and first != exact
     kinds = {weight.dtype.name for weight in task.weights.values()}
     assert kinds == {"float32" if precision.startswith("mixed") else precision}
 
@@ -203,6 +204,33 @@ def test_the_pipeline_gives_the_batches_of_every_framework(workers: int, prefetc
     for numbers, (found, kinds), _ in zip(batch_numbers(len(targets), 4, SEED), row, range(6), strict=False):
         assert np.array_equal(found.numpy(), inputs[numbers])
         assert np.array_equal(kinds.numpy(), targets[numbers])
+
+
+@pytest.mark.parametrize("prefetch", [0, 2])
+def test_as_many_batches_are_made_ahead_as_were_asked_for(prefetch: int) -> None:
+    """tf.data by itself would make one ahead, asked or not, so that loading ahead could not be compared with none."""
+    from sonda.workloads.data.image_stream import image_stream
+    from sonda.workloads.in_tensorflow.pipeline import batches
+
+    task = network("cnn", True)
+    stream = image_stream(task.description, "cifar10-like", SEED, False)
+    made: list[int] = []
+
+    class Counted:
+        shape, places = stream.shape, stream.places
+
+        def example(self, place: int) -> Any:
+            made.append(place)
+            return stream.example(place)
+
+    row = batches(task, SEED, 0, prefetch, Counted())  # type: ignore[arg-type]
+    next(row), next(row)
+    enough = (2 + prefetch) * task.samples
+    until = monotonic() + 60
+    while len(made) < enough and monotonic() < until:
+        sleep(0.01)
+    sleep(0.05)
+    assert len(made) == enough
 
 
 def test_a_gpu_that_is_not_there_is_said() -> None:

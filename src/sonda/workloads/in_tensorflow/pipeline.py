@@ -22,9 +22,9 @@ def batches(
 ) -> Iterator[tuple[Any, Any]]:  # fmt: skip
     """Endless batches of inputs and targets, in the order that all frameworks have.
 
-    `workers` is how many calls tf.data makes side by side (0: none), `prefetch` how many batches it keeps ready (None
-    or 0: none, as tf.data has it by itself). What decodes images is Python, and its calls take turns. `rows` are those
-    of every batch that are made, where others make the rest; None: all.
+    `workers` is how many calls tf.data makes side by side (0: none), `prefetch` how many batches it keeps ready (0:
+    none; None: as tf.data has it, which makes a batch ahead without being asked). What decodes images is Python, and
+    its calls take turns. `rows` are those of every batch that are made, where others make the rest; None: all.
     """
     rows = rows or slice(0, network.samples)
     if stream is not None:
@@ -33,8 +33,18 @@ def batches(
         data = _in_memory(network, seed, workers, rows)
     if prefetch:
         data = data.prefetch(prefetch)
+    if prefetch is not None:
+        data = data.with_options(_as_written())
     found: Iterator[tuple[Any, Any]] = iter(data)
     return found
+
+
+def _as_written() -> Any:
+    """Options by which tf.data loads ahead where the pipeline says so, and nowhere else."""
+    options = tf.data.Options()
+    rewrites = options.experimental_optimization
+    rewrites.inject_prefetch = rewrites.map_and_batch_fusion = rewrites.map_parallelization = False
+    return options
 
 
 def _in_memory(network: NetworkInTensorflow, seed: int, workers: int, rows: slice) -> Any:
