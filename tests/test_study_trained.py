@@ -14,7 +14,7 @@ from sonda.studies.catalogue import _document, with_statistics
 from sonda.studies.engine import StudyResult
 from sonda.studies.figure import parse_figure
 from sonda.studies.optimisation import optimisations
-from sonda.studies.plan import ENERGY, Point, plan
+from sonda.studies.plan import ENERGY, TIME, Point, plan
 from sonda.studies.study import Published, Study
 from sonda.studies.table import Cell, StudyTable, study_table
 from sonda.studies.topic import label, topic
@@ -153,6 +153,24 @@ def test_what_lacks_its_base_or_its_sensor_says_so() -> None:
     blind = study_table(result(dataclasses.replace(STUDY, energy=0)), summarise)
     for figure in ("edp_kJs", "relative_edp"):
         assert cell(blind, "one", figure).value.reason == "not measured: it has no energy runs"
+
+
+def test_a_figure_says_what_became_of_the_runs_that_would_tell_it() -> None:
+    whole = result()
+    lost = {point.measures: point for point, _ in whole.runs if point.configuration["variant"] == "two"}
+    for measures, figures, why in (
+        (ENERGY, ("energy_J", "relative_edp"), "energy run 1: the disk is full"),
+        (TIME, ("whole_s",), "repetition 1: the disk is full"),
+    ):
+        runs = tuple(
+            (point, run)
+            for point, run in whole.runs
+            if (point.configuration["variant"], point.measures) != ("two", measures)
+        )
+        point = dataclasses.replace(lost[measures], repetition=1)
+        table = study_table(StudyResult(STUDY, runs, ((point, "the disk is full"),), len(runs)), summarise)
+        for figure in figures:
+            assert cell(table, "two", figure).value.reason == f"not measured: {why}"
 
 
 def test_what_a_power_model_says_keeps_its_bounds_and_is_called_estimated() -> None:

@@ -27,6 +27,7 @@ from sonda.studies.table_notes import has_place, table_notes
 
 HOW_LONG = (*SETTINGS, "steps", "warmup", "seconds")
 """Options that change how long something is measured, not what."""
+ENERGY_RUN = "energy run"
 
 Seen = tuple[Point, Run, Summary]
 """A point that was measured, its run, and what that means."""
@@ -247,7 +248,7 @@ def _cell(
     known = [value for value in values if value.value is not None]
     numbers = tuple(value.value for value in known if value.value is not None)
     if figure.relative:
-        value = _relative(study, figure, configuration, wanted, seen, own)
+        value = _relative(study, figure, configuration, wanted, seen, own, missing)
     elif len(known) == 1 and (simulated(configuration) or accompanied(configuration)):
         value = known[0]
     elif known:
@@ -260,8 +261,7 @@ def _cell(
         if source == "estimated":
             value = _estimated(value, known)
     else:
-        unseen = "it has no energy runs" if figure.of_energy and seen.get(_key(configuration)) else "not measured yet"
-        reasons = [one.reason for one in values] or list(missing) or [unseen]
+        reasons = [one.reason for one in values] or [_unseen(figure, missing, bool(seen.get(_key(configuration))))]
         if not figure.measurable:
             reasons = [f"Sonda has no metric {figure.metric!r} of a run"]
         reason = reasons[0] if reasons[0].startswith(NOT_APPLICABLE) else f"not measured: {reasons[0]}"
@@ -291,6 +291,7 @@ def _relative(
     wanted: list[Configuration],
     seen: Mapping[str, list[Seen]],
     own: list[Summary],
+    missing: tuple[str, ...],
 ) -> Value:
     """The figure of one configuration against the base, or against the variant that it names."""
     name = figure.path or study.base
@@ -303,7 +304,7 @@ def _relative(
         return Value(None, figure.unit, "derived", reason=f"not measured: {other}")
     base = _telling(seen.get(key, []), ENERGY if figure.of_energy else TIME)
     if figure.of_energy and not own and seen.get(_key(configuration)):
-        return Value(None, figure.unit, "derived", reason="not measured: it has no energy runs")
+        return Value(None, figure.unit, "derived", reason=f"not measured: {_unseen(figure, missing, True)}")
     found = figure.shown(relative_value(figure.metric, base, own))
     if key == _key(configuration):  # the base against itself is that by definition, whatever its repetitions
         found = dataclasses.replace(found, low=None, high=None)
@@ -334,8 +335,16 @@ def _range(low: float, high: float, unit: str) -> Value:
     return Value(None, unit, "published", low, high, "a range was printed")
 
 
+def _unseen(figure: Figure, missing: tuple[str, ...], measured: bool) -> str:
+    """Why no run tells a figure: what became of the runs of its kind; `measured`: there are runs of the other kind."""
+    own = [one for one in missing if one.startswith(ENERGY_RUN) == figure.of_energy]
+    if figure.of_energy and measured and not own:
+        return "it has no energy runs"
+    return next(iter(own or missing), "not measured yet")
+
+
 def _failure(point: Point, reason: str) -> str:
-    what = "energy run" if point.measures == ENERGY else "repetition"
+    what = ENERGY_RUN if point.measures == ENERGY else "repetition"
     return f"{what} {point.repetition}: {reason}"
 
 
