@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from sonda.analysis import wording
@@ -11,10 +12,12 @@ from sonda.analysis import wording
 if TYPE_CHECKING:
     from sonda.analysis.optimisations import Option, Options
 
-FASTER, SLOWER, NOTHING, UNKNOWN = "faster", "slower", "nothing", "unknown"
+FASTER, SLOWER, NOTHING, LITTLE, UNKNOWN = "faster", "slower", "nothing", "little", "unknown"
 LACKING = "lacking"
 """Not applicable."""
-ORDER = (FASTER, NOTHING, SLOWER, UNKNOWN, LACKING)
+ORDER = (FASTER, NOTHING, LITTLE, SLOWER, UNKNOWN, LACKING)
+UNSURE = (LITTLE, UNKNOWN, LACKING)
+"""What is said of an option at one place leaves others open."""
 MOST_PLACES = 3
 """That are named."""
 
@@ -33,6 +36,8 @@ class Finding:
     places: tuple[str, ...] = ()
     first: bool = False
     """The best of its place."""
+    bound: float | None = None
+    """The most times as fast that it can be; None where that is not known."""
 
 
 def findings(options: Sequence[Option]) -> list[Finding]:
@@ -56,7 +61,7 @@ def findings(options: Sequence[Option]) -> list[Finding]:
 
 def _finding(one: Option, names: tuple[str, ...], first: bool = False) -> Finding:
     value = one.speedup.value or 1.0
-    return Finding(names, one.effect, value, value, one.speedup.low, one.speedup.high, first=first)
+    return Finding(names, one.effect, value, value, one.speedup.low, one.speedup.high, first=first, bound=one.most)
 
 
 def sentence(options: Sequence[Option]) -> str:
@@ -72,15 +77,15 @@ def whole(places: Sequence[Options]) -> str:
             key = (one.names, one.effect)
             merged[key] = _with(merged.get(key), one, place.place)
     # What is known of an option at one place is not put in doubt by another where it is not.
-    known = {one.names for one in merged.values() if one.effect not in (UNKNOWN, LACKING)}
-    kept = [one for one in merged.values() if one.effect not in (UNKNOWN, LACKING) or one.names not in known]
+    known = {one.names for one in merged.values() if one.effect not in UNSURE}
+    kept = [one for one in merged.values() if one.effect not in UNSURE or one.names not in known]
     kept.sort(key=lambda one: (not one.first, -one.most if one.effect == FASTER else 0))
     return _joined(_clauses(kept, len(places)))
 
 
 def _with(before: Finding | None, one: Finding, place: str) -> Finding:
     if before is None:
-        return Finding(one.names, one.effect, one.least, one.most, one.low, one.high, (place,), one.first)
+        return replace(one, places=(place,))
     ends = [(found.low, found.high) for found in (before, one)]
     known = [(low, high) for low, high in ends if low is not None and high is not None]
     return Finding(
@@ -88,6 +93,7 @@ def _with(before: Finding | None, one: Finding, place: str) -> Finding:
         min(low for low, _ in known) if len(known) == 2 else None,
         max(high for _, high in known) if len(known) == 2 else None,
         (*before.places, place), before.first or one.first,
+        None if before.bound is None or one.bound is None else max(before.bound, one.bound),
     )  # fmt: skip
 
 
@@ -99,10 +105,11 @@ def _clauses(found: Sequence[Finding], places: int) -> list[str]:
         if effect in (FASTER, SLOWER):
             clauses += [_changing(one, places) for one in mine]
             continue
-        groups: dict[tuple[str, ...], list[Finding]] = {}
+        groups: dict[tuple[tuple[str, ...], bool], list[Finding]] = {}
         for one in mine:
-            groups.setdefault(one.places if len(one.places) < places else (), []).append(one)
-        for where, group in groups.items():
+            where = one.places if len(one.places) < places else ()
+            groups.setdefault((where, effect == UNKNOWN and one.bound is not None), []).append(one)
+        for (where, _), group in groups.items():
             names = [name for one in group for name in one.names]
             clauses.append(_still(effect, names, group, where, places))
     return clauses
@@ -122,12 +129,21 @@ def _still(effect: str, names: Sequence[str], group: Sequence[Finding], where: S
     at = _where(where, places)
     if effect == LACKING:
         return f"{_subject(names, 'do')} not apply {at.strip() or 'here'}"
+    bound = max((one.bound for one in group if one.bound is not None), default=None)
+    if effect == LITTLE and bound is not None:
+        return f"input takes too little for {wording.join(list(names))} to bring more than {at_most(bound)}{at}"
     ends = [(one.low, one.high) for one in group]
     known = [(low, high) for low, high in ends if low is not None and high is not None]
     low, high = (None, None) if len(known) < len(ends) else (min(a for a, _ in known), max(b for _, b in known))
     if effect == NOTHING:
         return f"{_subject(names, 'bring')} nothing{at or ' here'}{_interval(low, high)}"
-    return f"what {_subject(names, 'bring')}{at} cannot be told from noise{_interval(low, high)}"
+    hidden = f"what {_subject(names, 'bring')}{at} cannot be told from noise{_interval(low, high)}"
+    return hidden if bound is None else f"{hidden}, but input takes too little for more than {at_most(bound)}"
+
+
+def at_most(bound: float) -> str:
+    """A bound in two digits, rounded up."""
+    return f"{math.ceil(100 * bound - 1e-9) / 100:.2f}x"
 
 
 def _range(least: float, most: float) -> str:

@@ -5,7 +5,8 @@ Intervals are of samples a second. Where every variant was measured once in ever
 rounds; otherwise from steps within processes and from process to process. How far processes differ is taken from all
 variants of a place together, which is what few repetitions allow, and intervals are widened so that all options of a
 place hold at once with 95 % (Bonferroni). Whole trainings are compared by their time. An option *brings
-nothing* where its interval lies within 5 % of the base; where it reaches further and holds 1, nothing is known.
+nothing* where its interval holds 1 and lies within 5 % of the base; where it reaches further, nothing is known, but for
+options of the input: what waiting for data takes is the most that they can bring.
 """
 
 from __future__ import annotations
@@ -16,7 +17,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from sonda.analysis.optimisation_words import FASTER, NOTHING, SLOWER, UNKNOWN, sentence
+from sonda.analysis.input_share import most_by_input
+from sonda.analysis.optimisation_words import FASTER, LITTLE, NOTHING, SLOWER, UNKNOWN, at_most, sentence
 from sonda.analysis.rounds import LEAST_FREEDOM, blocked, freedom_of
 from sonda.analysis.statistics import CONFIDENCE, Side, effective_size, pooled, ratio, side, student, welch
 from sonda.analysis.summary import Summary, Value
@@ -45,7 +47,7 @@ class Option:
     speedup: Value
     """How many times as many samples a second as the base; missing with a reason."""
     effect: str
-    """faster, slower, nothing, unknown; '' where it is missing."""
+    """faster, slower, nothing, little (unknown, but less than 5 % could be gained), unknown; '' where it is missing."""
     text: str
     """`1.70x faster`, `not significant`, or why it is missing."""
     verdict: str
@@ -54,6 +56,8 @@ class Option:
     together: Together | None = None
     several: bool = False
     """It is made of other options."""
+    most: float | None = None
+    """The most times as fast that it can make the base, by what it could save; None where that is not known."""
 
 
 @dataclass(frozen=True)
@@ -100,12 +104,14 @@ def weigh(
     options = []
     for name in names:
         speedup = _speedup(sides, base, name, len(measured), missing.get(name, "not measured yet"))
-        effect = _effect(speedup)
-        verdict, remedy = _limit(runs.get(name, ()))
+        most = most_by_input(runs.get(base, ()), changes[name])
+        effect = _effect(speedup, most)
+        verdict, remedy = limit(runs.get(name, ()))
         together = _together(sides, base, name, changes, len(measured)) if name in sides and base in sides else None
         several = bool(parts_of(name, changes))
-        options.append(Option(name, speedup, effect, _text(speedup, effect), verdict, remedy, together, several))
-    verdict, remedy = _limit(runs.get(base, ()))
+        text = _text(speedup, effect, most)
+        options.append(Option(name, speedup, effect, text, verdict, remedy, together, several, most))
+    verdict, remedy = limit(runs.get(base, ()))
     within = 0 if times is None else times.shape[1]
     all_of_them = Options(place, base, verdict, remedy, tuple(options), "", within)
     return replace(all_of_them, sentence=sentence(all_of_them.said))
@@ -150,27 +156,30 @@ def _speedup(sides: Mapping[str, Side], base: str, name: str, comparisons: int, 
     return Value(middle, "1", "derived", low, high)
 
 
-def _effect(speedup: Value) -> str:
+def _effect(speedup: Value, most: float | None) -> str:
     if speedup.value is None:
         return ""
-    if speedup.low is None or speedup.high is None:
-        return UNKNOWN
-    if speedup.low > 1:
-        return FASTER
-    if speedup.high < 1:
-        return SLOWER
-    return NOTHING if speedup.low > 1 / (1 + EQUAL) and speedup.high < 1 + EQUAL else UNKNOWN
+    if speedup.low is not None and speedup.high is not None:
+        if speedup.low > 1:
+            return FASTER
+        if speedup.high < 1:
+            return SLOWER
+        if speedup.low > 1 / (1 + EQUAL) and speedup.high < 1 + EQUAL:
+            return NOTHING
+    return LITTLE if most is not None and most < 1 + EQUAL else UNKNOWN
 
 
-def _text(speedup: Value, effect: str) -> str:
+def _text(speedup: Value, effect: str, most: float | None) -> str:
     if speedup.value is None:
         return speedup.reason
     if effect == FASTER:
         return f"{speedup.value:.2f}x faster"
-    return f"{1 / speedup.value:.2f}x slower" if effect == SLOWER else "not significant"
+    if effect == SLOWER:
+        return f"{1 / speedup.value:.2f}x slower"
+    return "not significant" if most is None or effect == NOTHING else f"not significant; {at_most(most)} at the most"
 
 
-def _limit(summaries: Sequence[Summary]) -> tuple[str, str]:
+def limit(summaries: Sequence[Summary]) -> tuple[str, str]:
     """The first verdict of the run in the middle, and its first remedy."""
     timed = [one for one in summaries if one.parts and one.parts[0].step.value]
     if not timed:

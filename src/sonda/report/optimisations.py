@@ -16,7 +16,7 @@ Document = Mapping[str, Any]
 EFFECTS = (
     ("faster", BLUE, "triangle-right", ("faster",)),
     ("slower", VERMILION, "triangle-left", ("slower",)),
-    ("not significant", GREY, "circle-open", ("nothing", "unknown")),
+    ("not significant", GREY, "circle-open", ("nothing", "little", "unknown")),
 )
 """What options do: in words, colour and mark."""
 HEIGHT, OF_A_BAR = 150, 26
