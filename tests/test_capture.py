@@ -14,6 +14,7 @@ from torch import nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from sonda.accelerators.capture import Capture, capture
+from sonda.accelerators.fused_products import FUSED
 from sonda.accelerators.operation import Bags, Convolution, MatrixProduct, Operation, Program
 from sonda.record.errors import SondaError
 from sonda.targets.described import described_program
@@ -191,6 +192,24 @@ def test_the_zeros_of_a_causal_mask_are_seen() -> None:
     assert values.inputs.zeros == count * length * (length - 1) // 2
 
 
+@pytest.mark.parametrize("fused", [name for name in FUSED if name.startswith("_scaled")])
+def test_every_fused_attention_is_read_by_the_names_of_its_arguments(fused: str) -> None:
+    # Those of a GPU are not run: what they are given is known from their schema, and their zeros from the mask.
+    function = getattr(torch.ops.aten, fused).default
+    names = [one.name for one in function._schema.arguments]
+    query = torch.randn(1, 2, 4, 8)
+    first_only = torch.zeros(1, 2, 4, 4).index_fill(3, torch.arange(1, 4), float("-inf"))
+    for causal, mask, expected in ((True, None, 2 * 10), (False, None, 2 * 16), (False, first_only, 2 * 4)):
+        given = {"dropout_p": 0.0, "is_causal": causal, "attn_bias": mask, "compute_log_sumexp": not causal}
+        if mask is not None and not {"attn_bias", "attn_mask"} & set(names):
+            continue
+        known = [one.name for one in function._schema.arguments[3:] if not one.kwarg_only]
+        by_name = {"attn_mask": mask} if "attn_mask" in names else {}
+        found = FUSED[fused](None, function, [query] * 3 + [given.get(name) for name in known], by_name, None)
+        assert found is not None and found[1].operands is not None
+        assert int((found[1].operands()[0] != 0).sum()) == expected
+
+
 @pytest.mark.parametrize("both_ways", [False, True])
 @pytest.mark.parametrize("batch_first", [False, True])
 def test_a_fused_recurrent_layer_is_the_products_of_the_plain_one(both_ways: bool, batch_first: bool) -> None:
@@ -255,6 +274,15 @@ def test_bags_leave_out_the_padding_row() -> None:
     assert isinstance(operation.shape, Bags)
     assert operation.shape.sizes.tolist() == [1, 1, 1]
     assert operation.shape.indices.tolist() == [1, 4, 5]
+
+
+@pytest.mark.parametrize("padding, sizes, rows", [(None, [2, 1], [1, 2, 3]), (2, [1, 1], [1, 3])])
+def test_rows_behind_the_last_end_are_in_no_bag(padding: int | None, sizes: list[int], rows: list[int]) -> None:
+    bag = nn.EmbeddingBag(20, 4, mode="sum", include_last_offset=True, padding_idx=padding)
+    program = of_module(bag, torch.tensor([1, 2, 3, 9]), torch.tensor([0, 2, 3])).program
+    (operation,) = program.operations
+    assert isinstance(operation.shape, Bags)
+    assert (operation.shape.sizes.tolist(), operation.shape.indices.tolist()) == (sizes, rows)
 
 
 def test_the_largest_of_a_bag_is_no_sum() -> None:

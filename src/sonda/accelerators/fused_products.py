@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from sonda.accelerators.operation import MatrixProduct
-from sonda.accelerators.products import Found, Handler, product
+from sonda.accelerators.products import Found, Handler, argument, product
 
 
 def _attention(recorder: Any, function: Any, args: Any, kwargs: Any, output: Any) -> list[Found] | None:
@@ -13,6 +13,9 @@ def _attention(recorder: Any, function: Any, args: Any, kwargs: Any, output: Any
     import torch
 
     query, key, value = args[:3]
+    mask, causal, scale = (
+        _named(function, args, kwargs, *names) for names in (("attn_mask", "attn_bias"), ("is_causal",), ("scale",))
+    )
     count = int(query.shape[0] * query.shape[1])
     rows, width, length = int(query.shape[2]), int(query.shape[3]), int(key.shape[2])
     if not count or not rows or not length:
@@ -26,9 +29,8 @@ def _attention(recorder: Any, function: Any, args: Any, kwargs: Any, output: Any
     def second() -> tuple[Any, Any]:
         # The fused kernel never has the whole matrix of weights; its zeros (a causal mask) are those of the plain one.
         _, weights = torch.ops.aten._scaled_dot_product_attention_math(
-            query, _heads(key, query), _heads(value, query), kwargs.get("attn_mask"), 0.0, _causal(args, kwargs),
-            scale=kwargs.get("scale"),
-        )  # fmt: skip
+            query, _heads(key, query), _heads(value, query), mask, 0.0, bool(causal), scale=scale
+        )
         transposed = _heads(value, query).transpose(-1, -2)
         return weights.reshape(count, rows, length), transposed.reshape(count, values.n, length)
 
@@ -38,14 +40,18 @@ def _attention(recorder: Any, function: Any, args: Any, kwargs: Any, output: Any
     ]
 
 
+def _named(function: Any, args: Any, kwargs: Any, *names: str) -> Any:
+    """The argument of one of these names, however it was given; None for an operation that has none of them."""
+    for position, one in enumerate(function._schema.arguments):
+        if one.name in names:
+            return argument(function, args, kwargs, position)
+    return None
+
+
 def _heads(tensor: Any, query: Any) -> Any:
     """Keys or values with a head for each of the queries', where several share one."""
     shared = int(query.shape[1]) // int(tensor.shape[1])
     return tensor.repeat_interleave(shared, dim=1) if shared > 1 else tensor
-
-
-def _causal(args: Any, kwargs: Any) -> bool:
-    return bool(args[4] if len(args) > 4 else kwargs.get("is_causal", False))
 
 
 def _recurrent(recorder: Any, function: Any, args: Any, kwargs: Any, output: Any) -> list[Found] | None:

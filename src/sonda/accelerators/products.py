@@ -51,7 +51,7 @@ def _two(first: int) -> Handler:
     """The two matrices stand at `first` and after it."""
 
     def handler(recorder: Any, function: Any, args: Any, kwargs: Any, output: Any) -> list[Found] | None:
-        left, right = (_argument(function, args, kwargs, first + at) for at in (0, 1))
+        left, right = (argument(function, args, kwargs, first + at) for at in (0, 1))
         if left.dim() != right.dim():
             right = right.unsqueeze(-1)  # a matrix by a vector
         if left.dim() == 1:
@@ -61,7 +61,7 @@ def _two(first: int) -> Handler:
     return handler
 
 
-def _argument(function: Any, args: Any, kwargs: Any, position: int) -> Any:
+def argument(function: Any, args: Any, kwargs: Any, position: int) -> Any:
     """An argument by its place in the schema, however it was given."""
     if position < len(args):
         return args[position]
@@ -71,7 +71,7 @@ def _argument(function: Any, args: Any, kwargs: Any, position: int) -> Any:
 
 def _convolution(recorder: Any, function: Any, args: Any, kwargs: Any, output: Any) -> list[Found] | None:
     inputs, weight, _, stride, padding, dilation, transposed, _, groups = (
-        _argument(function, args, kwargs, position) for position in range(9)
+        argument(function, args, kwargs, position) for position in range(9)
     )
     if not inputs.numel() or not weight.numel() or not output.numel():
         return None
@@ -147,7 +147,7 @@ def _windows(inputs: Any, weight: Any, stride: Any, padding: Any, dilation: Any,
 
 def _bags(recorder: Any, function: Any, args: Any, kwargs: Any, output: Any) -> list[Found] | None:
     table, indices, offsets, _, mode, _, _, last_is_end, padding = (
-        _argument(function, args, kwargs, position) for position in range(9)
+        argument(function, args, kwargs, position) for position in range(9)
     )
     if mode == MAX_MODE or not indices.numel():
         return None
@@ -156,12 +156,14 @@ def _bags(recorder: Any, function: Any, args: Any, kwargs: Any, output: Any) -> 
     ends = starts[1:] if last_is_end else np.append(starts[1:], len(rows))
     starts = starts[: len(ends)]
     sizes = ends - starts
+    # Where the last offset is an end, what stands behind it is in no bag.
+    rows = rows[: sizes.sum()]
     if padding is not None and padding >= 0:
         kept = rows != padding
         before = np.concatenate(([0], np.cumsum(kept)))
         rows, sizes = rows[kept], before[ends] - before[starts]
-        if not len(rows):
-            return None
+    if not len(rows):
+        return None
     return [Found(Bags(sizes, rows.copy(), int(table.shape[0]), int(table.shape[1])), "embedding_bag")]
 
 
