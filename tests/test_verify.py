@@ -177,8 +177,9 @@ def test_runs_may_stand_in_an_object_or_alone(wrapped: Any, runs: list[dict[str,
 
 def test_a_status_that_is_not_said_is_ok_where_there_are_cycles(runs: list[dict[str, Any]], tmp_path: Path) -> None:
     bare = {key: runs[0][key] for key in ("mode", "config", "dims", "tile", "cycles")}
-    report = verify_stonne(written(tmp_path / "bare.json", [bare, {**bare, "cycles": bare["cycles"] + 1}]))
-    assert (report.total, report.exact, report.differences[0].run) == (2, 1, "run 1")
+    wrong = {**bare, "cycles": bare["cycles"] + 1}
+    report = verify_stonne(written(tmp_path / "bare.json", [bare, wrong, {**wrong, "status": None}]))
+    assert (report.total, report.exact, [one.run for one in report.differences]) == (3, 1, ["run 1", "run 2"])
 
 
 def test_a_run_without_cycles_is_not_exact_in_anything(runs: list[dict[str, Any]], tmp_path: Path) -> None:
@@ -190,7 +191,7 @@ def test_a_run_without_cycles_is_not_exact_in_anything(runs: list[dict[str, Any]
 def test_one_unreadable_run_does_not_keep_the_others_from_being_compared(
     runs: list[dict[str, Any]], tmp_path: Path
 ) -> None:
-    strange = {"id": "w", "mode": "Winograd", "cycles": 5, "status": "ok"}
+    strange = {"id": "w", "mode": "Winograd", "cycles": 5, "status": "OK"}
     report = verify_stonne(written(tmp_path / "mixed.json", [runs[0], strange, {**strange, "status": "assert"}, 7]))
     assert (report.total, report.exact, report.exit_status) == (3, 1, 1)
     assert report.modes["Winograd"].total == 1

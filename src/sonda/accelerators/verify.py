@@ -196,9 +196,10 @@ def _note(report: VerifyReport, run: ReferenceRun, result: Result | SondaError) 
 def _note_unreadable(report: VerifyReport, entry: Any, place: int, error: SondaError) -> None:
     """A run of which Sonda does not know what was run; where the reference failed too, it only is listed."""
     about = entry if isinstance(entry, dict) else {}
-    name, mode, status = run_name(entry, place), str(about.get("mode", "unknown")), about.get("status", "ok")
+    name, mode = run_name(entry, place), str(about.get("mode", "unknown"))
+    status = str(about.get("status") or "ok").lower()
     if status != "ok":
-        report.failures.append(Failure(name, mode, str(status), str(error)))
+        report.failures.append(Failure(name, mode, status, str(error)))
         return
     report.modes.setdefault(mode, ModeReport()).total += 1
     report.differences.append(Difference(name, mode, "run", "ok", str(error)))
