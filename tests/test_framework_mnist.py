@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from sonda.record.errors import SondaError
 from sonda.studies.catalogue import load_plan
 from sonda.studies.file import load_study
 from sonda.studies.plan import plan
+from sonda.studies.study import Study
 
 NAME = "framework-mnist"
 
@@ -48,3 +51,8 @@ def test_a_study_that_reads_images_without_epochs_takes_others(framework: str) -
 def test_a_study_without_images_has_no_use_for_others() -> None:
     with pytest.raises(SondaError, match="study six-operations reads no images; leave out --data"):
         load_plan("six-operations", "small", None, data="digits")
+
+
+@pytest.mark.parametrize("where", [{"axes": {"epochs": (1, 2)}}, {"axes": {}, "variants": {"long": {"epochs": 9}}}])
+def test_images_are_read_wherever_epochs_are_said(where: dict[str, Any]) -> None:
+    assert Study("s", {"workload": "resnet18"}, **where).with_data("digits").workload["data"] == "digits"

@@ -76,6 +76,7 @@ def test_figures_of_a_server_by_hand(tmp_path: Path) -> None:
     assert figure(late, "bound_held") == 0
     assert "not shown to hold" in str(figure(late, "rate_under_bound_per_second"))
     assert figure(late, "loadgen_latency_ms") == pytest.approx(2.1)
+    assert "most is no percentile" in str(figure(late, "loadgen_latency_ms@most"))
     assert figure(late, "loadgen_rate_per_second") == 99.5
     assert figure(late, "loadgen_valid") == 0
     held = synthetic(tmp_path, moments, bound=40 * MS, **given)
@@ -123,6 +124,7 @@ def test_a_training_has_the_options_that_a_served_model_has_not() -> None:
         ({"scenario": "server"}, "needs either --qps or --find-qps"),
         ({"scenario": "offline", "qps": "many"}, "qps cannot be many"),
         ({"scenario": "offline", "queries": 1.5}, "queries cannot be 1.5"),
+        ({"scenario": "offline", "seconds": "long"}, "seconds cannot be long; give a number"),
         ({"scenario": "offline", "latency_bound": "soon"}, "latency_bound 'soon' is not a time"),
         ({"scenario": "offline", "batch": 4}, "size of an inference is set by the traffic"),
         ({"scenario": "offline", "trained": 1, "weights": "ab"}, "do not go together"),

@@ -224,6 +224,13 @@ def test_a_figure_published_twice_for_the_same_place_and_hardware_is_a_mistake()
     assert len(read(GOOD + row + 'hardware = "K40"\n').published) == 2
 
 
+def test_a_scale_that_only_repeats_too_often_is_a_mistake_of_its_own() -> None:
+    batches = f"batch = [{', '.join(map(str, range(64, 83)))}, 128]"
+    often = GOOD.replace("batch = [64, 128]", batches).replace("epochs = 3", "epochs = 3\nrepeat = 9000")
+    text = "makes 720000 points, more than 100000; leave out values or repetitions"
+    assert mistakes(often) == [(15, "scale.small", text)]
+
+
 def test_rows_take_the_source_of_the_study() -> None:
     text = GOOD.replace("repeat = 10", 'source = "A. Author: Title"')
     assert read(text).published[0].source == "A. Author: Title, table 4.2"

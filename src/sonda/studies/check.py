@@ -312,6 +312,7 @@ def _crossings(walk: Walk, study: Study) -> list[tuple[Path, list[Configuration]
     found: list[tuple[Path, list[Configuration]]] = []
     places: list[tuple[Path, Study]] = [(("axes",), study)]
     places += [(("scale", name), study.at_scale(name)) for name in study.scales]
+    too_many: set[int] = set()
     for path, one in places:
         size = sum(
             math.prod(len(values) for values in part.axes.values()) * (part.repeat + part.energy)
@@ -321,7 +322,8 @@ def _crossings(walk: Walk, study: Study) -> list[tuple[Path, list[Configuration]
             found.append((path, configurations(one)))
             if not walk.mistakes:
                 _no_twins(walk, found[-1][1])
-        elif path == ("axes",) or one.axes != study.axes:
+        elif size not in too_many:  # a scale that leaves the number alone is no mistake of its own
+            too_many.add(size)
             walk.wrong(path, f"makes {size} points, more than {MOST_POINTS}; leave out values or repetitions")
     return found
 

@@ -11,6 +11,7 @@ import shlex
 from collections.abc import Iterable, Mapping
 
 from sonda.record.errors import SondaError
+from sonda.studies.setting import name_of, number_of, switch_of
 from sonda.studies.study import VARIANT, Configuration, Scalar
 from sonda.targets.corun_cache import Division
 from sonda.targets.corun_plan import Setting, cast_of
@@ -34,7 +35,7 @@ def alone(configuration: Configuration) -> Configuration:
 
     Raises SondaError for an option of a co-run where there is no word of one.
     """
-    settings = [key for key in configuration if _name(key) in SETTINGS]
+    settings = [key for key in configuration if name_of(key) in SETTINGS]
     if settings and WITH not in configuration:
         raise SondaError(f"{settings[0]} is for programs side by side", "name the others: with = [...]")
     return {key: value for key, value in configuration.items() if key not in (*settings, WITH)}
@@ -46,7 +47,7 @@ def participants(configuration: Configuration) -> list[str]:
     for key, value in configuration.items():
         if (
             key in ("workload", WITH, VARIANT, "seconds", "probe")
-            or _name(key) in SETTINGS
+            or name_of(key) in SETTINGS
             or (key, value) == ("on", "cpu")
         ):
             continue
@@ -56,20 +57,17 @@ def participants(configuration: Configuration) -> list[str]:
 
 def setting(configuration: Configuration) -> Setting:
     """How the co-run measures. Raises SondaError for what cannot be."""
-    given = {_name(key): value for key, value in configuration.items()}
-    try:
-        found = Setting(
-            seconds=float(given.get("seconds", Setting.seconds)),
-            repeat=int(given.get("rounds", Setting.repeat)),
-            timeout=float(given.get("timeout", Setting.timeout)),
-            ways=as_text(given.get("ways", "")),
-            partition=as_text(given.get("partition", "")),
-            bandwidth=as_text(given.get("bandwidth", "")),
-            sweep=given.get("sweep_ways", False) is True,
-            probe=as_text(given.get("probe", "")),
-        )
-    except ValueError as error:
-        raise SondaError(f"seconds, rounds and timeout are numbers: {error}", "mend them") from None
+    given = {name_of(key): value for key, value in configuration.items()}
+    found = Setting(
+        seconds=float(number_of("seconds", given.get("seconds", Setting.seconds))),
+        repeat=int(number_of("rounds", given.get("rounds", Setting.repeat), whole=True)),
+        timeout=float(number_of("timeout", given.get("timeout", Setting.timeout))),
+        ways=as_text(given.get("ways", "")),
+        partition=as_text(given.get("partition", "")),
+        bandwidth=as_text(given.get("bandwidth", "")),
+        sweep=switch_of("sweep_ways", given.get("sweep_ways", False)),
+        probe=as_text(given.get("probe", "")),
+    )
     found.check()
     return found
 
@@ -82,7 +80,7 @@ def lacks(configurations: Iterable[Configuration]) -> list[str]:
     """What the points of a study divide and this machine cannot: `sweep_ways: partitions are left out: ...`."""
     asked: dict[str, str] = {}
     for one in configurations:
-        words = [key for key in one if _name(key) in DIVIDING and one[key]]
+        words = [key for key in one if name_of(key) in DIVIDING and one[key]]
         if accompanied(one) and words and words[0] not in asked:
             asked[words[0]] = Division(setting(one)).lacks
     return [f"{key}: partitions will be left out: {reason}" for key, reason in asked.items() if reason]
@@ -92,7 +90,3 @@ def check_company(configuration: Configuration) -> None:
     """Raise SondaError for programs or settings that cannot be. Which cores there are is found out point by point."""
     cast_of(participants(configuration))
     setting(configuration)
-
-
-def _name(key: str) -> str:
-    return key.replace("-", "_")

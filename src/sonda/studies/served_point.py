@@ -15,6 +15,7 @@ import msgspec
 from sonda.record.errors import SondaError
 from sonda.record.run import Run
 from sonda.record.store import Store
+from sonda.studies.setting import name_of, number_of, switch_of
 from sonda.studies.study import Configuration, Scalar
 from sonda.targets.job import Job, as_text, job_of
 from sonda.targets.keeping import Place
@@ -32,7 +33,8 @@ SETTINGS = (
 NONE = "none"
 """A bound or a wait that is none, so that scenarios with and without one can share an axis; a rate of 0 is none."""
 OF_TRAINING = ("data", "images", "split", "transfer", "batch", "learning_rate", "workers")
-WORDS = {"qps": float, "percentile": float, "queries": int, "samples": int, "max_batch": int, TRAINED: int}
+NUMBERS = {"qps": False, "percentile": False, "queries": True, "samples": True, "max_batch": True, TRAINED: True}
+"""Settings that are numbers, and whether they are whole."""
 TEXT = (SCENARIO, "latency_bound", "batch_wait", "backend", "weights", TRAINED_ON)
 
 
@@ -44,24 +46,19 @@ def is_served(configuration: Mapping[str, Scalar]) -> bool:
 def traffic_of(configuration: Configuration) -> Traffic:
     """The traffic that a configuration asks for. Raises SondaError for what cannot be."""
     given = _given(configuration)
-    for name, kind in WORDS.items():
-        value = given.get(name, 0)
-        if isinstance(value, bool) or not isinstance(value, int | float) or kind(value) != value:
-            raise SondaError(f"{name} cannot be {as_text(value)}", f"give a {'whole ' * (kind is int)}number")
+    for name, whole in NUMBERS.items():
+        number_of(name, given.get(name, 0), whole)
     for name in TEXT:
         if not isinstance(given.get(name, ""), str):
             raise SondaError(f"{name} cannot be {as_text(given[name])}", "write it in quotes")
-    if not isinstance(given.get("find_qps", False), bool):
-        raise SondaError(f"find_qps cannot be {as_text(given['find_qps'])}", "write true or false")
     bound, wait = str(given.get("latency_bound", NONE)), str(given.get("batch_wait", NONE))
-    seconds = configuration.get("seconds")
     return check_traffic(
         Traffic(
             scenario=str(given[SCENARIO]),
             queries=int(given["queries"]) if given.get("queries") else None,
-            seconds=float(seconds) if seconds is not None else None,
+            seconds=float(number_of("seconds", configuration["seconds"])) if "seconds" in configuration else None,
             qps=float(given["qps"]) if given.get("qps") else None,
-            find=given.get("find_qps") is True,
+            find=switch_of("find_qps", given.get("find_qps", False)),
             bound=nanoseconds("latency_bound", bound) if bound != NONE else None,
             percentile=float(given.get("percentile", 0.0)) / 100,
             samples=int(given.get("samples", 0)),
@@ -75,7 +72,7 @@ def traffic_of(configuration: Configuration) -> Traffic:
 def served_job(configuration: Configuration) -> Job:
     """The model that is served. Raises SondaError for what cannot be."""
     away = (*SETTINGS, "seconds", *(OF_TRAINING if _epochs(configuration) else ()))
-    job = job_of({key: value for key, value in configuration.items() if _name(key) not in away})
+    job = job_of({key: value for key, value in configuration.items() if name_of(key) not in away})
     sized(job, 1)
     return job
 
@@ -85,7 +82,7 @@ def training_job(configuration: Configuration) -> Job | None:
     epochs = _epochs(configuration)
     if not epochs:
         return None
-    kept = {key: value for key, value in configuration.items() if _name(key) not in (*SETTINGS, "seconds", "probe")}
+    kept = {key: value for key, value in configuration.items() if name_of(key) not in (*SETTINGS, "seconds", "probe")}
     on = _given(configuration).get(TRAINED_ON) or kept.get("on", "cpu")
     return job_of({**kept, "on": on, "train": True, "epochs": epochs})
 
@@ -93,7 +90,7 @@ def training_job(configuration: Configuration) -> Job | None:
 def check_served(configuration: Configuration) -> None:
     """Raise SondaError for traffic, a model or a training that cannot be."""
     if not is_served(configuration):
-        extra = next((key for key in configuration if _name(key) in SETTINGS), "")
+        extra = next((key for key in configuration if name_of(key) in SETTINGS), "")
         if extra:
             raise SondaError(f"{extra} is for a model that is served", 'say how: scenario = "server"')
         return
@@ -131,8 +128,4 @@ def _epochs(configuration: Configuration) -> int:
 
 
 def _given(configuration: Configuration) -> dict[str, Scalar]:
-    return {_name(key): value for key, value in configuration.items() if _name(key) in SETTINGS}
-
-
-def _name(key: str) -> str:
-    return key.replace("-", "_")
+    return {name_of(key): value for key, value in configuration.items() if name_of(key) in SETTINGS}

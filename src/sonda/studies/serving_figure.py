@@ -83,7 +83,10 @@ def _rate_under_bound(found: ServingSummary, path: str) -> Value | str:
 def _loadgen_latency(found: ServingSummary, path: str) -> Value | str:
     if not found.loadgen:
         return NO_LOADGEN
-    wanted = f"{float(path) if path else 100 * found.asked.percentile:.2f}_percentile_"
+    try:
+        wanted = f"{float(path) if path else 100 * found.asked.percentile:.2f}_percentile_"
+    except ValueError:
+        return f"{path} is no percentile"
     for key, value in found.loadgen.items():
         if key.startswith(f"result_{wanted}") and key.endswith("latency_ns"):
             return Value(float(value), "ns", "measured")

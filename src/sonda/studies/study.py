@@ -109,7 +109,9 @@ class Study:
 
     def with_data(self, folder: str) -> Study:
         """This study on other images; raises SondaError where it reads none."""
-        if not any(self.workload.get(key) for key in ("epochs", "trained", "data")):
+        changed = (key for changes in self.variants.values() for key in changes)
+        said = {key for key, value in self.workload.items() if value}.union(self.axes, changed)
+        if said.isdisjoint(("epochs", "trained", "data")):
             raise SondaError(f"study {self.name} reads no images", "leave out --data")
         return self._with({"data": folder})
 

@@ -11,6 +11,7 @@ from sonda.studies.company import NOBODY, SETTINGS, WITH, accompanied, alone, ch
 from sonda.studies.plan import options, simulated
 from sonda.studies.served_point import SETTINGS as SERVED_SETTINGS
 from sonda.studies.served_point import check_served, is_served
+from sonda.studies.setting import name_of
 from sonda.studies.study import Configuration, Scalar
 from sonda.targets.job import RUN_OPTIONS, as_text, job_of
 from sonda.targets.spec import parse_target
@@ -30,14 +31,14 @@ def _workload(name: str) -> str:
 def _option(workload: str, key: str, value: Scalar) -> str:
     if key == WITH:
         return _problem(lambda: check_company({"workload": workload, WITH: value})) if value != NOBODY else ""
-    if key.replace("-", "_") in (*SETTINGS, *SERVED_SETTINGS):
+    if name_of(key) in (*SETTINGS, *SERVED_SETTINGS):
         return ""  # right or wrong in the company of the others only
-    if key.replace("-", "_") in RUN_OPTIONS:
+    if name_of(key) in RUN_OPTIONS:
         return _problem(lambda: job_of({"workload": workload, key: value}))
     problem = _problem(lambda: describe(workload, {key: as_text(value)}))
     own = describe(workload, {}).parameters()
     meant = near(key, [*RUN_OPTIONS, *own])
-    if problem and meant in RUN_OPTIONS and key.replace("-", "_") not in own:
+    if problem and meant in RUN_OPTIONS and name_of(key) not in own:
         return f"{workload} has no option {key!r}; did you mean {meant!r}?"
     return problem
 
