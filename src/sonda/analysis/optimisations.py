@@ -181,7 +181,7 @@ def _text(speedup: Value, effect: str, most: float | None) -> str:
 
 def limit(summaries: Sequence[Summary]) -> tuple[str, str]:
     """The first verdict of the run in the middle, and its first remedy."""
-    timed = [one for one in summaries if one.parts and one.parts[0].step.value]
+    timed = [one for one in summaries if one.parts and (one.parts[0].step.value or one.parts[0].simulated)]
     if not timed:
         return "", ""
     middle = sorted(timed, key=lambda one: one.parts[0].step.value or 0.0)[len(timed) // 2]

@@ -120,6 +120,8 @@ def render_study(study: Document, width: int | None = None, *, reference: str = 
         screen.line(plain(sentence), "" if number else "bold", 4, 2)
     for sentence in study.get("verdicts", ()):
         screen.line(plain(f"Out of line: {sentence}."), "yellow", 4, 2)
+    for remedy in study.get("remedies", ()):
+        screen.line(plain(f"Try: {remedy}."), "", 4, 2)
     places = study.get("optimisations", ())
     tables = [*study_tables(study, screen.width), *option_tables(study)]
     for one in tables:

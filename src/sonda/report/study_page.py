@@ -5,7 +5,7 @@ Every study goes through these functions, and what its figures do not allow is l
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -106,7 +106,7 @@ def study_section(study: Document) -> Section:
 
 
 def _answer_panel(study: Document, found: Answer) -> str:
-    """The answer with its numbers, then how much of the study it rests on."""
+    """The answer with its numbers, what to try, then how much of the study it rests on."""
     first, *others = found.sentences
     lines = [f'<p class="first">{markup(first)}</p>', *(f"<p>{markup(one)}</p>" for one in others)]
     strange = [f'<p class="warning">Out of line: {markup(one)}.</p>' for one in study.get("verdicts", ())]
@@ -114,6 +114,7 @@ def _answer_panel(study: Document, found: Answer) -> str:
     if strange[FEW:]:
         more = "".join(strange[FEW:])
         lines.append(f"<details><summary>{len(strange) - FEW:,} more out of line</summary>{more}</details>")
+    lines.append(_remedies(study.get("remedies", ())))
     rows = study["rows"]
     known = sum(map(measured, rows))
     counts = sorted({figure["n"] for row in rows for figure in row["figures"].values() if figure["value"] is not None})
@@ -126,6 +127,12 @@ def _answer_panel(study: Document, found: Answer) -> str:
         facts.append(("disturbed by other programs", f"{disturbed:,} of {runs:,} runs"))
     boxes = "".join(f"<div><dt>{name}</dt><dd>{markup(text)}</dd></div>" for name, text in facts)
     return f'<div class="panel verdict">{"".join(lines)}<dl class="facts">{boxes}</dl></div>'
+
+
+def _remedies(found: Sequence[str]) -> str:
+    """What to try; '' where nothing follows from the study."""
+    items = "".join(f"<li>{markup(one[:1].upper() + one[1:])}.</li>" for one in found)
+    return f'<p><strong>What to try</strong></p><ul class="plain">{items}</ul>' if items else ""
 
 
 def _pictures(study: Document, found: Answer) -> Iterator[Picture]:

@@ -33,6 +33,7 @@ from sonda.studies.over_nodes import (
 )
 from sonda.studies.plan import Point, plan, size
 from sonda.studies.recorded import provenance
+from sonda.studies.remedy import remedies
 from sonda.studies.study import ENERGY_INTERLEAVED, VARIANT, Configuration, Study
 from sonda.studies.table import study_table
 from sonda.studies.topic import label, topic
@@ -177,6 +178,7 @@ def _document(result: StudyResult) -> dict[str, Any]:
         "scaling": _scaling(table.scaling),
         "optimisations": document(brought := optimisations(result, once)),
         "whole": whole(brought),
+        "remedies": remedies(result.study, table, brought, summaries),
         "rows": table.to_rows(),
         "verdicts": [one.sentence for one in out_of_line(operations)],
         "operations": [point.to_row() for point in operations],

@@ -44,7 +44,7 @@ def optimisations(result: StudyResult, summarise: Callable[[Run], Summary]) -> l
     places: dict[str, dict[str, Configuration]] = {}
     for configuration in configurations(study):
         if not simulated(configuration):
-            places.setdefault(_place(study, configuration), {})[str(configuration[VARIANT])] = configuration
+            places.setdefault(place_of(study, configuration), {})[str(configuration[VARIANT])] = configuration
     found = []
     for place, by_name in places.items():
         against = by_name.get(study.base)
@@ -67,7 +67,7 @@ def document(found: list[Options]) -> list[dict[str, Any]]:
     return [dataclasses.asdict(one) for one in found]
 
 
-def _place(study: Study, configuration: Configuration) -> str:
+def place_of(study: Study, configuration: Configuration) -> str:
     """The values of the axes on which configurations differ."""
     return ", ".join(
         f"{configuration[axis]}" if isinstance(configuration[axis], str) else f"{axis} {configuration[axis]}"
