@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from sonda.record.run import RunInfo, new_id, now
+from sonda.record.run import Run, RunInfo, new_id, now, write_run
 from sonda.record.sample import Sample
 from sonda.record.span import Spans, Words
+from sonda.record.store import Store
 
 
 def two_spans() -> Spans:
@@ -24,3 +25,8 @@ def an_info(identity: str = "", created: str = "") -> RunInfo:
 
 def a_sample() -> Sample:
     return Sample(500, "power", 41.5, "W", "measured")
+
+
+def keep(store: Store, identity: str = "", created: str = "") -> Run:
+    """Such a run, in the store."""
+    return write_run(store.root, an_info(identity, created), two_spans(), [a_sample()])

@@ -20,7 +20,8 @@ import pytest
 
 from record_examples import a_sample, an_info, two_spans
 from sonda.record.errors import SondaError
-from sonda.record.run import PARTIAL, Run, RunInfo, directory_name, new_id, now, write_run
+from sonda.record.partial import PARTIAL
+from sonda.record.run import Run, RunInfo, directory_name, new_id, now, write_run
 from sonda.record.span import Spans, Words
 from sonda.record.store import Store
 

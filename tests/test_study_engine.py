@@ -17,7 +17,8 @@ import numpy as np
 import pytest
 
 from sonda.record.errors import SondaError
-from sonda.record.run import PARTIAL, Run, RunInfo, now, write_run
+from sonda.record.partial import PARTIAL
+from sonda.record.run import Run, RunInfo, now, write_run
 from sonda.record.span import Spans, Words
 from sonda.record.store import Store
 from sonda.studies.engine import Progress, StudyResult, load_study_result, run_study

@@ -74,6 +74,7 @@ def test_names_are_told_in_order_and_once() -> None:
         ("__import__('os')", "no number"), ("a[0]", "no number"), ("5a", "no number"),
         ("(" * 99 + "a" + ")" * 99, "more than 50"),
         ("+".join("a" * 900), "more than 400"), ("max()", "not expected"), ("a if a else 0", "not expected"),
+        (f"0x{'f' * 300}", "too large a number"),
     ],
 )  # fmt: skip
 def test_what_is_no_formula_is_one_line_that_says_where(text: str, why: str) -> None:

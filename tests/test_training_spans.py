@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
+import pytest
 
 from sonda.record.span import Spans, Words
-from sonda.record.training import Trained, Walk
+from sonda.record.training import Trained, Walk, read_trained, write_trained
 from sonda.targets.training_spans import with_walks
 
 S = 1_000_000_000
@@ -64,3 +67,20 @@ def test_walks_by_the_clock_of_another_boot_are_not_taken_for_this_runs() -> Non
     assert placed(before, [walk("train", 2, 4, 19)], 2) == [
         ("train", 0, -40, 20), ("train", 1, -20, 20), ("train", 2, 4, 19),
     ]  # fmt: skip
+
+
+def test_a_process_that_is_killed_while_it_writes_its_result_left_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write = Path.write_bytes
+
+    def killed(self: Path, data: bytes) -> int:
+        write(self, data[:10])
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as during, pytest.raises(KeyboardInterrupt):
+        during.setattr(Path, "write_bytes", killed)
+        write_trained(tmp_path, Trained(resumed=2))
+    assert read_trained(tmp_path) is None
+    write_trained(tmp_path, Trained(resumed=2))
+    assert read_trained(tmp_path) == Trained(resumed=2)

@@ -129,11 +129,17 @@ class _Reader:
             raise self.wrong(f"{text!r} is not expected here")
         self._at += 1
         if kind == "number":
-            return _constant(float(int(text, 16)) if text[:2] in ("0x", "0X") else float(text))
+            return _constant(self._number(text))
         if self.take("("):
             return self._call(text, depth)
         self.names.append(text)
         return _named(text)
+
+    def _number(self, text: str) -> float:
+        try:
+            return float(int(text, 16)) if text[:2] in ("0x", "0X") else float(text)
+        except OverflowError:
+            raise self.wrong(f"{text[:12]}… is too large a number") from None
 
     def _call(self, name: str, depth: int) -> Node:
         functions: dict[str, Callable[[Numbers, Numbers], Numbers]] = {"max": np.maximum, "min": np.minimum}

@@ -1,4 +1,4 @@
-"""The protocols between the rooms: what a workload, a task, a probe, a target and a rule promise."""
+"""The protocols between the rooms: what a task, a workload, a probe and a rule promise."""
 
 from __future__ import annotations
 

@@ -16,6 +16,12 @@ SOURCES = {
 }
 
 
+def check_source(source: str) -> None:
+    """Raise ValueError for what is no source of a number."""
+    if source not in SOURCES:
+        raise ValueError(f"unknown source {source!r}, known: {', '.join(SOURCES)}")
+
+
 @dataclass(frozen=True)
 class Quantity:
     """What a number counts, and in which unit."""
@@ -163,8 +169,7 @@ class Metric:
     def __post_init__(self) -> None:
         if not self.quantity:
             raise ValueError("a metric needs a quantity")
-        if self.source not in SOURCES:
-            raise ValueError(f"unknown source {self.source!r}, known: {', '.join(SOURCES)}")
+        check_source(self.source)
 
     @property
     def unit(self) -> str:

@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any, Literal
 import msgspec
 
 from sonda.record.errors import SondaError
-from sonda.record.partial import PARTIAL as PARTIAL
 from sonda.record.partial import discard, partial_path
 from sonda.record.sample import Sample, samples_from_arrow, samples_to_arrow
 
@@ -94,7 +93,7 @@ class Run:
         try:
             return Spans.from_arrow(_read_table(path))
         except (SondaError, ValueError) as error:
-            raise _damaged(path, error) from None
+            raise damaged(path, error) from None
 
     @cached_property
     def samples(self) -> list[Sample]:
@@ -105,7 +104,7 @@ class Run:
         try:
             return samples_from_arrow(_read_table(path))
         except (SondaError, ValueError) as error:
-            raise _damaged(path, error) from None
+            raise damaged(path, error) from None
 
     @cached_property
     def points(self) -> Any:
@@ -114,7 +113,7 @@ class Run:
         try:
             return _read_table(path)
         except SondaError as error:
-            raise _damaged(path, error) from None
+            raise damaged(path, error) from None
 
     @classmethod
     def load(cls, directory: Path) -> Run:
@@ -139,7 +138,7 @@ class Run:
             if not IDENTITY.fullmatch(info.id):
                 raise ValueError(f"{info.id[:40]!r} is no id")
         except (ValueError, RecursionError) as error:
-            raise _damaged(path, error) from None
+            raise damaged(path, error) from None
         return cls(directory, info)
 
 
@@ -284,7 +283,8 @@ def _read_table(path: Path) -> Any:
         raise SondaError(getattr(error, "strerror", None) or str(error)) from None
 
 
-def _damaged(path: Path, error: Exception) -> SondaError:
+def damaged(path: Path, error: Exception) -> SondaError:
+    """What is said of a run one of whose files cannot be read."""
     name = path.parent.name
-    first = (str(error).splitlines() or [type(error).__name__])[0]
-    return SondaError(f"{name} is damaged: {path.name}: {first}", f"remove it with: sonda rm {name}")
+    reason = getattr(error, "strerror", None) or (str(error).splitlines() or [type(error).__name__])[0]
+    return SondaError(f"{name} is damaged: {path.name}: {reason}", f"remove it with: sonda rm {name}")

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from sonda.record.errors import SondaError
-from sonda.record.quantity import SOURCES
+from sonda.record.quantity import check_source
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -25,8 +25,7 @@ class Sample(msgspec.Struct, frozen=True):
     device: str = "cpu"
 
     def __post_init__(self) -> None:
-        if self.source not in SOURCES:
-            raise ValueError(f"unknown source {self.source!r}, known: {', '.join(SOURCES)}")
+        check_source(self.source)
 
 
 class Reading(msgspec.Struct, frozen=True):
@@ -41,8 +40,7 @@ class Reading(msgspec.Struct, frozen=True):
     device: str = "cpu"
 
     def __post_init__(self) -> None:
-        if self.source not in SOURCES:
-            raise ValueError(f"unknown source {self.source!r}, known: {', '.join(SOURCES)}")
+        check_source(self.source)
 
 
 def samples_to_arrow(samples: list[Sample]) -> pa.Table:

@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterator
 
 from sonda.record.errors import SondaError
-from sonda.record.run import SAMPLES, Run
+from sonda.record.run import SAMPLES, Run, damaged
 from sonda.record.sample import Sample, samples_from_arrow
 
 TOGETHER = 1 << 12
@@ -28,7 +28,4 @@ def read_samples(run: Run) -> Iterator[list[Sample]]:
             for batch in file.iter_batches(TOGETHER, use_threads=False):
                 yield samples_from_arrow(pa.Table.from_batches([batch]))
     except (OSError, ValueError, pa.ArrowException, SondaError) as error:
-        reason = getattr(error, "strerror", None) or (str(error).splitlines() or [""])[0]
-        raise SondaError(
-            f"{run.directory.name} is damaged: {path.name}: {reason}", f"remove it with: sonda rm {run.directory.name}"
-        ) from None
+        raise damaged(path, error) from None

@@ -50,6 +50,9 @@ NUMBER_COLUMNS: dict[str, Any] = {
 """Columns of integers; `start` and `duration` are ns since the run began on the span's own clock. Never subtract
 across clocks or nodes."""
 
+NEEDED = ("start", "duration", "parent", "kind", "name")
+"""Columns without which a table does not hold spans."""
+
 DEFAULT_WORDS = {"pass": "timed", "clock": "host", "device": "cpu"}
 
 
@@ -169,7 +172,7 @@ class Spans:
         for name in table.column_names:
             if table.column_names.count(name) > 1:
                 raise SondaError(f"two columns {name!r}", strange)
-        for name in ("start", "duration", "parent", "kind", "name"):
+        for name in NEEDED:
             if name not in table.column_names:
                 raise SondaError(f"spans lack the column {name!r}", strange)
         numbers: dict[str, np.ndarray] = {}

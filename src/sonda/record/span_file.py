@@ -8,15 +8,13 @@ from types import TracebackType
 from typing import TYPE_CHECKING
 
 from sonda.record.errors import SondaError
-from sonda.record.run import SPANS, Run
-from sonda.record.span import TEXT_COLUMNS, Spans
+from sonda.record.run import SPANS, Run, damaged
+from sonda.record.span import NEEDED, TEXT_COLUMNS, Spans
 
 if TYPE_CHECKING:
     import pyarrow.parquet as pq
 
 GROWING = ("id", "parent", "start", "duration")
-NEEDED = ("parent", "kind", "name", "start", "duration")
-"""Columns without which a table does not hold spans."""
 
 
 class SpanWriter:
@@ -57,6 +55,7 @@ class SpanWriter:
             )  # fmt: skip
         self._writer.write_table(table, row_group_size=max(1, len(spans)))
         self.rows += len(spans)
+        _give_back()
 
 
 def read_blocks(run: Run, columns: Sequence[str] | None = ()) -> Iterator[Spans]:
@@ -75,8 +74,13 @@ def read_blocks(run: Run, columns: Sequence[str] | None = ()) -> Iterator[Spans]
             wanted = [name for name in file.schema_arrow.names if columns is None or name in NEEDED or name in columns]
             for group in range(file.num_row_groups):
                 yield Spans.from_arrow(file.read_row_group(group, columns=wanted, use_threads=False), part=True)
+                _give_back()
     except (OSError, pa.ArrowException, SondaError) as error:
-        reason = getattr(error, "strerror", None) or (str(error).splitlines() or [""])[0]
-        raise SondaError(
-            f"{run.directory.name} is damaged: {path.name}: {reason}", f"remove it with: sonda rm {run.directory.name}"
-        ) from None
+        raise damaged(path, error) from None
+
+
+def _give_back() -> None:
+    """Arrow's allocator keeps what a block took and takes more for the next ones, up to several times a block."""
+    import pyarrow as pa
+
+    pa.default_memory_pool().release_unused()

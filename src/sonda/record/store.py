@@ -272,15 +272,26 @@ class Store:
         return Run(self.root / name, info)
 
     def remove_older_than(self, age: timedelta) -> list[Path]:
-        """Remove the runs made longer ago than `age`; returns what was removed."""
+        """Remove the runs made longer ago than `age`; returns what was removed.
+
+        One that somebody else removes meanwhile is gone as well, and is not returned.
+        """
         try:
             limit = datetime.now(UTC) - age
         except OverflowError:
             return []
-        old = [directory for directory in self.directories() if _made_before(directory, limit)]
-        for directory in old:
-            self.remove(directory)
-        return old
+        removed = []
+        for directory in self.directories():
+            if not _made_before(directory, limit):
+                continue
+            try:
+                self.remove(directory)
+            except SondaError:
+                if os.path.lexists(directory):
+                    raise
+                continue
+            removed.append(directory)
+        return removed
 
     @contextmanager
     def scratch(self) -> Iterator[Path]:

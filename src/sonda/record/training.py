@@ -76,7 +76,10 @@ class Trained(msgspec.Struct, kw_only=True):
 
 
 def write_trained(directory: Path, trained: Trained) -> None:
-    (directory / TRAINING).write_bytes(msgspec.json.encode(trained))
+    """By a rename: a process that is killed meanwhile leaves nothing, not half of it."""
+    partial = directory / f".{TRAINING}"
+    partial.write_bytes(msgspec.json.encode(trained))
+    partial.rename(directory / TRAINING)
 
 
 def read_trained(directory: Path) -> Trained | None:
