@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import resource
@@ -205,6 +206,24 @@ def test_what_stands_there_is_not_overwritten_unless_asked(tmp_path: Path) -> No
     nothing_but(tmp_path, "set", "out")
 
 
+def test_an_old_data_set_that_cannot_be_replaced_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder, out = write_folder(tmp_path / "set", {"a": [10, 20]}), tmp_path / "out"
+    prepare(folder, out)
+    rename, refused = Path.rename, []
+
+    def once(self: Path, target: Path) -> Path:
+        if Path(target) == out and not refused:
+            refused.append(self)
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        return rename(self, target)
+
+    with monkeypatch.context() as during, pytest.raises(SondaError, match=r"cannot write .*Input/output error"):
+        during.setattr(Path, "rename", once)
+        prepare(folder, out, replace=True)
+    assert len(load(out)) == 2
+    nothing_but(tmp_path, "set", "out")
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
@@ -269,6 +288,13 @@ def test_damaged_files_are_named(ready: Path) -> None:
         load(ready)
     (ready / "images.npy").unlink()
     with pytest.raises(SondaError, match=r"cannot read .*images.npy: No such file"):
+        load(ready)
+
+
+def test_a_class_that_there_cannot_be_takes_no_memory(ready: Path) -> None:
+    labels = np.load(ready / "labels.npy")
+    np.save(ready / "labels.npy", np.where(np.arange(len(labels)), labels, 1 << 50))
+    with pytest.raises(SondaError, match=r"labels.npy has other classes than its manifest"):
         load(ready)
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import pickle
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -12,8 +14,12 @@ from torch.utils.data import DataLoader
 import sonda
 from data_examples import write_folder
 from sonda.record.errors import SondaError
+from sonda.workloads.catalogue import describe
 from sonda.workloads.data.prepared import Prepared
+from sonda.workloads.data.training_set import divide
 from sonda.workloads.in_torch.prepared_images import PreparedImages
+from sonda.workloads.in_torch.task import CORES
+from sonda.workloads.in_torch.training_images import TrainingImages
 
 torch.set_num_threads(1)
 
@@ -73,6 +79,19 @@ def test_a_worker_is_sent_the_place_and_not_the_images(prepared: Prepared) -> No
     sent = pickle.dumps(PreparedImages(prepared, np.arange(3)))
     assert len(sent) < 2000
     assert np.array_equal(pickle.loads(sent)[1][0], prepared.images[1])
+
+
+def test_processes_that_load_for_a_training_may_use_all_cores_of_a_bound_one(
+    prepared: Prepared, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """OpenMP keeps the thread that starts them on one core, which they would inherit."""
+    told = tmp_path / "cores"
+    monkeypatch.setenv(CORES, "3,5")
+    monkeypatch.setattr(os, "sched_setaffinity", lambda process, cores: told.write_text(repr(list(cores))))
+    images = TrainingImages(divide(prepared), describe("mlp", {"layers": "48-4-2"}), 0, workers=1)  # type: ignore[arg-type]
+    ((inputs,), labels) = next(iter(images.batches([[4, 7]], torch.float32)))
+    assert inputs.shape == (2, 48) and labels.tolist() == prepared.labels[[4, 7]].tolist()
+    assert told.read_text() == "[3, 5]"
 
 
 def test_images_stay_on_disk_until_touched(prepared: Prepared) -> None:

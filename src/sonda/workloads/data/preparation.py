@@ -249,7 +249,7 @@ def _parts(source: Source, kept: np.ndarray) -> tuple[Part, ...]:
 
 @contextmanager
 def _whole_directory(out: Path, replace: bool) -> Iterator[Path]:
-    """A directory that takes its name when the block ends well, and is gone otherwise."""
+    """A directory that takes its name when the block ends well, else is gone, and the old one stays."""
     directory = partial_path(out.parent)
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
@@ -262,7 +262,12 @@ def _whole_directory(out: Path, replace: bool) -> Iterator[Path]:
             old = partial_path(out.parent)
             if replace and out.exists():
                 out.rename(old)
-            directory.rename(out)
+            try:
+                directory.rename(out)
+            except BaseException:
+                if old.exists() and not out.exists():
+                    old.rename(out)
+                raise
             discard(old)
         finally:
             discard(directory)

@@ -74,7 +74,10 @@ def load(directory: str | Path) -> Prepared:
         )
     labels = np.array(labels)
     labels.flags.writeable = False
-    if labels.min() < 0 or np.bincount(labels, minlength=len(manifest.classes)).tolist() != list(manifest.counts):
+    kinds = len(manifest.classes)
+    # Asked first: counting a number that is no class would take memory up to it.
+    strange = labels.min() < 0 or labels.max() >= kinds
+    if strange or np.bincount(labels, minlength=kinds).tolist() != list(manifest.counts):
         raise SondaError(f"{place / LABELS} has other classes than its manifest", "prepare the data set again")
     return Prepared(place, manifest, np.asarray(images), labels)
 

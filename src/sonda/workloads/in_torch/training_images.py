@@ -16,6 +16,7 @@ from sonda.workloads.data.batching import epoch_order
 from sonda.workloads.data.training_set import TrainingSet
 from sonda.workloads.fitting import Trainable
 from sonda.workloads.in_torch.prepared_images import PreparedImages
+from sonda.workloads.in_torch.task import on_all_cores
 from sonda.workloads.perceptron import Perceptron
 
 UP_FRONT, PER_BATCH = "up-front", "batch"
@@ -90,6 +91,7 @@ class TrainingImages:
             prefetch_factor=-(-self.prefetch // self.workers) if self.prefetch and self.workers else None,
             pin_memory=on_gpu if self.pin is None else self.pin,
             collate_fn=PreparedImages.together,
+            worker_init_fn=on_all_cores if self.workers else None,
             generator=torch.Generator().manual_seed(0),
         )
         for images, labels in loader:
