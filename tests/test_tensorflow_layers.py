@@ -32,6 +32,8 @@ SCOPES = {
     "adam": ("optimizer", "adam", "Adam"),
 }
 """As Keras makes them: the first two are of a graph that shapes were found with, and never runs."""
+ORIGIN = 10**9
+"""When the run began, ns."""
 KNOWN = {scope: Scope(*about) for scope, about in SCOPES.items()}
 
 
@@ -58,10 +60,34 @@ def test_an_operation_belongs_to_the_innermost_known_scope(name: str, place: Pla
 def test_paths_are_names_below_the_outermost_and_only_of_what_runs() -> None:
     used = {"sequential_1/dense_1", "sequential_1/sub_1/dense_1_2", "sequential_1"}
     assert paths_of(KNOWN, used) == {
-        "sequential_1": "", "sequential_1/dense_1": "dense", "sequential_1/sub_1/dense_1_2": "sub.dense",
+        "sequential_1": "", "sequential_1/dense_1": "dense", "sequential_1/sub_1": "sub",
+        "sequential_1/sub_1/dense_1_2": "sub.dense",
     }  # fmt: skip
-    both = {**KNOWN, "sequential_1/dense_7": Scope("layer", "dense", "Dense")}
-    assert paths_of(both, {"sequential_1/dense_1", "sequential_1/dense_7"})["sequential_1/dense_7"] == "dense#2"
+
+
+def test_layers_of_one_name_are_numbered_and_what_is_called_again_is_the_same_layer() -> None:
+    """A generator, its critic and the critic again, whose two blocks have one name; both models hold a `dense`."""
+    scopes = {scope: Scope("layer", name, "Dense", number) for scope, name, number in (
+        ("generator_1", "generator", 1), ("generator_1/dense_1", "dense", 2),
+        ("critic_1", "critic", 3), ("critic_1/block_1", "block", 4), ("critic_1/block_1/dense_1", "dense", 5),
+        ("critic_1/block_2", "block", 6), ("critic_1/block_2/dense_1", "dense", 7),
+        ("critic_1/block_2/dense_2", "dense", 8),
+        ("critic_2", "critic", 3), ("critic_2/block_1", "block", 4), ("critic_2/block_1/dense_1", "dense", 5),
+    )}  # fmt: skip
+    critic = {
+        "critic_1/block_1/dense_1": "critic.block.dense",
+        "critic_1/block_2/dense_1": "critic.block#2.dense",
+        "critic_1/block_2/dense_2": "critic.block#2.dense#2",
+        "critic_2/block_1/dense_1": "critic.block.dense",
+    }
+    found = paths_of(scopes, {"generator_1/dense_1", *critic})
+    assert {scope: path for scope, path in found.items() if "dense" in scope} == {
+        "generator_1/dense_1": "generator.dense", **critic,
+    }  # fmt: skip
+    assert [found[one] for one in ("generator_1", "critic_1", "critic_2")] == ["generator", "critic", "critic"]
+    assert found["critic_1/block_2"] == "critic.block#2", "it holds what is used"
+    alone = paths_of(scopes, set(critic))
+    assert alone["critic_2/block_1/dense_1"] == "block.dense" and alone["critic_1"] == alone["critic_2"] == ""
 
 
 def test_layers_that_a_function_calls_by_themselves_have_their_names() -> None:
@@ -110,9 +136,10 @@ def joined(monkeypatch: pytest.MonkeyPatch, events: list[Event]) -> tuple[Spans,
     monkeypatch.setattr(tensorflow_layers, "profile_events_of", lambda folder: events)
     assembly = Assembly(observed())
     scopes = {scope: list(about) for scope, about in SCOPES.items()}
-    about = {"profile": "graph-1", "functions": ["__inference_train_12"], "scopes": scopes}
-    assembly.graphs.append({**about, "learners": 1, "spent_s": 0.25})
-    return with_graph_layers(assembly, assembly.spans, Path())
+    about = {"profile": "graph-1", "functions": ["__inference_train_12"], "scopes": scopes, "spent_s": 0.25}
+    call = [7, ORIGIN + 2105, ORIGIN + 2895, False]
+    assembly.graphs.append({**about, "calls": [call], "profiled": 1, "others": 2})
+    return with_graph_layers(assembly, assembly.spans, Path(), ORIGIN)
 
 
 def test_phases_and_layers_are_laid_out_inside_the_call(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -122,17 +149,19 @@ def test_phases_and_layers_are_laid_out_inside_the_call(monkeypatch: pytest.Monk
     start, lasted, parent = (spans.number(name) for name in ("start", "duration", "parent"))
     found = [(kinds[row], names[row], paths[row], int(start[row]), int(lasted[row])) for row in new]
     assert found == [
-        ("phase", "forward", "", 2100, 150), ("layer", "Dense", "dense", 2100, 100),
+        ("phase", "forward", "", 2100, 150), ("layer", "Sequential", "", 2100, 150),
+        ("layer", "Dense", "dense", 2100, 100), ("layer", "Sequential", "sub", 2200, 50),
         ("layer", "Dense", "sub.dense", 2200, 50), ("phase", "loss", "", 2250, 20),
         ("phase", "backward", "", 2270, 300), ("layer", "Dense", "sub.dense", 2270, 100),
         ("layer", "Dense", "dense", 2370, 200), ("phase", "optimizer", "", 2570, 60),
     ]  # fmt: skip
-    assert [int(parent[row]) for row in new] == [4, 5, 5, 4, 4, 9, 9, 4]
+    assert [int(parent[row]) for row in new] == [4, 5, 6, 6, 8, 4, 4, 11, 11, 4]
     assert np.isnan(spans.metric("task_clock", "counted")[5]) and spans.metric("task_clock", "counted")[3] == 700
     assert {spans.words("pass").decoded()[row] for row in new} == {"pieces"}
     assert {int(spans.number("thread")[row]) for row in new} == {7}
     assert "tells 66 % of their time apart" in notes[0]  # 530 of 800 ns
     assert "the program waited 0.25 s for TensorFlow's profiler" in notes[1]
+    assert notes[2] == "3 functions of the program learn; layers are those of 1 of them"
 
 
 def test_a_profile_of_other_calls_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -177,7 +206,7 @@ def test_flops_are_of_the_functions_that_a_step_calls(
 ) -> None:
     assembly = Assembly(stepped(*steps))
     assembly.graphs.append({"scopes": {}, "costs": functions})
-    spans, notes = with_graph_layers(assembly, assembly.spans, Path())
+    spans, notes = with_graph_layers(assembly, assembly.spans, Path(), 0)
     if flops is None:
         assert notes == ["FLOPs are not counted: its steps do not all call the same functions"] and not assembly.flops
         assert len(spans) == len(assembly.spans)
@@ -195,21 +224,28 @@ NO_GPU = SimpleNamespace(config=SimpleNamespace(list_logical_devices=lambda kind
 def test_a_few_calls_are_profiled_after_the_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     said: list[str] = []
     train = SimpleNamespace(_list_all_concrete_functions=lambda: [SimpleNamespace(name="__inference_train_12")])
+    other = SimpleNamespace(_list_all_concrete_functions=lambda: [SimpleNamespace(name=b"__inference_other_3")])
     graph = GraphPass(Recorder(str(tmp_path)), NO_GPU, True)
 
     monkeypatch.setattr(piece_pass, "LONGEST", 1 << 62)
     monkeypatch.setattr(graph, "start_profile", lambda folder: said.append("start"))
     monkeypatch.setattr(graph, "stop_profile", lambda save: said.append("stop"))
     assert not any(graph.begins(1, train) for _ in range(AFTER + 5)), "no layer of Keras is in the graph"
-    graph.scoped("sequential/dense", "layer", "dense", "Dense")
-    for _ in range(CALLS):
-        assert graph.begins(1, train) and not graph.begins(2, train)
-        graph.ended(traced=False)
-    assert said == ["start", "stop"] and not graph.begins(1, train)
+    graph.scoped("sequential/dense", "layer", "dense", "Dense", 9)
+    for number in range(CALLS):
+        assert graph.begins(1, train)
+        graph.called(1, train, number, traced=False)
+        if number == 1:  # another function that learns, so that a step is told whole
+            assert graph.begins(2, other)
+            graph.called(2, other, number, traced=True)
+    assert said == ["start", "stop"] and not graph.begins(1, train) and not graph.begins(3, other)
     (fact,) = graph.facts()["graphs"]
-    assert fact["functions"] == ["__inference_train_12"] and fact["scopes"] == {
-        "sequential/dense": ["layer", "dense", "Dense"]
-    }
+    assert fact["functions"] == ["__inference_train_12", "__inference_other_3"]
+    assert (fact["profiled"], fact["others"]) == (2, 1)
+    assert [(begin, traced) for _, begin, _, traced in fact["calls"]] == [
+        (0, False), (1, False), (1, True), (2, False), (3, False), (4, False),
+    ]  # fmt: skip
+    assert fact["scopes"] == {"sequential/dense": ["layer", "dense", "Dense", 9]}
     assert not any(GraphPass(Recorder(""), NO_GPU, True).begins(1, train) for _ in range(99)), "nowhere to write"
 
 
@@ -254,7 +290,7 @@ def test_on_a_gpu_kernels_of_a_few_calls_are_recorded_or_one_is_replayed(
     for _ in range(AFTER + CALLS + 3):
         if graph.begins(1, train):
             profiled += 1
-            graph.ended(traced=False)
+            graph.called(1, train, 0, traced=False)
     assert graph.code == recorder.define(kind="pass", name="kernels")
     facts = graph.facts()
     assert facts["devices"] == {"0": {"name": "Example"}} and "graphs" not in facts

@@ -151,7 +151,7 @@ def test_layers_inside_a_graph_are_joined_from_tensorflows_profile(nursery: Nurs
     """They are the layers that the same program has where it runs layer by layer, and lie inside their calls."""
     ran = nursery.run("keras_fit", "graph")
     assert ran.assembly is not None
-    spans, notes = with_graph_layers(ran.assembly, ran.spans, ran.directory)
+    spans, notes = with_graph_layers(ran.assembly, ran.spans, ran.directory, ran.begin)
     assert len(notes) == 3 and "under TensorFlow's profiler" in notes[0] and notes[2].startswith("FLOPs are those")
     assert ran.assembly.graphs[0]["spent_s"] > 0 and notes[1].startswith("the program waited ")
     eager = nursery.run("keras_fit", "eager").spans
@@ -186,12 +186,37 @@ def test_flops_of_several_functions_are_those_of_their_steps_or_nobodys(
     of the second layer. Most calls say the shapes; of the first nothing is known before it is over."""
     ran = nursery.run("several_learners", mode)
     assert ran.code == 0 and ran.assembly is not None
-    spans, notes = with_graph_layers(ran.assembly, ran.spans, ran.directory)
+    spans, notes = with_graph_layers(ran.assembly, ran.spans, ran.directory, ran.begin)
     assert [note for note in notes if note.startswith(said)] and len([one for one in notes if "FLOPs" in one]) == 1
     counted = spans.where(kind="op", name="tensorflow.MatMul")
     assert (spans.metric("flops", "nominal")[counted].sum() if counted.any() else 0) == products
-    one_of_them = "2 functions of the program learn; layers are those of one of them"
+    one_of_them = "2 functions of the program learn; layers are those of 1 of them"
     assert (one_of_them in notes) == (mode in ("folds", "models"))
+    check_structure(spans)
+
+
+def test_layers_of_two_networks_that_learn_in_turns_are_told_apart(nursery: Nursery) -> None:
+    """Steps of both functions are whole; a layer that a step calls again is one row. Products of 4 rows, 8 x 16 and
+    16 x 8, by hand: the critic reads twice and learns (its last layer also for its input), then reads once for the
+    generator (both for their input); the generator draws twice, and learns once."""
+    ran = nursery.run("several_learners", "adversaries")
+    assert ran.code == 0 and ran.assembly is not None
+    spans, notes = with_graph_layers(ran.assembly, ran.spans, ran.directory, ran.begin)
+    assert [note for note in notes if "missing" in note or "learn;" in note] == []
+    steps = spans.number("parent")[spans.where(kind="phase", name="backward", pass_="pieces")]
+    assert len(steps) == 8 and len(set(steps.tolist())) == 4, "the fifth step waits for the profile to be written"
+    found = {*zip(words(spans, "path", kind="layer"), words(spans, "name", kind="layer"), strict=True)}
+    layers = {(f"{model}.{layer}", "Dense") for model in ("generator", "critic") for layer in ("hidden", "last")}
+    assert found == layers | {("generator", "Sequential"), ("critic", "Sequential")}
+    each = 2 * 4 * 8 * 16
+    flops = {path: 0.0 for path, _ in layers}
+    path = spans.words("path").decoded()[spans.number("parent")]
+    for row in np.flatnonzero(spans.where(kind="op", name="tensorflow.MatMul")):
+        flops[path[row]] += spans.metric("flops", "nominal")[row]
+    assert flops == {
+        "critic.hidden": (2 + 2 + 1 + 1) * each, "critic.last": (2 + 2 + 2 + 1 + 1) * each,
+        "generator.hidden": (2 + 1) * each, "generator.last": (2 + 2) * each,
+    }  # fmt: skip
     check_structure(spans)
 
 
@@ -299,7 +324,7 @@ def test_what_xla_compiles_for_a_smaller_last_batch_of_keras_is_apart_from_runni
     compiled = spans.where(kind="compile", name="the train function of Keras: XLA")
     assert int(compiled.sum()) == 2
     assert spans.number("duration")[compiled].min() > 0
-    layers, notes = with_graph_layers(run.assembly, spans, run.directory)
+    layers, notes = with_graph_layers(run.assembly, spans, run.directory, run.begin)
     assert "under TensorFlow's profiler" in notes[0]
     assert {"hidden", "output"} <= set(words(layers, "path", kind="layer", direction="backward"))
     check_structure(layers)

@@ -39,11 +39,12 @@ class Event:
 
 @dataclass(frozen=True)
 class Scope:
-    """A scope of a graph: what it is (layer, loss, optimizer), its name and its class."""
+    """A scope of a graph: what it is (layer, loss, optimizer), its name, its class, and the number of the layer."""
 
     kind: str
     name: str
     class_name: str
+    number: int = 0
 
 
 @contextmanager

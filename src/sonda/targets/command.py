@@ -109,7 +109,7 @@ def run_command(
         gpu_identities = identities(assembly)
         energy.finish(counted.begin, counted.end, ["cpu", *gpu_identities], gpu_identities)
         kernels = with_kernels(assembly, directory, counted.begin)
-        kernels.spans, inside = with_graph_layers(assembly, kernels.spans, directory)
+        kernels.spans, inside = with_graph_layers(assembly, kernels.spans, directory, counted.begin)
         kernels.notes += inside
         kernels.spans, inside = with_jitted_layers(assembly, kernels.spans, directory, counted.begin)
         kernels.notes += inside

@@ -118,22 +118,39 @@ def _sums(costs: Sequence[Cost]) -> dict[tuple[str, str], tuple[float, ...]]:
 
 
 def paths_of(scopes: Mapping[str, Scope], used: Collection[str]) -> dict[str, str]:
-    """The path of every layer that is used, by its scope: names of the layers around it, the outermost left out.
+    """The path of every layer that is used, or around one that is, by its scope: names from the outermost inwards.
 
-    A layer by itself, that neither holds others nor is held, has its own name. Twins are numbered. A graph that was
-    only made, and never run, has scopes of the same layers too.
+    The one model that holds all others is left out, and has the path ''; of several each begins with its name. A layer
+    that is called again has its path again; other layers of one name are numbered where they are called. A graph that
+    was only made, and never run, has scopes of the same layers too.
     """
+    layers = {scope: about for scope, about in scopes.items() if about.kind == "layer"}
+    around = {scope: _around(scope, layers) for scope in layers}
+    kept = {one for scope in used if scope in layers for one in (scope, *around[scope])}
+    outermost = {around[scope][0] for scope in kept if around[scope]}
+    """Models: they hold others."""
+    models = {(layers[scope].name, layers[scope].number) for scope in outermost}
     found: dict[str, str] = {}
-    taken: dict[str, int] = {}
-    holders = {scope.rpartition("/")[0] for scope, about in scopes.items() if about.kind == "layer"}
-    holders |= {"/".join(holder.split("/")[:count]) for holder in holders for count in range(1, holder.count("/") + 1)}
-    for scope, about in scopes.items():
-        if about.kind != "layer" or scope not in used:
+    taken: dict[tuple[str, str], list[int | str]] = {}
+    for scope, about in layers.items():
+        if scope not in kept:
             continue
-        pieces = scope.split("/")
-        above = ["/".join(pieces[:count]) for count in range(1, len(pieces))]
-        names = [scopes[one].name for one in above if one in scopes and scopes[one].kind == "layer"]
-        path = ".".join([*names[1:], about.name]) if names else ROOT if scope in holders else about.name
-        taken[path] = taken.get(path, 0) + 1
-        found[scope] = path if taken[path] == 1 or not path else f"{path}#{taken[path]}"
+        if scope in outermost and len(models) == 1:
+            found[scope] = ROOT
+            continue
+        holder = found[around[scope][-1]] if around[scope] else ROOT
+        # A layer without a number is known by its scope alone.
+        twins = taken.setdefault((holder, about.name), [])
+        if (about.number or scope) not in twins:
+            twins.append(about.number or scope)
+        place = twins.index(about.number or scope)
+        own = f"{about.name}#{place + 1}" if place else about.name
+        found[scope] = f"{holder}.{own}" if holder else own
     return found
+
+
+def _around(scope: str, layers: Mapping[str, Scope]) -> list[str]:
+    """Scopes of the layers around that of a layer, outermost first."""
+    pieces = scope.split("/")
+    above = ("/".join(pieces[:count]) for count in range(1, len(pieces)))
+    return [one for one in above if one in layers]

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from sonda.frameworks.assembly import Assembly
-from sonda.frameworks.call_pieces import ORDER, Piece, Place
+from sonda.frameworks.call_pieces import ORDER, Piece, Place, holding
 from sonda.frameworks.tensorflow_profile import Scope, calls, scoped_place, spent
 from sonda.record.errors import SondaError
 from sonda.record.span import Spans
@@ -23,15 +23,18 @@ from sonda.targets.tensorflow_costs import Cost, costs_of, of_product, paths_of,
 from sonda.targets.tensorflow_events import profile_events_of
 
 
-def with_graph_layers(assembly: Assembly, spans: Spans, directory: Path) -> tuple[Spans, list[str]]:
-    """The spans with what the profiles of graphs tell of their steps behind them, and notes."""
+def with_graph_layers(assembly: Assembly, spans: Spans, directory: Path, begin: int) -> tuple[Spans, list[str]]:
+    """The spans with what the profiles of graphs tell of their steps behind them, and notes.
+
+    `begin` is the begin of the run on the collector's clock, ns.
+    """
     notes: list[str] = []
     for graph in assembly.graphs:
         scopes = {scope: Scope(*about) for scope, about in graph["scopes"].items()}
         costs = costs_of(graph, scopes)
         try:
             if "profile" in graph:
-                spans = _added(spans, graph, scopes, costs, directory, notes)
+                spans = _added(spans, graph, scopes, costs, directory, begin, notes)
         except (SondaError, ValueError, OSError) as error:
             notes.append(f"layers inside the graph are missing: {error}")
         spans = with_costs(assembly, spans, graph, scopes, costs, notes)
@@ -40,14 +43,14 @@ def with_graph_layers(assembly: Assembly, spans: Spans, directory: Path) -> tupl
 
 def _added(
     spans: Spans, graph: Mapping[str, Any], scopes: Mapping[str, Scope], costs: Sequence[Sequence[Cost]],
-    directory: Path, notes: list[str],
+    directory: Path, origin: int, notes: list[str],
 ) -> Spans:  # fmt: skip
-    phases = np.flatnonzero(spans.where(kind="phase", name="fused", pass_="pieces"))
-    phases = phases[np.argsort(spans.number("start")[phases], kind="stable")]
+    made = graph["calls"]
     found = calls(profile_events_of(directory / graph["profile"]), *map(str, graph["functions"]))
-    if not len(phases) or len(found) != len(phases):
-        notes.append(f"layers inside the graph are missing: its profile holds {len(found)} of {len(phases)} calls")
+    if len(found) != len(made):
+        notes.append(f"layers inside the graph are missing: its profile holds {len(found)} of {len(made)} calls")
         return spans
+    rows = _rows(spans, made, origin)
     known: dict[str, Place | None] = {}
 
     def where(name: str) -> Place | None:
@@ -55,17 +58,22 @@ def _added(
             known[name] = of_product(name, scoped_place(name, scopes), scopes)
         return known[name]
 
-    times = [spent(events, where) for events in found]
+    times = {row: spent(events, where) for row, events in zip(rows, found, strict=True) if row is not None}
+    if not times:
+        notes.append("layers inside the graph are missing: something was traced in every step that was profiled")
+        return spans
     paths = paths_of(
-        scopes, {place.path for one in times for place in one} | {one.place.path for each in costs for one in each}
+        scopes,
+        {place.path for one in times.values() for place in one} | {one.place.path for each in costs for one in each},
     )
+    holders = holding({path: scopes[scope].class_name for scope, path in paths.items()})
     layers = CallLayers(spans)
     told = lasted = 0
-    for phase, one in zip(phases.tolist(), times, strict=True):
-        told += layers.lay_out(phase, _pieces(one, scopes, paths), {})
-        lasted += int(spans.number("duration")[phase])
+    for row, one in times.items():
+        told += layers.lay_out(row, _pieces(one, scopes, paths), holders)
+        lasted += int(spans.number("duration")[row])
     notes.append(
-        f"layers inside the graph are those of {len(phases)} steps under TensorFlow's profiler, which tells "
+        f"layers inside the graph are those of {len(times)} calls under TensorFlow's profiler, which tells "
         f"{100 * told / lasted:.0f} % of their time apart: what is fused counts for the layer of its product, "
         "and a moment in which operations run side by side counts once"
     )
@@ -73,10 +81,23 @@ def _added(
         f"the program waited {graph['spent_s']:.2g} s for TensorFlow's profiler to begin and to write, outside of its "
         "timed steps"
     )
-    if graph["learners"] > 1:
-        notes.append(f"{graph['learners']} functions of the program learn; layers are those of one of them")
+    if graph["others"]:
+        every = graph["others"] + graph["profiled"]
+        notes.append(f"{every} functions of the program learn; layers are those of {graph['profiled']} of them")
     layers.begin_with_calls()
     return layers.table()
+
+
+def _rows(spans: Spans, made: Sequence[Sequence[int]], origin: int) -> list[int | None]:
+    """The row of each profiled call; None where something was traced in its step, or it failed."""
+    phases = np.flatnonzero(spans.where(kind="phase", name="fused", pass_="pieces"))
+    start, threads = spans.number("start")[phases], spans.number("thread")[phases]
+    end = start + spans.number("duration")[phases]
+    rows: list[int | None] = []
+    for thread, begin, _, traced in made:
+        inside = phases[(threads == thread) & (start <= begin - origin) & (begin - origin < end)]
+        rows.append(int(inside[0]) if len(inside) == 1 and not traced else None)
+    return rows
 
 
 def _pieces(times: Mapping[Place, int], scopes: Mapping[str, Scope], paths: Mapping[str, str]) -> list[Piece]:

@@ -22,6 +22,33 @@ def learner(size):
     return learn
 
 
+def network(name):
+    """8 to 16 to 8; layers of both networks have the same names."""
+    layers = [tf.keras.layers.Dense(16, name="hidden"), tf.keras.layers.Dense(8, name="last")]
+    return tf.keras.Sequential([tf.keras.Input((8,)), *layers], name=name), tf.keras.optimizers.SGD(1e-6)
+
+
+def adversaries():
+    """A critic learns what is drawn and what is real, then a generator from its critic: two functions in every step."""
+    (generator, moves), (critic, answers) = network("generator"), network("critic")
+
+    @tf.function
+    def judge(real, noise):
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_sum(critic(real)) - tf.reduce_sum(critic(generator(noise)))
+        answers.apply(tape.gradient(loss, critic.trainable_variables), critic.trainable_variables)
+        return loss
+
+    @tf.function
+    def draw(noise):
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_sum(critic(generator(noise)))
+        moves.apply(tape.gradient(loss, generator.trainable_variables), generator.trainable_variables)
+        return loss
+
+    return judge, draw
+
+
 def fitted(width):
     layers = [tf.keras.Input((12,)), tf.keras.layers.Dense(width), tf.keras.layers.Dense(1)]
     model = tf.keras.Sequential(layers)
@@ -34,6 +61,11 @@ if mode == "turns":
     for _ in range(16):
         small(tf.ones((4, 8)))
         large(tf.ones((4, 32)))
+elif mode == "adversaries":
+    judge, draw = adversaries()
+    for _ in range(20):
+        judge(tf.ones((4, 8)), tf.ones((4, 8)))
+        draw(tf.ones((4, 8)))
 elif mode in ("last", "lengths"):
     learn = learner(8)
     for number in range(24):

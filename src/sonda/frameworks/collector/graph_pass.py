@@ -1,9 +1,10 @@
 """What a graph of TensorFlow does inside: its own profiler around a few calls of a function that learns.
 
-On a processor facts name the profile, and say which scopes of the graph are layers of Keras, its loss and its
-optimizer. Operations of the profile have the names of their scopes, so that who reads both finds how long each layer
-took. On a GPU the host only launches them: there the profile is of kernels, and its calls are of the pass `kernels`. A
-profiler outside that replays kernels is told of one call.
+While the calls of one function are profiled, those of others that learn are too, so that a step is told whole. On a
+processor facts name the profile, and say which scopes of the graphs are layers of Keras, its loss and its optimizer.
+Operations of the profile have the names of their scopes, so that who reads both finds how long each layer took. On a
+GPU the host only launches them: there the profile is of kernels, and its calls are of the pass `kernels`. A profiler
+outside that replays kernels is told of one call.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from __future__ import annotations
 import glob
 import os
 from contextlib import suppress
+from time import perf_counter_ns as now
 from typing import Any
 
 from . import tensorflow_devices as devices
@@ -28,10 +30,12 @@ class GraphPass(PiecePass):
         super().__init__(recorder, wanted)
         self.tf = tf
         self.replay = replay
-        self.graphs: list = []
-        """Names of the function's graphs."""
+        self.graphs: dict = {}
+        """Names of the graphs of each profiled function, by its number."""
+        self.calls: list = []
+        """Profiled calls: thread, begin and end (ns), and whether something was traced in it, or it failed."""
         self.scopes: dict = {}
-        """By scope: what it is (layer, loss, optimizer), its name and its class."""
+        """By scope: what it is (layer, loss, optimizer), its name, its class, and the number of the layer."""
         self._on_gpu: bool | None = None
         """Whether the program uses a GPU; None before that was asked."""
         self._thread = 0
@@ -44,19 +48,14 @@ class GraphPass(PiecePass):
     def begins(self, number: int, function: Any = None, args: tuple = (), kwargs: dict | None = None) -> bool:
         """Whether the call that comes, of a function with this number, is profiled."""
         was = self.running
-        profiled = super().begins(number)
-        begun = profiled and not was
+        profiled = super().begins(number) or self.running
         if self.wanted:
             waited = self._learners.called(number, function, args, kwargs or {}, not self.left)
             self._settling = self._settling or waited
         called = self._learners.of(number)
         if profiled and called is not None:
             called.before()
-        if begun:
-            # Keras calls the functions of training and of evaluation alike; their graphs have names of their own.
-            with suppress(Exception):  # of a function that is another's
-                names = [one.name for one in function._list_all_concrete_functions()]
-                self.graphs = [name.decode() if isinstance(name, bytes) else str(name) for name in names]
+        if profiled and not was:
             self._thread = self.recorder.stream().native
         return profiled
 
@@ -67,22 +66,33 @@ class GraphPass(PiecePass):
                 self.code = self.recorder.define(kind="pass", name="kernels")
         return self._on_gpu or bool(self.scopes and not self.replay)
 
-    def scoped(self, scope: str, kind: str, name: str, class_name: str) -> None:
-        """A graph is being made, and what comes is inside this scope."""
+    def scoped(self, scope: str, kind: str, name: str, class_name: str, number: int = 0) -> None:
+        """A graph is being made, and what comes is inside this scope; `number`: of a layer, which no other has."""
         if scope and self.left and not self.running:
-            self.scopes[scope] = (kind, name, class_name)
+            self.scopes[scope] = (kind, name, class_name, number)
 
-    def ended(self, traced: bool) -> None:
-        called = self._learners.of(self.function)
-        if called is not None and not traced:
-            called.after()
-        super().ended(traced)
-        if self.replay:
-            self.end()
+    def called(self, number: int, function: Any, begin: int, traced: bool) -> None:
+        """A call that was profiled, of a function with this number, is over: since when (ns), and whether something was
+        traced in it, or it failed."""
+        if not self.running:
+            return
+        self.calls.append([self.recorder.stream().native, begin, now(), traced])
+        # Keras calls the functions of training and of evaluation alike; their graphs have names of their own.
+        with suppress(Exception):  # of a function that is another's
+            names = [one.name for one in function._list_all_concrete_functions()]
+            self.graphs[number] = [name.decode() if isinstance(name, bytes) else str(name) for name in names]
+        known = self._learners.of(number)
+        if known is not None and not traced:
+            known.after()
+        if number == self.function:
+            self.ended(traced)
+            if self.replay:
+                self.end()
 
     def start_profile(self, folder: str) -> None:
         from tensorflow.python.profiler import profiler_v2
 
+        self.graphs, self.calls = {}, []
         if self._on_gpu:
             devices.wait(self.tf)
         if self.replay:
@@ -120,9 +130,9 @@ class GraphPass(PiecePass):
         if self._profile or about:
             about["scopes"] = {scope: list(about) for scope, about in self.scopes.items()}
         if self._profile:
-            about.update(
-                profile=self._profile, functions=self.graphs, learners=self._learners.many, spent_s=self.spent / 1e9
-            )
+            names = [name for known in self.graphs.values() for name in known]
+            about.update(profile=self._profile, functions=names, calls=self.calls, spent_s=self.spent / 1e9)
+            about.update(profiled=len(self.graphs), others=self._learners.many - len(self.graphs))
         return {**({"graphs": [about]} if about else {}), **(self._of_gpus() if self._on_gpu else {})}
 
     def _of_gpus(self) -> dict:

@@ -179,7 +179,7 @@ class KerasObserver(Replacing):
             words = {"kind": "layer", "name": type(layer).__name__, "direction": "forward"}
             if holder < 0:
                 self._roots += 1
-                code = self.recorder.define(**words, path="", root=self._roots, root_name=type(layer).__name__)
+                code = self.recorder.define(**words, path="", root=self._roots, root_name=own)
             else:
                 code = self.recorder.define(**words, path=own, inside=holder // 2)
             self._codes[key] = (weakref.ref(layer), code)
@@ -200,7 +200,8 @@ class KerasObserver(Replacing):
             if about is not None:
                 from tensorflow.python.framework.ops import get_name_scope
 
-                tensorflow.graph.scoped(get_name_scope(), about[0], str(scope.name), about[1])
+                number = tensorflow.number(scope.caller) if about[0] == "layer" else 0
+                tensorflow.graph.scoped(get_name_scope(), about[0], str(scope.name), about[1], number)
             return result
 
         return enter

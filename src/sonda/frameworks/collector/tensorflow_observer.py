@@ -160,10 +160,10 @@ class TensorflowObserver(Replacing):
         inside = bool(stream.phases)  # of a tape, or of a layer: a part of that phase
         shapes = self.shapes.anew(identity, function, args, kwargs) if function._jit_compile else None
         profiled = name == "fused" and not inside and self.graph.begins(identity, function, args, kwargs)
-        if not profiled:
-            self.graph.meanwhile()
         if profiled:
             stream.push((self.graph.code, now()))
+        else:
+            self.graph.meanwhile()
         if name and not inside:
             stream.begin(self.codes[name], None)
         done = False
@@ -196,7 +196,7 @@ class TensorflowObserver(Replacing):
                 self._close_call(stream, identity, known, done, end if first else 0)
             if profiled:
                 stream.push((self.graph.code + 1, now()))
-                self.graph.ended(trace is not None or not done)
+                self.graph.called(identity, function, begin, trace is not None or not done)
 
     def _close_call(self, stream: Any, identity: int, known: Any, done: bool, end: int) -> None:
         """End the phase of a call, of a first one at `end`. One that failed, for want of data perhaps, is no step."""
