@@ -50,6 +50,8 @@ class CallLayers:
         """Name and end of the first phase of calls, by their rows."""
         self._begins: dict[int, int] = {}
         """New begins of steps, by their rows."""
+        self._left_out: set[int] = set()
+        """Steps by their rows."""
 
     def _add(self, row: _Row) -> int:
         self._rows.append(row)
@@ -78,6 +80,10 @@ class CallLayers:
         """A call lasts only so many ns of its time: those that its operations took, as with calls that are laid out."""
         names = self.spans.words("name")
         self._firsts[call] = (names.words[names.codes[call]], int(self.spans.number("start")[call]) + lasted)
+
+    def leave_out(self, call: int) -> None:
+        """The step of a call is in no figure: it is of the pass `warmup`."""
+        self._left_out.add(int(self.spans.number("parent")[call]))
 
     def begin_with_calls(self) -> None:
         """Steps whose calls were laid out begin with the first of these: before it somebody started a profiler."""
@@ -117,7 +123,7 @@ class CallLayers:
             add(holder, "op", one.name, flops=one.flops, bytes=one.bytes)
 
     def table(self) -> Spans:
-        spans = self._renamed() if self._firsts else self.spans
+        spans = self._renamed() if self._firsts or self._left_out else self.spans
         if not self._rows:
             return spans
         rows = self._rows
@@ -132,7 +138,7 @@ class CallLayers:
                 **{
                     name: Words.of(getattr(row, name) for row in rows) for name in ("kind", "name", "path", "direction")
                 },
-                "pass": Words.of(row.pass_ for row in rows),
+                "pass": Words.of(self._pass(row) for row in rows),
             },
             {
                 f"{name}:nominal": np.array([getattr(row, name) for row in rows])
@@ -141,6 +147,19 @@ class CallLayers:
             },
         )
         return joined(spans, more, np.array([row.parent for row in rows], dtype=np.int64))
+
+    def _pass(self, row: _Row) -> str:
+        return "warmup" if int(self.spans.number("parent")[row.of]) in self._left_out else row.pass_
+
+    def _passes(self) -> Words:
+        """Of the spans that were there, with steps that are left out."""
+        if not self._left_out:
+            return self.spans.words("pass")
+        parent = self.spans.number("parent")
+        inside = np.isin(np.arange(len(parent)), list(self._left_out))
+        while (more := ~inside & (parent >= 0) & inside[parent]).any():
+            inside |= more
+        return Words.of(np.where(inside, "warmup", self.spans.words("pass").decoded()).tolist())
 
     def _renamed(self) -> Spans:
         """The spans with calls as their first phases; what was counted in these was counted in the whole call."""
@@ -157,5 +176,6 @@ class CallLayers:
         for values in metrics.values():
             values[rows] = np.nan
         numbers = {name: spans.number(name) for name in NUMBER_COLUMNS} | {"duration": lasted, "start": start}
-        words = {name: spans.words(name) for name in TEXT_COLUMNS} | {"name": Words.of(names.tolist())}
+        words = {name: spans.words(name) for name in TEXT_COLUMNS}
+        words |= {"name": Words.of(names.tolist()), "pass": self._passes()}
         return Spans(numbers, words, metrics)

@@ -21,7 +21,7 @@ from sonda.frameworks.hlo_cost import executed_costs
 from sonda.frameworks.jax_places import Places, program_places
 from sonda.frameworks.jax_profile import Operation as JaxOperation
 from sonda.frameworks.jax_profile import by_place, exclusive, runs
-from sonda.frameworks.jax_runs import by_instruction
+from sonda.frameworks.jax_graphs import by_instruction
 from sonda.record.errors import SondaError
 from sonda.record.span import Spans
 from sonda.targets.call_layers import CallLayers, Operation
@@ -59,10 +59,11 @@ def with_jitted_layers(assembly: Assembly, spans: Spans, directory: Path, begin:
     layers = CallLayers(spans)
     for process in assembly.jitted:
         known: list[_Compiled] = []
+        callers = _Callers(process, spans, begin)
         told = 0
         for profile in process["jitted"]:
             try:
-                found, more = _laid_out(layers, profile, directory, begin, notes)
+                found, more = _laid_out(layers, profile, directory, callers, notes)
             except (SondaError, ValueError, OSError) as error:
                 notes.append(f"{MISSING}: {error}")
                 continue
@@ -72,7 +73,7 @@ def with_jitted_layers(assembly: Assembly, spans: Spans, directory: Path, begin:
             lasted = sum(int(spans.number("duration")[row]) for one in known for row in one.calls)
             notes += _said(known, told / max(lasted, 1), float(process["jitted_s"]))
         if known:
-            notes += _counted(assembly, layers, known, _Callers(process, begin))
+            notes += _counted(assembly, layers, known, callers)
         elif "why" in process:
             notes.append(f"{MISSING}: {process['why']}")
     layers.begin_with_calls()
@@ -80,9 +81,12 @@ def with_jitted_layers(assembly: Assembly, spans: Spans, directory: Path, begin:
 
 
 def _laid_out(
-    layers: CallLayers, profile: Mapping[str, Any], directory: Path, origin: int, notes: list[str]
+    layers: CallLayers, profile: Mapping[str, Any], directory: Path, callers: _Callers, notes: list[str]
 ) -> tuple[list[_Compiled], int]:
-    """Lay out the calls of one profile, with notes on functions that it does not fit; ns that are told apart."""
+    """Lay out the calls of one profile, with notes on functions that it does not fit; ns that are told apart.
+
+    Layers are those of the shapes that most calls of a part have: steps with others are left out.
+    """
     if "failed" in profile:
         raise ValueError(profile["failed"])
     folder = directory / profile["profile"]
@@ -91,8 +95,11 @@ def _laid_out(
         module = read_module((folder / f"{text}.txt").read_text(encoding="utf-8"))
         compiled.append(_Compiled(number, name, phase, shapes, module, program_places(module, phase)))
     told = 0
-    for which, call, operations in _matched(layers.spans, profile["calls"], compiled, folder, origin, notes):
+    for which, call, operations in _matched(layers.spans, profile["calls"], compiled, folder, callers.origin, notes):
         one = compiled[which]
+        if not callers.usual(one, call):
+            layers.leave_out(call)
+            continue
         one.calls.append(call)
         times = by_place(exclusive(by_instruction(operations, one.module), one.places.waiting), one.places.of)
         if one.phase == "optimizer":  # has no layers
@@ -187,12 +194,21 @@ def _said(known: Sequence[_Compiled], share: float, spent: float) -> list[str]:
 
 
 class _Callers:
-    """Which functions a process called often, and with which shapes."""
+    """Which functions a process called often, and with which shapes. `origin`: the begin of the run, ns."""
 
-    def __init__(self, process: Mapping[str, Any], origin: int) -> None:
-        self.by_phase: Mapping[str, Sequence[int]] = process["callers"]
+    def __init__(self, process: Mapping[str, Any], spans: Spans, origin: int) -> None:
+        self.by_phase: Mapping[str, Sequence[int]] = process.get("callers", {})
         self._changes = {int(number): changes for number, changes in process.get("shapes", {}).items()}
-        self._origin = origin
+        self.origin = origin
+        self._parent = spans.number("parent")
+        self._ends = spans.number("start") + spans.number("duration")
+        steps = np.flatnonzero(spans.where(kind="step"))
+        self._part = dict(zip(steps.tolist(), parts_of(spans, steps).tolist(), strict=True))
+        self._timed: dict[tuple[str, str], list[int]] = {}
+        """Rows of timed calls by part and phase."""
+        names = spans.words("name").decoded()
+        for row in np.flatnonzero(spans.where(kind="phase", pass_="timed")).tolist() if self._changes else ():
+            self._timed.setdefault((self._part.get(int(self._parent[row]), ""), names[row]), []).append(row)
 
     def shapes(self, function: _Compiled, ends: np.ndarray) -> np.ndarray:
         """The numbers of the shapes of calls that ended at these times of the run, ns."""
@@ -202,7 +218,15 @@ class _Callers:
         if not changes:
             raise ValueError(f"the shapes of what {function.name} is given change all the time")
         times, numbers = np.array(changes).T
-        return numbers[np.maximum(np.searchsorted(times - self._origin, ends) - 1, 0)]
+        return numbers[np.maximum(np.searchsorted(times - self.origin, ends) - 1, 0)]
+
+    def usual(self, function: _Compiled, call: int) -> bool:
+        """Whether most timed calls of the part that a call is in have its shapes, or no shapes are those of most."""
+        timed = self._timed.get((self._part.get(int(self._parent[call]), ""), function.phase), [])
+        if not timed or not self._changes.get(function.number):
+            return True
+        numbers, counts = np.unique(self.shapes(function, self._ends[timed]), return_counts=True)
+        return bool(2 * counts.max() <= len(timed) or numbers[np.argmax(counts)] == function.shapes)
 
 
 def _counted(assembly: Assembly, layers: CallLayers, known: Sequence[_Compiled], callers: _Callers) -> list[str]:
@@ -211,7 +235,7 @@ def _counted(assembly: Assembly, layers: CallLayers, known: Sequence[_Compiled],
     notes: dict[str, None] = {}
     steps = np.flatnonzero(spans.where(kind="step"))
     start = spans.number("start")
-    parts = _parts(spans, steps)
+    parts = parts_of(spans, steps)
     for part in dict.fromkeys(parts.tolist()):
         mine = steps[parts == part]
         operations: list[Operation] = []
@@ -231,7 +255,7 @@ def _counted(assembly: Assembly, layers: CallLayers, known: Sequence[_Compiled],
     return list(notes)
 
 
-def _parts(spans: Spans, steps: np.ndarray) -> np.ndarray:
+def parts_of(spans: Spans, steps: np.ndarray) -> np.ndarray:
     """The names of the parts that these steps belong to."""
     parent, is_part = spans.number("parent"), spans.where(kind="part")
     row = parent[steps]

@@ -216,7 +216,8 @@ class JaxObserver(Replacing):
             phase = self._phase(known)
         if phase:
             # An update has no layers: by itself it is not worth a profile.
-            if lower is not None and (phase != "optimizer" or self.pieces.running) and self.pieces.begins(known.number):
+            wanted = lower is not None and (phase != "optimizer" or self.pieces.running)
+            if wanted and self.pieces.begins(known.number, self.shapes.now(known.number)):
                 profiled = now()
                 stream.push((self.pieces.code, profiled))
             if profiled or known.calls > AFTER:

@@ -1,6 +1,7 @@
 """What compiled functions of JAX do inside: JAX's own profiler around a few calls of each.
 
-While the calls of one function are profiled, those of others are too, so that a step is told whole. Beside each profile
+While the calls of one function are profiled, those of others are too, so that a step is told whole. A function whose
+calls have other shapes from then on (larger images, another part of the data) is profiled again. Beside each profile
 lie the texts of what XLA made of the functions, one for each shape of their arguments; the instructions in them know
 the scopes and the lines of the program that they came from.
 """
@@ -29,6 +30,10 @@ class JaxPass(PiecePass):
         """Of the present profile, by the number of a function and the shapes of its arguments: number of the text."""
         self._lowered: list = []
         self._about: dict = {}
+        self._told: dict = {}
+        """By the number of a function: shapes for which there is a text."""
+        self._last: dict = {}
+        """By the number of a function: shapes of its last call."""
 
     def start_profile(self, folder: str) -> None:
         options = self.profiler.ProfileOptions()
@@ -44,7 +49,9 @@ class JaxPass(PiecePass):
 
     def complete(self) -> None:
         for number, lowered in enumerate(self._lowered):
-            self._tried[self._about["texts"][number][0]] = self.TRIES
+            function, *_, shapes = self._about["texts"][number]
+            self._tried[function] = self.TRIES
+            self._told.setdefault(function, set()).add(shapes)
             try:
                 with open(os.path.join(self.folder, f"{number}.txt"), "w", encoding="utf-8") as file:
                     file.write(lowered.compile().as_text())
@@ -53,8 +60,18 @@ class JaxPass(PiecePass):
         self._lowered = []
         self.kept.append({**self._about, "profile": os.path.basename(self.folder)})
 
-    def begins(self, number: int) -> bool:
-        return super().begins(number) or self.running
+    def begins(self, number: Any, shapes: int = 0) -> bool:
+        """Whether the call that comes is profiled, of a function with this number and shapes with that one."""
+        which = self._which(number, shapes)
+        if which != number and self._last.get(number) != shapes:
+            self._seen[which] = 0  # a shape that comes now and then, as the last batch of an epoch, would take for ever
+        self._last[number] = shapes
+        return super().begins(which) or self.running
+
+    def _which(self, number: int, shapes: int) -> Any:
+        """What is profiled by itself: a function, and later shapes of it of which nothing is told yet."""
+        told = self._told.get(number, ())
+        return (number, shapes) if told and shapes not in told else number
 
     def called(
         self, number: int, name: str, phase: str, begin: int, done: bool, compiled: bool, shapes: int, lower: Any
@@ -68,7 +85,7 @@ class JaxPass(PiecePass):
             which = self._text(number, name, phase, shapes, lower)
             self._about["calls"].append([which, self.recorder.stream().native, begin, end, compiled])
             self.spent += now() - end
-        if number == self.function:
+        if self.function in (number, (number, shapes)):
             self.ended(compiled or not done)
 
     def _text(self, number: int, name: str, phase: str, shapes: int, lower: Any) -> int:
@@ -90,5 +107,6 @@ class JaxPass(PiecePass):
         if self.kept:
             return {"jitted": self.kept, "jitted_s": self.spent / 1e9, "callers": callers}
         if stepped and self.wanted:
-            return {"jitted": [], "why": self.why or f"no function was called more than {AFTER + 1} times"}
+            few = f"no function was called more than {AFTER + 1} times"
+            return {"jitted": [], "why": self.why or ("JAX compiled in every call of it" if self._tried else few)}
         return {}
