@@ -14,10 +14,7 @@ COUNTS = (3, 11, 2)
 
 @pytest.fixture(params=["written", "compiled"])
 def kernels(request: pytest.FixtureRequest) -> Kernels:
-    if request.param == "compiled":
-        return norm_kernels.compiled()
-    names = norm_kernels.Kernels._fields
-    return norm_kernels.Kernels(*(getattr(norm_kernels, name) for name in names))
+    return norm_kernels.compiled() if request.param == "compiled" else norm_kernels.WRITTEN
 
 
 def parts(offset: float) -> list[np.ndarray]:
@@ -39,6 +36,38 @@ def test_statistics_of_all_ranks(kernels: Kernels, offset: float) -> None:
     np.testing.assert_allclose(found[0], whole.mean(0), rtol=1e-14, atol=1e-14)
     np.testing.assert_allclose(found[1], whole.var(0), rtol=1e-9)
     np.testing.assert_allclose(found[2], 1 / np.sqrt(whole.var(0) + EPS), rtol=1e-9)
+
+
+@pytest.mark.parametrize("offset", [0.0, 1e6])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_a_ranks_own_statistics_in_one_pass(kernels: Kernels, dtype: type, offset: float) -> None:
+    """As NumPy finds them in double precision, of the same values; a slot of float32 holds seven digits."""
+    values = (offset + np.random.default_rng(2).normal(size=(3, 2, 5))).astype(dtype)
+    slot = np.full(8, np.nan, dtype)
+    kernels.statistics(values, slot)
+    exact = values.astype(np.float64)
+    near = 1e-6 if dtype is np.float32 else 1e-12
+    np.testing.assert_allclose(slot[:2], exact.mean((0, 2)), rtol=near)
+    np.testing.assert_allclose(slot[2:4], exact.var((0, 2)), rtol=near)
+    assert slot[4] == 15
+
+
+@pytest.mark.parametrize("affine", [True, False])
+def test_values_are_normalised_in_one_pass(kernels: Kernels, affine: bool) -> None:
+    """By hand: mean 3, 1/σ = 2, weight 0.5 and bias 7, or none."""
+    values, found = np.array([[[3.0, 4.0]], [[1.0, 3.5]]]), np.array([[3.0], [0.25], [2.0]])
+    given = np.full(values.shape, np.nan)
+    numbers = (np.array([0.5]), np.array([7.0])) if affine else (np.empty(0), np.empty(0))
+    kernels.normalise(values, found, *numbers, given)
+    assert given.ravel().tolist() == ([7.0, 8.0, 5.0, 7.5] if affine else [0.0, 2.0, -4.0, 1.0])
+
+
+def test_a_ranks_own_sums_of_gradients(kernels: Kernels) -> None:
+    """By hand: mean 3, 1/σ = 2; normalised 0, 2, -4, 1 times gradients 5, 1, 1, 2 is 0 + 2 - 4 + 2."""
+    values, gradient = np.array([[[3.0, 4.0]], [[1.0, 3.5]]]), np.array([[[5.0, 1.0]], [[1.0, 2.0]]])
+    slot = np.full(8, np.nan)
+    kernels.gradient_sums(values, gradient, np.array([[3.0], [0.25], [2.0]]), slot)
+    assert slot[:3].tolist() == [0.0, 9.0, 0.0]
 
 
 @pytest.mark.parametrize("weighted", [True, False])

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch._C import _len_torch_dispatch_stack
@@ -18,6 +19,8 @@ from torch.nn.parameter import is_lazy
 
 from sonda.frameworks.parallel.group import Group
 from sonda.frameworks.parallel.norm_kernels import compiled
+
+NONE = np.empty(0, np.float32)
 
 
 class SharedBatchNorm(_BatchNorm):
@@ -86,37 +89,92 @@ def _shared_of(module: _BatchNorm, group: Group) -> SharedBatchNorm:
 
 
 class _Normalise(torch.autograd.Function):
-    """The exchange in forward and backward, around PyTorch's own kernels."""
+    """The exchange in forward and backward, around our own kernels where they may do it and PyTorch's elsewhere."""
 
     @staticmethod
     def forward(
         context: Any, values: Tensor, weight: Tensor | None, bias: Tensor | None, norm: SharedBatchNorm
     ) -> Tensor:
-        own = values.numel() // values.shape[1]
-        found, count = _combined(*_statistics(values), own, norm.eps, norm.group)
-        mean, variance, _ = found
+        group = norm.group
+        compiled_here = _in_one_pass(group, values, weight, bias)
+        found, count = _found_in_one_pass(values, norm) if compiled_here else _found(values, norm)
         if count <= 1:
             raise ValueError(f"expected more than 1 value per channel when training, got input size {values.shape}")
-        cudnn = torch.backends.cudnn.enabled
-        result = torch.batch_norm(values, weight, bias, mean, variance, False, 0.0, norm.eps, cudnn)
+        if compiled_here:
+            result = torch.empty_like(values)
+            compiled().normalise(_rows(values), found.numpy(), _numbers(weight), _numbers(bias), _rows(result))
+        else:
+            cudnn = torch.backends.cudnn.enabled
+            result = torch.batch_norm(values, weight, bias, found[0], found[1], False, 0.0, norm.eps, cudnn)
         norm.follow(found, count)
         context.save_for_backward(values, weight, found)
-        context.eps, context.group, context.count = norm.eps, norm.group, count
+        context.eps, context.group, context.count = norm.eps, group, count
         return result
 
     @staticmethod
     def backward(context: Any, *gradients: Any) -> tuple[Any, ...]:
         values, weight, found = context.saved_tensors
         gradient = gradients[0].contiguous(memory_format=_layout(values))
-        # Sums of gradient x normalised value and of gradient, which are also the gradients of weight and bias.
-        scaled, added = _sums(gradient, values, found, context.eps)
-        given = None
-        if context.needs_input_grad[0]:
-            terms = _terms(scaled, added, found[2], weight, context.count, context.group)
-            given = _input_gradient(values, gradient, found, terms, context.eps, context.group)
-        if weight is None:
-            return given, None, None, None
-        return given, scaled.to(weight.dtype), added.to(weight.dtype), None
+        given = _backward_in_one_pass if _in_one_pass(context.group, values, gradient, found, weight) else _backward
+        return given(context, values, gradient, found, weight)
+
+
+def _found_in_one_pass(values: Tensor, norm: SharedBatchNorm) -> tuple[Tensor, float]:
+    """Rows of mean, biased variance and 1 / sqrt(variance + eps) of all ranks' batches, and the number of values."""
+    memory, kernels = norm.group.memory, compiled()
+    assert memory is not None
+    rows = _rows(values)
+    slots = memory.slots(rows.dtype)
+    kernels.statistics(rows, slots[memory.me])
+    _exchange(norm.group)
+    found = values.new_empty((3, values.shape[1]))
+    return found, kernels.combine(slots, norm.eps, found.numpy())
+
+
+def _found(values: Tensor, norm: SharedBatchNorm) -> tuple[Tensor, float]:
+    return _combined(*_statistics(values), values.numel() // values.shape[1], norm.eps, norm.group)
+
+
+def _backward_in_one_pass(
+    context: Any, values: Tensor, gradient: Tensor, found: Tensor, weight: Tensor | None
+) -> tuple[Any, ...]:
+    group, kernels, channels = context.group, compiled(), values.shape[1]
+    memory = group.memory
+    rows, of_gradient, of_found = _rows(values), _rows(gradient), found.numpy()
+    slots = memory.slots(rows.dtype)
+    own = slots[memory.me]
+    kernels.gradient_sums(rows, of_gradient, of_found, own)
+    scaled, added = torch.from_numpy(own[: 2 * channels].copy()).view(2, channels)
+    given = None
+    if context.needs_input_grad[0]:
+        _exchange(group)
+        terms = found.new_empty((3, channels)).numpy()
+        kernels.gradient_terms(slots, context.count, of_found[2], _numbers(weight), terms)
+        given = torch.empty_like(values)
+        kernels.input_gradient(rows, of_gradient, of_found, terms, _rows(given))
+    return (given, None, None, None) if weight is None else (given, scaled, added, None)
+
+
+def _backward(context: Any, values: Tensor, gradient: Tensor, found: Tensor, weight: Tensor | None) -> tuple[Any, ...]:
+    # Sums of gradient x normalised value and of gradient, which are also the gradients of weight and bias.
+    scaled, added = _sums(gradient, values, found, context.eps)
+    given = None
+    if context.needs_input_grad[0]:
+        terms = _terms(scaled, added, found[2], weight, context.count, context.group)
+        given = _input_gradient(values, gradient, found, terms, context.eps)
+    if weight is None:
+        return given, None, None, None
+    return given, scaled.to(weight.dtype), added.to(weight.dtype), None
+
+
+def _rows(values: Tensor) -> np.ndarray:
+    """Samples x channels x places, in the memory of the tensor."""
+    return values.detach().view(values.shape[0], values.shape[1], -1).numpy()
+
+
+def _numbers(values: Tensor | None) -> np.ndarray:
+    """Empty where there are none."""
+    return NONE if values is None else values.detach().numpy()
 
 
 def _layout(values: Tensor) -> torch.memory_format:
@@ -127,26 +185,20 @@ def _layout(values: Tensor) -> torch.memory_format:
     return torch.contiguous_format
 
 
-def _in_one_pass(group: Group, *tensors: Tensor) -> bool:
+def _in_one_pass(group: Group, first: Tensor, *others: Tensor | None) -> bool:
     """Whether our own kernels may do it: values of one type, contiguous, in the processor's memory. Where operations
     are counted, PyTorch's do, which whoever counts can see."""
-    first = tensors[0].dtype
     return (
         group.memory is not None
-        and first in (torch.float32, torch.float64)
-        and all(one.dtype == first and one.is_contiguous() for one in tensors)
+        and first.dtype in (torch.float32, torch.float64)
+        and first.is_contiguous()
+        and all(one is None or (one.dtype == first.dtype and one.is_contiguous()) for one in others)
         and not _len_torch_dispatch_stack()
     )
 
 
-def _input_gradient(values: Tensor, gradient: Tensor, found: Tensor, terms: Tensor, eps: float, group: Group) -> Tensor:
+def _input_gradient(values: Tensor, gradient: Tensor, found: Tensor, terms: Tensor, eps: float) -> Tensor:
     """dx = f·dy - f·(sum of dy)/N - f·normalised·(sum of dy·normalised)/N."""
-    if _in_one_pass(group, values, gradient, found, terms):
-        given = torch.empty_like(values)
-        places = (*values.shape[:2], -1)
-        of_values, of_gradient, of_given = (one.view(places).numpy() for one in (values, gradient, given))
-        compiled().input_gradient(of_values, of_gradient, found.numpy(), terms.numpy(), of_given)
-        return given
     slope, shift, factor = terms
     cudnn = torch.backends.cudnn.enabled
     given = torch.batch_norm(values, slope, shift, found[0], found[1], False, 0.0, eps, cudnn)

@@ -67,6 +67,44 @@ def gradient_terms(
         found[2, at] = factor
 
 
+def statistics(values: np.ndarray, slot: np.ndarray) -> None:
+    """Write mean, biased variance and number of this rank's values, samples x channels x places, to its slot, as `pack`
+    would. Two passes, in double precision, so that a large mean does not cancel the variance."""
+    samples, channels, places = values.shape
+    count = samples * places
+    for channel in range(channels):
+        total = 0.0
+        for sample in range(samples):
+            row = values[sample, channel]
+            for at in range(places):
+                total += float(row[at])
+        mean = total / count
+        spread = 0.0
+        for sample in range(samples):
+            row = values[sample, channel]
+            for at in range(places):
+                apart = float(row[at]) - mean
+                spread += apart * apart
+        slot[channel] = mean
+        slot[channels + channel] = spread / count
+    slot[2 * channels] = count
+
+
+def normalise(values: np.ndarray, found: np.ndarray, weight: np.ndarray, bias: np.ndarray, given: np.ndarray) -> None:
+    """weight·(x - mean)/σ + bias, samples x channels x places; `found` are the rows of `combine`. `weight` and `bias`
+    may be empty: 1 and 0."""
+    line = np.empty_like(found[:2])  # in the type of the values: in double precision the pass would take twice as long
+    for channel in range(values.shape[1]):
+        line[0, channel] = found[2, channel] * (weight[channel] if len(weight) else 1.0)
+        line[1, channel] = (bias[channel] if len(bias) else 0.0) - found[0, channel] * line[0, channel]
+    for sample in range(values.shape[0]):
+        for channel in range(values.shape[1]):
+            slope, shift = line[0, channel], line[1, channel]
+            x, y = values[sample, channel], given[sample, channel]
+            for at in range(len(x)):
+                y[at] = slope * x[at] + shift
+
+
 def follow(found: np.ndarray, count: float, momentum: float, mean: np.ndarray, variance: np.ndarray) -> None:
     """Move running statistics, in place, towards those that `combine` found of so many values; the variance that is
     kept is the unbiased one."""
@@ -74,6 +112,24 @@ def follow(found: np.ndarray, count: float, momentum: float, mean: np.ndarray, v
     for at in range(len(mean)):
         mean[at] += momentum * (found[0, at] - mean[at])
         variance[at] += momentum * (found[1, at] * unbiased - variance[at])
+
+
+def gradient_sums(values: np.ndarray, gradient: np.ndarray, found: np.ndarray, slot: np.ndarray) -> None:
+    """Write this rank's sums of gradient x normalised value, and of gradient, of every channel to its slot, as `pack`
+    would; they are the gradients of weight and bias too. In double precision."""
+    samples, channels, places = values.shape
+    for channel in range(channels):
+        mean = found[0, channel]
+        scaled = 0.0
+        added = 0.0
+        for sample in range(samples):
+            x, dy = values[sample, channel], gradient[sample, channel]
+            for at in range(places):
+                scaled += float(dy[at] * (x[at] - mean))
+                added += float(dy[at])
+        slot[channel] = scaled * found[2, channel]
+        slot[channels + channel] = added
+    slot[2 * channels] = 0.0
 
 
 def input_gradient(
@@ -92,25 +148,36 @@ def input_gradient(
 
 
 class Kernels(NamedTuple):
-    """All of them as machine code."""
+    """All of them."""
 
     pack: Callable[..., Any]
     combine: Callable[..., Any]
     gradient_terms: Callable[..., Any]
+    statistics: Callable[..., Any]
+    normalise: Callable[..., Any]
     follow: Callable[..., Any]
+    gradient_sums: Callable[..., Any]
     input_gradient: Callable[..., Any]
+
+
+WRITTEN = Kernels(pack, combine, gradient_terms, statistics, normalise, follow, gradient_sums, input_gradient)
+"""All of them as they are written here."""
+LOOSE = (statistics, gradient_sums)
+"""Sums over a rank's own values, which may be added up in any order, many at a time; what all ranks compute may not."""
 
 
 @cache
 def compiled() -> Kernels:
-    """The kernels, kept beside this file or in the user's cache where either can be written."""
+    """The kernels as machine code, kept beside this file or in the user's cache where either can be written."""
     import numba
 
     how: dict[str, Any] = {"nogil": True, "error_model": "numpy"}
-    written = (pack, combine, gradient_terms, follow, input_gradient)
+
+    def made(keep: bool) -> Kernels:
+        fast = [numba.njit(cache=keep, fastmath={"reassoc"} if one in LOOSE else False, **how)(one) for one in WRITTEN]
+        return Kernels(*fast)
+
     try:
-        fast = numba.njit(cache=True, **how)
-        return Kernels(*(fast(one) for one in written))
+        return made(True)
     except RuntimeError:  # no place to keep them: compiled anew in every process
-        fast = numba.njit(**how)
-        return Kernels(*(fast(one) for one in written))
+        return made(False)
