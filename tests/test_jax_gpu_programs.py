@@ -11,9 +11,8 @@ import pytest
 
 from sonda.frameworks.assembly import Assembly
 from sonda.frameworks.collector import jax_devices
-from sonda.frameworks.hlo import read_module
 from sonda.frameworks.jax_profile import Operation, runs
-from sonda.frameworks.jax_runs import by_instruction, numbered
+from sonda.frameworks.jax_runs import numbered
 from sonda.probes.ncu_command import Settings
 from sonda.record.span import Spans, Words
 from sonda.record.store import Store
@@ -34,23 +33,6 @@ def test_kernels_are_of_the_run_whose_begin_the_host_tells() -> None:
     for number, (_, operations) in enumerate(found, 1):
         assert [one.name.partition("<")[0] for one in operations] == KERNELS
         assert {one.run for one in operations} == {number}
-
-
-def test_kernels_are_named_by_their_instructions_where_these_are_known() -> None:
-    module = read_module(
-        "ENTRY %main (a: f32[8]) -> f32[8] {\n"
-        "  %a = f32[8]{0} parameter(0)\n"
-        "  %gemm_fusion_dot.1 = f32[8]{0} negate(%a)\n"
-        "  %wrapped_subtract = f32[8]{0} negate(%a)\n"
-        "  %loop_reduce-fusion = f32[8]{0} negate(%a)\n"
-        "  %loop_reduce.fusion = f32[8]{0} negate(%a)\n"
-        "}\n"
-    )
-    _, operations = runs(xla_operations(H200.parent))[0]
-    named = [one.name for one in by_instruction(operations, module)]
-    # Of two instructions that a kernel may be, and of a library's, nothing is said.
-    assert named[:2] == ["gemm_fusion_dot.1", "loop_reduce_fusion"] and named[-1] == "wrapped_subtract"
-    assert named[5].startswith("void cutlass")
 
 
 def test_what_was_launched_before_any_run_is_untold_and_gpus_share_a_number() -> None:

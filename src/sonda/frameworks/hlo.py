@@ -28,6 +28,10 @@ ARRAY = re.compile(r"\b([a-z]\w*)\[([\d,]*)\]")
 TABLE = re.compile(r'^(\d+) (?:"(.*)"|\{(.*)\})$')
 NUMBER = re.compile(r"(\w+)=(\d+)")
 SECTIONS = ("FileNames", "FunctionNames", "FileLocations", "StackFrames")
+CALLING = ("call", "conditional", "async-start")
+"""Opcodes that run computations of their own."""
+STARTED = "fusion-start"
+"""A fusion beside which others run, until its `fusion-done`. Its shape is a tuple: inputs, results, a context."""
 
 
 Choose = Callable[[Sequence[str]], Sequence[str]]
@@ -168,11 +172,32 @@ class Module:
             if one.opcode == "while":
                 often = None if times is None or one.trips is None else times * one.trips
                 yield from self._executed(one.body, often, (*above, name), choose)
-            elif one.opcode in ("call", "conditional", "async-start"):
+            elif one.opcode in CALLING:
                 for inner in choose(one.called) if one.opcode == "conditional" else one.called:
                     yield from self._executed(inner, times, (*above, name), choose)
             else:
                 yield one, times
+
+    def sequence(self, most: int) -> list[Instruction] | None:
+        """What a call runs, one after the other, as often as it runs; of a condition all branches in turn.
+
+        None where XLA does not know how often a loop runs, or where there are more instructions than `most`.
+        """
+        found: list[Instruction] = []
+        return found if self._unrolled(self.entry, (), found, most) else None
+
+    def _unrolled(self, name: str, above: tuple[str, ...], found: list[Instruction], most: int) -> bool:
+        for one in self.computations.get(name, ()) if name not in above else ():
+            inner = (one.body,) if one.opcode == "while" else one.called if one.opcode in CALLING else ()
+            trips = one.trips if one.opcode == "while" else 1
+            if trips is None or len(found) > most:
+                return False
+            if not inner:
+                found.append(one)
+            for _ in range(trips if inner else 0):
+                if not all(self._unrolled(computation, (*above, name), found, most) for computation in inner):
+                    return False
+        return len(found) <= most
 
 
 def _numbers(text: str) -> dict[str, int]:
@@ -212,7 +237,10 @@ def _instruction(match: re.Match[str]) -> Instruction | None:
         return None
     closing = _closing(rest, opcode.end() - 1)
     operands = tuple(OPERAND.findall(rest[opcode.end() : closing]))
-    return Instruction(name, opcode[1], rest[:end], operands, rest[closing + 1 :], bool(root))
+    kind, shape = opcode[1], rest[:end]
+    if kind == STARTED and shape.startswith("(("):
+        kind, shape = "fusion", shape[_closing(shape, 1) + 1 : shape.rfind(",")].lstrip(", ")
+    return Instruction(name, kind, shape, operands, rest[closing + 1 :], bool(root))
 
 
 def _closing(text: str, opening: int) -> int:

@@ -25,10 +25,11 @@ PER_ELEMENT = dict.fromkeys(_ONE.split(), 1) | {
 }
 _FREE = """
 parameter constant tuple get-tuple-element bitcast after-all partition-id replica-id opt-barrier add-dependency
-async-done async-update copy-done all-reduce-done all-gather-done collective-permute-done send-done recv-done
+async-update
 """
 FREE = frozenset(_FREE.split())
-"""Opcodes for which nothing runs."""
+"""Opcodes for which nothing runs, beside those that wait for what was started (`DONE`)."""
+DONE = "-done"
 UNKNOWN = ("custom-call", "fft", "cholesky", "triangular-solve", "ragged-dot")
 """Opcodes whose FLOPs their text does not tell."""
 BYTES = {"pred": 1, "c64": 8, "c128": 16, "token": 0}
@@ -91,7 +92,7 @@ def _total(module: Module, computation: str, choose: Choose) -> int:
 
 def cost_of(one: Instruction, module: Module) -> InstructionCost | None:
     """What one run of an executed instruction costs; None for one that runs nothing."""
-    if one.opcode in FREE:
+    if runs_nothing(one):
         return None
     inside = module.computations.get(one.called[0], []) if one.opcode == "fusion" and one.called else [one]
     products = ["dot" if _given_away(inner) else inner.opcode for inner in inside if _product(inner)]
@@ -104,6 +105,11 @@ def cost_of(one: Instruction, module: Module) -> InstructionCost | None:
     floating = [DTYPES[array.kind] for array in _read(inside, module) if array.kind in DTYPES]
     dtype = max(floating, key=floating.count) if floating else ""
     return InstructionCost(operation, dtype, flops, _bytes(one, inside, module))
+
+
+def runs_nothing(one: Instruction) -> bool:
+    """Whether nothing runs for an executed instruction."""
+    return one.opcode in FREE or one.opcode.endswith(DONE)
 
 
 def _read(inside: Sequence[Instruction], module: Module) -> list[Array]:

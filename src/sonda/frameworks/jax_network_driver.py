@@ -21,9 +21,9 @@ from sonda.frameworks.call_pieces import holding, pieces_of, write_call
 from sonda.frameworks.collector.failure import first_line
 from sonda.frameworks.counted_step import StepCost, count_step, under
 from sonda.frameworks.hlo import read_module
+from sonda.frameworks.jax_graphs import by_instruction
 from sonda.frameworks.jax_kernels import record_kernels
 from sonda.frameworks.jax_profile import Operation, by_place, exclusive, place_of, places, profiled, runs
-from sonda.frameworks.jax_runs import by_instruction
 from sonda.frameworks.torch_driver import Driving
 
 PIECES = 5

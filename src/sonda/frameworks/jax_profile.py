@@ -38,6 +38,8 @@ class Operation:
     end: int
     program: int = 0
     """A number that no other compiled function has, where the profile tells it."""
+    device: int = 0
+    """The number of the GPU that ran it."""
 
 
 @contextmanager

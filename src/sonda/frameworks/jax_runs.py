@@ -2,8 +2,7 @@
 
 Kernels of a GPU carry the function and no number of its run. The host says when it began each run, and a call is waited
 for before the next: what was launched from one begin to the next is of one run. Under a CUDA graph the profile names
-the graph in place of the instruction; kernels that XLA made are named like their instruction, those of libraries are
-not, and stay untold.
+the graph in place of the instruction (`jax_graphs`).
 """
 
 from __future__ import annotations
@@ -13,14 +12,11 @@ from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from sonda.frameworks.hlo import Module
 from sonda.frameworks.jax_profile import Operation
 
 BEGINS = re.compile(r"^\[(\d+)\] GpuExecutable::ExecuteThunks$")
 """What the host does to begin a run on the GPU of this number; its stat `module_name` says of which function."""
 GRAPH = re.compile(r"^command_buffer(_\d+)?$")
-NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9_]")
-"""In the name of a kernel XLA writes `_` for these."""
 
 
 def numbered(
@@ -35,16 +31,4 @@ def numbered(
     for one, gpu, launched in operations:
         run = bisect_right(ordered.get((one.module, gpu), ()), launched)
         if run:
-            yield replace(one, run=run)
-
-
-def by_instruction(operations: Iterable[Operation], module: Module) -> list[Operation]:
-    """The same, those that are named like a kernel of XLA's by the instruction that it is, where that is one."""
-    known: dict[str, list[str]] = {}
-    for name in module.named:
-        known.setdefault(NOT_IN_NAMES.sub("_", name), []).append(name)
-    found = []
-    for one in operations:
-        names = known.get(one.name, []) if one.name not in module.named else []
-        found.append(replace(one, name=names[0]) if len(names) == 1 else one)
-    return found
+            yield replace(one, run=run, device=gpu)
