@@ -15,12 +15,11 @@ from typing import Any
 
 import msgspec
 
+from sonda.probes.nvml import said, text
 from sonda.record.errors import SondaError
 
 SPEED = ("name", "capability", "memory_bytes", "sm_mhz", "memory_mhz", "memory_bits", "power_limit_w")
 """What the fingerprint names: what determines a device's speed, as far as NVML alone can tell it."""
-
-
 PAUSES_S = (0.5,) * 4
 
 
@@ -85,7 +84,7 @@ def read_device(torch: Any, index: int, nvml: Any = None) -> GpuDevice:
         handle = library.nvmlDeviceGetHandleByUUID(_uuid(own))
         facts |= {name: value for name, value in _nvml_facts(library, handle, missing).items() if value}
     except Exception as error:
-        missing["nvml"] = _line(error)
+        missing["nvml"] = said(error)
     for name in ("l2_bytes", "sm_mhz", "memory_mhz", "memory_bits", "power_limit_w", "driver"):
         if not facts.get(name):
             missing.setdefault(name, "neither PyTorch nor NVML says it")
@@ -129,7 +128,7 @@ def gpu_names(nvml: Any = None) -> list[str]:
     try:
         library = nvml if nvml is not None else _nvml()
         handles = [library.nvmlDeviceGetHandleByIndex(place) for place in range(library.nvmlDeviceGetCount())]
-        return [_text(library.nvmlDeviceGetName(handle)) for handle in handles]
+        return [text(library.nvmlDeviceGetName(handle)) for handle in handles]
     except Exception:
         return []
 
@@ -203,7 +202,7 @@ def _nvml_facts(library: Any, handle: Any, missing: dict[str, str]) -> dict[str,
         try:
             return question()
         except Exception as error:
-            missing[name] = _line(error)
+            missing[name] = said(error)
             return otherwise
 
     def divided() -> bool:
@@ -211,7 +210,7 @@ def _nvml_facts(library: Any, handle: Any, missing: dict[str, str]) -> dict[str,
 
     capability = ask("capability", lambda: "{}.{}".format(*library.nvmlDeviceGetCudaComputeCapability(handle)), "")
     facts = {
-        "name": ask("name", lambda: _text(library.nvmlDeviceGetName(handle)), ""),
+        "name": ask("name", lambda: text(library.nvmlDeviceGetName(handle)), ""),
         "capability": capability,
         "memory_bytes": ask("memory_bytes", lambda: int(library.nvmlDeviceGetMemoryInfo(handle).total)),
         "sm_mhz": ask("sm_mhz", lambda: float(library.nvmlDeviceGetMaxClockInfo(handle, library.NVML_CLOCK_SM)), 0.0),
@@ -222,7 +221,7 @@ def _nvml_facts(library: Any, handle: Any, missing: dict[str, str]) -> dict[str,
         "power_limit_w": ask(
             "power_limit_w", lambda: library.nvmlDeviceGetPowerManagementLimit(handle) / 1e3, 0.0
         ),
-        "driver": ask("driver", lambda: _text(library.nvmlSystemGetDriverVersion()), ""),
+        "driver": ask("driver", lambda: text(library.nvmlSystemGetDriverVersion()), ""),
     }  # fmt: skip
     try:
         facts["mig"] = divided()
@@ -230,11 +229,3 @@ def _nvml_facts(library: Any, handle: Any, missing: dict[str, str]) -> dict[str,
         # Cards that cannot be divided answer that they do not know the question.
         facts["mig"] = False
     return facts
-
-
-def _text(value: Any) -> str:
-    return value.decode() if isinstance(value, bytes) else str(value)
-
-
-def _line(error: Exception) -> str:
-    return (str(error).strip().splitlines() or [type(error).__name__])[0]

@@ -48,7 +48,7 @@ class GpuReader:
             try:
                 call()
             except Exception as error:
-                self.refused[sensor] = _said(error)
+                self.refused[sensor] = said(error)
                 del self._calls[sensor]
         if "energy" not in self._calls and "power" not in self._calls:
             origins["power"] = self._take_usage(nvml, handle)
@@ -117,14 +117,14 @@ def open_nvml(
     try:
         nvml.nvmlInit()
     except Exception as error:
-        found.lacks.append(Lack(NAME, f"no NVIDIA driver ({_said(error)})", "install the driver of an NVIDIA GPU"))
+        found.lacks.append(Lack(NAME, f"no NVIDIA driver ({said(error)})", "install the driver of an NVIDIA GPU"))
         return found
     try:
         handles = [nvml.nvmlDeviceGetHandleByIndex(index) for index in range(nvml.nvmlDeviceGetCount())]
-        identities = [_text(nvml.nvmlDeviceGetUUID(handle)) for handle in handles]
-        models = [_text(nvml.nvmlDeviceGetName(handle)) for handle in handles]
+        identities = [text(nvml.nvmlDeviceGetUUID(handle)) for handle in handles]
+        models = [text(nvml.nvmlDeviceGetName(handle)) for handle in handles]
     except Exception as error:
-        found.lacks.append(Lack(NAME, f"the driver answers: {_said(error)}", "check it with: nvidia-smi"))
+        found.lacks.append(Lack(NAME, f"the driver answers: {said(error)}", "check it with: nvidia-smi"))
         Session(nvml).close()
         return found
     if not handles:
@@ -213,9 +213,11 @@ def _calls(nvml: Any, handle: Any) -> dict[str, Callable[[], float]]:
     }
 
 
-def _said(error: Exception) -> str:
+def said(error: Exception) -> str:
+    """What an error says, in one line."""
     return " ".join(str(error).split()) or type(error).__name__
 
 
-def _text(value: Any) -> str:
+def text(value: Any) -> str:
+    """A name as older bindings give it, which is bytes, or newer ones."""
     return value.decode(errors="replace") if isinstance(value, bytes) else str(value)

@@ -133,8 +133,7 @@ def _refused(error: PerfEventError, root: Path) -> tuple[str, str]:
     level = paranoid_level(root)
     if error.errno in (errno.EACCES, errno.EPERM):
         return f"refused: kernel.perf_event_paranoid is {level}", "set it to 0 or lower, or give CAP_PERFMON"
-    reason, remedy = explain(error.errno or 0, level, True, None)[:2]
-    return reason, remedy
+    return explain(error.errno or 0, level, True, None)
 
 
 def _scaled(event: Any, scale: float) -> float | None:

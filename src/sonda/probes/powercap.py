@@ -27,7 +27,9 @@ NO_AMD_MEMORY = "AMD processors have no energy counter for memory"
 
 
 @dataclass(frozen=True)
-class _Zone:
+class Zone:
+    """A counter: its name and its folder."""
+
     name: str
     """`package-0`, or below it: `package-0/dram`."""
     path: Path
@@ -63,7 +65,7 @@ class PowercapReader:
 def open_powercap(root: Path = Path("/")) -> Sources:
     """The zones that can be read, and what is missing: no folder, no permission, no DRAM."""
     found = Sources()
-    zones = _zones(root)
+    zones = read_zones(root)
     if not zones:
         found.lacks.append(
             Lack(NAME, f"no RAPL zones under /{FOLDER}", "use a bare-metal machine with the intel_rapl_msr module")
@@ -94,7 +96,7 @@ def open_powercap(root: Path = Path("/")) -> Sources:
     return found
 
 
-def _unreadable(zone: _Zone, reason: str, remedy: str) -> Lack:
+def _unreadable(zone: Zone, reason: str, remedy: str) -> Lack:
     what = f"{NAME} {zone.name}"
     return Lack(what, reason, remedy, zone.covers, *(("cpu", f"{zone.name} energy") if zone.covers else ()))
 
@@ -105,9 +107,9 @@ def no_memory(root: Path, otherwise: str) -> Lack:
     return Lack(MEMORY, NO_AMD_MEMORY if amd else otherwise, "a meter at the socket has it")
 
 
-def _zones(root: Path) -> list[_Zone]:
+def read_zones(root: Path) -> list[Zone]:
     """Every zone once, by name; those of `intel-rapl` before their copies of `intel-rapl-mmio`."""
-    found: dict[str, _Zone] = {}
+    found: dict[str, Zone] = {}
     for path in sorted((root / FOLDER).glob("intel-rapl*:*"), key=_order):
         match = ZONE.fullmatch(path.name)
         name = read_text(path / "name")
@@ -116,7 +118,7 @@ def _zones(root: Path) -> list[_Zone]:
         if match[3] is not None:
             parent = read_text(path.parent / f"intel-rapl{match[1] or ''}:{match[2]}" / "name") or f"zone-{match[2]}"
             name = f"{parent}/{name}"
-        found.setdefault(name, _Zone(name, path))
+        found.setdefault(name, Zone(name, path))
     return list(found.values())
 
 
@@ -124,7 +126,7 @@ def _order(path: Path) -> tuple[bool, list[int]]:
     return "-mmio" in path.name, [int(number) for number in re.findall(r"\d+", path.name)]
 
 
-def _channel(zone: _Zone) -> Channel:
+def _channel(zone: Zone) -> Channel:
     # Where nothing says at what the counter wraps, a fall is a fault and not a wrap.
     most = read_int(zone.path / "max_energy_range_uj") or 0
     return Channel(

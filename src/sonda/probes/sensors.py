@@ -14,7 +14,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from sonda.probes.kernel_files import parse_cpu_list, read_int, read_text
+from sonda.probes.nvml import said, text
 from sonda.probes.perf_events import PerfEvent, PerfEventError, explain, paranoid_level
+from sonda.probes.powercap import OPEN_TO_ALL, read_zones
 
 MOVES_WITHIN_S = 0.02
 """RAPL counters are updated about every millisecond; a CPU that runs this code draws power."""
@@ -38,22 +40,18 @@ def busy_wait(seconds: float) -> None:
 def rapl_powercap(root: Path = Path("/"), work: Callable[[float], None] = busy_wait) -> State:
     """Energy counters under `/sys/class/powercap`; told apart: no folder, no permission, not moving, moving.
 
-    Zones go by name: `intel-rapl-mmio` shows the same package a second time, and AMD uses the `intel-rapl` name too.
+    The zones are those that the energy probe reads.
     """
-    zones: dict[str, Path] = {}
-    for path in sorted((root / "sys/class/powercap").glob("intel-rapl*:*")):
-        name = read_text(path / "name")
-        if name:
-            zones.setdefault(name, path / "energy_uj")
+    zones = {zone.name: zone.path / "energy_uj" for zone in read_zones(root)}
     if not zones:
         return State("missing", "no RAPL zones under /sys/class/powercap",
                      "use a bare-metal machine with the intel_rapl_msr module loaded")  # fmt: skip
-    packages = {name: path for name, path in zones.items() if name.startswith("package")} or zones
+    packages = {name: path for name, path in zones.items() if name.startswith("package") and "/" not in name} or zones
     try:
         before = {name: int(path.read_text()) for name, path in packages.items()}
     except PermissionError:
         return State("missing", f"{', '.join(packages)}: only root may read energy_uj",
-                     "run as root, or: chmod a+r /sys/class/powercap/intel-rapl*/energy_uj")  # fmt: skip
+                     OPEN_TO_ALL)  # fmt: skip
     except (OSError, ValueError) as error:
         return State("missing", f"energy_uj cannot be read: {error}", "load the intel_rapl_msr module again")
     work(MOVES_WITHIN_S)
@@ -128,7 +126,7 @@ def graphics(load: Callable[[str], Any] = importlib.import_module) -> tuple[Stat
     try:
         nvml.nvmlInit()
     except Exception as error:
-        return State("missing", f"no NVIDIA driver ({_said(error)})",
+        return State("missing", f"no NVIDIA driver ({said(error)})",
                      "on a machine with an NVIDIA GPU, install its driver"), nothing  # fmt: skip
     try:
         handles = [nvml.nvmlDeviceGetHandleByIndex(index) for index in range(nvml.nvmlDeviceGetCount())]
@@ -136,11 +134,11 @@ def graphics(load: Callable[[str], Any] = importlib.import_module) -> tuple[Stat
             return State(
                 "missing", "the driver shows no device", "check CUDA_VISIBLE_DEVICES and the container"
             ), nothing
-        names = ", ".join(_text(nvml.nvmlDeviceGetName(handle)) for handle in handles)
-        driver = _text(nvml.nvmlSystemGetDriverVersion())
+        names = ", ".join(text(nvml.nvmlDeviceGetName(handle)) for handle in handles)
+        driver = text(nvml.nvmlSystemGetDriverVersion())
         return State("ok", f"{names}; driver {driver}"), _gpu_energy(nvml, handles)
     except Exception as error:
-        broken = State("missing", f"the driver answers: {_said(error)}", "check it with: nvidia-smi")
+        broken = State("missing", f"the driver answers: {said(error)}", "check it with: nvidia-smi")
         return broken, broken
     finally:
         _quietly(nvml.nvmlShutdown)
@@ -150,19 +148,11 @@ def _gpu_energy(nvml: Any, handles: list[Any]) -> State:
     try:
         values = [nvml.nvmlDeviceGetTotalEnergyConsumption(handle) for handle in handles]
     except Exception as error:
-        return State("missing", f"no energy counter ({_said(error)})", "use a GPU of the Volta generation or later")
+        return State("missing", f"no energy counter ({said(error)})", "use a GPU of the Volta generation or later")
     # A counter since the driver was loaded; that it moves shows only over some 100 ms, so zero is what tells.
     if not all(values):
         return State("dead", "the energy counter stands at 0 mJ", "use another driver, or power times time")
     return State("ok", "total energy, updated every 20 to 100 ms: windows of seconds only")
-
-
-def _said(error: Exception) -> str:
-    return " ".join(str(error).split()) or type(error).__name__
-
-
-def _text(value: Any) -> str:
-    return value.decode(errors="replace") if isinstance(value, bytes) else str(value)
 
 
 def _quietly(action: Callable[[], Any]) -> None:
