@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING
@@ -45,17 +46,17 @@ class SpanWriter:
         """Write a block. Raises OSError when the disk is full, ValueError when its columns are not those before."""
         import pyarrow.parquet as pq
 
-        table = spans.to_arrow()
-        if self._writer is None:
-            # Dictionaries pay for words only; rows and times that grow are best kept as differences.
-            self._writer = pq.ParquetWriter(
-                self._path, table.schema, compression="zstd", compression_level=1, write_page_checksum=True,
-                use_dictionary=list(TEXT_COLUMNS), column_encoding=dict.fromkeys(GROWING, "DELTA_BINARY_PACKED"),
-                write_statistics=False,
-            )  # fmt: skip
-        self._writer.write_table(table, row_group_size=max(1, len(spans)))
+        with _system_memory():
+            table = spans.to_arrow()
+            if self._writer is None:
+                # Dictionaries pay for words only; rows and times that grow are best kept as differences.
+                self._writer = pq.ParquetWriter(
+                    self._path, table.schema, compression="zstd", compression_level=1, write_page_checksum=True,
+                    use_dictionary=list(TEXT_COLUMNS), column_encoding=dict.fromkeys(GROWING, "DELTA_BINARY_PACKED"),
+                    write_statistics=False,
+                )  # fmt: skip
+            self._writer.write_table(table, row_group_size=max(1, len(spans)))
         self.rows += len(spans)
-        _give_back()
 
 
 def read_blocks(run: Run, columns: Sequence[str] | None = ()) -> Iterator[Spans]:
@@ -70,17 +71,24 @@ def read_blocks(run: Run, columns: Sequence[str] | None = ()) -> Iterator[Spans]
 
     path = run.directory / SPANS
     try:
-        with pq.ParquetFile(path, page_checksum_verification=True) as file:
+        with _system_memory():
+            opened = pq.ParquetFile(path, page_checksum_verification=True)
+        with opened as file:
             wanted = [name for name in file.schema_arrow.names if columns is None or name in NEEDED or name in columns]
             for group in range(file.num_row_groups):
                 yield Spans.from_arrow(file.read_row_group(group, columns=wanted, use_threads=False), part=True)
-                _give_back()
     except (OSError, pa.ArrowException, SondaError) as error:
         raise damaged(path, error) from None
 
 
-def _give_back() -> None:
-    """Arrow's allocator keeps what a block took and takes more for the next ones, up to several times a block."""
+@contextmanager
+def _system_memory() -> Iterator[None]:
+    """What is made meanwhile takes its memory from the system: Arrow's own allocator keeps several times a block."""
     import pyarrow as pa
 
-    pa.default_memory_pool().release_unused()
+    before = pa.default_memory_pool()
+    pa.set_memory_pool(pa.system_memory_pool())
+    try:
+        yield
+    finally:
+        pa.set_memory_pool(before)
