@@ -134,7 +134,7 @@ def _of_limits(table: StudyTable, summaries: Mapping[str, Summary]) -> Iterator[
     judged = 0
     for row in rows:
         own = [summaries[run] for run in row.runs if run in summaries]
-        verdict, remedy = limit([one for one in own if "noise" not in one.verdicts[0].evidence])
+        verdict, remedy = limit([one for one in own if one.verdicts and "noise" not in one.verdicts[0].evidence])
         judged += bool(verdict)
         if remedy:
             places.setdefault(remedy, []).append(", ".join(_said(axis, row.configuration.get(axis)) for axis in axes))
