@@ -160,6 +160,13 @@ def test_energy_that_counters_cannot_resolve_is_missing() -> None:
     assert "1.5 s are too short for counters that are read every 1 s" in found.used.reason
 
 
+def test_no_bound_is_below_nothing() -> None:
+    """Nine pauses of 0.4 s, read every second at 100 W: each may have taken all that was spent between two readings."""
+    found = training(trained([0.5] * 10, pause=0.4, watts={"cpu": 100.0})).energy
+    assert found is not None and found.used.value == pytest.approx(500)
+    assert found.used.low == 0 and found.used.high is not None and found.used.high >= 860
+
+
 def test_epochs_of_an_interrupted_process_have_no_energy_here() -> None:
     """The walks of an earlier process lie before this one's beginning, where no counter was read."""
     found = training(two_epochs(begin=-60.0, watts={"cpu": 100.0})).energy

@@ -166,7 +166,7 @@ def _energy(meters: Sequence[Metered], begin: float, end: float, pauses: Sequenc
         return whole
     low = high = None
     if whole.low is not None and whole.high is not None:
-        low, high = whole.low - (paused.high or 0.0), whole.high - (paused.low or 0.0)
+        low, high = max(0.0, whole.low - (paused.high or 0.0)), whole.high - (paused.low or 0.0)
     return Value(whole.value - paused.value, "J", whole.source, low, high, bounds=whole.bounds)
 
 
