@@ -13,7 +13,7 @@ import numpy as np
 
 from benchmarks.bar import Bar, at_most, ratio_interval
 from sonda.accelerators.engines import bitmap_sparse, compressed_row, flexible_dense, mesh
-from sonda.accelerators.hardware import Hardware
+from sonda.accelerators.hardware import DATAFLOWS, Hardware
 from sonda.accelerators.layer import Layer, Tile
 from sonda.accelerators.operands import CompressedRows, compressed_rows
 from sonda.accelerators.result import Result
@@ -111,7 +111,7 @@ def _sparsities(which: str) -> list[Case]:
             tile = compressed_row.RowTile(16, 8)
             call = lambda h=hardware, p=by_dense, t=tile: compressed_row.simulate(h, p, t)  # noqa: E731
         else:
-            product = bitmap_sparse.bitmap_product(pattern, np.ones((256, 256), bool), bitmap_sparse.DATAFLOWS[0])
+            product = bitmap_sparse.bitmap_product(pattern, np.ones((256, 256), bool), DATAFLOWS[0])
             call = lambda h=hardware, p=product: bitmap_sparse.simulate(h, p)  # noqa: E731
         cases.append((f"{percent} % zero", call))
     return cases

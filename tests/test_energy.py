@@ -181,6 +181,7 @@ def test_own_table_from_a_file(tmp_path: Path) -> None:
         (("value = 2", "value = nan"), "entry 1: value: nan is not"),
         (("uncertainty = 3", "uncertainty = 0.5"), "entry 1: uncertainty"),
         (('node = "5 nm"\n', ""), "entry 1: node: missing"),
+        (("value = 2", "value = 2\nbytes = 0"), "entry 1: bytes: 0 is not a whole number from 1"),
         (('source = "me"', 'source = "you"'), "entry 1: source: 'you' is unknown"),
         (('status = "checked"', 'status = "cheked"'), "did you mean 'checked'?"),
         (("operation =", "operations ="), "did you mean 'operation'?"),

@@ -17,7 +17,8 @@ from sonda.accelerators.engines import flexible_dense, mesh
 from sonda.accelerators.layer import Layer, Tile
 from sonda.accelerators.memory import Traffic
 from sonda.accelerators.operation import Convolution, MatrixProduct, Operation, Program
-from sonda.accelerators.placement import OnHost, Placed, Placement, total
+from sonda.accelerators.placement import OnHost, Placed, Placement
+from sonda.accelerators.repeated import total
 from sonda.accelerators.reuse import crossings, distinct_inputs, rereading
 
 # ---- hand counts -------------------------------------------------------------------------------------------------

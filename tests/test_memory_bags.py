@@ -16,7 +16,7 @@ from sonda.accelerators.behind import traffic_of
 from sonda.accelerators.description import Accelerator, load_accelerator
 from sonda.accelerators.engine_description import EngineDescription
 from sonda.accelerators.hardware import Hardware
-from sonda.accelerators.memory import Memory, Traffic
+from sonda.accelerators.memory import Memory, Sizes, Traffic
 from sonda.accelerators.operation import Bags, Operation
 from sonda.accelerators.placement import Placed, Placement
 from sonda.accelerators.row_stream import RowStream, row_stream
@@ -107,8 +107,10 @@ def test_distances_tell_what_a_buffer_of_any_size_misses(
 ) -> None:
     drawn = lookups(np.random.RandomState(seed), count, rows, skewed)
     stream = RowStream(drawn, np.ones(count, np.int64))
-    assert stream.misses(held) == sum(walked(drawn.tolist(), held))
-    assert stream.misses(1 << 60) == stream.distinct == len(set(drawn.tolist()))
+    one_byte = Sizes(1, 1, 1, 1)
+    found = stream.fetches(one_byte, held, 1, 1)
+    assert found.cold + found.again == sum(walked(drawn.tolist(), held))
+    assert stream.fetches(one_byte, 1 << 60, 1, 1)[:2] == (len(set(drawn.tolist())), 0)
 
 
 @settings(max_examples=150, deadline=None)

@@ -14,7 +14,8 @@ from sonda.accelerators.description import Accelerator, load_accelerator
 from sonda.accelerators.engine_description import EngineDescription
 from sonda.accelerators.hardware import Hardware
 from sonda.accelerators.operation import Bags, Convolution, MatrixProduct, Operation, Program, ZeroPattern
-from sonda.accelerators.placement import OnHost, Placed, Placement, times, total
+from sonda.accelerators.placement import OnHost, Placed, Placement
+from sonda.accelerators.repeated import times, total
 from sonda.accelerators.sparse_operation import _unfolded
 from sonda.record.errors import SondaError
 from sonda.targets.described import described_program

@@ -30,7 +30,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 
-from sonda.accelerators.engine_description import CONTROLLERS, EngineDescription
+from sonda.accelerators.engine_description import EngineDescription, is_own
 from sonda.accelerators.memory import Memory, Sizes, Traffic
 from sonda.accelerators.operation import Bags, Convolution, MatrixProduct, Operation
 from sonda.accelerators.result import Count, Result
@@ -136,7 +136,7 @@ def movement_of(
 
     Sizes of the mapping and what the engine counts may be arrays, or sizes of memories.
     """
-    if engine.kind not in CONTROLLERS:
+    if is_own(engine.kind):
         raise SondaError(f"an engine of the kind {engine.kind} says nothing of what moves", "leave the memory out")
     if isinstance(shape, Bags):
         return _movement_of_bags(engine, shape, mapping, result, sizes)
@@ -207,7 +207,7 @@ def _reuse_of_bags(
     waiting = result.writes
     if engine.kind == "gustavson":
         waiting = -(-int(bags.sizes.max()) // multipliers) * bags.columns
-    sums = merged_sums(engine, result, waiting)
+    sums = merged_sums(result, waiting)
     return Reuse((indices, sums), finished(engine, result), first, multipliers), bags.columns
 
 

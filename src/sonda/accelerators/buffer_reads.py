@@ -35,7 +35,7 @@ def of_tiles(hardware: Hardware, layer: Layer, tiles: Whole) -> Accesses:
     inputs = blocks * parts[:, X] * tiles[:, N] * tiles[:, G] * high * rows_of_windows * channels
     folds = multiplied(parts[:, : C + 1])
     # Without accumulators every sum goes back to the buffer after each fold but the last.
-    back = folds - 1 if not hardware.accumulators and hardware.reduction == "ASNETWORK" else np.zeros_like(folds)
+    back = folds - 1 if hardware.sums_through_memory else np.zeros_like(folds)
     sums = blocks * parts[:, X] * parts[:, Y] * multiplied(tiles[:, K:]) * back
     writes = layer.N * layer.K * layer.rows * layer.columns * (1 + back)
     return Accesses(weights, inputs, sums, writes)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import replace
 from functools import cached_property
 from typing import Any
 
@@ -19,7 +18,7 @@ from sonda.accelerators.engines import flexible_dense, mesh
 from sonda.accelerators.fullest_tiles import FullestTiles
 from sonda.accelerators.hardware import Hardware
 from sonda.accelerators.layer import Layer, Tile
-from sonda.accelerators.machines import family, together
+from sonda.accelerators.machines import family, together, without_ports
 from sonda.accelerators.operation import Bags, Convolution, MatrixProduct
 from sonda.accelerators.searched_tiles import Tiled, search_all
 from sonda.accelerators.taken import Taken
@@ -63,7 +62,7 @@ class DenseOperations:
         alike: dict[Hardware, list[int]] = {}
         for number, engine in enumerate(engines):
             if engine.kind == "flexible_dense":
-                alike.setdefault(replace(engine.hardware, read_ports=1, write_ports=1), []).append(number)
+                alike.setdefault(without_ports(engine.hardware), []).append(number)
         for numbers in alike.values():
             ruled, described = (dict(self._tiles(engines, numbers, given)) for given in (False, True))
             numbers = [number for number in numbers if ruled[number] is not None and described[number] is not None]
@@ -165,7 +164,7 @@ class DenseOperations:
     def _whatever_ports(self, engine: EngineDescription, given: bool) -> tuple[Whole, tuple[int, ...]]:
         """The tiles that do not depend on the engine's ports, and the rows of the operations that have none such."""
         described = (engine.tile, engine.convolution_tile) if given else ({}, {})
-        hardware = replace(engine.hardware, read_ports=1, write_ports=1)
+        hardware = without_ports(engine.hardware)
         key = (hardware, *(tuple(one.items()) for one in described))
         if key not in self._known:
             tiles = np.ones((len(self._forms), len(LETTERS)), np.int64)

@@ -39,7 +39,7 @@ from typing import Any
 
 from sonda.accelerators.description_file import parse_toml, read_text
 from sonda.accelerators.energy_table import energy_tables
-from sonda.accelerators.engine_description import CONTROLLERS, OPERATIONS, EngineDescription, kinds, read_engine, takes
+from sonda.accelerators.engine_description import OPERATIONS, EngineDescription, is_own, kinds, read_engine, takes
 from sonda.accelerators.hardware import Hardware
 from sonda.accelerators.memory import Memory
 from sonda.accelerators.memory_description import read_memory
@@ -48,8 +48,6 @@ from sonda.accelerators.stonne_files import read_configuration
 from sonda.record.added import ACCELERATORS, added, called, imported
 from sonda.record.errors import SondaError
 from sonda.record.nearest import nearest
-
-__all__ = ["OPERATIONS", "Accelerator", "EngineDescription", "built_in", "load_accelerator", "parse_accelerator"]
 
 DEFAULT_ENERGY = "45nm"
 
@@ -136,7 +134,7 @@ def read_accelerator(table: dict[str, Any], file: str) -> Accelerator:
     clock_hz = None if clock is None else clock * 1e9
     described_memory = top.table("memory")
     memory = None if described_memory is None else read_memory(described_memory, clock_hz)
-    own = [kind for kind in kind_of.values() if kind not in CONTROLLERS]
+    own = [kind for kind in kind_of.values() if is_own(kind)]
     if memory is not None and own:
         top.mistaken("memory", f"an engine of the kind {own[0]} says nothing of what moves; leave [memory] out")
     if mistakes:

@@ -13,8 +13,9 @@ from sonda.accelerators.area import engine_areas
 from sonda.accelerators.charges import FIGURES, Charges, added, charged
 from sonda.accelerators.description import Accelerator
 from sonda.accelerators.engine_description import EngineDescription
-from sonda.accelerators.engine_work import SEARCHED, EngineWork, Moved, Work
+from sonda.accelerators.engine_work import EngineWork, Moved, Work
 from sonda.accelerators.memory import Memory
+from sonda.accelerators.placement import SEARCHED
 from sonda.record.errors import SondaError
 
 Numbers = NDArray[np.float64]
@@ -125,6 +126,5 @@ def _table(rows: list[list[dict[Any, int]]], keys: list[Any]) -> Numbers:
     for design, row in enumerate(rows):
         for memory, counts in enumerate(row):
             for key, count in counts.items():
-                if key in place:
-                    table[design, memory, place[key]] = count
+                table[design, memory, place[key]] = count
     return table

@@ -34,6 +34,8 @@ STATUSES = ("checked", "derived", "recalled")
 STATIC, AREA = "STATIC", "AREA"
 POWER = "mW"
 """Unit of a static power; a static energy is per cycle, in the unit of all energies."""
+LARGEST_BYTES = 1 << 50
+"""Of a memory on a chip."""
 FOLDER = "energy"
 DRAM = "dram"
 """The file of energies per bit of memories outside the accelerator; no table for counters."""
@@ -133,7 +135,7 @@ def parse_energy_table(text: str, file: str) -> EnergyTable:
     top = Fields(document, "", mistakes)
     top.only(("name", "unit", "area_unit", "buffer_bytes", "implausible", "notes", "sources", "entry"))
     name, unit, area_unit = (top.text(key) for key in ("name", "unit", "area_unit"))
-    buffer_bytes, implausible = top.whole("buffer_bytes", None), top.text("implausible", "")
+    buffer_bytes, implausible = top.count("buffer_bytes", 1, LARGEST_BYTES, None), top.text("implausible", "")
     sources = top.table("sources")
     cited = {} if sources is None else {key: sources.text(key) for key in sources.keys()}  # noqa: SIM118
     given = document.get("entry", [])
@@ -165,7 +167,7 @@ def _entry(
     texts = {key: given.text(key) for key in ("component", "operation", "unit", "node")}
     source, status = given.one_of("source", cited), given.one_of("status", STATUSES)
     value, uncertainty = given.number("value", 0, 1e12), given.number("uncertainty", 1, 1e6)
-    size = given.whole("bytes", None)
+    size = given.count("bytes", 1, LARGEST_BYTES, None)
     if None in (*texts.values(), source, status, value, uncertainty):
         return None
     allowed = units.get(str(texts["operation"]), (unit,))

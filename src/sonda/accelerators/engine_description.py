@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, fields
 from typing import Any
 
-from sonda.accelerators.hardware import REDUCTIONS, Hardware
+from sonda.accelerators.hardware import DATAFLOWS, REDUCTIONS, Hardware
 from sonda.accelerators.mistake import Fields
 from sonda.record.added import ENGINES, added
 from sonda.record.errors import SondaError
@@ -15,7 +15,7 @@ from sonda.record.errors import SondaError
 OPERATIONS = ("linear", "gemm", "convolution", "attention", "embedding_bag")
 """Kinds of operation: a product with weights; any other product of two matrices (DLRM's interaction); a convolution;
 the products of an attention; sums of rows of a table."""
-CONTROLLERS = {
+CONTROLLER_OF = {
     "flexible_dense": "MAERI_DENSE_WORKLOAD",
     "bitmap_sparse": "SIGMA_SPARSE_GEMM",
     "compressed_row": "MAGMA_SPARSE_DENSE",
@@ -24,7 +24,11 @@ CONTROLLERS = {
     "outer_product": "SIGMA_SPARSE_GEMM",
     "gustavson": "SIGMA_SPARSE_GEMM",
 }
-DATAFLOWS = ("MK_STA_KN_STR", "MK_STR_KN_STA")
+"""Kinds of engine that are Sonda's, and STONNE's controller of each."""
+DENSE = ("flexible_dense", "mesh")
+"""Kinds of engine that fetch zeros like any other element, and whose time depends on shapes only."""
+SPARSE = tuple(kind for kind in CONTROLLER_OF if kind not in DENSE)
+"""Kinds of engine whose time depends on where operands are zero."""
 PRODUCT_TILES = {"flexible_dense": ("T_M", "T_N", "T_K"), "mesh": ("T_M", "T_N"), "compressed_row": ("T_N", "T_K")}
 """Letters of a matrix product's tile; the other kinds of engine have none."""
 FULLY_CONNECTED = {"T_S": "T_K", "T_K": "T_N", "T_N": "T_M"}
@@ -78,7 +82,7 @@ class EngineDescription:
                 wrong.add(field_name)
                 yield problem
         of_kind = {"mesh": self._wrong_for_mesh, "flexible_dense": self._wrong_for_dense}
-        if self.kind in CONTROLLERS:
+        if not is_own(self.kind):
             yield from of_kind.get(self.kind, self._wrong_for_sparse)(wrong)
         for name, tile in (("tile", self.tile), ("convolution_tile", self.convolution_tile)):
             if tile:
@@ -173,23 +177,28 @@ class EngineDescription:
 
 def kinds() -> tuple[str, ...]:
     """Kinds of engine: Sonda's, then those that other packages add."""
-    return (*CONTROLLERS, *(name for name in added(ENGINES) if name not in CONTROLLERS))
+    return (*CONTROLLER_OF, *(name for name in added(ENGINES) if name not in CONTROLLER_OF))
+
+
+def is_own(kind: str) -> bool:
+    """Whether a kind of engine is somebody's own, none of Sonda's."""
+    return kind not in CONTROLLER_OF
 
 
 def takes(kind: str, operation: str) -> bool:
     """Whether this kind of engine can run this kind of operation; a dense one would read whole tables for a bag."""
-    if kind not in CONTROLLERS:
+    if is_own(kind):
         from sonda.accelerators import own_engine
 
         return own_engine.takes(kind, operation)
-    return operation != "embedding_bag" or kind not in ("flexible_dense", "mesh")
+    return operation != "embedding_bag" or kind not in DENSE
 
 
 def read_engine(name: str, given: Fields) -> EngineDescription | None:
     """The engine that a table describes; nothing where it has mistakes, which are noted."""
     given.only(("kind", "dataflow", "tile", "convolution_tile", *(one.name for one in fields(Hardware))))
     # Looking for packages that add kinds takes longer than all else here; explorations read engines by the thousand.
-    known = tuple(CONTROLLERS) if given.has("kind", CONTROLLERS) else kinds()
+    known = tuple(CONTROLLER_OF) if given.has("kind", CONTROLLER_OF) else kinds()
     named = given.one_of("kind", known)
     # A misspelt kind is read as the one that was meant, so that the other fields are judged, too.
     kind = named or given.meant("kind", known)
@@ -226,9 +235,9 @@ def _hardware(kind: str, given: Fields) -> dict[str, Any]:
         values["multipliers"] = given.whole("multipliers")
     values["reduction"] = given.one_of("reduction", REDUCTIONS, "TEMPORALRN" if mesh else "ASNETWORK")
     # An engine of one's own may have accumulators, and need not say.
-    usual = () if kind == "flexible_dense" else (mesh or kind == "compressed_row" or kind not in CONTROLLERS,)
+    usual = () if kind == "flexible_dense" else (mesh or kind == "compressed_row" or is_own(kind),)
     values["accumulators"] = given.switch("accumulators", *usual)
-    controller = CONTROLLERS.get(kind, Hardware.controller)
+    controller = CONTROLLER_OF.get(kind, Hardware.controller)
     values["controller"] = given.one_of("controller", (controller,), controller)
     return values
 

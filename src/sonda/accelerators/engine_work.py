@@ -17,20 +17,18 @@ from sonda.accelerators.area import instances_of
 from sonda.accelerators.behind import movement_of, stalls_of
 from sonda.accelerators.dense_operations import DenseOperations
 from sonda.accelerators.description import Accelerator
-from sonda.accelerators.engine_description import EngineDescription
+from sonda.accelerators.engine_description import DENSE, SPARSE, EngineDescription
 from sonda.accelerators.memory import Memory
 from sonda.accelerators.operation import Operation, Program
-from sonda.accelerators.placement import SPARSE, Learnt, Placed, Placement
+from sonda.accelerators.placement import SEARCHED, Learnt, Placed, Placement
 from sonda.accelerators.result import INSTANCES, Count, Counters, Result
-from sonda.accelerators.reuse import DENSE, Accesses
+from sonda.accelerators.reuse import Accesses
 from sonda.accelerators.sparse_operation import bags_together
 from sonda.accelerators.taken import Taken
 from sonda.accelerators.waiting import Memories
 from sonda.record.errors import SondaError
 
 Whole = NDArray[np.int64]
-SEARCHED = "best"
-"""The mapping that depends on the memory behind the buffer too."""
 
 
 class Part(NamedTuple):

@@ -21,7 +21,7 @@ from sonda.accelerators.compiled import compiled
 from sonda.accelerators.few_tiles_kernel import _next, few
 from sonda.accelerators.hardware import Hardware
 from sonda.accelerators.layer import Layer
-from sonda.accelerators.machines import together
+from sonda.accelerators.machines import picked, together, without_ports
 
 Whole = NDArray[np.int64]
 AT_ONCE = 1 << 20
@@ -61,7 +61,7 @@ class FullestTiles:
         found: list[Whole | None] = [None] * len(machines)
         alike: dict[Hardware, list[int]] = {}
         for place, machine in enumerate(machines):
-            alike.setdefault(_without_ports(machine), []).append(place)
+            alike.setdefault(without_ports(machine), []).append(place)
         for common, places in alike.items():
             if common not in self._tried:
                 self._tried[common] = self._try(common)
@@ -124,21 +124,10 @@ def _bounds(tried: _Tried, machines: list[Hardware]) -> Whole:
 
 def _least(tried: _Tried, machines: list[Hardware], machine: Whole, tile: Whole) -> Whole:
     """Lower bounds on the cycles of these tiles on these machines, pair by pair."""
-    paired = together(machines, 1)
-    paired = replace(
-        paired,
-        multipliers=paired.multipliers[machine],  # type: ignore[index]  # arrays
-        read_ports=paired.read_ports[machine],  # type: ignore[index]
-        write_ports=paired.write_ports[machine],  # type: ignore[index]
-    )
-    return least_cycles.of_tiles(paired, Layer(*tried.sizes[tile].T), tried.tiles[tile])
+    return least_cycles.of_tiles(picked(together(machines, 1), machine), Layer(*tried.sizes[tile].T), tried.tiles[tile])
 
 
 def _portions(places: list[int], tiles: int) -> Iterator[list[int]]:
     size = max(1, AT_ONCE // tiles)
     for begin in range(0, len(places), size):
         yield places[begin : begin + size]
-
-
-def _without_ports(machine: Hardware) -> Hardware:
-    return replace(machine, read_ports=1, write_ports=1)

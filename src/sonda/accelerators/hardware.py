@@ -10,6 +10,8 @@ from sonda.record.errors import SondaError
 
 REDUCTIONS = ("ASNETWORK", "FENETWORK", "TEMPORALRN")
 CONTROLLERS = ("MAERI_DENSE_WORKLOAD", "SIGMA_SPARSE_GEMM", "MAGMA_SPARSE_DENSE", "TPU_OS_DENSE")
+DATAFLOWS = ("MK_STA_KN_STR", "MK_STR_KN_STA")
+"""Of SIGMA, which matrix stays and which streams: the rows of the first stay, or the columns of the second."""
 
 
 @dataclass(frozen=True)
@@ -28,6 +30,11 @@ class Hardware:
     reduction: str = "ASNETWORK"
     accumulators: bool = False
     controller: str = "MAERI_DENSE_WORKLOAD"
+
+    @property
+    def sums_through_memory(self) -> bool:
+        """Whether sums in several folds go back to the global buffer, because nothing nearer can keep them."""
+        return not self.accumulators and self.reduction == "ASNETWORK"
 
     def check(self) -> Hardware:
         """This hardware; raises SondaError naming the field and the reason when it cannot be built."""

@@ -146,8 +146,8 @@ class Tile:
         return self
 
     def folds_through_memory(self, hardware: Hardware, layer: Layer) -> bool:
-        """Whether partial sums travel to the global buffer and back because nothing nearer can keep them."""
-        return (self.folds(layer) > 1) & (not hardware.accumulators and hardware.reduction == "ASNETWORK")
+        """Whether partial sums travel to the global buffer and back."""
+        return (self.folds(layer) > 1) & hardware.sums_through_memory
 
     def hands_on(self, layer: Layer) -> bool:
         """Whether multipliers hand activations to their neighbours, from one window of a row to the next."""

@@ -29,7 +29,7 @@ def of_tiles(hardware: Hardware, layer: Layer, tiles: Whole) -> Whole:
     rows, columns = parts[:, X], parts[:, Y]
     windows = rows * columns
     neuron, neurons = multiplied(tiles[:, : C + 1]), multiplied(tiles[:, K:])
-    through_memory = _through_memory(hardware, folds)
+    through_memory = (folds > 1) & hardware.sums_through_memory
     size = neuron + through_memory
 
     weights, inputs, last_columns = _first_port(span, tiles, size, neuron, neurons, through_memory)
@@ -63,7 +63,7 @@ def results_of(hardware: Hardware, layer: Layer, tiles: Whole) -> Whole:
     """Results that tiles of a layer send to the buffer, padding and partial sums among them."""
     parts = -(-extents(layer) // tiles)
     folds = multiplied(parts[:, : C + 1])
-    fed_back = np.where(_through_memory(hardware, folds), folds, 1)
+    fed_back = folds if hardware.sums_through_memory else 1
     found: Whole = multiplied(parts[:, K:]) * multiplied(tiles[:, K:]) * fed_back
     return found
 
@@ -126,11 +126,6 @@ def _first_port(
     inputs = np.where(some, apart * (tiles[:, R] + high - 1) * (tiles[:, S] + wide - 1), inside)
     last_columns = np.where(some, apart * (tiles[:, R] + high - 1), inside // tiles[:, S])
     return weights, inputs, last_columns
-
-
-def _through_memory(hardware: Hardware, folds: Whole) -> NDArray[np.bool_]:
-    found: NDArray[np.bool_] = (folds > 1) & (not hardware.accumulators and hardware.reduction == "ASNETWORK")
-    return found
 
 
 def _to_the_bus(hardware: Hardware) -> int:

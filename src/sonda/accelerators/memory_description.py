@@ -80,8 +80,8 @@ def read_memory(given: Fields, clock_hz: float | None) -> Memory | None:
         "bytes_per_cycle": given.number("bytes_per_cycle", 1e-6, 1e9, usual.get("bytes_per_cycle", MISSING)),
     }
     for key, (low, high) in WHOLE.items():
-        values[key] = _whole(given, key, low, high, usual.get(key, MISSING))
-    values["element_bytes"] = _whole(given, "element_bytes", 1, WIDEST_ELEMENT, Memory.element_bytes)
+        values[key] = given.count(key, low, high, usual.get(key, MISSING))
+    values["element_bytes"] = given.count("element_bytes", 1, WIDEST_ELEMENT, Memory.element_bytes)
     values["double_buffering"] = given.switch("double_buffering", Memory.double_buffering)
     if dram is None or None in values.values():
         return None
@@ -122,11 +122,3 @@ def _preset(dram: str) -> Preset | None:
     for pattern in PATTERNS:
         dram = dram.removesuffix(pattern)
     return memory_presets().get(dram)
-
-
-def _whole(given: Fields, key: str, low: int, high: int, default: Any) -> Any:
-    value = given.whole(key, default)
-    if value is not None and not low <= value <= high:
-        given.mistaken(key, f"{value} is not a whole number from {low} to {high}")
-        return None
-    return value

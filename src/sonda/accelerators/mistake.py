@@ -62,6 +62,14 @@ class Fields:
     def whole(self, key: str, default: Any = MISSING) -> Any:
         return self._of(key, default, _is_whole, "a whole number")
 
+    def count(self, key: str, low: int, high: int, default: Any = MISSING) -> Any:
+        """A whole number from low to high, both included."""
+        value = self.whole(key, default)
+        if value is not None and not low <= value <= high:
+            self.mistaken(key, f"{value} is not a whole number from {low} to {high}")
+            return None
+        return value
+
     def number(self, key: str, low: float, high: float, default: Any = MISSING) -> Any:
         """A number from low to high, both included; infinities and NaN are not."""
         words = f"a number from {low:g} to {high:g}"

@@ -37,14 +37,14 @@ class CompressedRows:
         """The same pattern by columns; entries of a column in the order of its rows."""
         order = np.argsort(self.indices, kind="stable")
         row_of = np.repeat(np.arange(self.rows), self.row_sizes())
-        return CompressedRows(self.rows, _pointer(np.bincount(self.indices, minlength=self.columns)), row_of[order])
+        return CompressedRows(self.rows, pointer_of(np.bincount(self.indices, minlength=self.columns)), row_of[order])
 
 
 def compressed_rows(pattern: np.ndarray) -> CompressedRows:
     """The nonzero elements of a two-dimensional array; NaN counts as not zero."""
     rows, columns = np.nonzero(pattern)
     sizes = np.bincount(rows, minlength=pattern.shape[0])
-    return CompressedRows(pattern.shape[1], _pointer(sizes), np.ascontiguousarray(columns, np.int64))
+    return CompressedRows(pattern.shape[1], pointer_of(sizes), np.ascontiguousarray(columns, np.int64))
 
 
 def rows_from_lists(lists: list[list[int]], columns: int) -> CompressedRows:
@@ -55,7 +55,7 @@ def rows_from_lists(lists: list[list[int]], columns: int) -> CompressedRows:
         raise SondaError(
             f"a column is outside 0 to {columns - 1}", "give the width of the matrix that the columns are of"
         )
-    return CompressedRows(columns, _pointer(np.array([one.size for one in entries], np.int64)), flat)
+    return CompressedRows(columns, pointer_of(np.array([one.size for one in entries], np.int64)), flat)
 
 
 def read_pattern(document: dict[str, Any]) -> np.ndarray:
@@ -72,5 +72,6 @@ def read_pattern(document: dict[str, Any]) -> np.ndarray:
     return np.unpackbits(packed)[: rows * columns].reshape(rows, columns)
 
 
-def _pointer(sizes: np.ndarray) -> np.ndarray:
+def pointer_of(sizes: np.ndarray) -> np.ndarray:
+    """Where each of rows of these sizes begins, and where the last ends."""
     return np.concatenate((np.zeros(1, np.int64), np.cumsum(sizes, dtype=np.int64)))

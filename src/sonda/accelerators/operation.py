@@ -12,7 +12,7 @@ from functools import cached_property
 import numpy as np
 
 from sonda.accelerators.layer import Layer
-from sonda.accelerators.operands import CompressedRows
+from sonda.accelerators.operands import CompressedRows, pointer_of
 
 
 @dataclass(frozen=True)
@@ -72,6 +72,16 @@ class Convolution:
     def flops(self) -> int:
         return 2 * self.multiplications
 
+    def coverage(self) -> tuple[np.ndarray, np.ndarray]:
+        """How many windows cover each row and each column of the input; padding is none of them."""
+        rows, columns = (
+            _coverage(*side)
+            for side in zip(
+                (self.X, self.Y), (self.R, self.S), self.stride, self.padding, self.dilation, self.outputs, strict=True
+            )
+        )
+        return rows, columns
+
     def layer(self) -> Layer | None:
         """The layer that an engine computes directly, padding included in the input; None where it cannot.
 
@@ -94,6 +104,11 @@ class Convolution:
             k=self.C // self.G * self.R * self.S,
             count=self.G,
         )
+
+
+def _coverage(side: int, size: int, stride: int, padding: int, dilation: int, windows: int) -> np.ndarray:
+    places = (np.arange(windows)[:, None] * stride + np.arange(size) * dilation - padding).ravel()
+    return np.bincount(places[(places >= 0) & (places < side)], minlength=side)
 
 
 @dataclass(frozen=True, eq=False)
@@ -126,8 +141,7 @@ class Bags:
         first = np.ones(len(indices), dtype=bool)
         first[1:] = (bag[1:] != bag[:-1]) | (indices[1:] != indices[:-1])
         sizes = np.bincount(bag[first], minlength=len(self.sizes))
-        pointer = np.concatenate((np.zeros(1, np.int64), np.cumsum(sizes, dtype=np.int64)))
-        return CompressedRows(self.rows, pointer, indices[first])
+        return CompressedRows(self.rows, pointer_of(sizes), indices[first])
 
 
 @dataclass(frozen=True, eq=False)
@@ -160,7 +174,7 @@ class Operation:
     """Something that an engine may take."""
 
     kind: str
-    """One of `sonda.accelerators.description.OPERATIONS`."""
+    """One of `sonda.accelerators.engine_description.OPERATIONS`."""
     name: str
     """As the framework calls it."""
     caller: int

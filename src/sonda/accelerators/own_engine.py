@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from numbers import Integral
 
-from sonda.accelerators.engine_description import CONTROLLERS, OPERATIONS, EngineDescription
+from sonda.accelerators.engine_description import OPERATIONS, EngineDescription
 from sonda.accelerators.operation import Operation
 from sonda.accelerators.result import Result
 from sonda.accelerators.search import Choice
@@ -17,11 +17,6 @@ from sonda.record.added import ENGINES, added, called, imported
 from sonda.record.errors import SondaError
 
 COUNTS = ("cycles", "weight_reads", "input_reads", "psum_reads", "writes", "multiplications")
-
-
-def is_own(kind: str) -> bool:
-    """Whether a kind of engine is none of Sonda's."""
-    return kind not in CONTROLLERS
 
 
 def takes(kind: str, operation: str) -> bool:

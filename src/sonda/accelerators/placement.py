@@ -10,22 +10,19 @@ from typing import Any
 from sonda.accelerators import dense_operation, own_engine, sparse_operation
 from sonda.accelerators import mapping as maps
 from sonda.accelerators.description import Accelerator
-from sonda.accelerators.engine_description import EngineDescription
+from sonda.accelerators.engine_description import SPARSE, EngineDescription, is_own
 from sonda.accelerators.engines.compressed_row import RowTile, RowTimes
 from sonda.accelerators.memory import Traffic
 from sonda.accelerators.operation import Operation, Program
-from sonda.accelerators.repeated import times, total
 from sonda.accelerators.result import Result
 from sonda.accelerators.search import Choice, Cost, Listed, search
 from sonda.accelerators.useful import useful_products
 from sonda.record.errors import SondaError
 from sonda.record.nearest import nearest
 
-__all__ = ["MAPPINGS", "OnHost", "Placed", "Placement", "times", "total"]
-
-SPARSE = ("bitmap_sparse", "compressed_row", "outer_product", "gustavson")
-"""Kinds of engine whose time depends on where operands are zero."""
-MAPPINGS = ("", "stonne", "best")
+SEARCHED = "best"
+"""The mapping that depends on the memory behind the buffer too."""
+MAPPINGS = ("", "stonne", SEARCHED)
 """Ways to choose a mapping; see Placement."""
 
 
@@ -124,7 +121,7 @@ class Placement:
     def prepare(self, operations: Iterable[Operation]) -> None:
         """Place embedding bags together where that is faster; where it cannot be, placing one by one says why."""
         engine = self.accelerator.engine_for("embedding_bag")
-        if engine is None or engine.kind != "compressed_row" or self.mapping == "best":
+        if engine is None or engine.kind != "compressed_row" or self.mapping == SEARCHED:
             return
         bags = [one for one in operations if one.kind == "embedding_bag" and (engine.name, one) not in self._known]
         with suppress(SondaError):
@@ -147,9 +144,9 @@ class Placement:
         key = (engine.name, operation if engine.kind in SPARSE else operation.shape)
         if key in self._known:
             return self._known[key]
-        if own_engine.is_own(engine.kind):
+        if is_own(engine.kind):
             chosen = own_engine.choose(engine, operation)
-        elif self.mapping != "best":
+        elif self.mapping != SEARCHED:
             given = self.mapping == ""
             if engine.kind in SPARSE:
                 return sparse_operation.choose(engine, operation, given)

@@ -25,7 +25,7 @@ from sonda.accelerators.engines import (
     outer_product,
     sparse_product,
 )
-from sonda.accelerators.hardware import Hardware
+from sonda.accelerators.hardware import DATAFLOWS, Hardware
 from sonda.accelerators.layer import Layer, Tile, check_sizes
 from sonda.accelerators.library_random import LibraryRandom
 from sonda.accelerators.result import Result
@@ -34,7 +34,7 @@ from sonda.record.errors import SondaError
 
 Entry = dict[str, Any]
 Simulation = Callable[[], Result]
-CONTROLLERS = {"SparseGEMM": "SIGMA_SPARSE_GEMM", "SparseDense": "MAGMA_SPARSE_DENSE", "TPU": "TPU_OS_DENSE"}
+CONTROLLER_OF_MODE = {"SparseGEMM": "SIGMA_SPARSE_GEMM", "SparseDense": "MAGMA_SPARSE_DENSE", "TPU": "TPU_OS_DENSE"}
 MAPPED = re.compile(r"(T_[A-Z]+_?)'?\s*=\s*(\d+)")
 WRAP = 1 << 32
 """The reference counts in 32 bits, each instance for itself, and begins again at 0."""
@@ -184,7 +184,7 @@ def _hardware(entry: Entry) -> Hardware:
         write_ports=int(config.get("rn_bw", 4)),
         reduction="ASNETWORK" if entry["mode"].endswith("_SST") else str(config.get("rn_type", "ASNETWORK")),
         accumulators=bool(int(config.get("accumulation_buffer", compressed))),
-        controller=CONTROLLERS.get(entry["mode"], "MAERI_DENSE_WORKLOAD"),
+        controller=CONTROLLER_OF_MODE.get(entry["mode"], "MAERI_DENSE_WORKLOAD"),
     )
 
 
@@ -256,12 +256,12 @@ def _merging(entry: Entry, hardware: Hardware) -> tuple[Simulation, int]:
 
 def _bitmap(entry: Entry, hardware: Hardware) -> tuple[Simulation, int]:
     data = entry.get("data", {})
-    dataflow = entry["options"].get("dataflow", bitmap_sparse.DATAFLOWS[0])
+    dataflow = entry["options"].get("dataflow", DATAFLOWS[0])
     if "rows_of_MK_nonzero_columns" in data:
         sizes = _sizes(entry, "NK")
         rows = operands.rows_from_lists(data["rows_of_MK_nonzero_columns"], sizes["K"])
         product = bitmap_sparse.BitmapProduct(rows, sizes["N"])
-        if dataflow != bitmap_sparse.DATAFLOWS[0]:
+        if dataflow != DATAFLOWS[0]:
             before = np.concatenate(([0], np.cumsum(np.bincount(rows.indices, minlength=sizes["K"]))))
             product = bitmap_sparse.BitmapProduct(bitmap_sparse.DenseRows(sizes["N"], sizes["K"]), rows.rows, before)
     elif "MK_bitmap" in data:
@@ -307,7 +307,7 @@ def _drawn_bitmaps(entry: Entry, dataflow: str, hardware: Hardware) -> tuple[np.
     mk, kn = _drawn(entry)
     hardware.check()
     if int(entry["options"].get("optimize", 0)) & 1:
-        if dataflow == bitmap_sparse.DATAFLOWS[0]:
+        if dataflow == DATAFLOWS[0]:
             mk = mk[bitmap_sparse.packed_order(mk.sum(axis=1), hardware.multipliers)]
         else:
             kn = kn[:, bitmap_sparse.packed_order(kn.sum(axis=0), hardware.multipliers)]

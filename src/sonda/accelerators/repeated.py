@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from sonda.accelerators.result import Count, Result
+from sonda.accelerators.result import INSTANCES, Count, Result
 
 
 def total(results: list[Result]) -> Result:
@@ -30,7 +30,7 @@ def times(result: Result, count: Count) -> Result:
         return result
     counters = {
         section: {
-            component: {name: value if name == "entries" else count * value for name, value in counts.items()}
+            component: {name: value if name == INSTANCES else count * value for name, value in counts.items()}
             for component, counts in components.items()
         }
         for section, components in result.counters.items()
@@ -55,5 +55,5 @@ def _added(all_counters: list[Any]) -> Any:
             for component, counts in components.items():
                 into = sums.setdefault(section, {}).setdefault(component, {})
                 for name, value in counts.items():
-                    into[name] = value if name == "entries" else into.get(name, 0) + value
+                    into[name] = value if name == INSTANCES else into.get(name, 0) + value
     return sums

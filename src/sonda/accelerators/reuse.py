@@ -18,13 +18,12 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from sonda.accelerators.engine_description import DATAFLOWS, EngineDescription
+from sonda.accelerators.engine_description import DENSE, EngineDescription
+from sonda.accelerators.hardware import DATAFLOWS
 from sonda.accelerators.operation import Convolution, MatrixProduct, Operation
 from sonda.accelerators.result import Count, Result
 
 STATIONARY_ROWS = DATAFLOWS[0]
-DENSE = ("flexible_dense", "mesh")
-"""Kinds of engine that fetch zeros like any other element."""
 LARGEST = 1 << 62
 """Products of counts below it are safe in 64 bits."""
 
@@ -167,22 +166,8 @@ def partial_sums(reads: Count, writes: Count, kept: Count) -> Operand:
 @lru_cache(maxsize=1 << 14)
 def distinct_inputs(shape: Convolution) -> int:
     """Elements of the image that some window covers; padding is none."""
-    outputs = shape.outputs
-    covered = [
-        _covered(side, size, stride, padding, dilation, count)
-        for side, size, stride, padding, dilation, count in zip(
-            (shape.X, shape.Y), (shape.R, shape.S), shape.stride, shape.padding, shape.dilation, outputs, strict=True
-        )
-    ]
-    return shape.N * shape.C * covered[0] * covered[1]
-
-
-def _covered(side: int, size: int, stride: int, padding: int, dilation: int, windows: int) -> int:
-    """Positions of one side under `windows` windows of `size` taps."""
-    places = (np.arange(windows)[:, None] * stride + np.arange(size) * dilation - padding).ravel()
-    hit = np.zeros(side, dtype=bool)
-    hit[places[(places >= 0) & (places < side)]] = True
-    return int(np.count_nonzero(hit))
+    rows, columns = map(np.count_nonzero, shape.coverage())
+    return shape.N * shape.C * int(rows) * int(columns)
 
 
 class _Sizes(NamedTuple):
@@ -332,12 +317,12 @@ def _merging(engine: EngineDescription, sizes: _Sizes, result: Result) -> Reuse:
         _operand(
             result.input_reads, sizes.weights, (min(whole, multipliers * sizes.n) if outer else whole, sizes.weights)
         ),
-        merged_sums(engine, result, sizes.one(result.writes) if outer else pieces),
+        merged_sums(result, sizes.one(result.writes) if outer else pieces),
     )
     return Reuse(operands, finished(engine, result), 2 * multipliers, multipliers)
 
 
-def merged_sums(engine: EngineDescription, result: Result, kept: int) -> Operand:
+def merged_sums(result: Result, kept: int) -> Operand:
     """Partial results of the engines that merge, all of which they write and read again."""
     return partial_sums(result.psum_reads, result.writes, min(kept, max(1, result.writes)))
 

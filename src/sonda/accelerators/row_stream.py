@@ -49,10 +49,6 @@ class RowStream:
         self._most_together = int(together.max(initial=0))
         self._known: dict[tuple[int, ...], Fetches] = {}
 
-    def misses(self, held: int) -> int:
-        """Lookups that a buffer of so many rows cannot serve."""
-        return int(np.count_nonzero((self.distances < 0) | (self.distances >= held)))
-
     def fetches(self, sizes: Sizes, room: int, columns: int, at_once: int) -> Fetches:
         """With room for so many bytes of rows of so many columns.
 

@@ -20,7 +20,7 @@ from sonda.accelerators.dense_operation import Form
 from sonda.accelerators.engines import flexible_dense
 from sonda.accelerators.hardware import Hardware
 from sonda.accelerators.layer import Layer, Tile
-from sonda.accelerators.machines import together
+from sonda.accelerators.machines import picked, together
 from sonda.accelerators.result import largest
 from sonda.accelerators.search import MOST_TRIED
 
@@ -123,13 +123,13 @@ def _begin(searches: list[list[_Search]], every: Hardware, starts: Sequence[Sequ
         ones = [one for row, _ in begun for one in row]
         tried = _joined([tiles for _, tiles in begun])
         of = np.array([one.machine for one in ones])
-        able = flexible_dense.runs_all(_some(every, of), tried.layers, tried.tiles) & (tried.form >= 0)
+        able = flexible_dense.runs_all(picked(every, of), tried.layers, tried.tiles) & (tried.form >= 0)
         rows = np.flatnonzero(able)
         if number:
             # One that takes longer by its bound than the one before is not worth a simulation.
             so_far = np.array([ones[row].cycles for row in rows.tolist()], np.int64)
             some = tried.at(rows)
-            least = least_cycles.of_tiles(_some(every, of[rows]), Layer(*some.layers.T), some.tiles)
+            least = least_cycles.of_tiles(picked(every, of[rows]), Layer(*some.layers.T), some.tiles)
             rows = rows[some.count * least < so_far]
         for row, taken in zip(rows.tolist(), _cycles(every, of[rows], tried.at(rows)).tolist(), strict=True):
             ones[row].take(tried, row, taken)
@@ -245,15 +245,5 @@ def _cycles(every: Hardware, of: Whole, tiles: Tiled) -> Whole:
     portion = max(1, AT_ONCE // largest(every.multipliers))
     for begin in range(0, len(of), portion):
         some = slice(begin, begin + portion)
-        cycles[some] = flexible_dense.cycles_all(_some(every, of[some]), tiles.layers[some], tiles.tiles[some])
+        cycles[some] = flexible_dense.cycles_all(picked(every, of[some]), tiles.layers[some], tiles.tiles[some])
     return cycles
-
-
-def _some(every: Hardware, of: Whole) -> Hardware:
-    """Of many machines at once those of these numbers."""
-    return replace(
-        every,
-        multipliers=every.multipliers[of],  # type: ignore[index]  # arrays
-        read_ports=every.read_ports[of],  # type: ignore[index]
-        write_ports=every.write_ports[of],  # type: ignore[index]
-    )

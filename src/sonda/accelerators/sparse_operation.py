@@ -18,8 +18,8 @@ from sonda.accelerators.engines import bitmap_sparse, compressed_row, gustavson,
 from sonda.accelerators.engines.bitmap_sparse import BitmapProduct, DenseRows
 from sonda.accelerators.engines.compressed_row import RowsByDense, RowTile, RowTimes
 from sonda.accelerators.engines.sparse_product import SparseProduct
-from sonda.accelerators.hardware import Hardware
-from sonda.accelerators.operands import CompressedRows, compressed_rows
+from sonda.accelerators.hardware import DATAFLOWS, Hardware
+from sonda.accelerators.operands import CompressedRows, compressed_rows, pointer_of
 from sonda.accelerators.operation import Bags, Convolution, Operation
 from sonda.accelerators.repeated import times, total
 from sonda.accelerators.reuse import Accesses
@@ -27,7 +27,7 @@ from sonda.accelerators.search import Choice, Listed, Options
 from sonda.accelerators.taken import Taken
 from sonda.record.errors import SondaError
 
-STATIONARY_ROWS, STATIONARY_COLUMNS = bitmap_sparse.DATAFLOWS
+STATIONARY_ROWS, STATIONARY_COLUMNS = DATAFLOWS
 NONE = np.zeros(1, np.int64)
 """Cycles at least, of a mapping that is tried in any case."""
 TimesOf = Callable[[EngineDescription, RowTile], RowTimes]
@@ -296,8 +296,7 @@ def _filled(rows: CompressedRows) -> CompressedRows:
         free = [column for column in range(fewest) if column not in parts[row]]
         parts[row] = np.sort(np.append(parts[row], free[: fewest - len(parts[row])]).astype(np.int64))
     sizes = np.array([len(part) for part in parts], np.int64)
-    pointer = np.concatenate((np.zeros(1, np.int64), np.cumsum(sizes)))
-    return CompressedRows(max(rows.columns, fewest), pointer, np.concatenate(parts))
+    return CompressedRows(max(rows.columns, fewest), pointer_of(sizes), np.concatenate(parts))
 
 
 def _widened(matrix: np.ndarray) -> np.ndarray:

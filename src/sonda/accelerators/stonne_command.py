@@ -9,6 +9,8 @@ from __future__ import annotations
 import re
 from typing import Any
 
+from sonda.accelerators.hardware import DATAFLOWS
+
 COMMANDS = ("CONV", "FC", "DenseGEMM", "SparseGEMM", "SparseDense")
 PRODUCT = {"M": 1, "N": 1, "K": 3, "T_M": 1, "T_N": 1, "T_K": 1}
 DEFAULTS: dict[str, dict[str, int]] = {
@@ -38,7 +40,7 @@ def from_command(argv: str | list[str]) -> dict[str, Any]:
         raise ValueError(f"the command line has none of -{', -'.join(COMMANDS)}")
     numbers = DEFAULTS[command] | {key: int(value) for key, value in given.items() if WHOLE.fullmatch(value)}
     chosen = given.get("generate_tile", NO_GENERATOR[0]).lower() not in NO_GENERATOR
-    options: dict[str, Any] = {"dataflow": given.get("dataflow", "MK_STA_KN_STR")}
+    options: dict[str, Any] = {"dataflow": given.get("dataflow", DATAFLOWS[0])}
     options |= {key: given[key] for key in ("generate_tile", "generator") if key in given}
     options |= {key: numbers[key] for key in ("optimize",) if key in numbers}
     return {

@@ -14,6 +14,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
+from sonda.accelerators.engine_description import DENSE
 from sonda.accelerators.hardware import Hardware
 from sonda.accelerators.layer import Layer, Tile
 from sonda.accelerators.operation import Convolution, MatrixProduct
@@ -155,7 +156,7 @@ def _about(entry: Entry, engine: tuple[str, Hardware]) -> dict[str, Any]:
         if mapping.get("rows") == "weights by rows":
             m, n = n, m
         return about | {"layer": Layer(1, 1, C=k, K=n, G=1, N=m, X=1, Y=1), "layer_type": "SPARSE_DENSE"}
-    if kind not in ("flexible_dense", "mesh"):
+    if kind not in DENSE:
         if entry["kind"] == "convolution":
             m, n = n, m
         return about | {"layer": Layer(1, k, C=1, K=m, G=1, N=1, X=n, Y=k), "layer_type": "GEMM"}

@@ -18,15 +18,14 @@ from pathlib import Path
 from typing import Any
 
 from sonda.accelerators.description_file import parse_toml
-from sonda.accelerators.engine_description import CONTROLLERS, EngineDescription
-from sonda.accelerators.hardware import CONTROLLERS as KNOWN_CONTROLLERS
-from sonda.accelerators.hardware import REDUCTIONS, Hardware
+from sonda.accelerators.engine_description import CONTROLLER_OF, EngineDescription
+from sonda.accelerators.hardware import CONTROLLERS, REDUCTIONS, Hardware
 from sonda.accelerators.layer import Layer, Tile
 from sonda.accelerators.mistake import DescriptionMistakes, Fields
 from sonda.accelerators.result import INSTANCES, Result
 from sonda.record.errors import SondaError
 
-KIND_OF = {controller: kind for kind, controller in CONTROLLERS.items() if kind not in ("outer_product", "gustavson")}
+KIND_OF = {controller: kind for kind, controller in CONTROLLER_OF.items() if kind not in ("outer_product", "gustavson")}
 EFFECTIVE = {
     "MSNetwork": ("type", "ms_size", "ms_rows", "ms_cols"),
     "ReduceNetwork": ("type", "accumulation_buffer_enabled"),
@@ -115,7 +114,7 @@ def read_configuration(text: str, file: str) -> tuple[str, Hardware]:
             table.only((*EFFECTIVE.get(section, ()), *WITHOUT_EFFECT.get(section, ())))
     multiplication, reduction, memory = (top.table(name) or Fields({}, f"{name}.", mistakes) for name in EFFECTIVE)
     network = multiplication.one_of("type", ("LINEAR", "OS_MESH"), "LINEAR")
-    controller = memory.one_of("controller_type", KNOWN_CONTROLLERS, "MAERI_DENSE_WORKLOAD")
+    controller = memory.one_of("controller_type", CONTROLLERS, "MAERI_DENSE_WORKLOAD")
     values = {
         "multipliers": multiplication.whole("ms_size", 64),
         "rows": multiplication.whole("ms_rows", 0),

@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from sonda.accelerators.engines.bitmap_sparse import DATAFLOWS
+from sonda.accelerators.engine_description import DENSE
+from sonda.accelerators.hardware import DATAFLOWS
 from sonda.accelerators.operation import Bags, Convolution, Operation, ZeroPattern
 from sonda.accelerators.result import Result
 
@@ -19,7 +20,7 @@ def useful_products(kind: str, operation: Operation, mapping: Mapping[str, Any],
     compressed or stays times the vectors of the other; on merging engines, which fill nothing up, those that the engine
     counts.
     """
-    if kind in ("flexible_dense", "mesh"):
+    if kind in DENSE:
         return operation.shape.multiplications
     if kind not in ("compressed_row", "bitmap_sparse"):
         return result.multiplications
@@ -57,13 +58,5 @@ def _entries(pattern: ZeroPattern) -> int:
 def _unfolded_entries(inputs: ZeroPattern, shape: Convolution) -> int:
     """Entries of all windows: every pixel that is not zero, as often as windows cover it."""
     pixels = inputs.bits().sum(axis=(0, 1), dtype=np.int64)
-    sides = zip((shape.X, shape.Y), (shape.R, shape.S), shape.stride, shape.padding, shape.dilation, shape.outputs,
-                strict=True)  # fmt: skip
-    rows, columns = (_covered(*side) for side in sides)
+    rows, columns = shape.coverage()
     return int(rows @ pixels @ columns)
-
-
-def _covered(side: int, size: int, stride: int, padding: int, dilation: int, outputs: int) -> Any:
-    """How many windows cover each place of a side."""
-    places = (np.arange(outputs)[:, None] * stride + np.arange(size) * dilation - padding).ravel()
-    return np.bincount(places[(places >= 0) & (places < side)], minlength=side)

@@ -21,10 +21,10 @@ from sonda.accelerators.charges import FIGURES, Charges, added
 from sonda.accelerators.description import Accelerator
 from sonda.accelerators.design_costs import Costs, costs_of
 from sonda.accelerators.energy_table import load_energy_table
-from sonda.accelerators.engine_work import SEARCHED, EngineWork
+from sonda.accelerators.engine_work import EngineWork
 from sonda.accelerators.memory import Memory
 from sonda.accelerators.mistake import DescriptionMistakes
-from sonda.accelerators.placement import Placement
+from sonda.accelerators.placement import SEARCHED, Placement
 from sonda.accelerators.settings import AND as AND
 from sonda.accelerators.settings import APART as APART
 from sonda.accelerators.settings import (

@@ -18,13 +18,12 @@ from numpy.typing import NDArray
 from sonda.accelerators import collection, distribution, multiplication, reduction
 from sonda.accelerators.compiled import compiled
 from sonda.accelerators.engines import bitmap_iterations
-from sonda.accelerators.hardware import Hardware
+from sonda.accelerators.hardware import DATAFLOWS, Hardware
 from sonda.accelerators.operands import CompressedRows, compressed_rows
 from sonda.accelerators.result import Result
 from sonda.record.errors import SondaError
 
 Whole = NDArray[np.int64]
-DATAFLOWS = ("MK_STA_KN_STR", "MK_STR_KN_STA")
 FEWEST = 3
 """Ones that a vector must have: the adder tree cannot keep smaller neighbours apart."""
 
@@ -135,7 +134,7 @@ def _iterations(hardware: Hardware, product: BitmapProduct) -> bitmap_iterations
     return bitmap_iterations.Totals(*(alike * one for one in total))._replace(last_weights=total.last_weights)
 
 
-def bitmap_product(mk: np.ndarray, kn: np.ndarray, dataflow: str = "MK_STA_KN_STR") -> BitmapProduct:
+def bitmap_product(mk: np.ndarray, kn: np.ndarray, dataflow: str = DATAFLOWS[0]) -> BitmapProduct:
     """The operation for two patterns (M x K and K x N), vectors in the order given.
 
     A vector with fewer than three ones gets explicit zeros at the first of its positions 0 to 2 that are free.

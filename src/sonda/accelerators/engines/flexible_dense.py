@@ -289,7 +289,7 @@ def _result(
     outputs = windows * neurons
     products = steps * neuron * neurons
     psums = outputs * (plan.folds - 1) * through_memory
-    work = _work(hardware, tile, plan, setup, products, psums)
+    work = _work(tile, plan, setup, products, psums)
     # Of a row of windows only the first gets all inputs where they are handed on.
     whole = steps - plan.handed * (steps - blocks * plan.rows * plan.folds)
     often = (blocks * plan.folds, whole, steps - whole)
@@ -341,9 +341,7 @@ def _result(
     )
 
 
-def _work(
-    hardware: Hardware, tile: Tile, plan: Plan, setup: Reduction, products: Count, psums: Count
-) -> reduction.Work:
+def _work(tile: Tile, plan: Plan, setup: Reduction, products: Count, psums: Count) -> reduction.Work:
     neurons, through_memory = tile.neurons, plan.through_memory
     windows = plan.blocks * plan.windows
     results, outputs = windows * plan.folds, windows * neurons

@@ -11,13 +11,13 @@ j + max(max over i' <= i of row arrival - i', max over j' <= j of column arrival
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from sonda.accelerators import collection
+from sonda.accelerators import collection, instances
 from sonda.accelerators.compiled import compiled
 from sonda.accelerators.hardware import Hardware
 from sonda.accelerators.result import Count, Counters, Result
@@ -323,24 +323,35 @@ def _counters(hardware: Hardware, k: Count, tiles: Count, packages: Count, outpu
             "ROUTE_UNICAST": packages * levels,
             "ROUTE_BROADCAST": 0,
         }
-    mesh_wires = rows * (columns - 1) + columns * (rows - 1)
     passed = 3 * products + hops
+    multiplied = instances.multipliers(hardware)
+    # A mesh sums in its accumulators, whatever network its description names.
+    summed = instances.reduction(replace(hardware, reduction="TEMPORALRN"))
     return {
         "DSNetwork": distribution,
         "MSNetwork": {
-            "MN_WIRE": {"entries": mesh_wires, "WRITE": hops, "READ": 0},
-            "MULTIPLIER": {"entries": elements, "MULTIPLICATION": products, "CONFIGURATION": elements * tiles},
-            "FIFO": {"entries": 5 * elements, "PUSH": passed, "POP": passed, "FRONT": 0},
+            "MN_WIRE": {"entries": multiplied["MN_WIRE"], "WRITE": hops, "READ": 0},
+            "MULTIPLIER": {
+                "entries": multiplied["MULTIPLIER"],
+                "MULTIPLICATION": products,
+                "CONFIGURATION": elements * tiles,
+            },
+            "FIFO": {"entries": multiplied["FIFO"], "PUSH": passed, "POP": passed, "FRONT": 0},
         },
         "ReduceNetwork": {
-            "RN_WIRE": {"entries": elements, "WRITE": products, "READ": 0},
+            "RN_WIRE": {"entries": summed["RN_WIRE"], "WRITE": products, "READ": 0},
             "ACCUMULATOR": {
-                "entries": elements,
+                "entries": summed["ACCUMULATOR"],
                 "READ": products - outputs,
                 "WRITE": products,
                 "ADD": products - outputs,
             },
-            "FIFO": {"entries": 2 * elements, "PUSH": products + outputs, "POP": products + outputs, "FRONT": 0},
+            "FIFO": {
+                "entries": summed["FIFO"],
+                "PUSH": products + outputs,
+                "POP": products + outputs,
+                "FRONT": 0,
+            },
         },
         "GlobalBuffer": {"GLOBALBUFFER": {"entries": 1, "READ": packages, "WRITE": outputs}},
         "CollectionBus": collection.activity(hardware, outputs),

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from sonda.accelerators import collection
+from sonda.accelerators import collection, instances
 from sonda.accelerators.engines.merge_tree import Merged
 from sonda.accelerators.hardware import Hardware
 from sonda.accelerators.operands import CompressedRows
@@ -52,33 +52,34 @@ def merger_counters(
     """Activity of both merging engines: `forwarded` are partial results that multipliers only pass on to the tree,
     `configurations` settings of the tree, `weights_kept` those still in their queues at the end."""
     nm = hardware.multipliers
-    levels = nm.bit_length() - 1
+    multiplied = instances.multipliers(hardware)
+    # Its tree is that of adders without accumulators.
+    merging = instances.reduction(replace(hardware, reduction="ASNETWORK", accumulators=False))
     pushes = weights + 3 * products + 2 * forwarded
     packages = weights + products + forwarded
     passed = merged.received + merged.sent
-    sideways = sum((1 << (level - 1)) - 1 for level in range(2, levels))
     return {
         "DSNetwork": {"DN_WIRE": {"entries": nm, "WRITE": packages, "READ": 0}},
         "MSNetwork": {
-            "MN_WIRE": {"entries": nm - 1, "WRITE": 0, "READ": 0},
+            "MN_WIRE": {"entries": multiplied["MN_WIRE"], "WRITE": 0, "READ": 0},
             "MULTIPLIER": {
-                "entries": nm,
+                "entries": multiplied["MULTIPLIER"],
                 "MULTIPLICATION": products,
                 "FORWARD_PSUM": forwarded,
                 "CONFIGURATION": 0,
             },
-            "FIFO": {"entries": 5 * nm, "PUSH": pushes, "POP": pushes - weights_kept, "FRONT": 0},
+            "FIFO": {"entries": multiplied["FIFO"], "PUSH": pushes, "POP": pushes - weights_kept, "FRONT": 0},
         },
         "ReduceNetwork": {
-            "RN_WIRE": {"entries": 2 * (nm - 1) + sideways, "WRITE": merged.received, "READ": 0},
+            "RN_WIRE": {"entries": merging["RN_WIRE"], "WRITE": merged.received, "READ": 0},
             "ADDER": {
-                "entries": nm - 1,
+                "entries": merging["ADDER"],
                 "ADD_2_1": merged.additions,
                 "ADD_3_1": 0,
                 "CONFIGURATION": (nm - 1) * configurations,
             },
             "FIFO": {
-                "entries": 5 * (nm - 1),
+                "entries": merging["FIFO"],
                 "PUSH": passed,
                 "POP": passed,
                 "FRONT": 2 * merged.comparisons,
