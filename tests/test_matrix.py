@@ -176,7 +176,7 @@ def test_a_list_is_taken_as_it_is_and_says_how_many_threads(two_packages: Path) 
     assert threads_of(job(bind="compact")) is None and cores_of("none", 3) == ()
     with pytest.raises(SondaError, match=r"this process may not use processor 9; it may use 0,1$"):
         cores_of("0,9", 2, [0, 1])
-    with pytest.raises(SondaError, match="--bind 0 gives 1 processors to 2 threads"):
+    with pytest.raises(SondaError, match="--bind 0 gives 1 processor to 2 threads"):
         cores_of("0", 2, [0, 1])
     with pytest.raises(SondaError, match="--bind '4-2' says no cores"):
         cores_of("4-2", 1, range(8))

@@ -35,7 +35,8 @@ def cores_of(bind: str, threads: int, allowed: Sequence[int] | None = None, cpus
             raise SondaError(f"--bind {bind}: this process may not use processor {lacking[0]}", f"it may use {known}")
     if len(found) < threads:
         raise SondaError(
-            f"--bind {bind} gives {len(found)} processors to {threads} threads", "give fewer threads, or more cores"
+            f"--bind {bind} gives {len(found)} processor{'s' if len(found) > 1 else ''} to {threads} threads",
+            "give fewer threads, or more cores",
         )
     return tuple(found[:threads])
 
