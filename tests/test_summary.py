@@ -225,6 +225,20 @@ def test_counters_that_cover_few_steps_do_not_stand_for_the_step():
     assert "page_faults:counted" not in summarise(builder.run()).parts[0].counters
 
 
+def test_energy_on_the_longest_steps_does_not_stand_for_all():
+    builder = RunBuilder()
+    part = builder.part("train")
+    for index in range(20):
+        long = index == 0
+        step = builder.step(part, 100 if long else 10, dict.fromkeys(("forward", "backward"), 50 if long else 5))
+        for phase in ("forward", "backward"):
+            if long:
+                builder.rows[step[phase]]["metrics"] = {"energy:measured": 5.0, "energy_low:measured": 4.0}
+    found = summarise(builder.run()).parts[0]
+    assert not {"energy:measured", "energy_low:measured"} & {*found.counters}
+    assert not any("energy:measured" in row.counters for row in found.phases)
+
+
 def test_planned_and_found_warmup_are_set_apart_together():
     builder = RunBuilder()
     part = builder.part("train")

@@ -40,9 +40,13 @@ NOT_COUNTERS = frozenset(
         "device_time",
         "device_start",
         "communication",
+        "energy",
+        "energy_low",
+        "energy_high",
     }
 )
-"""Quantities with a place of their own in the rows."""
+"""Quantities with a place of their own. That of energy is its table of windows: spans shorter than the time between
+readings have none, so that a median over the others would be that of the longest steps."""
 
 
 @dataclass(frozen=True)
