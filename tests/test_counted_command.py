@@ -82,6 +82,10 @@ def test_a_command_that_does_not_exist_leaves_nothing_behind(tmp_path: Path) -> 
     locked.write_text("not a program")
     with pytest.raises(SondaError, match="Permission denied"):
         KernelCounter().count([str(locked)], ["page-faults"])
+    with pytest.raises(SondaError, match=r"'é{200}': [A-Z]"):
+        KernelCounter().count(["é" * 300], ["page-faults"])
+    with pytest.raises(SondaError, match="embedded null"):
+        KernelCounter().count(["a\0b"], ["page-faults"])
     assert descriptors() <= before
     assert set(psutil.Process().children()) <= children
 

@@ -254,3 +254,20 @@ def test_intervals_out_of_range_are_refused(tmp_path: Path, interval: float, idl
 def test_a_sampler_that_cannot_start_is_one_line(tmp_path: Path) -> None:
     with pytest.raises(SondaError, match=r"the energy sampler failed: .*is not a power model"):
         EnergySampler(tmp_path, model="nonsense", gpus=False).__enter__()
+
+
+def test_a_sampler_that_ends_while_the_machine_idles_is_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sampler = EnergySampler(tmp_path, 0.01, 1.0, root=tmp_path, gpus=False)
+
+    def ended(seconds: float) -> None:
+        os.kill(sampler.process, signal.SIGKILL)
+        os.waitid(os.P_PID, sampler.process, os.WEXITED | os.WNOWAIT)
+
+    with (
+        monkeypatch.context() as during,
+        pytest.raises(SondaError, match="sampler failed: it ended without a word"),
+    ):
+        during.setattr(time, "sleep", ended)
+        sampler.__enter__()

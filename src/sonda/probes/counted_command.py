@@ -34,6 +34,8 @@ RESTORED = (signal.SIGPIPE, signal.SIGXFSZ)
 """Signals that Python ignores and that a program expects not to be."""
 ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 """Signals that we may handle, and that end a command before its exec as they do after it."""
+LONGEST_NAME, LONGEST_REASON = 200, 4096
+"""Characters of a command's name that are told where it cannot be started, and bytes of the whole sentence."""
 REFUSED = (errno.EACCES, errno.EPERM)
 NO_COUNTER = "it never had a counter of the PMU while the command ran: others hold them"
 MOST_POINTS = 20_000
@@ -155,7 +157,7 @@ class Stopped:
         except BrokenPipeError:
             pass  # a signal has ended it already, which `wait` tells
         os.close(self._gate)
-        reason = os.read(self._failure, 256)
+        reason = os.read(self._failure, LONGEST_REASON)
         os.close(self._failure)
         if reason:
             os.waitpid(self.pid, 0)
@@ -206,8 +208,9 @@ def _become(
         os.write(failure, WAITS)
         if os.read(gate, 1):
             os.execvpe(words[0], words, variables)
-    except OSError as error:
-        os.write(failure, f"{command[0]!r}: {error.strerror}".encode())
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or str(error)
+        os.write(failure, f"{command[0][:LONGEST_NAME]!r}: {reason}".encode())
     finally:
         os._exit(code)
 

@@ -15,13 +15,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from sonda.probes.callgrind import OLDEST, REMEDY
 from sonda.probes.contamination import read_conditions
 from sonda.probes.environment import package_version, thread_variables, wait_policy
 from sonda.probes.machine import machine_record
 from sonda.probes.ncu_command import ncu_state
 from sonda.probes.papi import Papi
 from sonda.probes.perf_events import (
-    HARDWARE,
     SOFTWARE,
     TYPE_HARDWARE,
     TYPE_SOFTWARE,
@@ -31,6 +31,7 @@ from sonda.probes.perf_events import (
     paranoid_level,
 )
 from sonda.probes.perf_stat import PerfStat
+from sonda.probes.pmu_events import GENERIC
 from sonda.probes.resctrl_partition import left_checks
 from sonda.probes.sensors import State, graphics, rapl_perf, rapl_powercap, resctrl
 from sonda.record.added import NOUNS, added, imported
@@ -40,7 +41,6 @@ from sonda.record.store import default_root
 STATES = ("ok", "missing", "dead", "off", "warning")
 FRAMEWORKS = {"torch": ("torch",), "tensorflow": ("tensorflow", "tensorflow-cpu"), "jax": ("jax",),
               "pytensor": ("pytensor",)}  # fmt: skip
-VALGRIND_NEEDED = (3, 19)
 LEAST_SPACE = 1 << 30
 NOISE_LIMIT = 0.1
 
@@ -205,9 +205,9 @@ def _clocks(root: Path) -> Iterable[Check]:
         "probes", "clock", "ok", f"two readings of perf_counter are {steps[len(steps) // 2]} ns apart (median of 200)"
     )
     noise = _noise()
-    load, cores = read_conditions(root).load, read_conditions(root).cores
+    now = read_conditions(root)
     detail = f"the same work varies by {noise:.1%}" + (
-        f", load average {load:g} on {cores} CPUs" if load is not None else ""
+        f", load average {now.load:g} on {now.cores} CPUs" if now.load is not None else ""
     )
     if noise > NOISE_LIMIT:
         yield Check("probes", "timer noise", "warning", detail, "stop other programs before you measure")
@@ -238,7 +238,7 @@ def _counters(root: Path, virtual: bool | None) -> Iterable[Check]:
     yield Check("probes", "process counters", "ok",
                 f"getrusage: {usage.ru_minflt} page faults, {usage.ru_nvcsw} context switches so far")  # fmt: skip
     for name, kind, config in (("kernel counters", TYPE_SOFTWARE, SOFTWARE["page-faults"]),
-                               ("hardware counters", TYPE_HARDWARE, HARDWARE["instructions"])):  # fmt: skip
+                               ("hardware counters", TYPE_HARDWARE, GENERIC["instructions"])):  # fmt: skip
         hardware = kind == TYPE_HARDWARE
         level = paranoid_level(root)
         try:
@@ -262,13 +262,10 @@ def _counters(root: Path, virtual: bool | None) -> Iterable[Check]:
 
 def _tools() -> Iterable[Check]:
     version = _tool_version("valgrind")
-    remedy = "install it with the system's package manager: apt install valgrind"
     if version is None:
-        yield Check("tools", "valgrind", "missing", "not found: counters cannot be modelled", remedy)
-    elif version < VALGRIND_NEEDED:
-        yield Check(
-            "tools", "valgrind", "warning", f"{_dotted(version)} is older than {_dotted(VALGRIND_NEEDED)}", remedy
-        )
+        yield Check("tools", "valgrind", "missing", "not found: counters cannot be modelled", REMEDY)
+    elif version < OLDEST:
+        yield Check("tools", "valgrind", "warning", f"{_dotted(version)} is older than {_dotted(OLDEST)}", REMEDY)
     else:
         yield Check("tools", "valgrind", "ok", _dotted(version))
     purpose = "a second source for CPU counters"

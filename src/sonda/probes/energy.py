@@ -85,26 +85,23 @@ class EnergySampler:
             self._process = subprocess.Popen(
                 command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, start_new_session=True
             )
-        assert self._process.stdin is not None and self._process.stdout is not None
-        try:
-            self._process.stdin.write(msgspec.json.encode(self._settings) + b"\n")
-            self._process.stdin.flush()
-        except BrokenPipeError:
-            pass  # what it says, or does not say, tells
-        self._await()
+        self._tell(msgspec.json.encode(self._settings) + b"\n")
         begin = time.perf_counter_ns()
         if self._idle:
             time.sleep(self._idle)
             self._idle_window = (begin, time.perf_counter_ns())
         # A reading just before the program begins, as there is one just after its end.
-        self._process.stdin.write(READ)
-        self._process.stdin.flush()
-        self._await()
+        self._tell(READ)
         return self
 
-    def _await(self) -> None:
-        """Until it has read. Raises SondaError where it does not any more."""
-        assert self._process is not None and self._process.stdout is not None
+    def _tell(self, line: bytes) -> None:
+        """Write a line to the sampler, and wait until it has read. Raises SondaError where it does not any more."""
+        assert self._process is not None and self._process.stdin is not None and self._process.stdout is not None
+        try:
+            self._process.stdin.write(line)
+            self._process.stdin.flush()
+        except BrokenPipeError:
+            pass  # what it says, or does not say, tells
         if self._process.stdout.read(len(READY)) != READY:
             self._stop()
             raise SondaError(f"the energy sampler failed: {self._failure()}", "run without the energy probe")

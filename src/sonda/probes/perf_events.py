@@ -10,7 +10,6 @@ from types import TracebackType
 
 from sonda.frameworks.collector.perf_event import (
     ANY_CPU,
-    HARDWARE,
     SOFTWARE,
     THIS_THREAD,
     TYPE_HARDWARE,
@@ -22,7 +21,7 @@ from sonda.frameworks.collector.perf_event import (
 from sonda.probes.kernel_files import read_int
 
 __all__ = [
-    "HARDWARE", "SOFTWARE", "TYPE_HARDWARE", "TYPE_SOFTWARE", "PerfEvent", "PerfEventError", "explain",
+    "SOFTWARE", "TYPE_HARDWARE", "TYPE_SOFTWARE", "PerfEvent", "PerfEventError", "explain",
     "paranoid_level",
 ]  # fmt: skip
 

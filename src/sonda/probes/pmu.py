@@ -13,7 +13,7 @@ import msgspec
 from sonda.frameworks.collector.perf_event import Event, Group, PerfEventError
 from sonda.probes.kernel_files import read_int
 from sonda.probes.perf_events import explain, paranoid_level
-from sonda.probes.pmu_events import Pmu, core_pmus, raw_event, resolve
+from sonda.probes.pmu_events import Pmu, core_pmus, resolve
 from sonda.probes.processor import identity, is_guest, read_cpuinfo, topology
 from sonda.probes.topdown_tables import JOINT, Table, table_for, tables
 from sonda.record.errors import SondaError
@@ -158,7 +158,7 @@ def _event(table: Table, name: str, pmu: Pmu, hybrid: bool) -> Event:
     known = table.events[name]
     if known.sysfs and known.sysfs in pmu.events:
         return resolve(known.sysfs, pmu, hybrid)._replace(name=name)
-    return raw_event(name, known.config, pmu)
+    return Event(name, pmu.type, known.config)
 
 
 def _small_cores(pmus: list[Pmu], trial: Trial, notes: list[str]) -> list[list[Event]]:

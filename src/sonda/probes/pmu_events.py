@@ -10,7 +10,7 @@ import re
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from sonda.frameworks.collector.perf_event import TYPE_HARDWARE, TYPE_RAW, Event
+from sonda.frameworks.collector.perf_event import TYPE_HARDWARE, Event
 from sonda.probes.kernel_files import read_int, read_text
 from sonda.record.errors import SondaError
 
@@ -92,10 +92,6 @@ def resolve(text: str, pmu: Pmu, hybrid: bool = False) -> Event:
     if "=" in inner:
         return _of_terms(quantity(text), inner, pmu)
     raise SondaError(f"the PMU {pmu.name} has no event {text!r}", "give its code: r followed by hexadecimal digits")
-
-
-def raw_event(name: str, config: int, pmu: Pmu | None) -> Event:
-    return Event(name, TYPE_RAW if pmu is None else pmu.type, config)
 
 
 def _of_terms(name: str, text: str, pmu: Pmu) -> Event:

@@ -83,7 +83,6 @@ class Capabilities:
     bandwidth: BandwidthControl | None
     features: tuple[str, ...]
     """Of monitoring: llc_occupancy, mbm_total_bytes, mbm_local_bytes."""
-    monitor_groups: int
     groups: int
     """Control groups at most, the default one included: the smallest number of all resources."""
 
@@ -288,9 +287,7 @@ class Resctrl:
             if other not in (CACHE, BANDWIDTH, MONITOR, *CODE_AND_DATA):
                 limit = self._number(f"info/{other}/num_closids", 10, 0)
                 limits += [limit] if limit else []
-        return Capabilities(
-            cache, bandwidth, features, self._number(f"info/{MONITOR}/num_rmids", 10, 0), min(limits, default=1)
-        )
+        return Capabilities(cache, bandwidth, features, min(limits, default=1))
 
     def _text(self, path: str) -> str:
         try:

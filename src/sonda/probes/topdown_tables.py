@@ -102,7 +102,7 @@ class Table:
         return [(*base, *rest[at : at + room]) for at in range(0, len(rest), room)]
 
     def plain(self) -> dict[str, Any]:
-        """The definition as `run.json` keeps it, with the codes and groups that were counted."""
+        """The definition as `run.json` keeps it, with its table and the codes of its events."""
         events = {name: f"{self.events[name].title} ({self.events[name].config:#x})" for name in self.events}
         return {**msgspec.to_builtins(self.definition), "table": self.key, "events": events}
 

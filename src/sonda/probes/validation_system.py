@@ -16,6 +16,7 @@ from sonda.probes.perf_events import explain, paranoid_level
 from sonda.probes.perf_stat import PerfStat
 from sonda.probes.validation import (
     CLOCK_TOLERANCE,
+    DIFFERS,
     MISSING,
     PAGES_FILLED,
     TOLERANCE,
@@ -98,7 +99,7 @@ def children_trials(ask: Ask) -> Iterator[Trial]:
     except SondaError as error:
         yield Trial("os", "child processes", MISSING, reason=error.cause, remedy=error.remedy)
         return
-    state = TRUSTED if found["out"] <= 1000 and found["in"] >= PAGES_FILLED else "differs"
+    state = TRUSTED if found["out"] <= 1000 and found["in"] >= PAGES_FILLED else DIFFERS
     yield Trial("os", "child processes left out, and counted where they are wanted", state,
                 f"0, {PAGES_FILLED:,} or more", f"{found['out']:,}, {found['in']:,}", 0.0 if state == TRUSTED else None,
                 "the interpreter's own start counts too")  # fmt: skip
@@ -121,7 +122,7 @@ def clock_trials(say: Say, ask: Ask) -> Iterator[Trial]:
                      sleep["getrusage_switches"], more=1)  # fmt: skip
     # How many there must be is not known: a timer may expire before its thread has left the processor. But some.
     if not sleep["getrusage_switches"]:
-        yield Trial("getrusage", f"context switches of {SLEEPS} sleeps", "differs", "some", "0", 1.0)
+        yield Trial("getrusage", f"context switches of {SLEEPS} sleeps", DIFFERS, "some", "0", 1.0)
     if "move" in found:
         # The scheduler may move a thread once more by itself.
         yield judge_counts("os", f"migrations of {MOVES} forced moves", [found["move"]["cpu_migrations"]], MOVES, 1)

@@ -21,7 +21,6 @@ SYSCALLS = {"x86_64": 298, "aarch64": 241}
 TYPE_HARDWARE = 0
 TYPE_SOFTWARE = 1
 TYPE_RAW = 4
-HARDWARE = {"cycles": 0, "instructions": 1}
 SOFTWARE = {"task-clock": 1, "page-faults": 2, "context-switches": 3, "cpu-migrations": 4}
 ATTRIBUTE_BYTES = (112, 96, 72, 64)
 """Sizes of `perf_event_attr`, newest first: kernels 4.1, 3.12, 2.6.35 and every other one."""
