@@ -321,7 +321,7 @@ def test_the_table_keeps_the_interval_of_a_single_corun_and_shows_a_matrix(tmp_p
     text = render_study(document, width=100, color=False)
     assert "a row suffers from a column" in text and "by cnn" in text and "by mlp" in text
     assert "ways=2 slowdown: no resctrl here" in text, text
-    assert "ipc: it is not kept of programs side by side" in text
+    assert "instructions per cycle: it is not kept of programs side by side" in text
 
 
 def test_what_only_a_later_variant_has_stands_in_a_table_of_its_own() -> None:
@@ -344,7 +344,7 @@ def test_what_only_a_later_variant_has_stands_in_a_table_of_its_own() -> None:
     }  # fmt: skip
     lines = render_study(document, width=100, color=False).splitlines()
     start = lines.index("  curve")
-    assert lines[start + 1].split() == ["workload", "with", "1MiB", "modelled", "misses"]
+    assert lines[start + 1].split() == ["workload", "with", "1MiB", "modelled", "cache", "misses"]
     assert lines[start + 2].split() == ["mlp", "nobody", "4,321"]
     assert "  – ways=1 slowdown: no CAT" in lines, "what all variants share is said once"
 

@@ -170,7 +170,7 @@ def test_stacks_are_made_of_what_a_row_has() -> None:
     assert [name for name, _ in stack.bars] == ["cnn"] and [name for name, _ in stack.parts] == [
         "input",
         "operations",
-        "host",
+        "rest of step",
     ]
     drawn = stack_figure(stack)
     assert [trace["x"] for trace in drawn["data"]] == [[1.0], [8.0], [1.0]] and drawn["layout"]["barnorm"] == "percent"

@@ -192,7 +192,7 @@ def test_curves_scaling_and_disturbances_are_in_the_document() -> None:
     assert [point["n"] for point in by_name["one"]["curve"]] == [2, 2], "energy runs are not in the curve"
     assert [by_name[name]["disturbed"] for name in ("processor", "one", "two")] == [0, 1, 1]
     note = next(note for note in document["notes"] if "disturbed" in note)
-    assert note.startswith("2 of 8 runs were disturbed by other programs (others in 2, use in 2); stop them")
+    assert note.startswith("2 of 8 runs were disturbed by other programs (they used cores in 2, the program lacked cores in 2); stop them")
     curve = document["scaling"]
     assert (curve["base"], curve["devices"]) == ("one", 1)
     assert [(point["name"], point["devices"]) for point in curve["points"]] == [
@@ -225,7 +225,7 @@ def test_the_screen_has_a_row_for_every_variant_and_a_table_for_every_topic() ->
         assert title in lines
     against = lines.index("  Against one")
     assert lines[against + 1].split("   ")[0].strip() == "variant"
-    assert "speedup against processor   training speedup" in lines[against + 1]
+    assert "speed-up against processor   speed-up of training" in lines[against + 1]
     two = next(line for line in lines[against:] if line.strip().startswith("two"))
     assert two.split()[1].startswith("1.96")
     assert "mean" not in text
@@ -296,9 +296,9 @@ def test_statistics_are_shown_where_they_are_asked_for() -> None:
     ("key", "where", "name"),
     [
         ("speedup", "Against the base", ""),
-        ("speedup@processor", "Against the base", "speedup against processor"),
-        ("scaling_percent@one device", "Against the base", "scaling % against one device"),
-        ("relative_edp@processor", "Energy", "relative edp against processor"),
+        ("speedup@processor", "Against the base", "speed-up against processor"),
+        ("scaling_percent@one device", "Against the base", "% of ideal speed-up against one device"),
+        ("relative_edp@processor", "Energy", "energy-delay product, times that of processor"),
         ("time_to_accuracy_s@80", "Accuracy", "time to 80 %, s"),
         ("epochs_to_accuracy@80", "Accuracy", "epochs to 80 %"),
         ("energy_to_accuracy_with_idle_J@80", "Energy", "energy with idle to 80 %, J"),

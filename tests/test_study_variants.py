@@ -311,7 +311,7 @@ def test_the_screen_shows_the_first_variant_whole_and_all_side_by_side(monkeypat
     assert words[at + 1 : at + 5] == [
         ["batch", "plain", "half"], ["1", "100", "25.0"], ["2", "200", "200"], ["geometric", "mean", "1.00×", "0.500×"],
     ]  # fmt: skip
-    at = lines.index("  dram MB, variants side by side")
+    at = lines.index("  DRAM traffic MB, variants side by side")
     assert words[at + 1 : at + 3] == [["batch", "half"], ["1", "5.00"]]
 
 

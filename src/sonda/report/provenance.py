@@ -6,6 +6,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import replace
 
+from sonda.analysis.figure_words import figure_words, meaning
 from sonda.analysis.summary import Summary, Value
 from sonda.record.quantity import SOURCES
 from sonda.record.run import RunInfo
@@ -77,13 +78,15 @@ def with_words(section: Section, summary: Summary, info: RunInfo | None) -> Sect
     return replace(section, html="\n".join(piece for piece in pieces if piece), words=_words(summary))
 
 
-def with_study_words(section: Section, simulated: bool) -> Section:
-    """The section of a study with the meanings of those words that occur in it."""
+def with_study_words(section: Section, columns: Sequence[tuple[str, str]], simulated: bool) -> Section:
+    """The section of a study with the meanings of those words that occur in it, and of its figures, which are given by
+    key and unit."""
     text = re.sub(r"<[^>]*>", " ", section.html)
     known = STUDY | {word: WORDS[word] for word in ("step", "phase", "layer", "FLOP", "roof")} | SLOTS | ENERGY
     known |= SIMULATED if simulated else {}
     found = [one for one in known.items() if any(_occurs(word, text) for word in one[0].split(", "))]
-    return replace(section, words=(*found, SOURCE))
+    figures = {figure_words(*one): said for one in columns if (said := meaning(*one))}
+    return replace(section, words=(*found, *figures.items(), SOURCE))
 
 
 def words_panel(sections: Sequence[Section]) -> str:

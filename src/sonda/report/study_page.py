@@ -40,6 +40,7 @@ from sonda.report.study_tables import (
     Document,
     beside,
     figure_name,
+    known,
     matrix,
     of_variant,
     study_tables,
@@ -58,7 +59,7 @@ ENERGIES = (
 WIDE = 10_000
 """A page scrolls: no table is taken apart."""
 MISSES = "modelled_misses@"
-UNTITLED = "Figures"
+UNTITLED = "Every configuration"
 FEW = 3
 """Rows out of line that are said at once."""
 
@@ -102,7 +103,8 @@ def study_section(study: Document) -> Section:
     pieces += _said(study)
     section = Section(str(study["study"]), "study", "\n".join(pieces), tuple(drawn))
     figures = [figure for row in study["rows"] for figure in row["figures"].values()]
-    return with_study_words(section, any(one["source"] == "simulated" for one in figures))
+    shown = [(str(column["figure"]), str(column["unit"])) for column in known(study)["columns"]]
+    return with_study_words(section, shown, any(one["source"] == "simulated" for one in figures))
 
 
 def _answer_panel(study: Document, found: Answer) -> str:
@@ -116,9 +118,9 @@ def _answer_panel(study: Document, found: Answer) -> str:
         lines.append(f"<details><summary>{len(strange) - FEW:,} more out of line</summary>{more}</details>")
     lines.append(_remedies(study.get("remedies", ())))
     rows = study["rows"]
-    known = sum(map(measured, rows))
+    found_any = sum(map(measured, rows))
     counts = sorted({figure["n"] for row in rows for figure in row["figures"].values() if figure["value"] is not None})
-    facts = [("configurations measured", f"{known:,} of {len(rows):,}")]
+    facts = [("configurations measured", f"{found_any:,} of {len(rows):,}")]
     if counts:
         facts.append(("repetitions", f"{counts[0]}" if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"))
     disturbed = sum(int(row.get("disturbed", 0)) for row in rows)

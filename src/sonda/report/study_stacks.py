@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
+from sonda.analysis.figure_words import figure_words
 from sonda.report.figures import Figure, phase_color
 from sonda.report.labels import markup
 from sonda.report.palette import BLUE, GREEN, GREY, ORANGE, PURPLE, SKY, SLOT_COLORS, VERMILION, YELLOW
@@ -18,8 +19,8 @@ PHASES = ("data", "transfer", "forward", "prefill", "decode", "loss", "backward"
 ON_PROCESSOR = ("input_ms", "operations_ms", "host_ms")
 ON_DEVICE = ("device_compute_ms", "device_transfer_ms", "communication_ms", "idle_ms")
 SLOTS = ("retiring", "frontend_bound", "bad_speculation", "backend_bound")
-COLORS = {"input": PURPLE, "operations": BLUE, "host": GREY, "device compute": BLUE, "device transfer": YELLOW,
-          "communication": VERMILION, "idle": GREY}  # fmt: skip
+COLORS = {"input_ms": PURPLE, "operations_ms": BLUE, "host_ms": GREY, "device_compute_ms": BLUE,
+          "device_transfer_ms": YELLOW, "communication_ms": VERMILION, "idle_ms": GREY}  # fmt: skip
 PARTS = (BLUE, ORANGE, GREEN, SKY, PURPLE, VERMILION)
 MOST_PICTURES = 6
 """Of one kind."""
@@ -68,7 +69,7 @@ def stacks(study: Document) -> list[Stack]:
             shown = tuple((name, color) for _, name, color in made_of)
             found += _stacks(study, Stack(place, title, unit, (), shown, shares=place != "cycles"), rows)
     counted = dict.fromkeys(str(keys[key].get("of", "")) for key in keys if key.startswith("backend_bound_percent"))
-    slots = tuple((slot.replace("_", " "), SLOT_COLORS[slot]) for slot in SLOTS)
+    slots = tuple((figure_words(f"{slot}_percent", "%").removesuffix(" %"), SLOT_COLORS[slot]) for slot in SLOTS)
     empty = Stack("slots", "Top-Down: what becomes of the slots", "%", (), slots)
     return found + list(_stacks(study, empty, partial(_slots, of=list(counted))))
 
@@ -126,8 +127,7 @@ def stack_table(stack: Stack) -> Table:
 
 
 def _named(wanted: Sequence[str], keys: dict[str, Document]) -> list[tuple[str, str, str]]:
-    names = [(key, key.rpartition("_")[0].replace("_", " ")) for key in wanted if key in keys]
-    return [(key, name, COLORS[name]) for key, name in names]
+    return [(key, figure_words(key, "ms").removesuffix(" ms"), COLORS[key]) for key in wanted if key in keys]
 
 
 def _rows(study: Document, keys: Sequence[str]) -> list[Bar]:

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from sonda.analysis.figure_words import figure_words
 from sonda.report import quantities
 from sonda.report.optimisations import options_table, options_title
 from sonda.report.screen import GAP
@@ -119,8 +120,6 @@ Rows = Sequence[Document]
 VARIANT = "variant"
 WITH, SLOWDOWN = "with", "slowdown"
 NEIGHBOUR = "the neighbour's"
-SPELT = {"l1": "L1", "mpki": "misses/1000", "cpu": "CPU"}
-"""Words of figures as people write them."""
 RELATIVE = "geometric mean"
 """Names the row of ratios to the first variant."""
 NUMBER = 11
@@ -343,19 +342,11 @@ def _fitting(variants: Sequence[str], room: int) -> list[list[str]]:
 
 
 def figure_name(column: Document) -> str:
-    """`step ms`, `MFLOP/s`, `accuracy`, `embeddings share %`."""
+    """`step ms`, `MFLOP/s`, `test accuracy %`, `embeddings share %`."""
     if column.get("label"):
         return str(column["label"])
-    key, unit, of = str(column["figure"]).partition("@")[0], str(column["unit"]), str(column.get("of", ""))
-    stem, _, word = key.rpartition("_")
-    if not unit:
-        name = key.replace("_", " ")
-    elif word.startswith("second"):
-        name = f"{stem.removesuffix('_per').replace('_', ' ')}/s" if unit == "1/s" else unit
-    else:
-        name = f"{stem.replace('_', ' ')} {unit}" if stem else unit
-    name = " ".join(SPELT.get(word, word) for word in name.split(" "))
-    return f"{name}, {place_name(column)}" if _of_queries(column) else f"{of} {name}".lstrip()
+    name = figure_words(str(column["figure"]), str(column["unit"]))
+    return f"{name}, {place_name(column)}" if _of_queries(column) else f"{column.get('of', '')} {name}".lstrip()
 
 
 def place_name(column: Document) -> str:

@@ -11,10 +11,15 @@ from sonda.studies.engine import StudyResult
 from sonda.studies.figure import parse_figure
 from sonda.studies.plan import NODE, configurations, simulated
 from sonda.studies.study import VARIANT, Configuration, Published, Study, matches
+from sonda.studies.topic import name
 
 if TYPE_CHECKING:
     from sonda.studies.table import Seen, StudyRow
 
+SIGNS = {"others": "they used cores", "runnable": "more was ready to run than there are cores",
+         "use": "the program lacked cores", "steal": "the hypervisor took time",
+         "throttled": "its limit of CPU time held it up"}  # fmt: skip
+"""What tells of a disturbance, in words."""
 COOL_DOWN = "cool_down"
 """Under which a run's `point` has what was waited before it."""
 
@@ -54,7 +59,7 @@ def _outside(rows: Sequence[StudyRow]) -> list[str]:
                 if low is None or high is None or ours is None or low <= ours <= high:
                     continue
                 printed = f"{low:g} to {high:g} {one.value.unit}".rstrip()
-                key = (cell.figure, printed, f" ({one.hardware})" if one.hardware else "")
+                key = (name(parse_figure(cell.figure)), printed, f" ({one.hardware})" if one.hardware else "")
                 said.setdefault(key, []).append(f"{where or row.configuration[VARIANT]} {ours:.3g}")
     return [
         f"{figure} is outside the published {printed}{by}: {', '.join(found)}"
@@ -144,7 +149,9 @@ def _disturbed(runs: Sequence[Run]) -> Iterator[str]:
     if not disturbed:
         return
     signs = Counter(sign for run in disturbed for sign in run.info.machine.get("conditions", {}).get("signs", ()))
-    by = f" ({', '.join(f'{name} in {count}' for name, count in signs.most_common())})" if signs else ""
+    by = (
+        f" ({', '.join(f'{SIGNS.get(sign, sign)} in {count}' for sign, count in signs.most_common())})" if signs else ""
+    )
     yield (
         f"{len(disturbed)} of {len(runs)} runs were disturbed by other programs{by}; stop them, then measure anew "
         "with --again"

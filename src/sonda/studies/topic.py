@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from sonda.analysis.figure_words import figure_words
 from sonda.studies.figure import Figure
 from sonda.studies.parallel_figure import PARALLEL
 from sonda.studies.trained_figure import ENERGY, TRAINED
@@ -23,16 +24,22 @@ def topic(figure: Figure) -> str:
 
 
 def label(figure: Figure) -> str:
-    """`speedup against processor`, `time to 80 %, s`, `rank 1 work ms`; empty where name and unit say enough."""
+    """`speed-up against processor`, `time to 80 %, s`, `rank 1 work ms`; empty where name and unit say enough."""
     if not topic(figure) or not figure.path:
         return ""
-    words = figure.metric.replace("_", " ")
-    unit = f" {figure.unit}" if figure.unit else ""
-    if figure.relative:
-        return f"{words}{unit} against {figure.path}"
     if TO_ACCURACY in figure.metric:
+        unit = f", {figure.unit}" if figure.unit else ""
         idle = " with idle" if figure.metric.endswith("_with_idle") else ""
-        return f"{figure.metric.partition('_')[0]}{idle} to {figure.path} %{',' if unit else ''}{unit}"
+        return f"{figure.metric.partition('_')[0]}{idle} to {figure.path} %{unit}"
+    words = figure_words(figure.key, figure.unit)
+    if figure.relative:
+        of_base = words.replace("base's", f"that of {figure.path}")
+        return of_base if of_base != words else f"{words} against {figure.path}"
     if figure.metric in PARALLEL:
-        return f"rank {figure.path} {words}{unit}"
-    return f"{words}{unit} of {'epoch ' if figure.metric.startswith('validation') else ''}{figure.path}"
+        return f"rank {figure.path} {words}"
+    return f"{words} of {'epoch ' if figure.metric.startswith('validation') else ''}{figure.path}"
+
+
+def name(figure: Figure) -> str:
+    """What a figure is called in a sentence: `embeddings share %`, `speed-up against processor`."""
+    return label(figure) or f"{figure.path} {figure_words(figure.key, figure.unit)}".lstrip()
