@@ -10,7 +10,7 @@ import pytest
 from fake_resctrl import FakeResctrl
 from sonda.frameworks.collector import window as window_module
 from sonda.probes.resctrl import Resctrl
-from sonda.probes.resctrl_partition import JOURNAL
+from sonda.probes.resctrl_partition import journal_path
 from sonda.record.errors import SondaError
 from sonda.record.store import Store
 from sonda.targets.corun import corun
@@ -224,7 +224,7 @@ def test_where_nothing_can_be_divided_the_rest_goes_on_with_the_reason(tmp_path,
         corun(SMALL, Store(tmp_path), setting=setting, files=files, warn=warn)
     [(text, late)] = said
     assert text.startswith("partitions are left out: ") and why in text and not late, "before anything is measured"
-    assert started and list(files.groups) == [""] and not (tmp_path / JOURNAL).exists()
+    assert started and list(files.groups) == [""] and not journal_path(tmp_path).exists()
 
 
 def test_masks_that_the_processor_refuses_are_told_before_anything_starts(tmp_path, monkeypatch):

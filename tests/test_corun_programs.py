@@ -13,7 +13,7 @@ import pytest
 from corun_examples import QUICK, alive, script, until
 from fake_resctrl import FakeResctrl
 from sonda.analysis.interference import interference
-from sonda.probes.resctrl_partition import JOURNAL
+from sonda.probes.resctrl_partition import journal_path
 from sonda.record.errors import SondaError
 from sonda.record.store import Store
 from sonda.targets import corun_crew
@@ -216,7 +216,7 @@ def test_ways_are_given_measured_and_taken_back(tmp_path):
     before = files.read("schemata")
     setting = Setting(seconds=0.1, repeat=1, timeout=100, ways="4,6")
     run = corun(["a=cmd:true", "b=cmd:true"], Store(tmp_path), setting=setting, files=files)
-    assert files.read("schemata") == before and list(files.groups) == [""] and not (tmp_path / JOURNAL).exists()
+    assert files.read("schemata") == before and list(files.groups) == [""] and not journal_path(tmp_path).exists()
     written = [text for path, text in files.commands if path.endswith("schemata")]
     assert "L3:0=f\n" in written and "L3:0=3f0\n" in written and "L3:0=400\n" in written
     moved = {path.split("/")[0] for path, _ in files.commands if path.endswith("/tasks")}

@@ -14,6 +14,7 @@ import msgspec
 import pytest
 
 from fake_resctrl import TREES, FakeResctrl
+from sonda.probes import resctrl_partition
 from sonda.probes.resctrl import (
     Resctrl,
     ResctrlError,
@@ -21,8 +22,8 @@ from sonda.probes.resctrl import (
 )
 from sonda.probes.resctrl_files import RealFiles
 from sonda.probes.resctrl_partition import (
-    JOURNAL,
     Shares,
+    journal_path,
     left_checks,
     masks_of_ways,
     partitioned,
@@ -70,7 +71,7 @@ def test_a_partition_shrinks_the_default_group_and_leaves_nothing(tmp_path):
         partition.share(Shares({"a": 0x3}))
         assert files.groups[groups["b"]].lines["L3"][1] == "7fc", "who has no mask stays with all others"
     assert files.read("schemata") == before
-    assert list(files.groups) == [""] and not (tmp_path / JOURNAL).exists() and not files.locked
+    assert list(files.groups) == [""] and not journal_path(tmp_path).exists() and not files.locked
 
 
 def test_masks_that_leave_nothing_are_told(tmp_path):
@@ -126,14 +127,14 @@ def test_a_refusal_in_the_middle_restores_what_was_done(tmp_path):
     with pytest.raises(ResctrlError, match="ENOSPC"):
         with partitioned(files, tmp_path, ["a", "b"], [0], control=True):
             pytest.fail("it must not begin")
-    assert list(files.groups) == [""] and not (tmp_path / JOURNAL).exists()
+    assert list(files.groups) == [""] and not journal_path(tmp_path).exists()
 
 
 def test_the_journal_is_there_before_anything_changes(tmp_path):
     files = intel()
     seen = []
     original = files.make
-    files.make = lambda path: seen.append((tmp_path / JOURNAL).exists()) or original(path)
+    files.make = lambda path: seen.append(journal_path(tmp_path).exists()) or original(path)
     with partitioned(files, tmp_path, ["a"], [0], control=True):
         pass
     assert seen == [True]
@@ -184,16 +185,12 @@ def test_what_a_killed_process_left_is_restored_at_the_next_start(tmp_path):
 
 
 def journal(tmp_path: Path, **changes) -> None:
-    from sonda.probes import resctrl_partition
-
-    fields = {"process": 1 << 30, "started": "1", "boot": resctrl_partition._boot(), "schemata": {"L3": {0: "7ff"}},
+    fields = {"process": 1 << 30, "started": "1", "schemata": {"L3": {0: "7ff"}},
               "groups": ["sonda-9-0"], **changes}  # fmt: skip
-    (tmp_path / JOURNAL).write_bytes(msgspec.json.encode(fields))
+    journal_path(tmp_path).write_bytes(msgspec.json.encode(fields))
 
 
 def test_a_living_process_is_left_alone(tmp_path):
-    from sonda.probes import resctrl_partition
-
     child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
     try:
         journal(tmp_path, process=child.pid, started=resctrl_partition._started(child.pid))
@@ -206,21 +203,28 @@ def test_a_living_process_is_left_alone(tmp_path):
         child.communicate()
 
 
-def test_after_a_reboot_there_is_nothing_to_restore(tmp_path):
+def test_what_another_machine_or_another_boot_has_divided_is_left_alone(tmp_path, monkeypatch):
     files = intel()
-    journal(tmp_path, boot="another")
-    assert restore_left(tmp_path, files) == "" and files.commands == [] and not (tmp_path / JOURNAL).exists()
+    journal(tmp_path)
+    theirs = journal_path(tmp_path)
+    (tmp_path / "boot").write_text("another\n")
+    with monkeypatch.context() as elsewhere:
+        elsewhere.setattr(resctrl_partition, "BOOT", tmp_path / "boot")
+        assert restore_left(tmp_path, files) == "" and files.commands == []
+        with partitioned(files, tmp_path, ["a"], [0], True):
+            assert theirs.exists() and journal_path(tmp_path).exists() and journal_path(tmp_path) != theirs
+    assert theirs.exists() and "restored" in restore_left(tmp_path, files)
 
 
 def test_where_resctrl_is_not_mounted_there_is_nothing_to_restore(tmp_path):
     journal(tmp_path)
     for root in (tmp_path / "no such directory", tmp_path):
         assert restore_left(tmp_path, RealFiles(root)) == "" and left_checks(tmp_path, RealFiles(root)) == []
-    assert (tmp_path / JOURNAL).exists(), "the host may see what a container does not"
+    assert journal_path(tmp_path).exists(), "the host may see what a container does not"
 
 
 def test_a_damaged_journal_is_not_passed_over(tmp_path):
-    (tmp_path / JOURNAL).write_text("{")
+    journal_path(tmp_path).write_text("{")
     with pytest.raises(SondaError, match="cache partitions may have been left"):
         restore_left(tmp_path, intel())
 
@@ -229,7 +233,7 @@ def test_a_restoring_that_is_refused_keeps_the_journal(tmp_path):
     journal(tmp_path, schemata={"L3": {0: "5"}})
     with pytest.raises(ResctrlError, match="non-consecutive"):
         restore_left(tmp_path, intel())
-    assert (tmp_path / JOURNAL).exists()
+    assert journal_path(tmp_path).exists()
 
 
 def test_a_store_that_cannot_be_written_changes_nothing(tmp_path):
@@ -263,6 +267,6 @@ def test_an_examination_restores_and_says_so(tmp_path):
     journal(tmp_path)
     ((_, state, detail, _),) = left_checks(tmp_path, intel())
     assert state == "ok" and "restored" in detail
-    (tmp_path / JOURNAL).write_text("{")
+    journal_path(tmp_path).write_text("{")
     ((_, state, _, remedy),) = left_checks(tmp_path, intel())
     assert state == "warning" and remedy

@@ -171,7 +171,7 @@ def load_or_measure(
         count
         for count in counts
         if str(count) not in entries
-        or (entries[str(count)].get("disturbed") and not _newer(entries[str(count)].get("measured"), patient))
+        or (entries[str(count)].get("disturbed") and not newer(entries[str(count)].get("measured"), patient))
     ]
     if wanted:
         now = datetime.now(UTC).isoformat(timespec="seconds")
@@ -179,7 +179,7 @@ def load_or_measure(
             entry = {**entry, "measured": now}
             entries[count] = better(entries[count], entry) if count in entries else entry
         record = _record(machine, library, entries)
-        _keep(path, record)
+        keep(path, record)
     else:
         record = _record(machine, library, entries)
     absent = [count for count in counts if str(count) not in entries]
@@ -221,10 +221,11 @@ def _kept(path: Path, fingerprint: str, library: str, max_age_days: float) -> En
         return {}
     limit = datetime.now(UTC) - timedelta(days=max_age_days)
     return {count: entry for count, entry in found.items()
-            if count.isdigit() and usable(entry) and _newer(entry.get("measured"), limit)}  # fmt: skip
+            if count.isdigit() and usable(entry) and newer(entry.get("measured"), limit)}  # fmt: skip
 
 
-def _newer(moment: Any, limit: datetime) -> bool:
+def newer(moment: Any, limit: datetime) -> bool:
+    """Whether something was measured after `limit`; not where its moment cannot be read, or is still to come."""
     try:
         when = datetime.fromisoformat(moment)
     except (TypeError, ValueError):
@@ -232,12 +233,12 @@ def _newer(moment: Any, limit: datetime) -> bool:
     return when.tzinfo is not None and limit <= when <= datetime.now(UTC) + timedelta(days=1)
 
 
-def _keep(path: Path, record: dict[str, Any]) -> None:
-    """Write by rename, so that nobody reads half a file; what the file system refuses is not kept."""
+def keep(path: Path, record: Any) -> None:
+    """Write a record by rename, so that nobody reads half a file; what the file system refuses is not kept."""
     partial = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        partial.write_bytes(msgspec.json.format(json.dumps(record).encode(), indent=1))
+        partial.write_bytes(msgspec.json.format(msgspec.json.encode(record), indent=1))
         partial.replace(path)
     except OSError:
         try:

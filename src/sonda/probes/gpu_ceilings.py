@@ -22,7 +22,6 @@ from __future__ import annotations
 
 import json
 import math
-import os
 import subprocess
 import sys
 import time
@@ -33,7 +32,7 @@ from typing import Any
 
 import msgspec
 
-from sonda.probes.ceilings import RETRY_MINUTES, better
+from sonda.probes.ceilings import RETRY_MINUTES, better, keep, newer
 from sonda.probes.environment import package_version
 from sonda.probes.gpu_device import GpuDevice, device_uuid, nvml_device, others_at_work, read_device, sm_clock
 from sonda.probes.gpu_tables import Theory, theory
@@ -116,7 +115,7 @@ def load_or_measure_gpu(
         raise SondaError(f"the ceilings of cuda:{device} could not be measured: {error}", QUIET) from None
     for line in found.disturbed:
         say(f"{line}: percent of roof will be too high")
-    _keep(path, found)
+    keep(path, found)
     return found
 
 
@@ -184,34 +183,11 @@ def _kept(path: Path, device: GpuDevice) -> GpuCeilings | None:
     figures = [*found.flops.values(), found.dram_bandwidth]
     if not found.flops or not all(math.isfinite(figure) and figure > 0 for figure in figures):
         return None
-    return found if _younger(found.measured, timedelta(days=KEPT_DAYS)) else None
+    return found if newer(found.measured, datetime.now(UTC) - timedelta(days=KEPT_DAYS)) else None
 
 
 def _again(found: GpuCeilings) -> bool:
-    return bool(found.disturbed) and not _younger(found.measured, timedelta(minutes=RETRY_MINUTES))
-
-
-def _younger(moment: str, age: timedelta) -> bool:
-    try:
-        when = datetime.fromisoformat(moment)
-    except ValueError:
-        return False
-    now = datetime.now(UTC)
-    return when.tzinfo is not None and now - age <= when <= now + timedelta(days=1)
-
-
-def _keep(path: Path, found: GpuCeilings) -> None:
-    """Write by rename, so that nobody reads half a file; what the file system refuses is not kept."""
-    partial = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        partial.write_bytes(msgspec.json.format(msgspec.json.encode(found), indent=1))
-        partial.replace(path)
-    except OSError:
-        try:
-            partial.unlink(missing_ok=True)
-        except OSError:
-            pass
+    return bool(found.disturbed) and not newer(found.measured, datetime.now(UTC) - timedelta(minutes=RETRY_MINUTES))
 
 
 def main(arguments: list[str]) -> int:

@@ -6,15 +6,14 @@ every x86-64 processor since 2011 (Agner Fog, Instruction tables; uops.info: IMU
 
 from __future__ import annotations
 
-import ctypes
-import mmap
-import platform
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from time import perf_counter_ns
 from typing import Any
 
 import numpy as np
+
+from sonda.probes.machine_code import MachineCode
 
 LINE = 64
 CHAIN = bytes.fromhex("480fafc0" * 16 + "48ffcf75bbc3")
@@ -96,8 +95,6 @@ def measure_penalties(machine: dict[str, Any]) -> Penalties | None:
 
     `machine` is the machine record: vendor, family, model, caches.
     """
-    if platform.machine() not in ("x86_64", "AMD64"):
-        return None
     try:
         hertz = frequency()
         first, last = _sizes(machine)
@@ -128,8 +125,8 @@ def _sizes(machine: dict[str, Any]) -> tuple[int, int]:
 def frequency() -> float:
     """Cycles per second while it was measured."""
     turns = 20_000
-    call = _Code(CHAIN)
-    return turns * 16 * IMUL_CYCLES / _least(lambda: call.time(turns, 0)) * 1e9
+    loop = MachineCode(CHAIN, 1)
+    return turns * 16 * IMUL_CYCLES / _least(lambda: _ns(loop, turns)) * 1e9
 
 
 def load_ns(size: int) -> float:
@@ -139,22 +136,22 @@ def load_ns(size: int) -> float:
     memory = np.zeros(lines * LINE // 8, dtype=np.uint64)
     places = np.uint64(memory.ctypes.data) + order.astype(np.uint64) * np.uint64(LINE)
     memory[order * (LINE // 8)] = np.roll(places, -1)
-    call = _Code(CHASE)
+    loop = MachineCode(CHASE, 2)
     # Every line once: a cache that can hold them all does so afterwards.
-    call.time(int(places[0]), lines)
+    loop(int(places[0]), lines)
     starts = iter(places[np.linspace(0, lines - 1, SAMPLES).astype(np.int64)].tolist())
-    return _least(lambda: call.time(next(starts), LOADS)) / LOADS
+    return _least(lambda: _ns(loop, next(starts), LOADS)) / LOADS
 
 
 def mispredicted_ns() -> float:
     """ns that a branch costs when it goes the way that was not foreseen: nobody foresees half of random ones."""
     bits = np.random.default_rng(0).integers(0, 2, SAMPLES * BRANCHES, dtype=np.uint8)
-    call = _Code(BRANCH)
+    loop = MachineCode(BRANCH, 2)
 
     def time(values: np.ndarray) -> float:
         # Always others: a predictor learns a sequence that it is shown twice.
         starts = iter(range(values.ctypes.data, values.ctypes.data + len(values), BRANCHES))
-        return _least(lambda: call.time(next(starts), BRANCHES))
+        return _least(lambda: _ns(loop, next(starts), BRANCHES))
 
     foreseen = (time(np.zeros_like(bits)) + time(np.ones_like(bits))) / 2
     return max(0.0, time(bits) - foreseen) / (BRANCHES / 2)
@@ -165,17 +162,8 @@ def _least(sample: Callable[[], int]) -> float:
     return float(min(sample() for _ in range(SAMPLES)))
 
 
-class _Code:
-    """Machine code that takes two whole numbers."""
-
-    def __init__(self, code: bytes) -> None:
-        self._page = mmap.mmap(-1, mmap.PAGESIZE, prot=mmap.PROT_READ | mmap.PROT_WRITE | mmap.PROT_EXEC)
-        self._page.write(code)
-        address = ctypes.addressof(ctypes.c_char.from_buffer(self._page))
-        self._call = ctypes.CFUNCTYPE(ctypes.c_ulong, ctypes.c_ulong, ctypes.c_ulong)(address)
-
-    def time(self, first: int, second: int) -> int:
-        """ns of one call."""
-        begin = perf_counter_ns()
-        self._call(first, second)
-        return perf_counter_ns() - begin
+def _ns(loop: MachineCode, *arguments: int) -> int:
+    """ns of one call."""
+    begin = perf_counter_ns()
+    loop(*arguments)
+    return perf_counter_ns() - begin

@@ -19,8 +19,8 @@ from sonda.probes.resctrl import BANDWIDTH, CacheControl, Capabilities, Resctrl,
 from sonda.probes.resctrl_files import RealFiles, ResctrlFiles
 from sonda.record.errors import SondaError
 
-JOURNAL = ".resctrl-journal.json"
-"""In the store's root."""
+BOOT = Path("/proc/sys/kernel/random/boot_id")
+"""Another one for every start of a kernel, and the same in all its containers."""
 
 
 @dataclass(frozen=True)
@@ -93,7 +93,6 @@ class Journal(msgspec.Struct):
     process: int
     started: str
     """When that process began, in the kernel's ticks: numbers of processes come again."""
-    boot: str
     schemata: dict[str, dict[int, str]]
     """Lines of the default group that were changed."""
     groups: list[str]
@@ -166,8 +165,8 @@ def partitioned(
         name: {domain: value for domain, value in lines[name].items() if domain in domains}
         for name in (resctrl.capabilities.cache.names if resctrl.capabilities.cache and control else ())
     }
-    path = root / JOURNAL
-    journal = Journal(os.getpid(), _started(os.getpid()), _boot(), before, list(groups.values()))
+    path = journal_path(root)
+    journal = Journal(os.getpid(), _started(os.getpid()), before, list(groups.values()))
     _write(path, journal)
     try:
         with files.lock():
@@ -183,7 +182,7 @@ def restore_left(root: Path, files: ResctrlFiles | None = None) -> str:
 
     Raises SondaError where the process that changed it is still at work, or the kernel refuses.
     """
-    path = root / JOURNAL
+    path = journal_path(root)
     try:
         journal = msgspec.json.decode(path.read_bytes(), type=Journal)
     except FileNotFoundError:
@@ -191,9 +190,6 @@ def restore_left(root: Path, files: ResctrlFiles | None = None) -> str:
     except (OSError, msgspec.MsgspecError) as error:
         raise SondaError(f"{path} cannot be read ({error}): cache partitions may have been left changed",
                          "see the groups sonda-* in /sys/fs/resctrl, then remove the file") from None  # fmt: skip
-    if journal.boot != _boot():
-        path.unlink(missing_ok=True)
-        return ""  # the kernel forgot the partition when it was started again
     files = files or RealFiles()
     if not files.names("info"):
         return ""  # unmounted, which puts everything back; or hidden here, and the journal is for who sees it
@@ -248,5 +244,7 @@ def _started(process: int) -> str:
     return after[19] if len(after) > 19 and after[0] != "Z" else ""
 
 
-def _boot() -> str:
-    return read_text(Path("/proc/sys/kernel/random/boot_id")) or ""
+def journal_path(root: Path) -> Path:
+    """In the store's root, by this start of this machine's kernel: others may share the store, and a kernel that is
+    started again has forgotten its partitions."""
+    return root / f".resctrl-journal-{read_text(BOOT) or ''}.json"

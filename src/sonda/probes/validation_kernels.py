@@ -14,7 +14,6 @@ import gc
 import json
 import mmap
 import os
-import platform
 import resource
 import subprocess
 import sys
@@ -32,6 +31,7 @@ from sonda.frameworks.collector.perf_event import attach as attach_all
 from sonda.frameworks.collector.phases import Phases
 from sonda.frameworks.collector.recorder import Recorder
 from sonda.frameworks.collector.valgrind import START_INSTRUMENTATION, Client, Dumps
+from sonda.probes.machine_code import MachineCode
 
 PAGE = resource.getpagesize()
 FILLED = 64 << 20
@@ -50,22 +50,6 @@ WORD, LINE = 8, 64
 
 Loops = Mapping[str, Callable[[int], object]]
 """Work by name, called with its size."""
-
-
-class MachineCode:
-    """Machine code of x86-64 that can be called. Raises OSError on other processors, or without executable memory."""
-
-    def __init__(self, code: bytes, arguments: int) -> None:
-        if platform.machine() not in ("x86_64", "AMD64"):
-            raise OSError(f"the loops are machine code of x86-64, not of {platform.machine()}")
-        self._page = mmap.mmap(-1, mmap.PAGESIZE, prot=mmap.PROT_READ | mmap.PROT_WRITE | mmap.PROT_EXEC)
-        self._page.write(code)
-        address = ctypes.addressof(ctypes.c_char.from_buffer(self._page))
-        # PYFUNCTYPE: no other thread takes the interpreter's lock meanwhile.
-        self._call = ctypes.PYFUNCTYPE(ctypes.c_ulong, *[ctypes.c_ulong] * arguments)(address)
-
-    def __call__(self, *arguments: int) -> int:
-        return int(self._call(*arguments))
 
 
 def machine_loops(copied: int = 0) -> dict[str, Callable[[int], object]]:
