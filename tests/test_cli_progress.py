@@ -13,8 +13,9 @@ from sonda.cli.progress import WIPE, Progress
 from sonda.probes.ceilings import TAKES_S
 from sonda.record.run import write_run
 from sonda.record.store import Store
+from sonda.targets.job import Job
 from sonda.targets.keeping import Expected
-from sonda.targets.local import MEASURING
+from sonda.targets.local import MEASURING, lasting
 from sonda.targets.training_progress import read_aloud, telling
 
 
@@ -152,3 +153,9 @@ def test_a_page_of_several_runs_counts_them(tmp_path, monkeypatch):
         Store(tmp_path / "store").tag(made.id, "main")
     assert run_command(tmp_path, "report", "main", "-o", "page.html").returncode == 0
     assert said == [*(f"reading run {number} of 3" for number in (1, 2, 3)), "writing page.html"]
+
+
+def test_what_is_imported_first_is_said() -> None:
+    """Before PyTorch, whose import is short, nothing."""
+    assert lasting(Job(workload="mlp", steps=3)) == "running mlp on cpu"
+    assert lasting(Job(workload="mlp", framework="jax", steps=3)) == "importing JAX, then running mlp on cpu"

@@ -15,14 +15,14 @@ from sonda.probes.gpu_ceilings import load_or_measure_gpu
 from sonda.record.errors import SondaError
 from sonda.record.run import Run, RunInfo, new_id, write_run
 from sonda.record.store import Store
-from sonda.targets.adapters import compiled_once, require
+from sonda.targets.adapters import ADAPTERS, compiled_once, require
 from sonda.targets.applicable import applied
 from sonda.targets.binding import cores_of, threads_of, variables
 from sonda.targets.child import run_child
 from sonda.targets.counting import ask
 from sonda.targets.energy_sampling import asked as asked_energy
 from sonda.targets.energy_sampling import sampling
-from sonda.targets.job import Job, check_job
+from sonda.targets.job import DEFAULTS, Job, check_job
 from sonda.targets.keeping import STARTING_S, Expected, Place, Say, gpus, identities, observed
 from sonda.targets.kernels import with_kernels
 from sonda.targets.modelled import Modelled, asked_for, instruction_set, model_job
@@ -45,6 +45,9 @@ MEASURING = Expected("measuring what this machine can do, once", TAKES_S)
 def lasting(job: Job) -> str:
     """What is said while a job runs: where it is the time that is given and not the steps, how long it will take."""
     text = f"running {job.workload} on {job.on}"
+    if job.framework != DEFAULTS["framework"]:
+        # Importing it may take longer than all that follows.
+        text = f"importing {ADAPTERS[job.framework].words}, then {text}"
     if job.steps is not None or job.epochs:
         return text
     return Expected(text, STARTING_S + job.seconds)
