@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -76,8 +76,8 @@ def calls(events: Iterable[Event], *functions: str) -> list[list[Event]]:
     for one in sorted(named, key=lambda one: one.start):
         while at < len(bounds) and bounds[at][1] <= one.start:
             at += 1
-        if at < len(bounds) and bounds[at][0] <= one.start and one.end <= bounds[at][1]:
-            found[at].append(one)
+        if at < len(bounds) and bounds[at][0] <= one.start:
+            found[at].append(replace(one, end=min(one.end, bounds[at][1])))
     return found
 
 

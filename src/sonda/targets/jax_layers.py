@@ -18,10 +18,10 @@ from sonda.frameworks.assembly import Assembly
 from sonda.frameworks.call_pieces import COMMUNICATE, LOSS, ORDER, Place, holding, pieces_of
 from sonda.frameworks.hlo import Module, read_module
 from sonda.frameworks.hlo_cost import executed_costs
+from sonda.frameworks.jax_graphs import by_instruction
 from sonda.frameworks.jax_places import Places, program_places
 from sonda.frameworks.jax_profile import Operation as JaxOperation
 from sonda.frameworks.jax_profile import by_place, exclusive, runs
-from sonda.frameworks.jax_graphs import by_instruction
 from sonda.record.errors import SondaError
 from sonda.record.span import Spans
 from sonda.targets.call_layers import CallLayers, Operation

@@ -19,6 +19,7 @@ from sonda.targets.training_progress import telling
 if TYPE_CHECKING:
     from sonda.frameworks.announced import AnnouncedObserver
     from sonda.frameworks.jax_profile import Operation
+    from sonda.imports.xplane_plane import Space
 
 ROOT = "OperationList"
 """The class of the outermost layer of the operations, as in PyTorch."""
@@ -114,23 +115,32 @@ def xla_operations(folder: Path) -> Iterator[Operation]:
     Those of a GPU have the number of their run by when they were launched; under a CUDA graph they have the name of
     their kernel.
     """
-    from sonda.frameworks.jax_profile import Operation
-    from sonda.frameworks.jax_runs import BEGINS, GRAPH, numbered
-    from sonda.imports.xplane import profile_events
+    from sonda.imports.xplane import open_space
 
     for path in sorted(folder.glob("**/*.xplane.pb")):
-        on_gpus: list[tuple[Operation, int, int]] = []
-        begins: dict[tuple[str, int], list[int]] = {}
-        launched: dict[int, int] = {}
-        for plane, _, event in profile_events(path):
+        with open_space(path) as space:
+            yield from _of_profile(space)
+
+
+def _of_profile(space: Space) -> Iterator[Operation]:
+    from sonda.frameworks.jax_profile import Operation
+    from sonda.frameworks.jax_runs import BEGINS, GRAPH, numbered
+    from sonda.imports.xplane_ends import Ends
+
+    ends = Ends(space)
+    on_gpus: list[tuple[Operation, int, int]] = []
+    begins: dict[tuple[str, int], list[int]] = {}
+    launched: dict[int, int] = {}
+    for plane in space.planes:
+        gpu = GPU.search(plane.name)
+        for event in (event for line in plane.lines for event in line.events()):
             about, start = event.stats, int(event.start_ns)
             if "hlo_op" in about:
                 name = str(about["hlo_op"])
                 one = Operation(
                     str(about.get("hlo_module", "")), int(about.get("run_id", 0)), name, start,
-                    start + int(event.duration_ns), int(about.get("program_id", 0)),
+                    ends.of(event), int(about.get("program_id", 0)),
                 )  # fmt: skip
-                gpu = GPU.search(plane.name)
                 if gpu is None or "run_id" in about:
                     yield one
                     continue
@@ -140,7 +150,7 @@ def xla_operations(folder: Path) -> Iterator[Operation]:
                 launched[int(about["correlation_id"])] = start
             elif match := BEGINS.match(event.name):
                 begins.setdefault((str(about.get("module_name", "")), int(match[1])), []).append(start)
-        yield from numbered(((one, gpu, launched.get(by, one.start)) for one, gpu, by in on_gpus), begins)
+    yield from numbered(((one, gpu, launched.get(by, one.start)) for one, gpu, by in on_gpus), begins)
 
 
 def compile_once(folder: Path) -> dict[str, str]:

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from sonda.frameworks.tensorflow_profile import Event
 from sonda.imports.xplane import open_space
+from sonda.imports.xplane_ends import Ends
 from sonda.imports.xplane_hlo import programs
 
 
@@ -19,6 +20,7 @@ def profile_events_of(folder: Path) -> Iterator[Event]:
     for path in sorted(folder.glob("**/*.xplane.pb")):
         with open_space(path) as space:
             compiled = programs(space)
+            ends = Ends(space)
             for plane in space.planes:
                 for line in plane.lines:
                     for event in line.events():
@@ -27,4 +29,4 @@ def profile_events_of(folder: Path) -> Iterator[Event]:
                             program = compiled.get(int(event.stats.get("program_id", -1)), {})
                             one = program.get(str(event.stats["hlo_op"]))
                             name = f"{one.scopes}:{one.opcode}" if one is not None and one.scopes else name
-                        yield Event(name, int(event.start_ns), int(event.start_ns) + int(event.duration_ns))
+                        yield Event(name, int(event.start_ns), ends.of(event))
