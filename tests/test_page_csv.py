@@ -16,11 +16,12 @@ from sonda.report.markup import panel, table_html
 from sonda.report.page import framed, page_text
 from sonda.report.quantities import titled
 from sonda.report.sections import Section
-from sonda.report.study_cells import study_cell
-from sonda.report.table import Cell, Column, build, numbers, percents
+from sonda.report.study_cells import printed_cell, study_cell
+from sonda.report.table import Cell, Column, build, numbers, percents, words
 
 __all__ = ["browser"]
 TABLE = "run0p0layers"
+PRINTED = ({"value": 80.125, "unit": "%"}, {"value": None, "unit": "%", "low": 35.0, "high": 40.0})
 
 
 def written(folder: Path, text: str) -> Path:
@@ -98,6 +99,8 @@ def test_every_kind_of_number_is_copied_as_one(browser: Browser, tmp_path: Path)
             (Column("ratio"), [Cell("1.12x", 1.12), Cell("0.50x", 0.5)]),
             (Column("n"), [Cell("1,204.5", 1204.5), Cell("–")]),
             (Column("said"), [Cell("1 to 2", 2.0), Cell("3", 3.0)]),
+            (Column("mixed"), [*numbers([Value(1.23456e6, "ns", "measured")], suffix=True)[1], *words(["memory"])]),
+            (Column("printed"), [printed_cell({"value": one}) for one in PRINTED]),
         ]
     )
     html = panel("made", table_html(table, "sortable"))
@@ -105,10 +108,21 @@ def test_every_kind_of_number_is_copied_as_one(browser: Browser, tmp_path: Path)
     text = browser.run("document.querySelector('table').id = 'made'; sonda.table('made').csv()")
     assert text == (
         '"name, unit",speed,speed low,speed high,kept B,roof %,amount,amount unit,amount low,amount high,'
-        "ratio x,n,said\r\n"
-        "'=cmd(),1.02,0.92,1.12,384000000,70,2,J,1,3,1.12,1204.5,1 to 2\r\n"
-        '"a ""b""",,,,,12.5,3000000,ns,,,0.50,,3\r\n'
+        "ratio x,n,said,mixed ns,printed %,printed % low,printed % high\r\n"
+        "'=cmd(),1.02,0.92,1.12,384000000,70,2,J,1,3,1.12,1204.5,1 to 2,1234560,80.125,,\r\n"
+        '"a ""b""",,,,,12.5,3000000,ns,,,0.50,,3,memory,35–40,35,40\r\n'
     )
+
+
+@needs_browser
+def test_runs_side_by_side_are_copied_whole(browser: Browser, tmp_path: Path) -> None:
+    runs = [examples.training(), examples.inference()]
+    browser.open(written(tmp_path, page_text(runs)))
+    find = "document.querySelector('table[aria-label=\"side by side\"]').id = 'beside'"
+    (step,) = (row for row in read(browser.run(f"{find}; sonda.table('beside').csv()")) if row[""] == "step")
+    sizes = [float(text) for name, text in step.items() if text and not name.endswith((" unit", " low", " high"))
+             and name]  # fmt: skip
+    assert sizes == [pytest.approx(run.parts[0].step.value, rel=1e-9) for run in runs] and "ns" in step.values()
 
 
 @needs_browser

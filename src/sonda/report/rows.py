@@ -36,9 +36,11 @@ def classes(cell: Cell) -> str:
 
 
 def exact(cells: list[Cell]) -> bool:
-    """Whether all numbers of a column know their unit, so that what is copied need not be what is written."""
-    numbers = [cell for cell in cells if cell.order is not None]
-    return bool(numbers) and all(cell.unit for cell in numbers)
+    """Whether numbers of a column know their unit, so that what is copied need not be what is written.
+
+    Words among them, and ranges that have no middle, are copied as they are written.
+    """
+    return any(cell.unit and cell.order is not None for cell in cells)
 
 
 def copied_name(column: Column, cells: list[Cell]) -> str:
@@ -63,7 +65,8 @@ def _column(cells: list[Cell]) -> dict[str, Any]:
         found["hint"], found["templates"] = codes, list(templates)
     if exact(cells):
         units = [cell.unit for cell in cells]
-        found["unit"] = units if len({*units} - {""}) > 1 else max(units)
+        kept = {cell.unit for cell in cells if cell.order is not None}
+        found["unit"] = units if len(kept) > 1 else kept.pop()
         for end in ("low", "high"):
             ends = [_rounded(getattr(cell, end)) for cell in cells]
             if any(one is not None for one in ends):

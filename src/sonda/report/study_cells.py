@@ -101,8 +101,10 @@ def printed_cell(one: Document) -> Cell:
     value, low, high = (one["value"].get(key) for key in ("value", "low", "high"))
     hint = "; ".join(str(one[key]) for key in ("origin", "note", "deviation") if one.get(key))
     if value is not None:
-        return Cell(f"{value:,.10g}", value, hint, tone="quiet")
-    return Cell(f"{low:,.10g}–{high:,.10g}" if low else f"up to {high:,.10g}", high, hint, tone="quiet")
+        return Cell(f"{value:,.10g}", value, hint, tone="quiet", unit=str(one["value"].get("unit") or "1"))
+    # A range has no middle: its text and its ends are what can be copied.
+    text = f"{low:,.10g}–{high:,.10g}" if low else f"up to {high:,.10g}"
+    return Cell(text, high, hint, tone="quiet", low=low or None, high=high)
 
 
 def axis_cell(value: object) -> Cell:

@@ -104,11 +104,11 @@ def scaling_table(curve: Document) -> Table:
 
 
 def _count(value: int, what: str) -> Cell:
-    return Cell(f"{value:,}", value, f"{value:,} {what}")
+    return Cell(f"{value:,}", value, f"{value:,} {what}", unit="1")
 
 
 def _bound(value: float | None) -> Cell:
-    return Cell("–") if value is None else Cell(f"{value:.2f}", value, f"{value:.3g} times, derived")
+    return Cell("–") if value is None else Cell(f"{value:.2f}", value, f"{value:.3g} times, derived", unit="1")
 
 
 def accuracy_table(study: Document) -> Table:
@@ -119,12 +119,13 @@ def accuracy_table(study: Document) -> Table:
         (Column("configuration", right=False), [Cell(name, name) for name, _ in points]),
         (Column("epoch"), [_count(point["epoch"], "number of the epoch") for _, point in points]),
         (Column("so far s"), [
-            Cell(f"{point['passed']:.3g}", point["passed"], f"{point['passed']:.3g} s, measured") for _, point in points
+            Cell(f"{point['passed']:.3g}", point["passed"], f"{point['passed']:.3g} s, measured", unit="s")
+            for _, point in points
         ]),
     ]  # fmt: skip
     for title, key in (("mean %", "mean"), ("least %", "minimum"), ("most %", "maximum")):
         shares = [100 * point["accuracy"][key] for _, point in points]
-        columns.append((Column(title), [Cell(f"{one:.1f}", one, f"{one:.3g} %, measured") for one in shares]))
+        columns.append((Column(title), [Cell(f"{one:.1f}", one, f"{one:.3g} %, measured", unit="%") for one in shares]))
     columns.append((Column("runs"), [_count(point["n"], "repetitions, counted") for _, point in points]))
     return build(columns, "accuracy by epoch")
 

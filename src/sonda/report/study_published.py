@@ -100,4 +100,4 @@ def _ratio(pair: Pair) -> Cell:
     ratio = pair.printed["ratio"]
     if ratio is None:
         return Cell(quantities.MISSING, None, str(pair.ours["reason"]), tone="quiet")
-    return Cell(quantities.number(ratio), ratio, f"{quantities.number(ratio)} times, derived")
+    return Cell(quantities.number(ratio), ratio, f"{quantities.number(ratio)} times, derived", unit="1")

@@ -81,14 +81,17 @@ def trade_table(found: list[Trade]) -> Table:
     """The points of the picture."""
 
     def times(values: list[float]) -> list[Cell]:
-        return [Cell(quantities.number(one), one, f"{one:.4g} times, derived") for one in values]
+        return [Cell(quantities.number(one), one, f"{one:.4g} times, derived", unit="1") for one in values]
 
     return build(
         [
             (Column("variant", right=False), words([one.name for one in found])),
             (Column("times the cycles"), times([one.cycles for one in found])),
             (Column("times the energy"), times([one.energy for one in found])),
-            (Column("configurations"), [Cell(f"{one.n:,}", one.n, "configurations, counted") for one in found]),
+            (
+                Column("configurations"),
+                [Cell(f"{one.n:,}", one.n, "configurations, counted", unit="1") for one in found],
+            ),
             (Column("on the front", right=False), words(["yes" if one.front else "no" for one in found])),
         ],
         "trade",

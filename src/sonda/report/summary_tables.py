@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from sonda.analysis.summary import LayerRow, PartSummary, Simulated, Summary, Value
 from sonda.record.quantity import LEVELS, Metric
 from sonda.report import quantities
 from sonda.report.labels import plain
 from sonda.report.system_tables import in_table
-from sonda.report.table import Cell, Column, Table, build, numbers, percents, shares, tone_of, words
+from sonda.report.table import Cell, Column, Table, build, numbers, percents, quantity, shares, tone_of, words
 
 _HINTS = {
     "share": "share of the step's median time",
@@ -200,7 +200,7 @@ def counter_phrases(part: PartSummary) -> list[str]:
 def _cycles(simulated: Simulated | None) -> Cell:
     if simulated is None or simulated.cycles.value is None:
         return Cell(quantities.MISSING, None, "measured on a clock", tone="quiet")
-    return Cell(f"{simulated.cycles.value:,.0f}", simulated.cycles.value, quantities.provenance(simulated.cycles))
+    return quantity(simulated.cycles, f"{simulated.cycles.value:,.0f}")
 
 
 def _total(rows: Sequence[LayerRow]) -> Value:
@@ -211,8 +211,8 @@ def _spread(part: PartSummary | None) -> Cell:
     if part is None or part.step.low is None:
         return Cell(quantities.MISSING, None, "too few steps for an interval", tone="quiet")
     text = f"{quantities.percent(part.noise, 1)} %"
-    return Cell(text, part.noise, "half-width of the 95 % interval over the median, derived")
+    return Cell(text, 100 * part.noise, "half-width of the 95 % interval over the median, derived", unit="%")
 
 
 def _strong(cell: Cell) -> Cell:
-    return Cell(cell.text, cell.order, cell.hint, cell.missing, "good")
+    return replace(cell, tone="good")

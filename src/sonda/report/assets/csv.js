@@ -22,7 +22,7 @@
   // Numbers as they were kept, in the unit that the head names, or beside a column of units.
   function exact(title, rows, list, column) {
     const plain = (value) => (value === undefined ? "" : String(Number(value)));
-    const known = (row) => rows.order(row, column) !== undefined;
+    const known = (row) => rows.order(row, column) !== undefined && !!rows.given(row, column).unit;
     const word = (row) => (rows.text(row, column) === MISSING ? "" : rows.text(row, column));
     const found = [{ title, text: (row) => (known(row) ? plain(rows.order(row, column)) : word(row)) }];
     const unit = (row) => (known(row) ? rows.given(row, column).unit : "");
