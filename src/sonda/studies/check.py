@@ -16,7 +16,7 @@ from sonda.studies.figure import parse_figure
 from sonda.studies.lines import Path
 from sonda.studies.mistake import Mistake
 from sonda.studies.plan import configurations, options
-from sonda.studies.study import COUNTS, ENERGY_INTERLEAVED, SETTINGS, VARIANT, Configuration, Scalar, Study
+from sonda.studies.study import COUNTS, ENERGY_INTERLEAVED, SETTINGS, VARIANT, Configuration, Scalar, Study, key_of
 from sonda.studies.walk import Walk, kind
 
 STUDY_KEYS = ("name", "question", "seed", "source", "deviations", "metrics", "compare", "base", *SETTING_KEYS)
@@ -333,7 +333,7 @@ def _no_twins(walk: Walk, found: list[Configuration]) -> None:
     seen: dict[str, Scalar] = {}
     for one in found:
         name = one.get(VARIANT, "")
-        first = seen.setdefault(repr(sorted(options(one).items())), name)
+        first = seen.setdefault(key_of(options(one)), name)
         if first != name:
             walk.wrong((VARIANT, str(name)), f"measures what the variant {first!r} does; change an option")
             return

@@ -8,7 +8,7 @@ from typing import Any
 from sonda.record.errors import SondaError
 from sonda.record.nearest import nearest
 from sonda.studies.lines import Path
-from sonda.studies.study import COUNTS, ENERGY_INTERLEAVED, PROTOCOLS, SETTINGS
+from sonda.studies.study import COUNTS, ENERGY_INTERLEAVED, INTERLEAVED, PROTOCOLS, SETTINGS
 from sonda.studies.walk import Walk
 
 MOST_REPETITIONS = 10_000
@@ -22,7 +22,7 @@ STATISTICS = ("mean", "minimum", "maximum")
 
 def check_protocol(walk: Walk, table: Mapping[str, Any], path: Path) -> dict[str, Any]:
     """The fields of a study that say how it measures, out of `[study]`."""
-    protocol = walk.text(table, path, "protocol", "interleaved")
+    protocol = walk.text(table, path, "protocol", INTERLEAVED)
     if protocol not in PROTOCOLS:
         walk.wrong((*path, "protocol"), f"{protocol!r} is not a protocol; {nearest(protocol, PROTOCOLS)}")
     apart = protocol == ENERGY_INTERLEAVED

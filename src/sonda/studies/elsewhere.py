@@ -22,10 +22,9 @@ from sonda.record.store import Store, identity_of
 from sonda.studies.engine import Measure, Outcome, load_study_result
 from sonda.studies.executors.executor import Done, Executor, Task, attempt
 from sonda.studies.measure import measuring
-from sonda.studies.plan import NODE, Point, configurations, needs_gpu, simulated, study_identity
+from sonda.studies.plan import NODE, Point, configurations, content_of, needs_gpu, simulated, study_identity
 from sonda.studies.study import Study
 from sonda.targets.node import kind_has_gpu, node_name
-from sonda.workloads.own import is_own, own_model
 
 EACH = "each"
 MOST_TOGETHER, TURNS = 16, 8
@@ -212,8 +211,7 @@ def _only_kind(study: Study, kinds: Iterable[str]) -> str:
 
 
 def _content(point: Point) -> str:
-    name = str(point.configuration.get("workload", ""))
-    return own_model(name, {}).digest if is_own(name) else ""
+    return content_of(str(point.configuration.get("workload", "")))
 
 
 def _check_content(order: PointOrder) -> None:

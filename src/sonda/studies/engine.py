@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import statistics
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -12,12 +11,12 @@ from types import MappingProxyType
 
 from sonda.record.errors import SondaError
 from sonda.record.run import Run
-from sonda.record.store import Store
+from sonda.record.store import Store, identity_of
 from sonda.studies.applicability import why_not
 from sonda.studies.failures import Failures
 from sonda.studies.lock import only_one
 from sonda.studies.plan import Point, plan, study_identity
-from sonda.studies.study import Configuration, Study
+from sonda.studies.study import Study, key_of
 
 Measure = Callable[[Point], Run]
 """Measures a point in a process of its own and keeps the run under the point's identity; raises SondaError."""
@@ -132,7 +131,7 @@ class _Told:
         self._began = self._clock()
 
     def ended(self, point: Point, failed: int) -> None:
-        self._took.setdefault(_key(point.configuration), []).append(self._clock() - self._began)
+        self._took.setdefault(key_of(point.configuration), []).append(self._clock() - self._began)
         self._began = self._clock()
         self._done, self._failed = self._done + 1, failed
         self._left.remove(point)
@@ -180,7 +179,7 @@ def _directories(store: Store, points: Iterable[Point]) -> dict[str, list[Path]]
     wanted = {point.identity for point in points}
     found: dict[str, list[Path]] = {}
     for directory in reversed(store.directories()):
-        identity = directory.name.rpartition("-")[2]
+        identity = identity_of(directory.name)
         if identity in wanted:
             found.setdefault(identity, []).append(directory)
     return found
@@ -238,8 +237,4 @@ def _seconds_left(waiting: list[Point], took: dict[str, list[float]]) -> float |
         return None
     medians = {key: statistics.median(seconds) for key, seconds in took.items()}
     otherwise = statistics.median(medians.values())
-    return sum(medians.get(_key(point.configuration), otherwise) for point in waiting)
-
-
-def _key(configuration: Configuration) -> str:
-    return json.dumps(configuration, sort_keys=True)
+    return sum(medians.get(key_of(point.configuration), otherwise) for point in waiting)

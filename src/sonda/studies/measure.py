@@ -18,6 +18,7 @@ from sonda.targets.job import Job, job_of
 from sonda.targets.keeping import Place, Say
 
 MeasureJob = Callable[[Job, Store, Place | None, Say], Run]
+"""Measures a job and keeps its run in a store; raises SondaError."""
 
 
 class Waiting(Protocol):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 from sonda.analysis.optimisation_words import whole as whole
@@ -14,10 +14,7 @@ from sonda.record.run import Run
 from sonda.studies.engine import StudyResult
 from sonda.studies.plan import ENERGY, configurations, options, simulated
 from sonda.studies.relative_figure import other_work
-from sonda.studies.study import VARIANT, Configuration, Study
-
-INTERLEAVED = "interleaved"
-"""The protocol that measures every configuration once, then every one again."""
+from sonda.studies.study import INTERLEAVED, VARIANT, Configuration, Study, key_of
 
 
 def optimisations(result: StudyResult, summarise: Callable[[Run], Summary]) -> list[Options]:
@@ -31,16 +28,16 @@ def optimisations(result: StudyResult, summarise: Callable[[Run], Summary]) -> l
         return []
     runs: dict[str, list[Summary]] = {}
     rounds: dict[str, list[int]] = {}
-    missing = {_key(point.configuration): why for point, why in (*result.failures, *result.inapplicable)}
+    missing = {key_of(point.configuration): why for point, why in (*result.failures, *result.inapplicable)}
     for point, run in sorted(result.runs, key=lambda pair: pair[0].repetition):
         if point.measures == ENERGY:
             continue
         try:
             summary = summarise(run)
-            runs.setdefault(_key(point.configuration), []).append(summary)
-            rounds.setdefault(_key(point.configuration), []).append(point.repetition)
+            runs.setdefault(key_of(point.configuration), []).append(summary)
+            rounds.setdefault(key_of(point.configuration), []).append(point.repetition)
         except SondaError as error:
-            missing[_key(point.configuration)] = str(error)
+            missing[key_of(point.configuration)] = str(error)
     places: dict[str, dict[str, Configuration]] = {}
     for configuration in configurations(study):
         if not simulated(configuration):
@@ -54,7 +51,7 @@ def optimisations(result: StudyResult, summarise: Callable[[Run], Summary]) -> l
         if len(by_name) < 2:
             continue
         changes = {name: _changes(against, one) for name, one in by_name.items()}
-        keys = {name: _key(one) for name, one in by_name.items()}
+        keys = {name: key_of(one) for name, one in by_name.items()}
         own = {name: runs.get(key, []) for name, key in keys.items()}
         why = {name: missing[key] for name, key in keys.items() if key in missing}
         turns = {name: rounds.get(key, []) for name, key in keys.items()} if study.protocol == INTERLEAVED else None
@@ -79,7 +76,3 @@ def place_of(study: Study, configuration: Configuration) -> str:
 def _changes(base: Configuration, other: Configuration) -> dict[str, object]:
     own, against = options(other), options(base)
     return {key: own.get(key) for key in {**against, **own} if own.get(key) != against.get(key)}
-
-
-def _key(configuration: Mapping[str, object]) -> str:
-    return repr(sorted(configuration.items()))

@@ -11,7 +11,7 @@ from typing import Any
 
 from sonda.record.errors import SondaError
 from sonda.record.index import POINT_NODE
-from sonda.studies.study import ENERGY_INTERLEAVED, VARIANT, Configuration, Study, matches
+from sonda.studies.study import ENERGY_INTERLEAVED, PLAIN, VARIANT, Configuration, Study, matches
 
 TIME, ENERGY = "time", "energy"
 """What a run of a study measures, where the two are kept apart."""
@@ -80,7 +80,7 @@ def plan(study: Study) -> list[Point]:
     """
     identity = study_identity(study)
     wanted = _of_parts(study)
-    content = {name: _content(name) for name in {str(one.get("workload", "")) for one, _ in wanted}}
+    content = {name: content_of(name) for name in {str(one.get("workload", "")) for one, _ in wanted}}
     points = []
     machines = _Machines()
     for configuration, part, measures, repetition in _order(study, wanted):
@@ -103,7 +103,7 @@ def _order(study: Study, wanted: list[tuple[Configuration, Study]]) -> list[tupl
             for turn in ([("", 1)] if simulated(one) else turns(part.energy, part.repeat))
         ]
     times = {id(one): 1 if simulated(one) else part.repeat for one, part in wanted}
-    if study.protocol == "plain":
+    if study.protocol == PLAIN:
         return [(one, part, "", number) for one, part in wanted for number in range(1, times[id(one)] + 1)]
     order = []
     for number in range(1, max(times.values(), default=0) + 1):
@@ -173,7 +173,7 @@ def _description(on: str, changes: str) -> str:
         return ""
 
 
-def _content(workload: str) -> str:
+def content_of(workload: str) -> str:
     """What a workload's name does not say: the content of somebody's own file; empty for every other workload."""
     from sonda.workloads.own import is_own, own_model
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -19,11 +19,12 @@ from sonda.targets.measure import SIMULATED_ONLY, measure, unmeasured
 from sonda.targets.parallel_start import KeptElsewhereError
 from sonda.targets.spec import parse_target, runnable
 
-Measure = Callable[[Job, Store, Place | None, Say], Run]
+if TYPE_CHECKING:
+    from sonda.studies.measure import MeasureJob
 
 
 def measure_all(
-    job: Job, on: list[str], repeat: int, store: Store, say: Say, measured: Measure | None = None
+    job: Job, on: list[str], repeat: int, store: Store, say: Say, measured: MeasureJob | None = None
 ) -> list[list[Run]]:
     """Runs by target, `repeat` of each. Targets take turns, so that a machine that drifts does not favour one.
 

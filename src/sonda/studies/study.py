@@ -14,8 +14,8 @@ Scalar = str | int | float | bool
 Configuration = dict[str, Scalar]
 """Options of a measurement by name: `workload`, `on`, `framework`, `seed`, and options of the run and the workload."""
 
-ENERGY_INTERLEAVED = "energy-interleaved"
-PROTOCOLS = ("interleaved", "plain", ENERGY_INTERLEAVED)
+INTERLEAVED, PLAIN, ENERGY_INTERLEAVED = PROTOCOLS = ("interleaved", "plain", "energy-interleaved")
+"""Orders in which points are measured; see `plan.plan`."""
 VARIANT = "variant"
 """The key under which a configuration has the name of its variant; no option of a measurement."""
 
@@ -53,7 +53,7 @@ class Study:
     question: str = ""
     repeat: int = 1
     """Processes of each configuration whose time is measured."""
-    protocol: str = "interleaved"
+    protocol: str = INTERLEAVED
     energy: int = 0
     """Processes of each configuration whose energy is measured, and whose times are not used."""
     energy_probe: str = "energy"
@@ -142,6 +142,11 @@ def matches(where: Mapping[str, Any], configuration: Mapping[str, Scalar]) -> bo
         key in configuration and any(same(configuration[key], value) for value in _listed(values))
         for key, values in where.items()
     )
+
+
+def key_of(configuration: Mapping[str, Scalar]) -> str:
+    """A configuration as something to look up by, in whatever order its options are."""
+    return repr(sorted(configuration.items()))
 
 
 def same(one: object, other: object) -> bool:

@@ -22,7 +22,7 @@ from sonda.studies.engine import StudyResult
 from sonda.studies.figure import USUAL, Figure, parse_figure
 from sonda.studies.plan import ENERGY, TIME, Point, configurations, simulated
 from sonda.studies.relative_figure import NO_BASE, other_work, relative_value
-from sonda.studies.study import SETTINGS, VARIANT, Configuration, Published, Study, matches
+from sonda.studies.study import SETTINGS, VARIANT, Configuration, Published, Study, key_of, matches
 from sonda.studies.table_notes import has_place, table_notes
 
 HOW_LONG = (*SETTINGS, "steps", "warmup", "seconds")
@@ -148,19 +148,19 @@ def study_table(result: StudyResult, summarise: Callable[[Run], Summary]) -> Stu
     failures: dict[str, list[str]] = {}
     for point, run in sorted(result.runs, key=lambda pair: pair[0].repetition):
         try:
-            seen.setdefault(_key(point.configuration), []).append((point, run, summarise(run)))
+            seen.setdefault(key_of(point.configuration), []).append((point, run, summarise(run)))
         except SondaError as error:
-            failures.setdefault(_key(point.configuration), []).append(_failure(point, str(error)))
+            failures.setdefault(key_of(point.configuration), []).append(_failure(point, str(error)))
     for point, reason in sorted(result.failures, key=lambda pair: pair[0].repetition):
-        failures.setdefault(_key(point.configuration), []).append(_failure(point, reason))
-    without = {_key(point.configuration): (why,) for point, why in result.inapplicable}
+        failures.setdefault(key_of(point.configuration), []).append(_failure(point, reason))
+    without = {key_of(point.configuration): (why,) for point, why in result.inapplicable}
     rows = []
     names = (VARIANT, *study.axes) if study.variants else tuple(study.axes)
     wanted = configurations(study)
     for configuration in wanted:
-        found = seen.get(_key(configuration), [])
-        missing = tuple(failures.get(_key(configuration), ()))
-        why = without.get(_key(configuration), missing)
+        found = seen.get(key_of(configuration), [])
+        missing = tuple(failures.get(key_of(configuration), ()))
+        why = without.get(key_of(configuration), missing)
         cells = tuple(_cell(study, figure, configuration, wanted, seen, why) for figure in columns)
         axes = {key: configuration[key] for key in names}
         trained = [one.training for one in _telling(found, TIME) if one.training is not None]
@@ -187,8 +187,8 @@ def _held_against(study: Study, name: str, configuration: Configuration, wanted:
     of_base = [one for one in wanted if one.get(VARIANT) == name]
     alike = [one for one in of_base if all(one.get(axis) == configuration.get(axis) for axis in study.axes)]
     if alike:
-        return _key(alike[0])
-    return _key(of_base[0]) if len(of_base) == 1 else None
+        return key_of(alike[0])
+    return key_of(of_base[0]) if len(of_base) == 1 else None
 
 
 def _scaling(study: Study, wanted: list[Configuration], seen: Mapping[str, list[Seen]]) -> ScalingCurve | None:
@@ -199,7 +199,7 @@ def _scaling(study: Study, wanted: list[Configuration], seen: Mapping[str, list[
     base = _telling(seen.get(base_key, []), TIME)
     points = []
     for configuration in wanted:
-        own = _telling(seen.get(_key(configuration), []), TIME)
+        own = _telling(seen.get(key_of(configuration), []), TIME)
         if own and own[0].training is not None:
             name = str(configuration[VARIANT])
             axes = [str(configuration[axis]) for axis in study.axes if len(study.axes[axis]) > 1]
@@ -218,7 +218,7 @@ def _compared(rows: list[StudyRow], figures: tuple[str, ...]) -> Iterator[Compar
             axes = {key: value for key, value in row.configuration.items() if key != VARIANT}
             cell = next(cell for cell in row.cells if cell.figure == figure)
             if cell.value.value and cell.value.value > 0:
-                values[str(row.configuration[VARIANT])][_key(axes)] = cell.value.value
+                values[str(row.configuration[VARIANT])][key_of(axes)] = cell.value.value
         first = values[variants[0]]
         for name in variants[1:]:
             ratios = [value / first[key] for key, value in values[name].items() if key in first]
@@ -243,7 +243,7 @@ def _cell(
     missing: tuple[str, ...],
 ) -> Cell:
     measures = ENERGY if figure.of_energy else TIME
-    own = _telling(seen.get(_key(configuration), []), measures)
+    own = _telling(seen.get(key_of(configuration), []), measures)
     values = [] if figure.relative else [figure.of(summary) for summary in own]
     known = [value for value in values if value.value is not None]
     numbers = tuple(value.value for value in known if value.value is not None)
@@ -261,7 +261,7 @@ def _cell(
         if source == "estimated":
             value = _estimated(value, known)
     else:
-        reasons = [one.reason for one in values] or [_unseen(figure, missing, bool(seen.get(_key(configuration))))]
+        reasons = [one.reason for one in values] or [_unseen(figure, missing, bool(seen.get(key_of(configuration))))]
         if not figure.measurable:
             reasons = [f"Sonda has no metric {figure.metric!r} of a run"]
         reason = reasons[0] if reasons[0].startswith(NOT_APPLICABLE) else f"not measured: {reasons[0]}"
@@ -299,14 +299,14 @@ def _relative(
     if key is None:
         reason = NO_BASE if not name else f"{name!r} has no configuration like this one"
         return Value(None, figure.unit, "derived", reason=f"not measured: {reason}")
-    other = other_work(configuration, next(one for one in wanted if _key(one) == key))
+    other = other_work(configuration, next(one for one in wanted if key_of(one) == key))
     if other:
         return Value(None, figure.unit, "derived", reason=f"not measured: {other}")
     base = _telling(seen.get(key, []), ENERGY if figure.of_energy else TIME)
-    if figure.of_energy and not own and seen.get(_key(configuration)):
+    if figure.of_energy and not own and seen.get(key_of(configuration)):
         return Value(None, figure.unit, "derived", reason=f"not measured: {_unseen(figure, missing, True)}")
     found = figure.shown(relative_value(figure.metric, base, own))
-    if key == _key(configuration):  # the base against itself is that by definition, whatever its repetitions
+    if key == key_of(configuration):  # the base against itself is that by definition, whatever its repetitions
         found = dataclasses.replace(found, low=None, high=None)
     return found if found.value is not None else dataclasses.replace(found, reason=f"not measured: {found.reason}")
 
@@ -346,10 +346,6 @@ def _unseen(figure: Figure, missing: tuple[str, ...], measured: bool) -> str:
 def _failure(point: Point, reason: str) -> str:
     what = ENERGY_RUN if point.measures == ENERGY else "repetition"
     return f"{what} {point.repetition}: {reason}"
-
-
-def _key(configuration: Configuration) -> str:
-    return repr(sorted(configuration.items()))
 
 
 def _plain(cell: Cell) -> dict[str, Any]:

@@ -18,7 +18,7 @@ from contextlib import nullcontext, suppress
 from dataclasses import asdict, replace
 from pathlib import Path
 from time import monotonic, sleep
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -37,6 +37,9 @@ from sonda.targets.parallel_start import KeptElsewhereError
 from sonda.targets.spec import parse_target
 from sonda.version import VERSION
 from sonda.workloads.catalogue import describe
+
+if TYPE_CHECKING:
+    from sonda.studies.measure import MeasureJob
 
 PORT = "port"
 """File of the folder: where the first node listens."""
@@ -61,7 +64,7 @@ class Order(msgspec.Struct, frozen=True):
     version: str = VERSION
 
 
-def submitted(cluster: str) -> Callable[[Job, Store, Place | None, Say], Run]:
+def submitted(cluster: str) -> MeasureJob:
     """A way to measure a job over nodes that a queue starts: `slurm:partition=…`, or `local` on this machine.
 
     Raises SondaError where that cannot be.
