@@ -4,8 +4,9 @@
   largest product of calls and their median time is the step's; calls inside others are none. A step begins with the
   first batch asked for since the last call, or with its call, and ends where the next begins. Where more than ten times
   the median pause, and more than the median call, lies between two calls, the program did something else meanwhile: the
-  step ends with its call, and so does the last. Calls outside of these steps, such as those of a validation, are steps
-  of their own where they come to a tenth of that product.
+  step ends with its call, and so does the last. A call that only hands work over, as JAX's, ends with that work. Calls
+  outside of these steps, such as those of a validation, are steps of their own where they come to a tenth of that
+  product.
 * A loop without a compiled function: from one batch asked for to the next. The last is asked for in vain.
 """
 
@@ -20,6 +21,8 @@ from sonda.imports.xplane_plane import Block
 from sonda.record.profile_names import GET_NEXT
 
 PAUSES = 10
+NEAR = 20_000
+"""ns. Work with shorter pauses is remembered as one stretch."""
 WORTH = 0.1
 CALL, INNER, FETCH, COMPILING = range(4)
 """What is remembered: a call of a compiled function, the graph that it runs, a batch asked for, a compilation."""
@@ -60,6 +63,18 @@ class StepFinder:
         """Whether anything marks steps."""
         self._found: dict[tuple[int, int], _Remembered] = {}
         self._names: dict[str, int] = {}
+        self._work: tuple[list[np.ndarray], list[np.ndarray]] = [], []
+        """Starts and ends of stretches of work."""
+
+    def working(self, start: np.ndarray, end: np.ndarray) -> None:
+        """Instructions of XLA or of a device, of one thread or stream."""
+        if not len(start):
+            return
+        order = np.argsort(start, kind="stable")
+        start, reached = start[order], np.maximum.accumulate(end[order])
+        first = np.flatnonzero(np.concatenate(([True], start[1:] - reached[:-1] > NEAR)))
+        self._work[0].append(start[first])
+        self._work[1].append(reached[np.concatenate((first[1:], [len(start)])) - 1])
 
     def watch(self, thread: int, block: Block, names: list[tuple[int, str]], kept: np.ndarray) -> None:
         """A block's events, those of them that are `kept`; `names` are the long names of its metadata."""
@@ -144,9 +159,21 @@ class StepFinder:
         known = (at >= 0) & (inside[np.maximum(at, 0)] >= start)
         return np.where(known, graph[np.maximum(at, 0)], name)
 
+    def _worked(self, start: np.ndarray, end: np.ndarray) -> np.ndarray:
+        """The ends of calls, in the order of time, with the work that they began; at most where the next begins."""
+        if not self._work[0]:
+            return end
+        begun, over = (np.concatenate(one) for one in self._work)
+        order = np.argsort(begun, kind="stable")
+        over = np.maximum.accumulate(over[order])
+        until = np.concatenate((start[1:], [np.iinfo(np.int64).max]))
+        at = np.searchsorted(begun[order], until, "left") - 1
+        return np.where(at >= 0, np.maximum(end, np.minimum(over[np.maximum(at, 0)], until)), end)
+
     def _by_calls(self, thread: int) -> list[FoundSteps]:
         start, end, name, _ = self._outermost(thread)
         name = self._graphs(start, end, name, thread)
+        end = self._worked(start, end)
         found: list[FoundSteps] = []
         least = 0.0
         while len(start):
