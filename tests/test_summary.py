@@ -281,6 +281,11 @@ def test_several_shapes_use_the_most_frequent_one_for_flops_and_say_so():
     assert forward.achieved.value == pytest.approx(4e9 / 0.050)
     assert forward.roof.value == pytest.approx(40 / 50)
     assert any("several input shapes" in note and "(5 of 8 steps)" in note for note in summary.notes)
+    uncounted = RunBuilder()
+    part = uncounted.part("validate")
+    for shape in (1, 1, 1, 2):
+        uncounted.step(part, 10, {"forward": 10}, metrics={"shape:counted": shape})
+    assert not any("shapes" in note for note in summarise(uncounted.run()).notes), "nothing was counted to speak of"
 
 
 def test_a_shape_that_was_never_counted_has_a_reason():

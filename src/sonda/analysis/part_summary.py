@@ -67,9 +67,7 @@ def summarise_part(part: Part, roofs: Ceilings | None, no_roofs: str, rates: Rat
     row, no_counts = counted_step(part)
     counts = count(part, row, roofs) if row is not None else None
     training = "backward" in part.phases or (counts is not None and "backward" in counts.phases)
-    operation_ns = (roofs.training_operation_ns if training else roofs.operation_ns) if roofs else 0.0
-    # What launching costs a GPU's program shows in the GPU's idle time, not in its kernels'.
-    scale = Scale(step, roofs, no_roofs, no_counts, 0.0 if len(part.activities.rows) else operation_ns)
+    scale = Scale(step, roofs, no_roofs, no_counts, _operation_ns(part, roofs, training))
     noise = math.nan
     if step.value and step.low is not None and step.high is not None:
         noise = (step.high - step.low) / 2 / step.value
@@ -77,7 +75,7 @@ def summarise_part(part: Part, roofs: Ceilings | None, no_roofs: str, rates: Rat
     device = device_side(part.activities, step, host, part.index.phase_of)
     phases = _phases(part, counts, scale, effective, device)
     notes: list[str] = []
-    if not part.alike.all():
+    if counts is not None and not part.alike.all():
         notes.append(
             f"{part.name}: the steps have several input shapes; FLOPs, rates and roofs are those of the most frequent "
             f"one that was counted ({int(part.alike.sum())} of {len(part.alike)} steps)"
@@ -166,6 +164,18 @@ def _shares_inside(part: Part) -> dict[str, float]:
         return {}
     whole = float(part.pieces.sum()) or math.nan
     return {name: float(part.piece_phases[name].sum()) / whole for name in INSIDE_FUSED if name in part.piece_phases}
+
+
+def _operation_ns(part: Part, roofs: Ceilings | None, training: bool) -> float:
+    """What one operation costs, however small, ns; 0 where that bounds nothing.
+
+    What launching costs a GPU's program shows in the GPU's idle time, not in its kernels'. A compiled function has
+    backward's operations among its own, without a graph that is made step by step, and launches a GPU's all at once.
+    """
+    compiled = "fused" in part.phases or bool(len(part.pieces))
+    if roofs is None or len(part.activities.rows) or (compiled and roofs.device):
+        return 0.0
+    return roofs.training_operation_ns if training and not compiled else roofs.operation_ns
 
 
 def _inside_fused(part: Part) -> list[str]:
