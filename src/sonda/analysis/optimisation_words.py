@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 FASTER, SLOWER, NOTHING, LITTLE, UNKNOWN = "faster", "slower", "nothing", "little", "unknown"
 LACKING = "lacking"
 """Not applicable."""
-ORDER = (FASTER, NOTHING, LITTLE, SLOWER, UNKNOWN, LACKING)
+ORDER = (FASTER, NOTHING, SLOWER, LITTLE, UNKNOWN, LACKING)
 UNSURE = (LITTLE, UNKNOWN, LACKING)
 """What is said of an option at one place leaves others open."""
 MOST_PLACES = 3
