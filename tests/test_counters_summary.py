@@ -172,12 +172,20 @@ def test_warmup_does_not_count() -> None:
     assert values(counted(builder.run()).step)["cycles"] == 106
 
 
-def test_what_the_operating_system_counts_is_no_hardware() -> None:
+@pytest.mark.parametrize(
+    "metrics",
+    [
+        {"page_faults:counted": 3.0, "task_clock:counted": 9e6},
+        {"energy:estimated": 2.0, "energy_low:estimated": 1.0, "energy_high:estimated": 3.0},
+    ],
+    ids=["system", "power model"],
+)
+def test_what_the_system_counts_and_what_a_power_model_says_is_no_hardware(metrics: dict[str, float]) -> None:
     builder = RunBuilder()
     part = builder.part("train")
     for _ in range(6):
         rows = builder.step(part, 10, {"forward": 10})
-        builder.rows[rows["forward"]]["metrics"] = {"page_faults:counted": 3.0, "task_clock:counted": 9e6}
+        builder.rows[rows["forward"]]["metrics"] = metrics
     assert summarise(builder.run()).parts[0].counted is None
 
 

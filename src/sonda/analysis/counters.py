@@ -30,7 +30,14 @@ SYSTEM = frozenset(
 """What the operating system counts: in every step, and only in phases that are worth it."""
 SMALL_CORES = "cycles_small_cores"
 """Counted beside the others on a hybrid processor, whose events run on one kind of core only."""
-NOT_COUNTED = frozenset({"shape", "peak_memory", "activations", "flops", "bytes", "samples", "tokens", "operations"})
+NOT_COUNTERS = frozenset(
+    {
+        "shape", "peak_memory", "activations", "flops", "bytes", "samples", "tokens", "operations", "device_time",
+        "device_start", "communication", "energy", "energy_low", "energy_high",
+    }
+)  # fmt: skip
+"""Quantities with a place of their own. That of energy is its table of windows: spans shorter than the time between
+readings have none, so that a median over the others would be that of the longest steps."""
 COVERED = 0.8
 """What the operating system counts stands for a step or phase where its readings cover this part of it."""
 DISAGREE = 0.05
@@ -102,7 +109,7 @@ def _columns(spans: Spans) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]
     found = [Metric.parse(column) for column in spans.metrics]
     names = dict.fromkeys(
         one.quantity for one in found
-        if one.source in ("counted", "estimated") and one.quantity not in NOT_COUNTED | set(TIMES)
+        if one.source in ("counted", "estimated") and one.quantity not in NOT_COUNTERS | set(TIMES)
     )  # fmt: skip
     names |= dict.fromkeys(one.quantity for one in found if one.quantity == "resident_memory")
     hybrid = SMALL_CORES in names

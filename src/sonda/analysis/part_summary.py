@@ -9,7 +9,7 @@ import numpy as np
 
 from sonda.analysis import wording
 from sonda.analysis.costs import Scale, missing, times
-from sonda.analysis.counters import COVERED, SYSTEM
+from sonda.analysis.counters import COVERED, NOT_COUNTERS, SYSTEM
 from sonda.analysis.counts import FUSED, Counts, count, counted_step
 from sonda.analysis.device_side import device_side
 from sonda.analysis.parts import Part
@@ -27,26 +27,6 @@ INSIDE_FUSED = (*FUSED, "communicate")
 """Phases of a training step that is one function."""
 ON_HOST = ("data",)
 """Phases whose operations run on the host: they are not held against a GPU."""
-NOT_COUNTERS = frozenset(
-    {
-        "flops",
-        "bytes",
-        "activations",
-        "peak_memory",
-        "samples",
-        "tokens",
-        "shape",
-        "operations",
-        "device_time",
-        "device_start",
-        "communication",
-        "energy",
-        "energy_low",
-        "energy_high",
-    }
-)
-"""Quantities with a place of their own. That of energy is its table of windows: spans shorter than the time between
-readings have none, so that a median over the others would be that of the longest steps."""
 
 
 @dataclass(frozen=True)
