@@ -1,1 +1,1 @@
-"""Sonda against its peers, as ratios measured in one run: `python -m benchmarks [overhead] [spans] [startup]`."""
+"""Sonda against its peers, as ratios measured in one run: `python -m benchmarks [NAME ...]`."""

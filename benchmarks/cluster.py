@@ -19,6 +19,7 @@ import numpy as np
 
 from benchmarks.bar import Bar, Interval, at_least, at_most, paired_interval
 from benchmarks.cluster_work import explore_parts, measure_points
+from benchmarks.process import processor_seconds
 from sonda.record.run import SPANS, Run
 from sonda.record.store import Store
 from sonda.studies.batches import cut
@@ -32,7 +33,7 @@ from sonda.studies.explored_part import Order, explore_part
 from sonda.studies.measure import measuring
 from sonda.studies.plan import plan
 from sonda.studies.search_front import search
-from sonda.studies.space import parse_space, points
+from sonda.studies.space import parse_space
 from sonda.studies.study import Study
 from sonda.targets.exploration import grid_of
 from sonda.targets.job import Job
@@ -179,9 +180,9 @@ def _paired(what: str, sides: Sides, pairs: int) -> tuple[list[float], list[floa
     for number in range(pairs):
         times, used = {}, {}
         for name in (first, second) if number % 2 else (second, first):
-            began, before = perf_counter(), _processor()
+            began, before = perf_counter(), processor_seconds()
             sides[name]()
-            times[name], used[name] = perf_counter() - began, _processor() - before
+            times[name], used[name] = perf_counter() - began, processor_seconds() - before
         speeds.append(times[first] / times[second])
         costs.append(used[second] / used[first])
         said = ", ".join(f"{name} {times[name]:.2f} s ({used[name]:.2f} s of processors)" for name in sides)
@@ -189,18 +190,8 @@ def _paired(what: str, sides: Sides, pairs: int) -> tuple[list[float], list[floa
     return speeds, costs
 
 
-def _processor() -> float:
-    """Processor seconds of this process, all that it started, and all that they started and waited for."""
-    import psutil
-
-    own = psutil.Process()
-    times = [one.cpu_times() for one in (own, *own.children(recursive=True))]
-    return sum(sum(one[:4]) for one in times)
-
-
 def _orders(fields: list[str]) -> list[Order]:
     space = parse_space(fields)
-    assert points(space)
     grid = grid_of(JOB, (JOB.on,), space)
     return [Order(grid.job, grid.zeros, JOB.on, piece, space, (JOB.on,)) for piece in cut(grid.axes[JOB.on], BATCH)]
 
@@ -212,8 +203,9 @@ def _checked(executor: Executor, work: object, tasks: list[Task]) -> None:
 
 
 MEASURED = """
-import sys, time, resource
+import sys, time
 from benchmarks.cluster import JOB
+from benchmarks.process import highest_memory
 from sonda.record.store import Store
 from sonda.studies.executors.processes import Processes
 from sonda.studies.explore import explore
@@ -224,8 +216,7 @@ if __name__ == "__main__":
     begin = time.perf_counter()
     explore(JOB, parse_space(sys.argv[2:]), Store(Path(sys.argv[1])), executor=crew)
     crew.close()
-    high = next(line for line in open("/proc/self/status") if line.startswith("VmHWM")).split()[1]
-    print(int(high) / 1000, time.perf_counter() - begin)
+    print(highest_memory(), time.perf_counter() - begin)
 """
 
 

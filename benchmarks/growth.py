@@ -7,11 +7,11 @@ of two; beside cycles stand CPU microseconds of a call, and both as multiples of
 from __future__ import annotations
 
 from collections.abc import Callable
-from time import process_time_ns
 
 import numpy as np
 
 from benchmarks.bar import Bar, at_most, ratio_interval
+from benchmarks.process import cpu_times
 from sonda.accelerators.engines import bitmap_sparse, compressed_row, flexible_dense, mesh
 from sonda.accelerators.hardware import DATAFLOWS, Hardware
 from sonda.accelerators.layer import Layer, Tile
@@ -53,21 +53,12 @@ def run() -> list[Bar]:
 
 def _table(title: str, cases: list[Case]) -> list[np.ndarray]:
     print(f"\n{title}\n{'':14}{'cycles':>16}{'':>10}{'µs':>10}")
-    times = [_times(call) for _, call in cases]
-    first_cycles, first_time = cases[0][1]().cycles, float(np.median(times[0]))
-    for (name, call), found in zip(cases, times, strict=True):
-        cycles, median = call().cycles, float(np.median(found))
-        print(f"{name:14}{cycles:>16,}{cycles / first_cycles:>9.1f}x{median / 1e3:>10.1f}{median / first_time:>9.1f}x")
-    return times
-
-
-def _times(call: Callable[[], Result]) -> np.ndarray:
-    call()
-    times = np.empty(ROUNDS)
-    for number in range(ROUNDS):
-        begin = process_time_ns()
-        call()
-        times[number] = process_time_ns() - begin
+    found = [call().cycles for _, call in cases]  # the first call compiles
+    times = [cpu_times(call, ROUNDS) for _, call in cases]
+    first = float(np.median(times[0]))
+    for (name, _), cycles, spent in zip(cases, found, times, strict=True):
+        median = float(np.median(spent))
+        print(f"{name:14}{cycles:>16,}{cycles / found[0]:>9.1f}x{median / 1e3:>10.1f}{median / first:>9.1f}x")
     return times
 
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import os
 import tempfile
 import time
 from pathlib import Path
 
+from benchmarks.process import highest_memory
 from sonda.imports.importing import import_files
 from sonda.record.run import SPANS
 
@@ -20,8 +20,7 @@ def import_share(files: list[Path]) -> int:
         return int(pq.read_metadata(run.directory / SPANS).num_rows)
 
 
-def peak_memory(_: int) -> tuple[int, int]:
-    """Process, and the most bytes it had; it takes its time, so that every process is asked."""
+def peak_memory(_: int) -> float:
+    """MB that this process had at most; it takes its time, so that every process is asked."""
     time.sleep(0.5)
-    with open("/proc/self/status") as file:
-        return os.getpid(), 1024 * next(int(line.split()[1]) for line in file if line.startswith("VmHWM"))
+    return highest_memory()

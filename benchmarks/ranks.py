@@ -15,6 +15,7 @@ from time import perf_counter
 from typing import Any
 
 from benchmarks.bar import Bar, Interval, at_most, paired_interval
+from benchmarks.process import processor_seconds
 from benchmarks.rank_work import import_share, peak_memory
 from benchmarks.trace_maker import TraceMaker
 from sonda.imports.importing import import_files
@@ -53,7 +54,7 @@ def run() -> list[Bar]:
             large = max(_peaks(crew))
         finally:
             crew.close()
-    print(f"most memory of a worker: {small / 1e6:.0f} MB, with traces {LARGER} times as large {large / 1e6:.0f} MB")
+    print(f"most memory of a worker: {small:.0f} MB, with traces {LARGER} times as large {large:.0f} MB")
     growth = large / small
     return [
         *bars,
@@ -73,9 +74,9 @@ def _held(plain: Executor, crews: dict[str, Executor], place: Path, size: int, r
     for number in range(rounds):
         times, used = {}, {}
         for name in ("plain", *crews) if number % 2 else (*crews, "plain"):
-            began, before = perf_counter(), _processor()
+            began, before = perf_counter(), processor_seconds()
             _plain(plain, files) if name == "plain" else _spread(crews[name], files, place)
-            times[name], used[name] = perf_counter() - began, _processor() - before
+            times[name], used[name] = perf_counter() - began, processor_seconds() - before
         for name in crews:
             ratios[name].append(times[name] / times["plain"])
             costs[name].append(used[name] / used["plain"])
@@ -113,9 +114,9 @@ def _spread(executor: Executor, files: list[Path], place: Path) -> int:
     return count
 
 
-def _peaks(executor: Executor) -> list[int]:
+def _peaks(executor: Executor) -> list[float]:
     asked = [Task(number, number) for number in range(2 * WORKERS)]
-    return [bytes_ for _, bytes_ in _values(executor, peak_memory, asked)]
+    return _values(executor, peak_memory, asked)
 
 
 def _values(executor: Executor, work: object, tasks: list[Task]) -> list[Any]:
@@ -125,12 +126,3 @@ def _values(executor: Executor, work: object, tasks: list[Task]) -> list[Any]:
             raise SystemExit(done.failure)
         found.append(done.value)
     return found
-
-
-def _processor() -> float:
-    """Processor seconds of this process and all that it started."""
-    import psutil
-
-    own = psutil.Process()
-    times = [one.cpu_times() for one in (own, *own.children(recursive=True))]
-    return sum(one.user + one.system for one in times)

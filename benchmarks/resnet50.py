@@ -18,7 +18,7 @@ from time import perf_counter, process_time
 import numpy as np
 
 from benchmarks.bar import Bar, at_most, paired_interval
-from benchmarks.stonne import highest_memory
+from benchmarks.process import highest_memory
 
 LIMIT = 5.0
 ROUNDS = 5

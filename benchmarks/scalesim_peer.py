@@ -12,15 +12,16 @@ import os
 import subprocess
 import sys
 import tempfile
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
-from time import process_time_ns
 from typing import Any
 
 import numpy as np
 
 from benchmarks.bar import Bar, Interval, at_least
-from sonda.accelerators.scalesim import scale_sim
+from benchmarks.process import cpu_times
+from sonda.accelerators.scalesim import ScaleSim, scale_sim
 
 INTERPRETER = "SONDA_SCALESIM_PYTHON"
 INPUTS = Path(__file__).parent.parent / "tests" / "data" / "scalesim" / "runs.json"
@@ -99,16 +100,11 @@ def run() -> list[Bar]:
         layers = _layers() if kind == "conv" else list(PRODUCTS)
         theirs = _peer(interpreter, dataflow, rows, columns, kind, layers)
         sizes = [_product(kind, layer) for layer in layers]
-        ours = [scale_sim(dataflow, rows, columns, *size) for size in sizes]
+        ours = _sonda(dataflow, rows, columns, sizes)
         mine = [[one.cycles, one.input_reads, one.filter_reads, one.output_writes] for one in ours]
         if mine != theirs["layers"]:
             raise SystemExit(f"{dataflow} {rows}x{columns}: SCALE-Sim has {theirs['layers']}, Sonda {mine}")
-        times = []
-        for _ in range(CALLS):
-            begin = process_time_ns()
-            for size in sizes:
-                scale_sim(dataflow, rows, columns, *size)
-            times.append(process_time_ns() - begin)
+        times = cpu_times(partial(_sonda, dataflow, rows, columns, sizes), CALLS)
         ratio = theirs["seconds"] * 1e9 / float(np.median(times))
         ratios.append(ratio)
         name = f"{dataflow} {rows}x{columns}, {'ResNet-18' if kind == 'conv' else 'products'}"
@@ -117,6 +113,10 @@ def run() -> list[Bar]:
     print("cycles and all accesses are equal")
     least = min(ratios)
     return [at_least("SCALE-Sim's time / Sonda's, the least", Interval(least, least, least), LIMIT, "x", 0)]
+
+
+def _sonda(dataflow: str, rows: int, columns: int, sizes: list[tuple[int, int, int]]) -> list[ScaleSim]:
+    return [scale_sim(dataflow, rows, columns, *size) for size in sizes]
 
 
 def _layers() -> list[tuple[Any, ...]]:

@@ -17,6 +17,7 @@ import numpy as np
 
 from benchmarks.bar import Bar, Interval, at_most, paired_interval
 from benchmarks.events_file import write_events
+from benchmarks.process import highest_memory
 
 STEPS, LAYERS = 5_000, 100
 ROUNDS = 7
@@ -61,12 +62,6 @@ def _child(which: str, job: list[str]) -> dict[str, float]:
     return result
 
 
-def _highest_memory() -> float:
-    """MB. Not getrusage's: that begins with what the parent held when it started this process."""
-    lines = Path("/proc/self/status").read_text(encoding="utf-8").splitlines()
-    return next(int(line.split()[1]) for line in lines if line.startswith("VmHWM:")) * 1024 / 1e6
-
-
 def _sonda(directory: Path, begin: int, end: int, total: int) -> dict[str, float]:
     import pyarrow.parquet  # noqa: F401
 
@@ -82,7 +77,7 @@ def _sonda(directory: Path, begin: int, end: int, total: int) -> dict[str, float
     written = perf_counter()
     spans = Run.load(run.directory).spans
     finished = perf_counter()
-    memory = _highest_memory()
+    memory = highest_memory()
     layers = spans.where(kind="layer")
     if int(layers.sum()) != 2 * STEPS * LAYERS or int(spans.number("duration")[layers].sum()) != total:
         raise SystemExit("what was read is not what was recorded")
@@ -112,7 +107,7 @@ def _pyarrow(directory: Path) -> dict[str, float]:
         "write": written - started,
         "read": finished - written,
         "total": finished - started,
-        "memory": _highest_memory(),
+        "memory": highest_memory(),
     }
 
 

@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.bar import Bar, Interval, at_least, at_most, paired_interval
+from benchmarks.process import cpu_times, highest_memory
 
 DATA = Path(__file__).parent.parent / "tests" / "data" / "stonne"
 CALLS = 100
@@ -59,7 +60,7 @@ def _speed() -> list[Bar]:
         result = made.simulate()
         if result.cycles != entry["cycles"]:
             raise SystemExit(f"{made.name}: {result.cycles} cycles, the reference has {entry['cycles']}")
-        times = _times(made.simulate)
+        times = cpu_times(made.simulate, CALLS)
         ratio = paired_interval(entry["user_s"] * 1e9 / times)
         size = _size(entry["argv"])
         print(f"{entry['tag']:18}{size:>22}{result.cycles:>10,}{entry['user_s']:>13.3f}{np.median(times) / 1e3:>10.1f}"
@@ -70,16 +71,6 @@ def _speed() -> list[Bar]:
     names = {LIMIT_RATIO: "runs of 1 s and more", LIMIT_RATIO_MEMORY: "the same, folding through memory"}
     return [at_least(f"{names[limit]}, the least ({where})", ratio, limit, "x", 0)
             for limit, (where, ratio) in least.items()]  # fmt: skip
-
-
-def _times(call: Any) -> np.ndarray:
-    """ns of CPU time of each of 100 calls; a call shorter than the clock's own cost is still one call."""
-    times = np.empty(CALLS)
-    for number in range(CALLS):
-        begin = process_time_ns()
-        call()
-        times[number] = process_time_ns() - begin
-    return times
 
 
 def _size(argv: str) -> str:
@@ -132,12 +123,6 @@ def _child(which: str, cache: str) -> dict[str, float]:
                           check=True, env=environment)  # fmt: skip
     found: dict[str, float] = json.loads(done.stdout)
     return found
-
-
-def highest_memory() -> float:
-    """MB that this process held at most. Not getrusage's: that begins with what its parent held."""
-    lines = Path("/proc/self/status").read_text(encoding="utf-8").splitlines()
-    return next(int(line.split()[1]) for line in lines if line.startswith("VmHWM:")) * 1024 / 1e6
 
 
 def _first_use(which: str) -> dict[str, float]:

@@ -101,9 +101,16 @@ def _spans() -> Spans:
 def _listing(root: Path, *options: str) -> tuple[float, float]:
     """Processor and wall seconds of a listing."""
     before, began = resource.getrusage(resource.RUSAGE_CHILDREN), perf_counter()
-    _sonda(root, *options).communicate()
+    _ended(_sonda(root, *options))
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime, perf_counter() - began
+
+
+def _ended(process: subprocess.Popen[bytes]) -> None:
+    """Wait for a listing; one that failed is no figure."""
+    process.communicate()
+    if process.returncode:
+        raise RuntimeError(f"a listing ended with {process.returncode}")
 
 
 def _indexed(root: Path) -> int:
@@ -124,7 +131,7 @@ def _stream(root: Path) -> tuple[float, float, int, float]:
             to_first = to_first or perf_counter() - began
             large = _peak(process.pid) or large
             small = small or (large if rows >= FIRST_ROWS else 0)
-    process.communicate()
+    _ended(process)
     return to_first, perf_counter() - began, rows, large / (small or large)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import subprocess
 import sys
 from pathlib import Path
 
@@ -15,6 +16,7 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 from benchmarks import store
 from benchmarks.bar import Interval, at_least, at_most, paired_interval
 from benchmarks.events_file import write_events
+from benchmarks.process import processor_seconds
 from benchmarks.trace_maker import REAL, STEPS, TraceMaker
 
 from sonda.frameworks.assembly import assemble
@@ -42,6 +44,13 @@ def test_the_interval_holds_the_median_and_narrows_with_rounds() -> None:
     assert many.high - many.low < few.high - few.low
     constant = paired_interval([1.5] * 8)
     assert (constant.low, constant.median, constant.high) == (1.5, 1.5, 1.5)
+
+
+def test_processor_time_has_that_of_processes_which_have_ended() -> None:
+    before = processor_seconds()
+    burn = "import time\nwhile time.process_time() < 0.3: pass"
+    subprocess.run([sys.executable, "-c", burn], check=True)
+    assert processor_seconds() - before >= 0.28, "in ticks of 10 ms"
 
 
 def test_the_invented_training_has_the_spans_it_says(tmp_path: Path) -> None:
@@ -93,3 +102,8 @@ def test_listings_are_timed_with_every_run_in_the_index_and_streamed_to_their_en
     for promise in (store.NEWEST, store.REBUILT):
         assert {f"{promise}, CPU time", f"{promise}, as waited for"} < set(named)
     assert named[-1] == store.STREAMED
+
+
+def test_a_listing_that_fails_is_no_figure(tmp_path: Path) -> None:
+    with pytest.raises(RuntimeError, match="a listing ended with 2"):
+        store._listing(tmp_path, "--no-such-option")
