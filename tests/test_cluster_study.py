@@ -56,5 +56,6 @@ def test_two_workers_make_the_runs_of_one(tmp_path: Path) -> None:
 def test_what_is_measured_is_not_shared_by_processes_of_one_machine(tmp_path: Path) -> None:
     file = tmp_path / "study.toml"
     file.write_text(FILE.format(on="cpu").replace('"cycles", "energy_uJ"', '"step_ms"'))
-    with pytest.raises(SondaError, match="2 measurements at once would disturb each other on this machine"):
-        carry_out(str(file), "", None, False, Store(tmp_path), lambda _: None, workers=2)
+    for workers, said in ((2, "2 measurements at once would disturb each other on this machine"), (-1, "is too small")):
+        with pytest.raises(SondaError, match=said):
+            carry_out(str(file), "", None, False, Store(tmp_path), lambda _: None, workers=workers)

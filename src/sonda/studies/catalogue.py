@@ -121,7 +121,7 @@ def carry_out(
         now = " ".join(f"{key}={value}" for key, value in axes.items())
         say(f"{study.name}: {state.done} of {state.total}{failed}{left} · {now}")
 
-    if not cluster and workers < 2:
+    if not cluster and workers in (0, 1):
         earlier = [] if again else [run for _, run in load_study_result(study, store).runs]
         return _document(run_study(study, store, measuring(store, study, earlier, say), progress, again))
     if cluster and only_over_nodes(study):  # nobody else has anything to do

@@ -69,7 +69,7 @@ def cache_size(text: str) -> int | None:
     """`512KiB` in bytes; None for what is no size."""
     for unit, factor in sorted(UNITS.items(), key=lambda one: -len(one[0])):
         number = text.removesuffix(unit)
-        if number != text and number.isdigit():
+        if number != text and number.isdecimal():
             return int(number) * factor
     return None
 

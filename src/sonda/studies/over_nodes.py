@@ -37,7 +37,7 @@ def asks_for_nodes(configuration: Configuration) -> bool:
     except SondaError:
         return False  # what is wrong with it is said when its turn comes
     nodes = spec.options.get("nodes", "1")
-    return "nodes" in OPTIONS.get(spec.mode, ()) and nodes.isdigit() and int(nodes) > 1
+    return "nodes" in OPTIONS.get(spec.mode, ()) and nodes.isdecimal() and int(nodes) > 1
 
 
 def check_over_nodes(study: Study, cluster: str, nodes: str) -> None:

@@ -127,7 +127,7 @@ def nodes_of(job: Job) -> tuple[int, int]:
     """How many nodes a job asks for, and how many GPUs of each. Raises SondaError where that cannot be submitted."""
     spec = parse_target(job.on)
     text = spec.options.get("nodes", "")
-    if "nodes" not in OPTIONS.get(spec.mode, ()) or not text.isdigit() or int(text) < 2:
+    if "nodes" not in OPTIONS.get(spec.mode, ()) or not text.isdecimal() or int(text) < 2:
         raise SondaError(
             f"--on-cluster is for a training over nodes, not for {job.on}", "write for example --on ddp=cpu@nodes=2"
         )
