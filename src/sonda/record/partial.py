@@ -15,7 +15,7 @@ from pathlib import Path
 
 PARTIAL = ".partial-"
 NODE = "SONDA_NODE"
-"""Environment variable with a node's name, where the host's does not tell nodes apart."""
+"""Environment variable: a node's name where the host's does not tell nodes apart, as in containers."""
 FORGOTTEN_S = 7 * 24 * 3600
 """Another machine's processes cannot be asked; what they have not touched for a week is left over."""
 
@@ -36,9 +36,14 @@ def abandoned(path: Path) -> bool:
     return not _alive(process) if node == _node() else time.time() - _touched(path) > FORGOTTEN_S
 
 
+def node_name() -> str:
+    """As this node is called: containers that share a host's name have process numbers of their own."""
+    return os.environ.get(NODE) or os.uname().nodename
+
+
 def _node() -> str:
-    """As the node is called: containers that share a host's name have process numbers of their own."""
-    return (os.environ.get(NODE) or os.uname().nodename).replace("/", "_")
+    """The same in the name of a file."""
+    return node_name().replace("/", "_")
 
 
 def discard(path: Path) -> None:

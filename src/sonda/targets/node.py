@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import os
 from typing import Any
 
 from sonda.probes.gpu_device import gpu_names
 from sonda.probes.machine import machine_record
+from sonda.record.partial import NODE as NODE
+from sonda.record.partial import node_name as node_name
 from sonda.version import VERSION
-
-NODE = "SONDA_NODE"
-"""Environment variable: the node's name where the host's is not what tells nodes apart, as in containers."""
-
 
 AND = " + "
 """Between the processor and the GPUs of a kind of node."""
@@ -20,10 +17,6 @@ AND = " + "
 def kind_has_gpu(kind: str) -> bool:
     """Whether nodes of this kind, as `node_facts` words it, have a GPU."""
     return AND in kind
-
-
-def node_name() -> str:
-    return os.environ.get(NODE) or os.uname().nodename
 
 
 def node_facts() -> dict[str, Any]:

@@ -61,7 +61,8 @@ class Training:
         from sonda.frameworks.checkpoint import Checkpoints
         from sonda.targets.training_worker import open_training, settings_of
         from sonda.workloads.catalogue import describe
-        from sonda.workloads.data.training_set import DRAWN, make_ready
+        from sonda.workloads.data.fish_source import DRAWN
+        from sonda.workloads.data.training_set import make_ready
         from sonda.workloads.fitting import trainable, wanted_images
 
         workload = trainable(describe(job.workload, job.options))

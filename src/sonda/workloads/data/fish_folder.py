@@ -18,7 +18,7 @@ from sonda.record.errors import SondaError
 from sonda.workloads.data.folder import FolderSource, directories, gather
 
 MASKS = " GT"
-DRAWN = "drawn.json"
+DRAWN_FILE = "drawn.json"
 """Written by the generator beside the kinds."""
 WRAPPINGS = 2
 """Directories of the archive around the kinds."""
@@ -57,6 +57,6 @@ def _masks(kind: Path) -> Path:
 
 def _origin(root: Path) -> dict[str, str]:
     try:
-        return msgspec.json.decode((root / DRAWN).read_bytes(), type=dict[str, str])
+        return msgspec.json.decode((root / DRAWN_FILE).read_bytes(), type=dict[str, str])
     except (OSError, msgspec.MsgspecError):
         return {}

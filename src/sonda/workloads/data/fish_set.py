@@ -12,7 +12,7 @@ import msgspec
 from sonda.record.errors import SondaError
 from sonda.record.partial import PARTIAL, abandoned, discard, partial_path
 from sonda.version import VERSION
-from sonda.workloads.data.fish_folder import DRAWN, MASKS
+from sonda.workloads.data.fish_folder import DRAWN_FILE, MASKS
 from sonda.workloads.data.fish_kinds import KINDS
 from sonda.workloads.data.fish_shapes import HEIGHT, WIDTH, draw_fish
 from sonda.workloads.data.png import write_png
@@ -47,7 +47,7 @@ def make_fish(
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
         for left in out.parent.glob(f"{PARTIAL}*"):
-            if abandoned(left) and (left / DRAWN).is_file():
+            if abandoned(left) and (left / DRAWN_FILE).is_file():
                 discard(left)
         try:
             partial.mkdir()
@@ -57,7 +57,7 @@ def make_fish(
                 "count": str(count),
                 "image": f"{image[0]}x{image[1]}",
             }
-            (partial / DRAWN).write_bytes(msgspec.json.encode(facts) + b"\n")
+            (partial / DRAWN_FILE).write_bytes(msgspec.json.encode(facts) + b"\n")
             _draw_all(partial, count, image, seed, say)
             partial.rename(out)
         finally:

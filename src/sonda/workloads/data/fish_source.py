@@ -11,6 +11,9 @@ from sonda.workloads.data.fish_kinds import KINDS
 from sonda.workloads.data.fish_shapes import HEIGHT, WIDTH, draw_fish
 from sonda.workloads.data.source import Source
 
+DRAWN = "drawn"
+"""The word for them, where a folder could be named."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class FishSource(Source):

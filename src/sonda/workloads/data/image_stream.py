@@ -21,6 +21,7 @@ import numpy as np
 from sonda.record.errors import SondaError
 from sonda.record.protocols import Workload
 from sonda.workloads.data.cifar_like import CIFAR_LIKE, cifar_like
+from sonda.workloads.data.fish_source import DRAWN, fish_source
 from sonda.workloads.data.layouts import open_source
 from sonda.workloads.data.manifest import MANIFEST
 from sonda.workloads.data.prepared import Prepared, load
@@ -146,9 +147,7 @@ def source_of(data: str) -> Source | Prepared:
     """What `--data` names."""
     if data == CIFAR_LIKE:
         return cifar_like()
-    if data == "drawn":
-        from sonda.workloads.data.fish_source import fish_source
-
+    if data == DRAWN:
         return fish_source(FISH)
     folder = Path(data)
     return load(folder) if (folder / MANIFEST).is_file() else open_source(folder)

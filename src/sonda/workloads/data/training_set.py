@@ -14,7 +14,7 @@ import numpy as np
 
 from sonda.record.errors import SondaError
 from sonda.workloads.data.cifar_like import CIFAR_LIKE, cifar_like
-from sonda.workloads.data.fish_source import fish_source
+from sonda.workloads.data.fish_source import DRAWN, fish_source
 from sonda.workloads.data.layouts import open_source
 from sonda.workloads.data.manifest import MANIFEST
 from sonda.workloads.data.preparation import prepare_source
@@ -23,8 +23,6 @@ from sonda.workloads.data.source import Source
 from sonda.workloads.data.splits import check_fractions
 from sonda.workloads.data.splits import split as split_by_class
 
-DRAWN = "drawn"
-"""The word for the generator's fish; so is no word at all."""
 FISH = 1000
 """Drawn fish of each kind, as the photographed data set has."""
 SPLIT = "0.85/0.02/0.13"
@@ -125,9 +123,9 @@ def make_ready(
 ) -> Path:
     """The directory of the prepared set that `data` names; raises SondaError where there is none.
 
-    A prepared set is taken as it is. A folder of images, MNIST's or CIFAR-10's files, or `drawn` (nine kinds of fish)
-    is prepared once under `root`, of `image` (width, height) and grey (1) or colour (3 `channels`) where these are
-    given; the next time it is found there.
+    A prepared set is taken as it is. A folder of images, MNIST's or CIFAR-10's files, or `drawn` (nine kinds of fish;
+    no word at all means them too) is prepared once under `root`, of `image` (width, height) and grey (1) or colour (3
+    `channels`) where these are given; the next time it is found there.
     """
     if data and data != DRAWN and (Path(data) / MANIFEST).is_file():
         return Path(data).resolve()
