@@ -122,7 +122,7 @@ def test_what_is_foreseen_is_said_without_a_terminal_too(tmp_path: Path, capsys:
     agent = Agent(job, plan_of(job, parse_target(on)), tmp_path, say)
     write_outlook(tmp_path, Foreseen(sentences=["at most 1.33 times", "cannot pay"], numbers={}))
     agent._process = subprocess.Popen(["true"])
-    assert agent._watch(agent._process) is not None
+    assert agent._watch() is not None
     say("running")  # for whoever watches a screen
     assert capsys.readouterr() == ("", "at most 1.33 times\ncannot pay\n")
 
@@ -158,6 +158,8 @@ def test_ranks_that_never_meet_are_not_waited_for(tmp_path: Path) -> None:
         taken.listen()
         on = f"ddp=cpu/1+cpu/1@nodes=2,at=localhost:{taken.getsockname()[1]},timeout=1"
         job = Job(workload="mlp", train=True, on=on)
-        with pytest.raises(SondaError, match=r"the ranks did not meet at localhost:\d+ within 1 s; check that all"):
-            Agent(job, plan_of(job, parse_target(on)), tmp_path, lambda text: None).run()
+        said: list[str] = []
+        with pytest.raises(SondaError, match=r"the ranks did not meet at localhost:\d+ within 1 s; a program listens"):
+            Agent(job, plan_of(job, parse_target(on)), tmp_path, said.append).run()
     assert not _ranks_of(tmp_path)
+    assert [one.partition(" at ")[0] for one in said] == ["a program listens"], "at once, not after all the waiting"

@@ -245,20 +245,36 @@ def _join(plan: Plan, limit: float) -> tuple[Any, int]:
 
 def is_here(host: str, port: int) -> bool:
     """Whether this is the machine of that name, and nobody listens at the port yet."""
+    return any(_binds(place) for place in _places(host, port))
+
+
+def is_taken(at: str) -> bool:
+    """Whether HOST:PORT is of this machine, and a program listens there already: another node's, or anybody's."""
+    host, _, port = at.rpartition(":")
+    own = [place for place in _places(host, 0) if _binds(place)]
+    families = {family for family, *_ in own}
+    return any(place[0] in families and not _binds(place) for place in _places(host, int(port)))
+
+
+def _places(host: str, port: int) -> list[Any]:
+    """The addresses that the name stands for; none where it stands for none."""
     try:
-        places = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+        return socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
     except OSError:
-        return False
-    for family, kind, protocol, _, address in places:
+        return []
+
+
+def _binds(place: Any) -> bool:
+    """Whether a program could listen there."""
+    family, kind, protocol, _, address = place
+    try:
         with socket.socket(family, kind, protocol) as trial:
             trial.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            try:
-                trial.bind(address)
-                trial.listen()
-            except OSError:
-                continue
-            return True
-    return False
+            trial.bind(address)
+            trial.listen()
+    except OSError:
+        return False
+    return True
 
 
 def _alone(plan: Plan, error: Exception) -> SondaError:

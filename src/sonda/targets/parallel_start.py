@@ -18,7 +18,7 @@ from sonda.record.store import Store
 from sonda.targets.job import Job
 from sonda.targets.keeping import Lasting, Say
 from sonda.targets.parallel_agent import JOB, OUTCOME, PLAN
-from sonda.targets.parallel_nodes import KEPT, PART, PARTS, Kept, write_whole
+from sonda.targets.parallel_nodes import KEPT, PART, PARTS, Kept, is_taken, write_whole
 from sonda.targets.parallel_plan import Plan
 from sonda.targets.parallel_report import BEGUN, Foreseen, Report, read_outlook
 from sonda.targets.spec import STRATEGIES
@@ -72,9 +72,11 @@ class Agent:
         # -P: a file in the user's directory that is named like a module must not be imported.
         agent = "tensorflow_agent" if self._plan.mode in STRATEGIES else "parallel_agent"
         command = [sys.executable, "-P", "-m", f"sonda.targets.{agent}", str(self._directory)]
+        if self._plan.nodes > 1 and is_taken(self._plan.at):
+            self._say(Lasting(f"a program listens at {self._plan.at} already: taken to be another node"))
         self._process = subprocess.Popen(command, env=self._environment, stdin=subprocess.DEVNULL)
         try:
-            foreseen = self._watch(self._process)
+            foreseen = self._watch()
             path = self._directory / OUTCOME
             if not path.exists():
                 (self._directory / "room").write_bytes(bytes(ROOM))  # raises OSError where the disk is full
@@ -92,7 +94,7 @@ class Agent:
         self.node, self.nodes, self.same = report.node, report.nodes or [""], report.same
         return report, foreseen
 
-    def _watch(self, process: subprocess.Popen[bytes]) -> Foreseen | None:
+    def _watch(self) -> Foreseen | None:
         """Until the ranks have ended."""
         foreseen: Foreseen | None = None
         deadline = monotonic() + self._plan.timeout
@@ -106,11 +108,18 @@ class Agent:
                 return foreseen
             # Whatever else listens at that port may never answer, and PyTorch would wait for it.
             if monotonic() > deadline and not (self._directory / BEGUN).exists():
-                process.kill()
-                raise SondaError(
-                    f"the ranks did not meet at {self._plan.at} within {self._plan.timeout:g} s",
-                    "check that all nodes were started and that the port is free and reachable",
-                )
+                self.close()
+                raise self._unmet()
+
+    def _unmet(self) -> SondaError:
+        """Nobody answered; this node's own agent, which may have listened, has ended."""
+        cause = f"the ranks did not meet at {self._plan.at} within {self._plan.timeout:g} s"
+        if self._plan.nodes > 1 and is_taken(self._plan.at):
+            return SondaError(
+                f"{cause}; a program listens there that is no node of this training, or waits for others too",
+                "give another port, or start the same command on every node",
+            )
+        return SondaError(cause, "check that all nodes were started and that the port is free and reachable")
 
     def _ended(self, seconds: float) -> bool:
         assert self._process is not None
