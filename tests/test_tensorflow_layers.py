@@ -51,6 +51,7 @@ KNOWN = {scope: Scope(*about) for scope, about in SCOPES.items()}
         ("replica_1/sequential_1/dense_1/MatMul:_Recv", Place("communicate", "")),
         ("gradient_tape/AddN:AddN", Place("backward", "")),
         ("StatefulPartitionedCall/div_no_nan:DivNoNan", None),
+        ("Momentum/update_w/ResourceApplyMomentum:ResourceApplyMomentum", Place("optimizer", "")),
     ],
 )
 def test_an_operation_belongs_to_the_innermost_known_scope(name: str, place: Place | None) -> None:

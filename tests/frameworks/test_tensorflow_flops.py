@@ -179,3 +179,32 @@ def test_a_loop_that_decides_what_is_run_is_said() -> None:
 
     with pytest.raises(UnknownShapeError, match="decides what is run"):
         count_graph(tf, step.get_concrete_function(tf.TensorSpec((2,))).graph, [])
+
+
+@pytest.mark.parametrize(
+    ("make", "kind", "each", "variables"),
+    [
+        (lambda v1: v1.GradientDescentOptimizer(0.1), "GradientDescent", 2, 1),
+        (lambda v1: v1.MomentumOptimizer(0.1, 0.9), "Momentum", 2 + 2, 2),
+        (lambda v1: v1.MomentumOptimizer(0.1, 0.9, use_nesterov=True), "Momentum", 2 + 4, 2),
+        (lambda v1: v1.AdagradOptimizer(0.1), "Adagrad", 2 + 5, 2),
+        (lambda v1: v1.AdamOptimizer(0.1), "Adam", 3 + 4 + 5, 3),
+        (lambda v1: v1.RMSPropOptimizer(0.1), "RMSProp", 4 + 7 + 1, 3),
+        (lambda v1: v1.AdadeltaOptimizer(0.1), "Adadelta", 4 + 7 + 2 + 4, 3),
+    ],
+)
+def test_an_optimizer_that_is_one_operation_counts_for_each_weight(
+    make: Any, kind: str, each: int, variables: int
+) -> None:
+    """4 x 3 weights; every variable is read and written, and the gradient read; numbers such as the rate beside it."""
+    weight = tf.Variable(tf.ones((4, 3)))
+    optimizer = make(tf.compat.v1.train)
+
+    @tf.function
+    def step(slope: Any) -> None:
+        optimizer.apply_gradients([(slope, weight)])
+
+    rows = count_graph(tf, step.get_concrete_function(tf.TensorSpec((4, 3))).graph, [])
+    assert flops(rows, f"ResourceApply{kind}") == 12 * each
+    assert 0 <= moved(rows, f"ResourceApply{kind}") - 4 * 12 * (1 + 2 * variables) <= 4 * 6
+    assert unknown(rows) == set()

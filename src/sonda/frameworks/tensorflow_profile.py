@@ -22,6 +22,8 @@ SCOPED = ("forward", LOSS, COMMUNICATE, "optimizer")
 GRADIENT = "gradient_tape"
 MOVING = ("_Send", "_Recv", "_HostSend", "_HostRecv")
 """Operations between devices."""
+UPDATING = ("ResourceApply", "ResourceSparseApply")
+"""How operations begin that are an optimizer's whole update, also of one that is none of Keras'."""
 FUSED = re.compile(r"Fused(?:Conv2D|MatMul)")
 PRODUCTS = ("Conv2d", "Linear")
 """Layers whose products swallow the bias and the activation behind them."""
@@ -128,7 +130,7 @@ def scoped_place(name: str, scopes: Mapping[str, Scope]) -> Place | None:
             if scope in scopes and len(scope) > len(found):
                 found = scope
     of = scopes[found].kind if found else ""
-    if of == "optimizer":
+    if of == "optimizer" or (not of and kind.startswith(UPDATING)):
         return Place("optimizer", "")
     if of == LOSS:
         return Place("backward" if backward else LOSS, LOSS if backward else "")

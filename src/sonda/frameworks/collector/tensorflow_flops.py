@@ -22,7 +22,6 @@ ELEMENTS = {
         "LeakyReluGrad", "Elu", "EluGrad", "AssignAddVariableOp", "AssignSubVariableOp",
     ), 1),
     "SquaredDifference": 2, "Rsqrt": 2,
-    "ResourceApplyGradientDescent": 2,  # w - rate g
     "SqrtGrad": 2,  # g / 2 / y
     "RsqrtGrad": 4,  # g y y y / -2
     "TanhGrad": 3, "SigmoidGrad": 3,  # g (1 - y y); g (1 - y) y
@@ -62,9 +61,22 @@ CUTS = ("Slice", "StridedSlice")
 """Both read as much as they make, and lookups their indices."""
 UPDATES = {
     "AssignVariableOp": 1, "AssignAddVariableOp": 2, "AssignSubVariableOp": 2, "ResourceScatterUpdate": 1,
-    "ResourceScatterAdd": 2, "ResourceScatterSub": 2, "ResourceApplyGradientDescent": 2,
+    "ResourceScatterAdd": 2, "ResourceScatterSub": 2,
 }  # fmt: skip
 """How often an update touches the values of its variable, which has no shape as a resource: written, or read too."""
+OPTIMIZERS = {
+    "ResourceApplyGradientDescent": (2, 1),  # w - rate g
+    "ResourceApplyMomentum": (4, 2), "ResourceApplyKerasMomentum": (4, 2),  # a = m a + g; w - rate a
+    "ResourceApplyAdagrad": (7, 2), "ResourceApplyAdagradV2": (7, 2),  # a + g g; w - rate g / (sqrt(a) + e)
+    "ResourceApplyAdam": (12, 3),  # m + (g - m) c; v + (g g - v) d; w - rate m / (sqrt(v) + e)
+    "ResourceApplyAdaMax": (8, 3),  # m + (g - m) c; max(d v, |g|); w - rate m / (v + e)
+    "ResourceApplyRMSProp": (12, 3),  # s + (g g - s) c; a = m a + rate g / sqrt(s + e); w - a
+    "ResourceApplyAdadelta": (17, 3),  # a r + g g c; u = sqrt(d + e) / sqrt(a + e) g; w - rate u; d r + u u c
+}  # fmt: skip
+"""Of optimizers that are one operation: FLOPs for each weight, and variables that are read and written. As the kernels
+of TensorFlow compute them (`core/kernels/training_ops.cc`); 1 / sqrt counts 2."""
+NESTEROV = {"ResourceApplyMomentum": 2, "ResourceApplyKerasMomentum": 2, "ResourceApplyAdam": 3}
+"""FLOPs for each weight more, where it is asked for: w - rate (g + m a); (g c + b m) in place of m."""
 
 
 class UnknownShapeError(Exception):
@@ -197,15 +209,25 @@ def _bytes(op: Any) -> int:
         touched = [op.outputs[0], op.outputs[0], *(op.inputs[1:2] if op.type in LOOKUPS else ())]
         return sum(_size(one) * one.dtype.size for one in touched)
     moved = sum(_size(one) * one.dtype.size for one in {one.name: one for one in _tensors(op)}.values())
+    if op.type in OPTIMIZERS:
+        return moved + 2 * OPTIMIZERS[op.type][1] * _gradient(op)[1]
     if op.type in UPDATES:
         values = op.inputs[2 if op.type.startswith("Resource") else 1]
         moved += UPDATES[op.type] * _size(values) * values.dtype.size
     return moved
 
 
+def _gradient(op: Any) -> tuple:
+    """Elements and bytes of the gradient that an optimizer is given: the largest of its inputs beside variables."""
+    return max((_size(one), _size(one) * one.dtype.size) for one in op.inputs)
+
+
 def _flops(op: Any) -> int | None:
     """FLOPs of an operation; None where nobody knows."""
     kind = op.type
+    if kind in OPTIMIZERS:
+        more = NESTEROV[kind] if kind in NESTEROV and op.get_attr("use_nesterov") else 0
+        return (OPTIMIZERS[kind][0] + more) * int(_gradient(op)[0])
     if kind in SILENT:
         return 0
     if kind == "Sum" and _size(op.inputs[0]) == _size(op.outputs[0]):
