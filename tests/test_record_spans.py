@@ -15,7 +15,7 @@ from sonda.record.errors import MissingExtraError, SondaError
 from sonda.record.quantity import QUANTITIES, SOURCES, Metric
 from sonda.record.run import write_run
 from sonda.record.sample import Sample, samples_from_arrow, samples_to_arrow
-from sonda.record.span import COLUMNS, NUMBER_COLUMNS, TEXT_COLUMNS, Spans, Words
+from sonda.record.span import COLUMNS, KINDS, NUMBER_COLUMNS, PASSES, TEXT_COLUMNS, Spans, Words
 
 TEXT = some.text(alphabet=some.characters(exclude_categories=["Cs"]), max_size=20)
 INT64 = some.integers(-(2**63), 2**63 - 1)
@@ -163,6 +163,13 @@ def test_other_ways_to_store_the_same_table_are_read() -> None:
     read = Spans.from_arrow(pieces)
     assert list(read.words("kind").decoded()) == ["run", "step"]
     assert list(read.number("duration")) == [100, 40]
+
+
+def test_the_architecture_names_the_kinds_and_passes_of_spans() -> None:
+    page = (Path(__file__).parents[1] / "docs" / "architecture.md").read_text(encoding="utf-8")
+    assert f"Kinds of span: {', '.join(KINDS)}." in page
+    passes = page.partition("\nPasses: ")[2].partition("\n\n")[0]
+    assert [word for word in PASSES if f"`{word}`" not in passes] == []
 
 
 def test_words() -> None:

@@ -26,7 +26,6 @@ PHASES = ("data", "transfer", "forward", "prefill", "decode", "loss", "backward"
 """`fused`: forward, loss, backward and optimizer of a training step that is one compiled function."""
 PASSES = ("warmup", "timed", "count", "kernels", "pieces", "modelled")
 """`pieces`: steps of their own in which layers can be told apart, where timed steps are one compiled function."""
-CLOCKS = ("host", "device", "simulated")
 
 COLUMNS = (
     "id", "parent", "kind", "name", "path", "call", "direction", "pass", "node", "rank", "device", "thread", "stream",
@@ -35,7 +34,7 @@ COLUMNS = (
 """Every column that is not a metric, in the order of the file."""
 
 TEXT_COLUMNS = ("kind", "name", "path", "direction", "pass", "node", "device", "clock")
-"""Columns of words. An empty word means: does not apply."""
+"""Columns of words. An empty word means: does not apply. `clock` is host, device or simulated."""
 
 NUMBER_COLUMNS: dict[str, Any] = {
     "id": np.int64,
