@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from builders import CEILINGS, MACHINE, trained
-from sonda.analysis.roofline import ceilings, lines, name_bound, points
+from sonda.analysis.roofline import ceilings, lines, name_bound
 from sonda.analysis.summarise import summarise
 
 
@@ -85,15 +85,13 @@ def test_nothing_bounds_what_took_no_time():
     assert name_bound({"compute": 1.0}, 0.0) == ""
 
 
-def test_points_have_intensity_and_achieved_rate():
-    found = {point.name: point for point in points(summarise(trained()).parts[0])}
+def test_a_layer_has_its_rate_and_its_share_of_the_roof():
+    found = next(row.cost for row in summarise(trained()).parts[0].layers if row.path == "conv")
     # Convolution: 5e9 FLOP and 3e8 B in 60 ms; least time 50 ms.
-    assert found["conv"].intensity == pytest.approx(5e9 / 3e8)
-    assert found["conv"].achieved == pytest.approx(5e9 / 0.060)
-    assert found["conv"].roof == pytest.approx(50 / 60)
-    assert found["conv"].bound == "compute"
-    assert "data" not in found
-    assert {point.kind for point in found.values()} == {"phase", "layer"}
+    assert (found.flops.value, found.bytes.value) == (5e9, 3e8)
+    assert found.achieved.value == pytest.approx(5e9 / 0.060)
+    assert found.roof.value == pytest.approx(50 / 60)
+    assert found.bound == "compute"
 
 
 def test_lines_are_the_peak_and_both_bandwidths():

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from sonda.analysis.kernels import ON_DEVICE
+from sonda.analysis.kernels import LATENCY, on_device
 from sonda.record.profile_names import COMMUNICATING
 from sonda.record.rank_group import RankGroup, group_of
 from sonda.record.run import Run
@@ -28,7 +28,7 @@ SYMMETRIC = {
     "barrier": re.compile(r"barrier", re.IGNORECASE),
 }
 """In names of collectives in which nobody can leave before everybody has come."""
-COLUMNS = ("rank", "path", "launch_latency:measured", "sequence:counted")
+COLUMNS = ("rank", "path", LATENCY, "sequence:counted")
 
 NONE = np.zeros(0, np.int64)
 
@@ -58,8 +58,7 @@ class RankCollectives:
         self._events += len(start)
         self.end = max(self.end, int((start + length).max()))
         kind, name = spans.words("kind"), spans.words("name")
-        device = np.isin(kind.codes, [at for at, word in enumerate(kind.words) if word in ON_DEVICE])
-        self.on_device |= bool(device.any())
+        self.on_device |= bool(len(on_device(spans)))
         rows = np.flatnonzero(kind.equal("collective"))
         if len(rows) and not self._by_device:
             self._by_device, self._blocks = True, []

@@ -8,7 +8,6 @@ from typing import Any
 from sonda.analysis.statistics import median
 from sonda.analysis.summary import Value
 
-SYSTEM = ("time", "cpu_time", "run_queue_wait", "page_faults", "context_switches", "scaled")
 NO_STEPS = "the command has no steps"
 NO_WAIT = {
     "steps": "the kernel keeps no account of waiting",

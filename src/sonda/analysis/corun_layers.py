@@ -13,6 +13,7 @@ import numpy as np
 from sonda.analysis.slowdown import paired, rate
 from sonda.analysis.statistics import median
 from sonda.analysis.summary import Value
+from sonda.analysis.tree import nearest
 from sonda.record.run import Run
 from sonda.record.span import PHASES, Spans
 
@@ -104,11 +105,8 @@ def _tables(
     spans: Spans, rows: np.ndarray, columns: Sequence[str], amounts: np.ndarray
 ) -> Iterator[tuple[Place, Table]]:
     """Amounts of these rows by step, of all steps that have any, for every window and participant."""
-    is_step = spans.where(kind="step")
-    parent, call, rank = spans.number("parent"), spans.number("call"), spans.number("rank")
-    step = parent[rows]
-    while (climbing := (step >= 0) & ~is_step[step]).any():
-        step[climbing] = parent[step[climbing]]
+    call, rank = spans.number("call"), spans.number("rank")
+    step = nearest(spans.number("parent"), spans.where(kind="step"))[rows]
     rows, step = rows[step >= 0], step[step >= 0]
     words = [spans.words(name) for name in columns]
     for epoch in np.flatnonzero(spans.where(kind="epoch")):

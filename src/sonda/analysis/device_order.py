@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from sonda.analysis.kernels import LATENCY, ON_DEVICE
+from sonda.analysis.kernels import LATENCY, on_device
 from sonda.record.row_file import RowFile
 from sonda.record.sorted_rows import SortedRows
 from sonda.record.span import Spans, Words
@@ -101,8 +101,7 @@ class DeviceOrder:
                 lowest = int(spans.number("start")[mine].min())
                 self.first = lowest if self.first is None else min(self.first, lowest)
                 active = np.zeros(len(spans), dtype=bool)
-                for kind in ON_DEVICE:
-                    active |= spans.words("kind").equal(kind)
+                active[on_device(spans)] = True
                 self._add_activities(spans, np.flatnonzero(mine & active))
                 self._add_waits(spans, np.flatnonzero(mine & ~active), row)
             row += len(spans)

@@ -20,6 +20,7 @@ from sonda.analysis.energy_summary import Window
 from sonda.analysis.statistics import student
 from sonda.analysis.summary import Value
 from sonda.analysis.training import TEST
+from sonda.analysis.tree import nearest
 from sonda.record.span import PHASES, Spans
 
 LEAST_FREEDOM = 5
@@ -252,13 +253,7 @@ def _epoch_names(spans: Spans, part: np.ndarray, epochs: np.ndarray) -> Iterator
 
 def _part_names(spans: Spans) -> np.ndarray:
     """The name of the part that each span lies in; '' outside."""
-    parent, is_part = spans.number("parent"), spans.where(kind="part")
-    at = np.arange(len(parent))
-    for _ in range(64):  # modules inside each other are no deeper; parts are near the top anyway
-        moving = (at >= 0) & ~np.where(at >= 0, is_part[at], False)
-        if not moving.any():
-            break
-        at[moving] = parent[at[moving]]
+    at = nearest(spans.number("parent"), spans.where(kind="part"))
     return np.where(at >= 0, spans.words("name").decoded()[at], "")
 
 

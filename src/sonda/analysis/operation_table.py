@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from sonda.analysis.kernels import ON_DEVICE
+from sonda.analysis.kernels import on_device as activities
 from sonda.analysis.step_breakdown import COMMUNICATION, INPUT, OPERATIONS
 from sonda.record.profile_names import PIPELINE_PATH
 from sonda.record.span import Spans
@@ -51,8 +51,8 @@ class OperationTable:
         """A block, the classes of its spans, and which of them begin in a step."""
         if not len(spans):
             return
-        kind = spans.words("kind")
-        on_device = np.isin(kind.codes, [at for at, word in enumerate(kind.words) if word in ON_DEVICE])
+        on_device = np.zeros(len(spans), dtype=bool)
+        on_device[activities(spans)] = True
         path = spans.words("path")
         ahead = np.array([word.startswith(f"{PIPELINE_PATH}/") for word in path.words])[path.codes]
         mine = np.flatnonzero(on_device | ahead | np.isin(found, (OPERATIONS, INPUT, COMMUNICATION)))

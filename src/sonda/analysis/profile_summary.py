@@ -8,13 +8,14 @@ from typing import Any
 
 import numpy as np
 
+from sonda.analysis.kernels import LATENCY
 from sonda.analysis.operation_table import OperationTable, OperationTotals
 from sonda.analysis.step_breakdown import CLASSES, PARTS, Breakdown, Steps, classes
 from sonda.analysis.summary import Value
 from sonda.record.run import Run
 from sonda.record.span_file import read_blocks
 
-COLUMNS = ("id", "path", "rank", "thread", "stream", "device", "clock", "launch_latency:measured")
+COLUMNS = ("id", "path", "rank", "thread", "stream", "device", "clock", LATENCY)
 DEVICE_PARTS = ("compute", "communication", "transfer", "launch")
 """Parts of a step that only a device makes."""
 NO_DEVICE = "the profile has no device"

@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from sonda.analysis.summary import Cost, PartSummary, Value
+from sonda.analysis.summary import Value
 
 CACHE_PART = 0.5
 """Without a measured curve, bytes that fit in half of the last-level cache are taken to be found there."""
@@ -216,36 +216,6 @@ def name_bound(limits: dict[str, float], measured: float) -> str:
         return ""
     name = max(limits, key=lambda limit: limits[limit])
     return name if limits[name] >= EXPLAINS * measured else ""
-
-
-@dataclass(frozen=True)
-class Point:
-    """One mark of a roofline figure."""
-
-    name: str
-    kind: str
-    """phase or layer."""
-    intensity: float
-    """FLOP/B."""
-    achieved: float
-    """FLOP/s."""
-    share: float
-    bound: str
-    roof: float | None
-
-
-def points(part: PartSummary) -> tuple[Point, ...]:
-    """Phases and innermost layers that have FLOPs, bytes and a time."""
-    marks = [_point(row.name, "phase", row.cost) for row in part.phases]
-    marks += [_point(row.path or row.name, "layer", row.cost) for row in part.layers if row.leaf]
-    return tuple(mark for mark in marks if mark is not None)
-
-
-def _point(name: str, kind: str, cost: Cost) -> Point | None:
-    flops, traffic, achieved = cost.flops.value, cost.bytes.value, cost.achieved.value
-    if not flops or not traffic or not achieved:
-        return None
-    return Point(name, kind, flops / traffic, achieved, cost.share, cost.bound, cost.roof.value)
 
 
 def lines(roofs: dict[str, Any]) -> tuple[tuple[str, Value], ...]:
