@@ -111,7 +111,7 @@ class Trainer:
         """Samples/s of both with exchanged gradients; `how`: memory, gloo. `shares` None: balanced, and moving."""
         name = f"{how} {shares}"
         if name not in self._loops:
-            group = self.memory if how == "memory" else self.group
+            group = self._own_memory() if how == "memory" else self.group
             self._loops[name] = self._shared_loop(group, shares)
         loop, _ = self._loops[name]
         loop.step()
@@ -131,7 +131,9 @@ class Trainer:
 
     def followed(self, slow_down: Callable[[], None], before: int, after: int) -> list[tuple[int, ...]]:
         """Shares in force at every step, the other rank being slowed down in the middle."""
-        loop, task = self._loops.setdefault("memory None", self._shared_loop(self.memory, None))
+        if "memory None" not in self._loops:
+            self._loops["memory None"] = self._shared_loop(self._own_memory(), None)
+        loop, task = self._loops["memory None"]
         found = []
         for step in range(before + after):
             if step == before:
@@ -163,6 +165,14 @@ class Trainer:
         rate, used = self.group.numbers([rate, used])[0]
         return rate, (used, 0.0)
 
+    def _own_memory(self) -> Any:
+        """A group with memory that no other loop uses: weights lie there."""
+        from sonda.frameworks.parallel.group import part
+
+        group = part(range(self.group.size), self.group.meter)
+        group.through_memory(self.plain.model, _Prefixed(self.keys, f"loop{len(self._loops)}/"))
+        return group
+
     def _shared_loop(self, group: Any, shares: tuple[int, ...] | None = (BATCH,)) -> tuple[Any, Any]:
         from sonda.frameworks.parallel.balance import Balance
         from sonda.frameworks.parallel.batchnorm import share_batch_norms
@@ -185,6 +195,12 @@ class _Prefixed:
 
     def add(self, key: str, amount: int) -> int:
         return int(self.keys.add(self.prefix + key, amount))
+
+    def set(self, key: str, value: str) -> None:
+        self.keys.set(self.prefix + key, value)
+
+    def get(self, key: str) -> bytes:
+        return bytes(self.keys.get(self.prefix + key))
 
 
 def rank_main(rank: int, size: int, port: int, pipe: Any) -> None:

@@ -58,20 +58,17 @@ def test_ranks_sum_in_proportion_to_their_shares() -> None:
     """Eight pieces for shares of 5 and 4. Summing moves 3 bytes a byte, copying 2, so before the third piece they are
     at 6 and 4: with it at (6 + 3) / 5 or (4 + 3) / 4, and the second has it. By hand it also has the eighth."""
 
-    def work(memory: SharedMemory) -> list[int]:
+    def work(memory: SharedMemory) -> list[bool]:
         own = [torch.nn.Parameter(torch.zeros(256)) for _ in range(8)]
         pieces = Pieces(own, memory)
         for parameter in own:
             pieces.write(parameter, torch.ones(256), (5.0, 4.0))
-        given = [torch.full((256,), 2.0) for _ in own]
-        places = [total.data_ptr() for _, total in pieces.finish()]
-        lie = [pieces.write(one, gradient, (5.0, 4.0)) for one, gradient in zip(own, given, strict=True)]
-        # What is summed here stays where it was computed; what others sum lies in this rank's region.
-        stayed = [one is gradient for one, gradient in zip(lie, given, strict=True)]
-        assert all((total == 4).all() for _, total in pieces.finish())
+        sums = [total for _, total in pieces.finish()]
+        assert all((total == 2).all() for total in sums)
+        # A sum lies where the other's gradient was, so that all can read it.
         mine = [pieces.place(parameter).data_ptr() for parameter in own]
-        assert [place in mine for place in places] == stayed
-        return stayed
+        assert [total.data_ptr() not in mine for total in sums] == pieces.mine()
+        return pieces.mine()
 
     first, second = on_threads(2, work)
     assert first == [True, True, False, True, True, True, True, False]
@@ -130,3 +127,78 @@ def test_backward_leaves_the_sums_as_gradients() -> None:
 
     # Gradients of the weight are the inputs, 1 and 2, of the bias 1 and 1.
     assert on_threads(2, work, room=room_for(torch.nn.Linear(3, 1))) == [[3.0, 3.0, 3.0, 2.0] * 3] * 2
+
+
+def small() -> Any:
+    """Two layers with the same weights every time, whatever other threads draw."""
+    model = torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.Linear(4, 2)).double()
+    chance = torch.Generator().manual_seed(0)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.copy_(torch.randn(parameter.shape, generator=chance, dtype=torch.float64))
+    return model
+
+
+def trained(memory: SharedMemory, make: Any, steps: int = 3) -> tuple[Any, list[float]]:
+    """A model and its weights after some steps, each rank with inputs of its own."""
+    model = small()
+    optimizer = make(model.parameters())
+    with closing(Adding(model, _Group(), memory, nullcontext, lambda: (5, 1))):  # type: ignore[arg-type]
+        for step in range(steps):
+            optimizer.zero_grad()
+            (model(torch.full((2, 3), 0.1 * (memory.me + step)).double()) ** 2).sum().backward()
+            gradients = [one.grad for one in model.parameters()]
+            optimizer.step()
+            assert all(one.grad is gradient for one, gradient in zip(model.parameters(), gradients, strict=True))
+    return model, [value for one in model.parameters() for value in one.detach().reshape(-1).tolist()]
+
+
+@pytest.mark.parametrize(("momentum", "common"), [(0.0, True), (0.9, False)])
+def test_weights_are_stepped_once_where_the_optimizer_keeps_nothing(momentum: float, common: bool) -> None:
+    """A momentum would have to move with whoever steps; then every rank steps its own weights. The same bits either
+    way: one process with the losses of both added up gives them."""
+
+    def make(parameters: Any) -> Any:
+        return torch.optim.SGD(parameters, lr=0.1, momentum=momentum, weight_decay=0.01)
+
+    def work(memory: SharedMemory) -> tuple[bool, list[float]]:
+        model, weights = trained(memory, make)
+        region = memory.view(0, 0, torch.empty(len(memory._maps[0]), dtype=torch.uint8))
+        first = region.data_ptr()
+        lie = [first <= one.data_ptr() < first + len(region) for one in model.parameters()]
+        return (True in lie, weights) if len(set(lie)) == 1 else (False, [])
+
+    alone = small()
+    optimizer = make(alone.parameters())
+    for step in range(3):
+        optimizer.zero_grad()
+        for rank in range(2):
+            (alone(torch.full((2, 3), 0.1 * (rank + step)).double()) ** 2).sum().backward()
+        optimizer.step()
+    expected = [value for one in alone.parameters() for value in one.detach().reshape(-1).tolist()]
+    first, second = on_threads(2, work, room=room_for(alone))
+    assert first == second
+    assert first[0] is common
+    assert first[1] == pytest.approx(expected, rel=1e-12)
+
+
+def test_weights_in_common_are_changed_by_the_optimizer_only() -> None:
+    """Every rank would change the same weights, each once more."""
+
+    def work(memory: SharedMemory) -> list[str]:
+        model, said = torch.nn.Linear(3, 1), []
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        with closing(Adding(model, _Group(), memory, nullcontext)):  # type: ignore[arg-type]
+            for _ in range(2):
+                optimizer.zero_grad()
+                model(torch.ones(1, 3)).sum().backward()
+                try:
+                    optimizer.step()
+                except SondaError as error:
+                    said.append(error.cause)
+                with torch.no_grad():
+                    model.weight.clamp_(-1, 1)
+        return said
+
+    for said in on_threads(2, work, room=room_for(torch.nn.Linear(3, 1))):
+        assert len(said) == 1 and "outside of the optimizer" in said[0]

@@ -9,7 +9,7 @@ from datetime import timedelta
 from time import perf_counter
 from typing import Any
 
-from sonda.frameworks.parallel.shared_memory import SharedMemory, room_for
+from sonda.frameworks.parallel.shared_memory import SharedMemory, keep_freed_memory, room_for
 
 TIMEOUT_S = 300
 """How long a rank waits for another before it gives up. One that died is seen at once, by its closed connections."""
@@ -64,6 +64,7 @@ class Group:
         All ranks must be processors of this machine. `keys` is a store of PyTorch's that all ranks see.
         """
         if self.size > 1 and self.me >= 0:
+            keep_freed_memory()
             name = "memory-" + "-".join(map(str, self.ranks))
             self.memory = SharedMemory(self.me, self.size, keys, name, room_for(model), timeout_s)
 
