@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 
 import pytest
@@ -144,3 +145,14 @@ def test_layers_that_are_numbers_are_shown_with_their_types():
     screen = Screen(80, color=False)
     screen.table(layer_table(numbered, "layer"))
     assert rows[0].name in screen.text()
+
+
+@pytest.mark.parametrize("width", range(24, 60))
+def test_no_line_ends_between_a_number_and_its_unit(width: int) -> None:
+    text = "copies 18.7 µs and 5 % of 3.2 GB/s take 12 steps, 4 s each at 1,204 samples/s (3 times) in 2 MiB"
+    screen = Screen(width, color=False)
+    screen.line(text, "bold", 2, 2)
+    lines = screen.text().splitlines()
+    assert " ".join(line.strip() for line in lines) == text
+    assert not [line for line in lines if re.search(r"(?<!take 1)\d$", line)], lines
+    assert len(lines) > 1 and max(map(len, lines)) <= width

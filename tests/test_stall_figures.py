@@ -5,7 +5,10 @@ from __future__ import annotations
 import pytest
 
 from sonda.analysis.stalls import StallRow
-from sonda.report.stall_figures import COLORS, MOST_KERNELS, OTHERS, stall_figure
+from sonda.probes.topdown_tables import tables
+from sonda.report.markup import legend
+from sonda.report.stall_figures import COLORS, MOST_KERNELS, OTHERS, reasons_meant, stall_figure
+from sonda.report.topdown_tables import MEANINGS
 
 
 def row(name: str, share: float, **shares: float) -> StallRow:
@@ -48,3 +51,15 @@ def test_nothing_counted_is_no_picture_and_many_kernels_are_cut() -> None:
     assert stall_figure([]) is None and stall_figure([row("none", 1.0)]) is None
     figure = stall_figure([row(f"k{at}", 0.01, wait=0.5) for at in range(MOST_KERNELS + 5)])
     assert figure is not None and len(figure["data"][0]["x"]) == MOST_KERNELS
+
+
+def test_what_reasons_mean_can_be_read_without_a_mouse_too() -> None:
+    meant = reasons_meant([row("kernel", 1.0, barrier=0.5, selected=0.3), row("other", 0.5, barrier=0.1)])
+    assert meant["barrier"] == "warps wait at a barrier for other warps of their block" and len(meant) == 2
+    html = legend({**meant, "<b>": "a & b"})
+    assert html.count("<dt>") == 3 and "&lt;b&gt;" in html and "a &amp; b" in html and legend({}) == ""
+
+
+def test_every_category_of_every_processor_has_a_meaning() -> None:
+    for name, table in tables().items():
+        assert {one.name for one in table.definition.categories if not one.meaning} <= set(MEANINGS), name

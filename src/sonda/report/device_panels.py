@@ -8,8 +8,8 @@ from sonda.report.device_tables import device_tables, memory_phrases, side_phras
 from sonda.report.figures import Figure
 from sonda.report.kernel_roofline import kernel_roof_table, kernel_roofline
 from sonda.report.labels import markup
-from sonda.report.markup import panel, place_figure, table_html
-from sonda.report.stall_figures import stall_figure
+from sonda.report.markup import legend, panel, place_figure, table_html
+from sonda.report.stall_figures import reasons_meant, stall_figure
 
 MOST_KERNELS = 200
 """Kernels that a page lists."""
@@ -45,7 +45,8 @@ def device_panels(part: PartSummary, summary: Summary, place: str, drawn: list[F
             figure = stall_figure(counted.stalls) if table.name == "stalls" else None
             picture = place_figure(figure, f"{place}stalls", drawn, "") if figure is not None else ""
             caption = STALLS if picture else ""
-            panels += panel(title, picture + table_html(table, f"{table.name} sortable"), caption)
+            meant = legend(reasons_meant(counted.stalls)) if table.name == "stalls" else ""
+            panels += panel(title, picture + meant + table_html(table, f"{table.name} sortable"), caption)
         sentences = [*stall_sentences(counted.stalls), *counted.sentences]
         panels += panel("What the counts say", _listed(sentences)) if sentences else ""
     return panels

@@ -9,11 +9,31 @@ from __future__ import annotations
 import html
 import json
 import math
+import re
 import unicodedata
 from typing import Any
 
 _HIDDEN = {"Cc", "Cf", "Cs", "Zl", "Zp"}
 """Unicode categories that draw nothing and may act instead: control codes, direction overrides, line separators."""
+
+UNITS = (
+    "%|[nµm]?s|min|h|[pnµmkM]?J(?:·s)?|m?W|[kMGTP]?B(?:/s)?|[KMG]iB(?:/s)?|[kMGTP]?FLOP(?:/[sB])?|[kMGT]?cycles?|[MG]Hz|"
+    "°C|mm²|times|(?:samples|tokens|queries|points)/s"
+)
+"""What stands behind a number and belongs to it, as a regular expression that Python and JavaScript read alike."""
+_BOUND = re.compile(rf"(?<=\d) (?=(?:{UNITS})(?![\w/]))")
+_KEPT = "\ue000"
+"""Stands for a blank at which no line may end; private, so that no text has it."""
+
+
+def held(text: str) -> str:
+    """The text with numbers held to their units, for who breaks it into lines; `let_go` gives the blanks back."""
+    return _BOUND.sub(_KEPT, text)
+
+
+def let_go(text: str) -> str:
+    """The text as it was before it was `held`."""
+    return text.replace(_KEPT, " ")
 
 
 def plain(text: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from sonda.report.labels import markup, script_data
@@ -84,6 +85,13 @@ def panel(title: str, html: str, caption: str = "") -> str:
     heading = f"<h3>{markup(title)}</h3>" if title else ""
     note = f'<p class="soft small">{markup(caption)}</p>' if caption else ""
     return f'<div class="panel">{heading}{note}{html}</div>'
+
+
+def legend(meanings: Mapping[str, str]) -> str:
+    """What names in a picture or table mean, which a reader opens, with whatever he points; '' without any."""
+    items = "".join(f"<dt>{markup(name)}</dt><dd>{markup(said)}</dd>" for name, said in meanings.items())
+    head = "<summary>What these names mean</summary>"
+    return f'<details class="legend">{head}<dl class="words">{items}</dl></details>' if items else ""
 
 
 def place_figure(

@@ -22,7 +22,7 @@ from sonda.report.corun import corun_section
 from sonda.report.energy_page import energy_section, with_energy
 from sonda.report.exploration import exploration_section
 from sonda.report.imported import trace_section
-from sonda.report.labels import markup, script_data
+from sonda.report.labels import UNITS, markup, script_data
 from sonda.report.output import whole_file
 from sonda.report.provenance import with_provenance, with_words, words_panel
 from sonda.report.rooflines import targets_section
@@ -128,7 +128,7 @@ def framed(title: str, sections: Sequence[Section]) -> str:
 </head>
 <body>
 <header>{f"<nav>{links}</nav>" if len(sections) > 1 else ""}</header>
-<main>
+<main data-units="{markup(UNITS)}">
 {body}
 </main>
 <footer>Made by Sonda {markup(VERSION)}. Hover over a number, tap it or walk to it with the arrow keys for its unit,

@@ -8,7 +8,7 @@ import sys
 from dataclasses import replace
 from typing import TYPE_CHECKING, TextIO
 
-from sonda.report.labels import shortened
+from sonda.report.labels import held, let_go, shortened
 from sonda.report.table import LAST, Table
 
 if TYPE_CHECKING:
@@ -59,8 +59,9 @@ class Screen:
             self._print(Text(""))
             return
         room = max(10, self.width - indent - hang)
-        wrapped = Text(text, style=style).wrap(self._console, room)
+        wrapped = Text(held(text), style=style).wrap(self._console, room)
         for index, piece in enumerate(wrapped):
+            piece.plain = let_go(piece.plain)
             self._print(Text(" " * (indent + (hang if index else 0))) + piece)
 
     def items(self, lead: str, items: list[str], separator: str = "   ·   ", indent: int = 2) -> None:
@@ -220,4 +221,4 @@ def _row(texts: list[str], tones: list[str], table: Table, widths: list[int], in
 def _folded(text: str, room: int) -> list[str]:
     import textwrap
 
-    return textwrap.wrap(text, max(LEAST_PATH, room)) or [""]
+    return [let_go(line) for line in textwrap.wrap(held(text), max(LEAST_PATH, room))] or [""]

@@ -12,7 +12,7 @@ from sonda.report.device_panels import device_panels
 from sonda.report.figures import Figure
 from sonda.report.labels import markup
 from sonda.report.layer_panels import SIMULATED, TREE, layers_panel, roofline_panel, tree_figure
-from sonda.report.markup import panel, place_figure, table_html
+from sonda.report.markup import legend, panel, place_figure, table_html
 from sonda.report.modelled_figures import budget_figure
 from sonda.report.modelled_tables import titled_tables
 from sonda.report.outside import outside_figure, outside_table, totals_words
@@ -24,6 +24,7 @@ from sonda.report.system_tables import second_table, system_table
 from sonda.report.table import Cell
 from sonda.report.topdown_figures import topdown_bars, topdown_icicle, topdown_map, topdown_over_steps
 from sonda.report.topdown_tables import (
+    categories_meant,
     choose_counted,
     counter_sentences,
     counter_table,
@@ -175,10 +176,15 @@ def _topdown_panels(part: PartSummary, place: str, drawn: list[Figure]) -> str:
     absent = "level 1 was not counted"
     bars = place_figure(topdown_bars(topdown), f"{place}phases", drawn, absent)
     icicle = place_figure(topdown_icicle(topdown), f"{place}levels", drawn, absent)
+    meant = legend(categories_meant(topdown))
     layers = choose_counted(part, len(part.layers))
     by_layer = topdown_layer_table(part, layers, "layer") if layers else None
     pieces = [
-        panel(title, bars + icicle + tables, f"{SLOTS} {topdown.definition.name}: shares of {topdown.definition.of}."),
+        panel(
+            title,
+            bars + icicle + meant + tables,
+            f"{SLOTS} {topdown.definition.name}: shares of {topdown.definition.of}.",
+        ),
         panel(
             f"{title} over steps",
             place_figure(topdown_over_steps(topdown), f"{place}slots", drawn, absent, stretches_table(topdown)),

@@ -53,6 +53,12 @@ def stall_figure(rows: Sequence[StallRow]) -> Figure | None:
     return {"data": data, "layout": layout}
 
 
+def reasons_meant(rows: Sequence[StallRow]) -> dict[str, str]:
+    """What warps wait for, of every reason that a row has, in words."""
+    names = dict.fromkeys(reason for row in rows for reason in row.shares)
+    return {name: f"warps wait {REASONS[name].meaning}" for name in names if name in REASONS}
+
+
 def _meant(reason: str) -> str:
     """What the warps do in these cycles, in a line below."""
     return f"<br>they wait {markup(REASONS[reason].meaning)}" if reason in REASONS else ""

@@ -18,6 +18,28 @@ ESTIMATED = "~"
 MOST_RATES = 4
 """Columns of misses that a table has room for; all are in `sonda show --json`."""
 
+LATE = "instructions came late: they were in no near cache, or had to be fetched elsewhere after a jump"
+MEANINGS = {
+    "retiring": "useful work: operations that were carried out to their end",
+    "frontend_bound": "no operation arrived from the part that fetches and decodes instructions",
+    "backend_bound": "operations waited for data or for an arithmetic unit",
+    "bad_speculation": "work that was thrown away, because a branch went another way than was guessed",
+    "memory_bound": "waiting for caches or memory",
+    "core_bound": "waiting for arithmetic units, or for results of operations before",
+    "fetch_latency": LATE,
+    "frontend_latency": LATE,
+    "fetch_bandwidth": "instructions came, but fewer in a cycle than there was room for",
+    "branch_mispredicts": "after a wrong guess of a branch",
+    "machine_clears": "after the pipeline was emptied for another reason, such as a clash of memory accesses",
+    "pipeline_restarts": "after the pipeline was emptied for another reason, such as a clash of memory accesses",
+    "light_operations": "instructions that are one operation or few",
+    "fastpath": "instructions that are one operation or two",
+    "heavy_operations": "instructions that are many operations, or microcode",
+    "microcode": "instructions that are small programs inside of the processor",
+    "smt_contention": "the core's other thread had the slots",
+}
+"""Categories by name, whatever processor they are of."""
+
 Row = tuple[str, Slots]
 
 
@@ -117,6 +139,18 @@ def topdown_layer_table(part: PartSummary, layers: Sequence[LayerRow], title: st
     return build(columns, "Top-Down of layers")
 
 
+def categories_meant(topdown: TopDown) -> dict[str, str]:
+    """What every category is, with what it is a part of and what its definition adds."""
+    titles = {one.name: one.words for one in topdown.definition.categories}
+    found = {}
+    for one in topdown.definition.categories:
+        said = [text for text in (MEANINGS.get(one.name, ""), one.meaning) if text]
+        part_of = f"part of {titles[one.parent]}: " if one.parent else ""
+        if said:
+            found[one.words] = part_of + "; ".join(said)
+    return found
+
+
 def _rows(topdown: TopDown) -> list[Row]:
     return [*topdown.phases.items(), ("step", topdown.step)]
 
@@ -128,7 +162,7 @@ def _names(names: Sequence[str]) -> list[Cell]:
 def _category(category: Category, rows: Sequence[Row]) -> tuple[Column, list[Cell]]:
     bound = "; a lower bound" if category.bound == "lower" else ""
     threshold = f"; counts above {quantities.percent(category.threshold)} %" if category.threshold else ""
-    hint = f"{category.meaning or category.words}{bound}{threshold}"
+    hint = f"{category.meaning or MEANINGS.get(category.name) or category.words}{bound}{threshold}"
     cells = [_share(slots.shares[category.name], bool(category.parent), slots, category.name) for _, slots in rows]
     keep = 6 if not category.parent else 2
     return Column(plain(category.words), keep=keep, hint=hint), cells
@@ -146,7 +180,8 @@ def _percent(value: Value) -> Cell:
     if value.value is None:
         return Cell(quantities.MISSING, None, quantities.provenance(value), value.reason, "quiet")
     mark = ESTIMATED if value.source == "estimated" else ""
-    return Cell(mark + quantities.percent(value.value, 1), value.value, quantities.provenance(value))
+    text = mark + quantities.percent(value.value, 1)
+    return Cell(text, 100 * value.value, quantities.provenance(value), unit="%")
 
 
 def _marked(values: Sequence[Value], cells: Sequence[Cell]) -> list[Cell]:

@@ -48,6 +48,15 @@
     else if (!event.target.matches(":focus-visible")) hide();
   });
 
+  // A number and its unit stay on one line; tables and pictures break nothing.
+  const bound = new RegExp(`(\\d) (?=(?:${document.querySelector("main").dataset.units})(?![\\w/]))`, "g");
+  for (const prose of document.querySelectorAll("p, li, dt, dd, summary")) {
+    for (const piece of prose.childNodes) {
+      if (piece.nodeType === Node.TEXT_NODE) piece.data = piece.data.replace(bound, "$1\u00a0");
+      else if (piece instanceof Element && !piece.children.length) piece.textContent = piece.textContent.replace(bound, "$1\u00a0");
+    }
+  }
+
   const LISTED = 14; // titles that stand in the list at once
   // Long pages begin with a list of what is on them.
   for (const section of document.querySelectorAll("main > section")) {
