@@ -17,7 +17,8 @@ import numpy as np
 
 from sonda.analysis import wording
 from sonda.analysis.compare_simulated import compare_simulated, cycles_of
-from sonda.analysis.comparison import ComparedRow, Comparison, PartComparison
+from sonda.analysis.comparison import ComparedRow, Comparison, PartComparison, describe, lonely
+from sonda.analysis.exploration import is_exploration
 from sonda.analysis.interference import is_corun
 from sonda.analysis.parts import Part, parts
 from sonda.analysis.simulated import summarise_simulated
@@ -52,7 +53,7 @@ def compare(a: list[Run], b: list[Run]) -> Comparison:
         raise SondaError("there is nothing to compare", "name at least one run on each side")
     if any(is_corun(run) for run in [*a, *b]):
         raise SondaError("a co-run holds several programs, alone and together", "look at it with: sonda show")
-    explored = next((run for run in [*a, *b] if run.info.target.get("device") == "exploration"), None)
+    explored = next((run for run in [*a, *b] if is_exploration(run)), None)
     if explored is not None:
         raise SondaError(
             f"{explored.id} is an exploration, which has points and no step",
@@ -96,7 +97,7 @@ def _exact(a: list[Run], b: list[Run], simulated: list[bool]) -> Comparison:
             f"{lone.id} is simulated, others are measured: cycles and times have no ratio",
             "look at them side by side: sonda report A B",
         )
-    compared = compare_simulated(_one_of("A", a), _one_of("B", b), describe)
+    compared = compare_simulated(_one_of("A", a), _one_of("B", b))
     return replace(
         compared,
         a=tuple(run.id for run in a),
@@ -145,8 +146,8 @@ def _part(name: str, a: list[Part], b: list[Part]) -> PartComparison:
         step=step,
         phases=rows([(phase, "") for phase in phases], [phase_table(p) for p in a], [phase_table(p) for p in b]),
         layers=rows([(kind, path) for path, kind in layers], [layer_table(p) for p in a], [layer_table(p) for p in b]),
-        only_a=_only(phases_a, phases_b, layers_a, layers_b),
-        only_b=_only(phases_b, phases_a, layers_b, layers_a),
+        only_a=lonely(phases_a, phases_b, layers_a, layers_b),
+        only_b=lonely(phases_b, phases_a, layers_b, layers_a),
     )
 
 
@@ -169,14 +170,6 @@ def _layers(part: Part) -> dict[tuple[str, str], np.ndarray]:
 def _common(runs: Sequence[dict[Any, np.ndarray]]) -> list[Any]:
     """What every run of a side has, in the order of the first."""
     return [key for key in runs[0] if all(key in run for run in runs)]
-
-
-def _only(
-    phases: list[str], other_phases: list[str], layers: list[tuple[str, str]], other_layers: list[tuple[str, str]]
-) -> tuple[str, ...]:
-    elsewhere = set(other_layers)
-    lonely = [f"{path or 'the model'} ({kind})" for path, kind in layers if (path, kind) not in elsewhere]
-    return tuple([f"phase {name}" for name in phases if name not in other_phases] + lonely)
 
 
 def _rows(
@@ -207,11 +200,6 @@ def _rows(
             )
         )
     return tuple(rows)
-
-
-def describe(times: float) -> str:
-    """`0.952` -> `1.05x faster`, `1.3` -> `1.30x slower`."""
-    return f"{times:.2f}x slower" if times > 1 else f"{1 / times:.2f}x faster"
 
 
 def _noise(compared: tuple[PartComparison, ...]) -> list[str]:

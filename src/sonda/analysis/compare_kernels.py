@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import fmean, stdev
 
+from sonda.analysis.comparison import describe
 from sonda.analysis.kernels import KernelTotals
 from sonda.analysis.statistics import student
 from sonda.analysis.summary import Value
@@ -148,8 +149,8 @@ def _ratio(a: tuple[float, float, int], b: tuple[float, float, int], comparisons
     width = min(student(1 - 0.025 / max(1, comparisons), freedom) * math.sqrt(spread), 700.0)
     low, high = value * math.exp(-width), value * math.exp(width)
     significant = not low <= 1 <= high
-    text = f"{value:.2f}x slower" if value > 1 else f"{1 / value:.2f}x faster"
-    return Value(value, "1", "derived", low, high), significant, text if significant else "not significant"
+    text = describe(value) if significant else "not significant"
+    return Value(value, "1", "derived", low, high), significant, text
 
 
 def _totals(a: DeviceWork, b: DeviceWork, steps: tuple[int, int], all_: str) -> list[tuple[str, Value, Value]]:

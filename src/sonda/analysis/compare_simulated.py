@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from sonda.analysis import wording
-from sonda.analysis.comparison import ComparedRow, Comparison, PartComparison
+from sonda.analysis.comparison import ComparedRow, Comparison, PartComparison, describe, lonely
 from sonda.analysis.simulated import engine_words
 from sonda.analysis.simulated_energy import bounded
 from sonda.analysis.summary import PartSummary, Simulated, Summary, Value
@@ -20,8 +20,8 @@ BESIDES = ("name", "notes")
 """What a description says that does not change what is simulated."""
 
 
-def compare_simulated(a: Summary, b: Summary, describe: Callable[[float], str]) -> Comparison:
-    """B against A, in cycles: the step, its phases and its layers. `describe` words a ratio.
+def compare_simulated(a: Summary, b: Summary) -> Comparison:
+    """B against A, in cycles: the step, its phases and its layers.
 
     Raises SondaError when nothing ran on an engine on one side.
     """
@@ -46,8 +46,8 @@ def compare_simulated(a: Summary, b: Summary, describe: Callable[[float], str]) 
         step=step,
         phases=tuple(row(name, "", one, phases_b[name]) for name, one in phases_a.items() if name in phases_b),
         layers=tuple(row(key[1], key[0], one, layers_b[key]) for key, one in layers_a.items() if key in layers_b),
-        only_a=_only(phases_a, phases_b, layers_a, layers_b),
-        only_b=_only(phases_b, phases_a, layers_b, layers_a),
+        only_a=lonely(phases_a, phases_b, layers_a, layers_b),
+        only_b=lonely(phases_b, phases_a, layers_b, layers_a),
     )
     slowdown = (step.ratio.value or 0.0) - 1
     return Comparison(
@@ -75,16 +75,6 @@ def _phases(part: PartSummary) -> dict[str, Simulated]:
 def _layers(part: PartSummary) -> dict[tuple[str, str], Simulated]:
     """By path and class, modules inside included."""
     return {(row.path, row.name): row.simulated for row in part.layers if row.simulated is not None}
-
-
-def _only(
-    phases: Iterable[str],
-    other_phases: Iterable[str],
-    layers: Iterable[tuple[str, str]],
-    other_layers: Mapping[tuple[str, str], Simulated],
-) -> tuple[str, ...]:
-    lonely = [f"{path or 'the model'} ({kind})" for path, kind in layers if (path, kind) not in other_layers]
-    return tuple([f"phase {name}" for name in phases if name not in other_phases] + lonely)
 
 
 def _notes(a: Summary, b: Summary, left: Simulated, right: Simulated) -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 
 from sonda.analysis.summary import Value
@@ -60,3 +61,20 @@ class Comparison:
     def fails(self, limit: float) -> bool:
         """Whether B is slower than A by more than `limit` (0.05 for 5 %) with 95 % confidence; exactly so in cycles."""
         return self.slowdown.low is not None and self.slowdown.low > limit
+
+
+def describe(times: float) -> str:
+    """`0.952` -> `1.05x faster`, `1.3` -> `1.30x slower`."""
+    return f"{times:.2f}x slower" if times > 1 else f"{1 / times:.2f}x faster"
+
+
+def lonely(
+    phases: Collection[str],
+    other_phases: Collection[str],
+    layers: Collection[tuple[str, str]],
+    other_layers: Collection[tuple[str, str]],
+) -> tuple[str, ...]:
+    """What only one side has, as `PartComparison.only_a` says it; layers are paths and classes."""
+    elsewhere = set(other_layers)
+    apart = [f"{path or 'the model'} ({kind})" for path, kind in layers if (path, kind) not in elsewhere]
+    return tuple([f"phase {name}" for name in phases if name not in other_phases] + apart)
