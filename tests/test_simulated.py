@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -13,9 +12,10 @@ import numpy as np
 import pytest
 
 import sonda
+from command_line import run_command
 from simulated_examples import CLOCKED, LAYER, SMALL_LAYER, nested, run_of
 from sonda.accelerators.description import Accelerator, load_accelerator
-from sonda.accelerators.operation import Bags, Call, Program
+from sonda.accelerators.operation import Call, Program
 from sonda.accelerators.placement import Placement
 from sonda.analysis.summarise import summarise
 from sonda.analysis.summary import Summary
@@ -30,9 +30,7 @@ from sonda.report.terminal import render_side_by_side, render_summary
 from sonda.studies import repetition
 from sonda.targets.job import Job
 from sonda.targets.measure import measure
-from sonda.targets.program import captured_program
-from sonda.targets.simulated import SPANS, read_spans, simulate, simulate_job, write_spans
-from sonda.workloads.catalogue import describe
+from sonda.targets.simulated import read_spans, simulate, write_spans
 
 
 @pytest.fixture(scope="module")
@@ -333,94 +331,14 @@ def test_nan_weights_and_models_that_fail_are_told_in_one_line(tmp_path: Path) -
         )
 
 
-@pytest.mark.parametrize(
-    ("workload", "options"),
-    [
-        (
-            "transformer",
-            {"layers": "1", "width": "16", "heads": "2", "length": "4", "generate": "2", "vocabulary": "20"},
-        ),
-        ("lstm", {"hidden": "8", "length": "4", "features": "6", "layers": "1"}),
-    ],
-)
-def test_whole_networks_on_a_sparse_engine(workload: str, options: dict[str, str], tmp_path: Path) -> None:
-    simulate_job(Job(workload=workload, options=options, on="sim:sigma-128"), tmp_path)
-    # Weights, keys and values stay in the multipliers and hold no zeros, so every product is computed.
-    assert of_step(tmp_path, "multiplications", "simulated") == of_step(tmp_path, "flops", "nominal") / 2
-
-
-@pytest.mark.parametrize("interaction", ["dot", "cat"])
-def test_tables_that_are_not_kept_change_no_zero(interaction: str) -> None:
-    """The program of the whole model, captured, and of the model that keeps only the rows it looks up."""
-    options = {
-        "arch-embedding-size": "1000-7-300", "arch-sparse-feature-size": "8", "arch-mlp-bot": "13-16-8",
-        "arch-mlp-top": "9-1", "batch": "6", "num-indices-per-lookup": "20", "arch-interaction-op": interaction,
-    }  # fmt: skip
-    import torch
-
-    from sonda.accelerators.capture import capture
-
-    job = Job(workload="dlrm", options=options, on="sim:sigma-128", threads=1)
-    workload = describe("dlrm", options)
-    kinds = frozenset(("linear", "gemm"))
-    whole = workload.build("torch", False, 0)
-    whole.model.eval()
-    expected = capture(whole.model, whole.infer, kinds).program
-    task, found = captured_program(job, workload, kinds)
-    assert torch.equal(task.infer(None), whole.infer(None))
-    assert sum(table.num_embeddings for table in task.model.embeddings) < 1307
-    assert found.calls == expected.calls
-    assert found.others == expected.others
-    for one, other in zip(found.operations, expected.operations, strict=True):
-        assert (one.kind, one.name, one.caller) == (other.kind, other.name, other.caller)
-        if isinstance(other.shape, Bags):
-            assert isinstance(one.shape, Bags)
-            assert (one.shape.rows, one.shape.columns) == (other.shape.rows, other.shape.columns)
-            assert np.array_equal(one.shape.indices, other.shape.indices)
-            assert np.array_equal(one.shape.sizes, other.shape.sizes)
-            continue
-        assert one.shape == other.shape
-        for pattern, same in ((one.inputs, other.inputs), (one.weights, other.weights)):
-            assert pattern is not None
-            assert same is not None
-            assert np.array_equal(pattern.bits(), same.bits())
-
-
-def of_step(directory: Path, quantity: str, source: str) -> float:
-    spans = read_spans(directory / SPANS)
-    return float(spans.metric(quantity, source)[np.flatnonzero(spans.where(kind="step"))[0]])
-
-
-def test_zeros_of_pruned_weights_are_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys, "path", [*sys.path])  # where a model comes from stays on it
-    (tmp_path / "models.py").write_text(
-        "import torch\n"
-        "def pruned():\n"
-        "    layer = torch.nn.Linear(8, 4)\n"
-        "    layer.weight.data[:, 4:] = 0\n"
-        "    return layer\n"
-    )
-    job = Job(workload=f"{tmp_path}/models.py:pruned", options={"input": "2x8"}, on="sim:sigma-128")
-    simulate_job(job, tmp_path)
-    # Two samples, four outputs, four weights left in each.
-    assert of_step(tmp_path, "multiplications", "simulated") == 2 * 4 * 4
-
-
 # ---- the command line ---------------------------------------------------------------------------------------------
 
 
-def sonda_command(home: Path, *words: str) -> subprocess.CompletedProcess[str]:
-    environment = {**os.environ, "SONDA_HOME": str(home), "COLUMNS": "120"}
-    command = [sys.executable, "-P", "-m", "sonda", *words]
-    return subprocess.run(command, capture_output=True, text=True, env=environment, timeout=300, check=False)
-
-
-@pytest.mark.slow
 def test_the_command_line_changes_maps_and_compares(tmp_path: Path) -> None:
     memory = ("--set", "memory.buffer_KiB=64 memory.bytes_per_cycle=4", "--set", "memory.latency_cycles=40 "
               "memory.row_bytes=1024 memory.row_miss_cycles=20 clock_GHz=1")  # fmt: skip
     words = ("run", "dlrm", "--batch", "4", "--on", "sim:dlrm-hybrid", "--mapping", "best")
-    done = sonda_command(tmp_path, *words, *memory, "--tag", "finite", "--json")
+    done = run_command(tmp_path, *words, *memory, "--tag", "finite", "--json")
     assert done.returncode == 0, done.stderr
     document = json.loads(done.stdout)
     simulation = document["simulation"]
@@ -429,8 +347,8 @@ def test_the_command_line_changes_maps_and_compares(tmp_path: Path) -> None:
     metrics = document["parts"][0]["metrics"]
     assert metrics["dram_read_bytes:simulated"]["value"] > 0
     assert metrics["energy:simulated"]["low"] < metrics["energy:simulated"]["value"]
-    assert sonda_command(tmp_path, *words, "--tag", "unlimited").returncode == 0
-    compared = sonda_command(tmp_path, "compare", "unlimited", "finite", "--fail-above", "1%")
+    assert run_command(tmp_path, *words, "--tag", "unlimited").returncode == 0
+    compared = run_command(tmp_path, "compare", "unlimited", "finite", "--fail-above", "1%")
     assert compared.returncode == 1, compared.stderr
     assert "exact, simulated" in compared.stdout
 
@@ -438,13 +356,12 @@ def test_the_command_line_changes_maps_and_compares(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (("mlp", "--on", "cpu", "--set", "multipliers=512"), "--set is for a simulated accelerator, not for cpu"),
         (("--mapping", "best", "--", "true"), "--mapping is for a workload, not for a command after --"),
         (("--set", "multipliers=512", "--", "true"), "--set is for a workload, not for a command after --"),
     ],
 )
 def test_the_command_line_refuses_them_elsewhere(words: tuple[str, ...], said: str, tmp_path: Path) -> None:
-    done = sonda_command(tmp_path, "run", *words)
+    done = run_command(tmp_path, "run", *words)
     assert (done.returncode, done.stdout) == (2, "")
     assert said in done.stderr
     assert len(done.stderr.splitlines()) == 1
