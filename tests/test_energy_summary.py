@@ -67,7 +67,11 @@ def two_devices(tmp_path: Path) -> Run:
         *rising("package-0/dram energy", "cpu", [20, 20, 10, 10, 10, 10]),
         *rising("energy", "cuda:0", [90] * 6),
         *(Sample(at * S, "power", 99.0, "W", "measured", device="cuda:0") for at in range(-2, 5)),
-        *(Sample(at * S, "package-0 throttle count", 5.0 + (at > 1), "1", "measured") for at in range(-2, 5)),
+        # Twice before the program, once between its last two readings.
+        *(
+            Sample(at * S, "package-0 throttle count", 5.0 + min(at, 0) + (at > 3), "1", "measured")
+            for at in range(-2, 5)
+        ),
         Sample(-2 * S, "throttle reasons", 0x1, "1", "measured", device="cuda:0"),
         Sample(3 * S, "throttle reasons", 0x4 | 0x40, "1", "measured", device="cuda:0"),
         Sample(-2 * S, "temperature", 41, "°C", "measured", device="cuda:0"),

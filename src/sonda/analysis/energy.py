@@ -188,11 +188,17 @@ def _states(samples: Sequence[Sample], device: str, duration: float) -> tuple[di
             for value, _ in _shares(series_of(samples, device, sensor), duration)]  # fmt: skip
     if heat:
         states["temperature"] = Value(max(heat), "°C", "measured")
-    counts = [_shares(series_of(samples, device, sensor), duration) for sensor in sensors
-              if sensor.endswith("throttle count")]  # fmt: skip
+    counts = [series_of(samples, device, sensor) for sensor in sensors if sensor.endswith("throttle count")]
     if counts:
-        states["throttled"] = Value(sum(one[-1][0] - one[0][0] for one in counts if one), "1", "counted")
+        states["throttled"] = Value(sum(_added(one, duration) for one in counts), "1", "counted")
     return throttled, states
+
+
+def _added(count: CounterSeries, duration: float) -> float:
+    """By how much it grew from the last reading before the program to the first behind it, or those nearest to them."""
+    first = max(int(np.searchsorted(count.times, 0, side="right")) - 1, 0)
+    last = min(int(np.searchsorted(count.times, duration, side="left")), len(count.times) - 1)
+    return float(count.values[last] - count.values[first])
 
 
 def _shares(series: CounterSeries, duration: float) -> list[tuple[float, float]]:
