@@ -72,6 +72,12 @@ def test_a_product_by_hand() -> None:
 # ---- out of line --------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("other", [{"op": "dot", "inner": 0}, {"working": 3e8}])
+def test_what_differs_in_more_than_its_size_is_no_neighbour(other: dict[str, Any]) -> None:
+    both = [point(op=other.get("op", "add")), point(**other, time=100_000.0)]
+    assert out_of_line(both) == ()
+
+
 def test_a_working_set_that_leaves_the_cache_is_found_and_named() -> None:
     """Bytes over time: 10 TB/s, more than memory's 4, then 4 TB/s."""
     small = point(size=6 * MIB, bytes=1e7, time=1_000.0, working=4e7)

@@ -42,11 +42,12 @@ class OutOfLine:
 
 def out_of_line(points: Sequence[OperationPoint]) -> tuple[OutOfLine, ...]:
     """Those out of line, the largest factors first."""
-    series: dict[tuple[str, str, str, str], list[OperationPoint]] = {}
+    series: dict[tuple[object, ...], list[OperationPoint]] = {}
     pairs: dict[tuple[object, ...], list[OperationPoint]] = {}
     for point in points:
-        series.setdefault((point.op, point.on, point.framework, point.precision), []).append(point)
-        pairs.setdefault((point.op, point.on, point.precision, point.size), []).append(point)
+        work = (point.op, point.inner, point.on, point.precision)
+        series.setdefault((*work, point.framework), []).append(point)
+        pairs.setdefault((*work, point.size), []).append(point)
     found = [one for line in series.values() for one in _over_sizes(sorted(line, key=lambda point: point.size))]
     found += [one for same in pairs.values() for one in _between_frameworks(same)]
     return tuple(sorted(found, key=lambda one: -one.factor))
@@ -60,8 +61,8 @@ def _over_sizes(line: list[OperationPoint]) -> list[OutOfLine]:
     found = []
     for place, point in enumerate(line[1:], start=1):
         before, rate = _measure(line[place - 1]), _measure(point)
-        if before is None or not rate or before / rate < FACTOR:
-            continue
+        if before is None or not rate or before / rate < FACTOR or point.size == line[place - 1].size:
+            continue  # of one size there may be several, which take turns with other operations
         after = _measure(line[place + 1]) if place + 1 < len(line) else None
         dips = after is not None and after / rate >= FACTOR
         unit = "FLOP/s" if point.op == "dot" else "B/s"
