@@ -17,7 +17,7 @@ from typing import IO, Any
 import msgspec
 import numpy as np
 
-from sonda.imports.event_text import LARGEST_TAIL, EventText, likely_begin, open_text
+from sonda.imports.event_text import LARGEST_TAIL, EventText, is_packed, likely_begin, open_text
 from sonda.imports.rank_events import RankEvents
 from sonda.imports.raw_event import Source
 from sonda.imports.spill import SortedRun, Spill
@@ -91,7 +91,7 @@ def read_kineto(
     tell(f"reading {path.name}")
     size = path.stat().st_size
     with open_text(path) as stream:
-        packed = hasattr(stream, "_gzip")
+        packed = is_packed(path)
         helped = not alone and not packed
         whole = size // 2 if helped and size >= SHARED_FROM else size
 

@@ -120,7 +120,8 @@ def _queries(base: sqlite3.Connection, tables: set[str]) -> Iterator[tuple[int, 
     or process, correlation, device, stream, bytes or the stream that is waited for, name, correlation of the record."""
     if "StringIds" not in tables and tables & {KERNELS, CALLS}:
         raise SondaError("the table StringIds is missing", "export it again with nsys export")
-    for name in tables & {KERNELS, COPIES, FILLINGS, GRAPHS}:
+    # In one order, so that what begins and ends together has the same rows whenever the file is read.
+    for name in (one for one in (KERNELS, GRAPHS, COPIES, FILLINGS) if one in tables):
         table = _Table(base, name)
         process = table.get("globalPid", "0")
         if name == KERNELS:
