@@ -131,6 +131,13 @@ def test_what_the_layer_table_leaves_out_is_added_up() -> None:
     text = render_summary(examples.training(), 120, layers=6, color=False)
     assert f"the other 66 layers {rest:.0f} ms" in text
     assert "code of modules around the layers 1.00 ms" in text  # 4 containers and the model, 0.2 ms each
+    assert "of it in" not in text
+    summary = examples.training()
+    part = summary.parts[0]
+    heavy = next(row for row in part.layers if not row.leaf and row.path)
+    rows = tuple(replace(row, own=replace(row.own, value=90e6)) if row is heavy else row for row in part.layers)
+    text = render_summary(replace(summary, parts=(replace(part, layers=rows),)), 160, layers=6, color=False)
+    assert f"code of modules around the layers 90.8 ms, 90.0 ms of it in {heavy.path}" in text, "attention, say"
 
 
 def test_layers_that_are_numbers_are_shown_with_their_types():

@@ -164,6 +164,12 @@ def test_where_most_time_is_lost_nothing_else_is_looked_for() -> None:
     for functions, kinds in (([function(20, 20)], "retracing"), ([], "none")):
         summary = replace(made, parts=(plain,), workload={**made.workload, "traced": functions})
         assert verdicts(summary)[0][0].kind == kinds
+    # 190 of 600 ms, and all else of the step nobody has counted: that it cannot be told goes without saying.
+    (row,) = plain.phases
+    uncounted = replace(plain, phases=(replace(row, cost=replace(row.cost, limits={})),))
+    for functions, kinds in (([function(20, 20, run=0.02)], ["retracing"]), ([], ["none"])):
+        summary = replace(made, parts=(uncounted,), workload={**made.workload, "traced": functions})
+        assert [verdict.kind for verdict in verdicts(summary)[0]] == kinds
 
 
 def test_the_function_that_lost_most_is_named() -> None:

@@ -69,17 +69,27 @@ class LayerChoice:
     """ns per step in the leaves that are not shown."""
     containers: Value
     """ns per step in the own code of layers that hold other layers."""
+    container: LayerRow | None
+    """The one of these with the most own time, where that is more than some layer's that is shown."""
 
 
 def choose_layers(part: PartSummary, limit: int) -> LayerChoice:
     """The `limit` leaves with the most own time, most first."""
-    leaves = sorted((row for row in part.layers if row.leaf), key=lambda row: -(row.own.value or 0.0))
+    leaves = sorted((row for row in part.layers if row.leaf), key=_own)
+    containers = sorted((row for row in part.layers if not row.leaf), key=_own)
+    worth = bool(containers and leaves[:limit]) and _own(containers[0]) < _own(leaves[:limit][-1])
     return LayerChoice(
         tuple(leaves[:limit]),
         len(leaves),
         _total(leaves[limit:]),
-        _total([row for row in part.layers if not row.leaf]),
+        _total(containers),
+        containers[0] if worth else None,
     )
+
+
+def _own(row: LayerRow) -> float:
+    """Sorts the most first."""
+    return -(row.own.value or 0.0)
 
 
 def layer_table(rows: Sequence[LayerRow], title: str, own: bool = False) -> Table:

@@ -40,6 +40,7 @@ from sonda.report.summary_tables import (
     choose_layers,
     column_names,
     counter_phrases,
+    layer_name,
     layer_table,
     phase_table,
     side_by_side_table,
@@ -268,7 +269,9 @@ def _layers(screen: Screen, part: PartSummary, limit: int) -> None:
     if choice.leaves > len(choice.shown):
         rest.append(f"the other {choice.leaves - len(choice.shown):,} layers {_time(choice.rest.value)}")
     if choice.containers.value:
-        rest.append(f"code of modules around the layers {_time(choice.containers.value)}")
+        most = choice.container
+        of_it = f", {_time(most.own.value)} of it in {layer_name(most)}" if most is not None and most.own.value else ""
+        rest.append(f"code of modules around the layers {_time(choice.containers.value)}{of_it}")
     if rest:
         screen.line("not above: " + SEPARATOR.join(rest), "dim", 2, 2)
 

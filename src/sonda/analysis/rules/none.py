@@ -14,7 +14,8 @@ EXPLAINED = 0.5
 def rule(summary: Summary) -> Verdict | None:
     """Fires when all limits together explain less than half of the step, or when there is nothing to explain.
 
-    Where a function is traced again and again most of the time, that is the limit, whatever the other steps do.
+    Where a function is traced again and again most of the time, that is the limit, whatever the other steps do; so it is
+    where nothing was counted.
     """
     part = first_part(summary)
     if part is None:
@@ -28,6 +29,8 @@ def rule(summary: Summary) -> Verdict | None:
     evidence = {"unexplained": Value(rest, "1", "derived")}
     advice = remedies.remedies(summary, remedies.float32, remedies.threads, remedies.channels_last, remedies.compiled)
     if not any(work.cost.limits for work in works(part)):
+        if traced is not None:
+            return None  # nothing else is known
         reason = _reason(summary, part)
         longest = max(part.phases, key=lambda row: row.cost.time.value or 0.0)
         sentence = (
