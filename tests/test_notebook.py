@@ -12,8 +12,10 @@ from xml.etree import ElementTree
 import pytest
 
 import report_examples as examples
+import sonda
 from builders import stepped, trained
 from notebook_cells import displayed, run_notebook
+from simulated_examples import CLOCKED, LAYER, SMALL_LAYER, nested_run
 from sonda.analysis.interference import interference
 from sonda.api import Profile, compare
 from sonda.record.errors import SondaError
@@ -132,6 +134,23 @@ def test_pandas_has_every_span_with_words_numbers_and_gaps():
     # The convolution of the built run: 25 ms forward and 35 ms backward.
     assert layers.loc["conv", "forward"] == 25e6 and layers.loc["conv", "backward"] == 35e6
     assert layers["activations"].isna().any() and layers["leaf"].dtype == bool
+
+
+def test_layers_of_a_simulated_machine_show_those_that_ran_on_it(tmp_path):
+    layers = Profile(nested_run(CLOCKED, tmp_path)).layers
+    shown = displayed(layers)
+    head, *rows = shown["text/plain"].splitlines()
+    # The block only holds its layer, and the activation runs on the host.
+    assert head.split()[0] == "layer" and [row.split()[0] for row in rows[:2]] == ["(Model)", "block.layer"]
+    assert not any(row.startswith(("block ", "act ")) for row in rows)
+    assert "2,712" in shown["text/plain"] and "2,712" in shown["text/html"]
+    assert [row.path for row in layers] == ["", "block", "block.layer", "act"]
+    assert layers.to_arrow().column("cycles").to_pylist() == [2 * LAYER + SMALL_LAYER, 2 * LAYER, 2 * LAYER, None]
+
+
+def test_a_block_that_has_not_ended_says_so():
+    assert repr(Profile()) == "<profile of a block that has not ended>" and Profile()._repr_html_() is None
+    assert set(sonda.__all__) <= set(dir(sonda)), "what can be used is offered"
 
 
 def test_a_comparison_shows_itself_and_is_one(tmp_path):

@@ -43,3 +43,7 @@ def __getattr__(name: str) -> Any:
 
         return getattr(sonda.api, name)
     raise AttributeError(f"module 'sonda' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -104,8 +104,8 @@ class Profile:
             return "<profile of a block that has not ended>"
         return self._face.text(color=False)
 
-    def _repr_html_(self) -> str:
-        return self._face.fragment()
+    def _repr_html_(self) -> str | None:
+        return self._face.fragment() if self._run is not None else None
 
 
 class Explored(Profile):

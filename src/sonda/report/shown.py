@@ -49,9 +49,9 @@ class Layers(Sequence[LayerRow]):
 
     @property
     def table(self) -> Table:
-        """What is shown of all of them."""
-        simulated = any(row.simulated is not None for row in self.rows)
-        return simulated_layer_table(self.rows, "layer") if simulated else layer_table(self.rows, "layer", own=True)
+        """What is shown of all of them; of a simulated machine, of those of which something ran on an engine."""
+        simulated = [row for row in self.rows if row.own_simulated is not None]
+        return simulated_layer_table(simulated, "layer") if simulated else layer_table(self.rows, "layer", own=True)
 
     def to_arrow(self) -> Any:
         """An Arrow table, a row for each layer, per step; the fields of numbers say their unit and source."""
