@@ -185,6 +185,21 @@ def test_what_a_power_model_says_keeps_its_bounds_and_is_called_estimated() -> N
     assert "energy covers CPU packages, estimated by a power model" in table.notes
 
 
+def test_a_single_energy_run_has_the_bounds_of_its_readings_and_one_without_joules_is_counted() -> None:
+    """100 s at 50 W between readings of a second, of at most 1,000 W; a training of 1.5 s cannot be told."""
+    runs = [
+        (point, trained([100.5 if point.repetition == 1 else 1.5], watts={"cpu": 50.0}, id=point.identity,
+                        point=point.record()))
+        for point in plan(dataclasses.replace(STUDY, energy=2))
+        if point.measures == ENERGY and point.configuration["variant"] == "one"
+    ]  # fmt: skip
+    table = study_table(StudyResult(STUDY, tuple(runs), (), 2), summarise)
+    found = cell(table, "one", "energy_J").value
+    assert (found.value, found.low, found.high) == (pytest.approx(5025), pytest.approx(5000), pytest.approx(5050))
+    said = "1 of 2 energy runs tell no energy: 1.5 s are too short for counters that are read every 1 s"
+    assert said in table.notes
+
+
 def test_curves_scaling_and_disturbances_are_in_the_document() -> None:
     document = _document(result())
     by_name = {row["configuration"]["variant"]: row for row in document["rows"]}
@@ -192,7 +207,9 @@ def test_curves_scaling_and_disturbances_are_in_the_document() -> None:
     assert [point["n"] for point in by_name["one"]["curve"]] == [2, 2], "energy runs are not in the curve"
     assert [by_name[name]["disturbed"] for name in ("processor", "one", "two")] == [0, 1, 1]
     note = next(note for note in document["notes"] if "disturbed" in note)
-    assert note.startswith("2 of 8 runs were disturbed by other programs (they used cores in 2, the program lacked cores in 2); stop them")
+    assert note.startswith(
+        "2 of 8 runs were disturbed by other programs (they used cores in 2, the program lacked cores in 2); stop them"
+    )
     curve = document["scaling"]
     assert (curve["base"], curve["devices"]) == ("one", 1)
     assert [(point["name"], point["devices"]) for point in curve["points"]] == [

@@ -258,8 +258,8 @@ def _cell(
         source = sources.pop() if len(sources) == 1 else "derived"
         few = len(known) if 1 < len(known) < ENOUGH_STEPS else 0
         value = Value(estimate.value, figure.unit, source, estimate.low, estimate.high, reason, few)
-        if source == "estimated":
-            value = _estimated(value, known)
+        if source == "estimated" or (figure.of_energy and len(known) == 1):
+            value = _bounded(value, known)
     else:
         reasons = [one.reason for one in values] or [_unseen(figure, missing, bool(seen.get(key_of(configuration))))]
         if not figure.measurable:
@@ -275,8 +275,8 @@ def _cell(
     return Cell(figure.key, value, count, published, numbers, spread(numbers) if numbers else None)
 
 
-def _estimated(value: Value, known: list[Value]) -> Value:
-    """A model's bounds, which are wider than what repetitions of it differ by."""
+def _bounded(value: Value, known: list[Value]) -> Value:
+    """A model's bounds, wider than what its repetitions differ by; of a single run, those of its readings."""
     bounded = [(one.low, one.high) for one in known if one.low is not None and one.high is not None]
     if not bounded:
         return value

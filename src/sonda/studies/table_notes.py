@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING
 from sonda.record.run import Run
 from sonda.studies.engine import StudyResult
 from sonda.studies.figure import parse_figure
-from sonda.studies.plan import NODE, configurations, simulated
+from sonda.studies.plan import ENERGY, NODE, configurations, simulated
 from sonda.studies.study import VARIANT, Configuration, Published, Study, matches
 from sonda.studies.topic import name
+from sonda.studies.trained_figure import energy_value
 
 if TYPE_CHECKING:
     from sonda.studies.table import Seen, StudyRow
@@ -89,6 +90,14 @@ def _energy(seen: Mapping[str, list[Seen]]) -> Iterator[str]:
                 covered[(f"{summary.energy.modelled}, estimated by a power model",)] = ()
     for covers, lacks in covered.items():
         yield f"energy covers {', '.join(covers)}" + (f"; not {', '.join(lacks)}" if lacks else "")
+    joules = [
+        energy_value(summary, "energy")
+        for found in seen.values() for point, _, summary in found if point.measures == ENERGY
+    ]  # fmt: skip
+    without = [one.reason for one in joules if one.value is None]
+    if len(without) < len(joules):
+        yield from (f"{count} of {len(joules)} energy runs tell no energy: {reason}"
+                    for reason, count in Counter(without).items())  # fmt: skip
 
 
 def _missing(result: StudyResult) -> Iterator[str]:
