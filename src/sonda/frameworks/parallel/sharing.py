@@ -25,6 +25,8 @@ class Log:
     samples: list[int] = field(default_factory=list)
     worked: list[float] = field(default_factory=list)
     waited: list[float] = field(default_factory=list)
+    steps: list[float] = field(default_factory=list)
+    """s of the whole step."""
 
 
 class SharedTask:
@@ -134,8 +136,9 @@ class SharedTask:
         """The next step begins: agree on its shares first."""
         if self.moving and self.balance.due(self.step) and (self.last is None or self.step < self.last):
             with self.waiting():
-                factors = [row[0] for row in self.group.numbers([self.pace.factor])]
-            self.balance.update(self.step + self._ahead, factors)
+                rows = self.group.numbers([self.pace.factor, self.balance.measured(self.log.steps)])
+            factors, measured = zip(*rows, strict=True)
+            self.balance.update(self.step + self._ahead, factors, max(measured))
         self.group.meter.take()
         self._began = perf_counter()
 
@@ -148,4 +151,5 @@ class SharedTask:
         self.pace.took(worked, self.balance.lines[self.group.me].time(samples))
         self.log.worked.append(worked)
         self.log.waited.append(waited)
+        self.log.steps.append(worked + waited)
         self.step += 1
