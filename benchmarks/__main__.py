@@ -41,6 +41,8 @@ ALL = {
     "gpu": gpu.run,
     "growth": growth.run,
     "hybrid": hybrid.run,
+    "hybrid_auto": hybrid.run_auto,
+    "hybrid_follow": hybrid.run_follow,
     "importing": importing.run,
     "keras_overhead": keras_overhead.run,
     "mapping": mapping.run,

@@ -94,13 +94,22 @@ def _pair(workload: str, options: dict[str, str]) -> Iterator[Pair]:
 
 
 def run() -> list[Bar]:
+    """Equal and unequal ranks, all in the same two processes."""
     with _pair("resnet34", RESNET) as pair:
-        bars = _equal_devices(pair) + _unequal_devices(pair)
-        quiet = median(pair.all("busy", 5.0)) >= QUIET
-    bars += _by_command(quiet)
+        return _equal_devices(pair) + _unequal_devices(pair)
+
+
+def run_auto() -> list[Bar]:
+    """What the command chooses."""
     with _pair("cnn", {"batch": str(BATCH)}) as pair:
-        bars += _slowed_on_the_way(pair)
-    return bars
+        quiet = median(pair.all("busy", 5.0)) >= QUIET
+    return _by_command(quiet)
+
+
+def run_follow() -> list[Bar]:
+    """A device that slows down."""
+    with _pair("cnn", {"batch": str(BATCH)}) as pair:
+        return _slowed_on_the_way(pair)
 
 
 def _turns(names: list[str], rounds: int) -> Iterator[str]:
@@ -164,12 +173,13 @@ def _equal_devices(pair: Pair) -> list[Bar]:
 
 
 def _unequal_devices(pair: Pair) -> list[Bar]:
-    """The balanced pair against both apart, equal shares, and the faster alone."""
-    bars = _by_processor_time(pair)
+    """The balanced pair against both apart, equal shares, and the faster alone; by processor time only where the clock
+    on the wall tells nothing."""
     busy = median(pair.all("busy", 5.0))
     if busy < QUIET:
         why = f"other programs leave a rank {busy:.2f} processors: a quota means nothing"
-        return [*bars, *(Bar(f"{promise}, by the clock on the wall", why, "NOISY") for promise in LIMITS)]
+        noisy = [Bar(f"{promise}, by the clock on the wall", why, "NOISY") for promise in LIMITS]
+        return _by_processor_time(pair) + noisy
     with pair.slowed(1 / SLOWED):
         pair.all("calibrate")
         _, _, alone = pair.first("outlook")
@@ -184,7 +194,7 @@ def _unequal_devices(pair: Pair) -> list[Bar]:
         rate = table.wall[name]
         print(f"  {name:24} {np.median(rate):6.1f} samples/s, "
               f"{paired_interval(rate / table.wall['faster alone']).text()} times the faster alone")  # fmt: skip
-    return bars + _bars(table.wall, "by the clock on the wall")
+    return _bars(table.wall, "by the clock on the wall")
 
 
 def _by_command(quiet: bool) -> list[Bar]:
