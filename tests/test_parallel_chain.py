@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from itertools import combinations
 
 import pytest
@@ -10,6 +11,7 @@ from hypothesis import strategies as st
 
 from sonda.frameworks.parallel.chain import REPEATS, chain_of, cut_chain, measure_chain, measure_whole
 from sonda.record.errors import SondaError
+from sonda.targets.parallel_stages import expected
 
 torch = pytest.importorskip("torch")
 nn = torch.nn
@@ -95,3 +97,12 @@ def test_no_other_cut_is_faster(stages: int, modules: int, chance: object) -> No
     found = cut_chain(times)
     assert found in tried
     assert slowest(found) == pytest.approx(min(map(slowest, tried)))
+
+
+def test_a_pipeline_is_not_said_to_bring_more_than_its_devices() -> None:
+    speedup, words = expected([0.3, 0.4], 0.2)
+    assert speedup == pytest.approx(1.5) and words.startswith("predicted 1.5 times the fastest alone (300 ms")
+    assert expected([0.4, 0.5], 0.2)[0] == pytest.approx(2)
+    speedup, words = expected([0.9, 0.9], 0.2)
+    assert speedup is None and "cannot be told" in words and "predicted" not in words
+    assert expected([math.inf, math.inf], 0.2) == (None, "and no device holds the whole batch at once")

@@ -140,8 +140,7 @@ def _foresee(
     """Say where the model was cut and what that can bring; `alone`: s of the whole batch on each device by itself."""
     parts, stages, replicas = rank.plan.microbatches, len(work), rank.plan.replicas
     step = max(work) * (parts + stages - 1)
-    fastest = min(alone)
-    speedup = fastest / step if math.isfinite(fastest) else None
+    speedup, brings = expected(alone, step)
     crossing = [outputs[bound - 1] for bound in bounds[1:-1]]
     size = sum(value.numel() * value.element_size() for value in crossing) * parts * replicas
     several = f"{replicas} pipelines, each " if replicas > 1 else ""
@@ -151,13 +150,7 @@ def _foresee(
         [
             f"{several}cut before {cuts}: {shown} ms of work a step, {100 * (stages - 1) / (parts + stages - 1):.3g} % "
             f"of it waiting while the pipeline of {parts} parts fills and drains",
-            f"{2 * size / 1e6:.3g} MB cross the cut a step, "
-            + (
-                f"predicted {speedup:.3g} times the fastest alone ({1e3 * fastest:.3g} ms for the whole batch at once) "
-                "without what sending takes"
-                if speedup is not None
-                else "and no device holds the whole batch at once"
-            ),
+            f"{2 * size / 1e6:.3g} MB cross the cut a step, {brings}",
         ],
         {
             "cut": bounds[1:-1],
@@ -167,3 +160,17 @@ def _foresee(
             "speedup": speedup,
         },
     )
+
+
+def expected(alone: list[float], step: float) -> tuple[float | None, str]:
+    """The speed-up over the fastest device, in words too, of a step of `step` s; None where it cannot be told.
+
+    More than there are devices none can bring: then the longer of two trials was disturbed.
+    """
+    fastest = min(alone)
+    if not math.isfinite(fastest):
+        return None, "and no device holds the whole batch at once"
+    took = f"({1e3 * fastest:.3g} ms for the whole batch at once)"
+    if fastest > len(alone) * step:
+        return None, f"and what that brings cannot be told: the fastest alone {took} was disturbed by other programs"
+    return fastest / step, f"predicted {fastest / step:.3g} times the fastest alone {took} without what sending takes"
