@@ -303,6 +303,7 @@ def test_the_command_line_imports_shows_compares_and_reports(
     code, output, error = sonda("import", str(KINETO / "streams.json.gz"), "--tag", "one", "--json")
     assert code == 0, error
     assert json.loads(output)["devices"][0]["busy_ns"] == 4_695_340 - 134_720
+    assert json.loads(output)["verdicts"][0]["kind"] == "transfer"
     assert sonda("import", str(KINETO / "mlp.json.gz"), "--tag", "two")[0] == 0
     assert "copies that no computation hides" in sonda("show", "one")[1]
     assert "against A" in sonda("compare", "one", "two")[1]

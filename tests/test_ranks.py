@@ -91,7 +91,8 @@ def test_devices_on_one_clock(tmp_path: Path) -> None:
         "Rank 2 is slow: it comes last to 2 of 2 collectives and keeps all others waiting 300 µs a step, 30 % of it. "
         "It computes 600 µs a step where the others take 250 µs, most of the difference in gemm."
     )
-    assert verdict.share == pytest.approx(0.3) and "same work" in verdict.remedies[0].text
+    assert verdict.kind == "communication" and verdict.share == pytest.approx(0.3)
+    assert "same work" in verdict.remedies[0].text
 
 
 @pytest.mark.parametrize("heads", [APART, ONE, [{}] * 3], ids=["said", "one name on two machines", "not said"])

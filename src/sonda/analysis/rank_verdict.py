@@ -75,7 +75,7 @@ def rank_verdict(job: Job) -> Verdict:
             f"{_named(job)} are slow: one of them comes last to {job.late_last:,} {of_all}, and they keep {whom} "
             f"waiting {held}. They {what[1].format(wording.duration(mine))} {rest}"
         )
-    return Verdict("communicate", sentence, _evidence(job), (Remedy(TRIES[part]),) if part in TRIES else (), share)
+    return Verdict("communication", sentence, _evidence(job), (Remedy(TRIES[part]),) if part in TRIES else (), share)
 
 
 def several(job: Job) -> bool:

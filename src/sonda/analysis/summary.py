@@ -194,7 +194,8 @@ class Verdict:
     """What limits the run, in one sentence, with the numbers that fired it."""
 
     kind: str
-    """compute, memory, overhead, input, or none; of a simulated run, a part of the cycle stack."""
+    """compute, memory, overhead, host, input, communication, transfer, compile, retracing, or none; of lost slots a
+    category of Top-Down, of a simulated run a part of the cycle stack."""
     sentence: str
     evidence: dict[str, Value]
     remedies: tuple[Remedy, ...] = ()

@@ -220,7 +220,7 @@ def _verdicts(work: DeviceWork, profile: ProfileSummary | None) -> list[Verdict]
     if shares[largest] > shares["compute"]:
         what = largest.removeprefix("exposed ")
         sentence = f"{name} spends {wording.percent(shares[largest])} of the time on {what} that no computation hides."
-        return [Verdict("communicate" if "comm" in largest else "input", sentence, evidence, (), shares[largest])]
+        return [Verdict("transfer" if what == "copies" else what, sentence, evidence, (), shares[largest])]
     computing, idle = wording.percent(shares["compute"]), wording.percent(shares["idle"])
     sentence = f"{name} computes {computing} of the time and is idle {idle}."
     return [Verdict("compute", sentence, evidence, (), shares["compute"])]
