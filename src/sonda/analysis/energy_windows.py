@@ -21,7 +21,7 @@ from sonda.analysis.statistics import student
 from sonda.analysis.summary import Value
 from sonda.analysis.training import TEST
 from sonda.analysis.tree import nearest
-from sonda.record.span import PHASES, Spans
+from sonda.record.span import Spans, phase_order
 
 LEAST_FREEDOM = 5
 """Intervals beyond the unknowns; with fewer the 95 % interval is wider than twice that of many."""
@@ -62,7 +62,7 @@ def windows(spans: Spans, meters: Sequence[Metered]) -> Iterator[Window]:
         on_device = (device[0][starts], device[1][ends]) if device is not None else None
         yield mean_window("step", one, *whole, count, meters, on_device)
         inside = first & spans.where(kind="phase", pass_="timed") & (part == one)
-        rows = {name: inside & (names == name) for name in sorted(set(names[inside].tolist()), key=_place)}
+        rows = {name: inside & (names == name) for name in sorted(set(names[inside].tolist()), key=phase_order)}
         host = _Side(whole, {name: (begin[of], end[of]) for name, of in rows.items()})
         there = None
         if device is not None and on_device is not None:
@@ -263,10 +263,6 @@ def _spent(begin: np.ndarray, end: np.ndarray, times: np.ndarray) -> np.ndarray:
     knots = np.stack([begin[order], end[order]], axis=1).ravel()
     lengths = np.stack([np.zeros(len(begin)), end[order] - begin[order]], axis=1).ravel()
     return np.diff(np.interp(times, knots, np.cumsum(lengths)))
-
-
-def _place(name: str) -> tuple[int, str]:
-    return (PHASES.index(name) if name in PHASES else len(PHASES), name)
 
 
 def _too_short(shortest: float, needed: float) -> str:

@@ -22,7 +22,7 @@ from sonda.analysis.modelled_summary import (
 from sonda.analysis.summary import PartSummary, Value
 from sonda.analysis.tree import nearest
 from sonda.record.run import Run
-from sonda.record.span import PHASES, Spans
+from sonda.record.span import Spans, phase_order
 
 COUNTERS = (
     "instructions", "loads", "stores", "l1i_misses", "l1d_load_misses", "l1d_store_misses", "ll_instruction_misses",
@@ -69,11 +69,7 @@ def _phases(spans: Spans, table: np.ndarray) -> dict[str, np.ndarray]:
     found: dict[str, np.ndarray] = {}
     for row in np.flatnonzero(spans.where(kind="phase", pass_="modelled")):
         found[str(name[row])] = found.get(str(name[row]), np.zeros(len(COUNTERS))) + table[row]
-    return dict(sorted(found.items(), key=lambda item: _place(item[0])))
-
-
-def _place(phase: str) -> int:
-    return PHASES.index(phase) if phase in PHASES else len(PHASES)
+    return dict(sorted(found.items(), key=lambda item: phase_order(item[0])))
 
 
 def _layers(
@@ -212,7 +208,7 @@ def _curve(points: Any) -> tuple[MissPoint, ...]:
         MissPoint(
             bytes=int(one["bytes"]),
             geometry=_geometry(str(one["LL"])),
-            phases=dict(sorted(one["phases"].items(), key=lambda item: _place(item[0]))),
+            phases=dict(sorted(one["phases"].items(), key=lambda item: phase_order(item[0]))),
             layers=dict(one["layers"]),
             instructions=float(one["instructions"]),
         )

@@ -19,7 +19,7 @@ from sonda.record.expression import divide
 from sonda.record.quantity import Metric
 from sonda.record.run import Run
 from sonda.record.sample import Sample
-from sonda.record.span import PHASES, Spans
+from sonda.record.span import Spans, phase_order
 
 CLOCK = "task_clock"
 BUSY = "busy processors"
@@ -213,7 +213,7 @@ def _phases(spans: Spans, starts: np.ndarray, ends: np.ndarray) -> dict[str, tup
     names = spans.words("name")
     named = np.array([names.words[code] for code in names.codes[rows]])
     found = {}
-    for name in sorted(set(named.tolist()), key=lambda one: (PHASES.index(one) if one in PHASES else len(PHASES), one)):
+    for name in sorted(set(named.tolist()), key=phase_order):
         mine = named == name
         spent = _elapsed(begin[mine], ends) - _elapsed(begin[mine], starts)
         spent -= _elapsed(end[mine], ends) - _elapsed(end[mine], starts)

@@ -11,7 +11,7 @@ from sonda.analysis.layers import LayerTimes, layer_spans, layer_times
 from sonda.analysis.statistics import effective_size, find_warmup
 from sonda.analysis.tree import nearest
 from sonda.record.run import Run
-from sonda.record.span import PHASES, Spans
+from sonda.record.span import Spans, phase_order
 
 RANKS_APART = 1 << 20
 """More than the input shapes that one process numbers."""
@@ -229,8 +229,7 @@ def _phases(index: Index, number: np.ndarray, times: np.ndarray, durations: np.n
     name = spans.words("name")
     codes = name.codes[rows]
     duration = times[rows]
-    present = [name.words[code] for code in np.unique(codes)]
-    ordered = [phase for phase in PHASES if phase in present] + sorted(set(present) - set(PHASES))
+    ordered = sorted((name.words[code] for code in np.unique(codes)), key=phase_order)
     table = {}
     exchanged = _exchanged(index, times)[rows]
     waited = np.zeros(len(durations))

@@ -18,7 +18,7 @@ from sonda.analysis.summary import TABLES, Cost, LayerRow, PartSummary, PhaseRow
 from sonda.analysis.tree import PathTree
 from sonda.record.quantity import CYCLE_STACK, Metric
 from sonda.record.run import Run
-from sonda.record.span import PHASES, Spans
+from sonda.record.span import Spans, phase_order
 
 MEMORY = "memory"
 """The further part of the stack where the global buffer is finite."""
@@ -94,7 +94,7 @@ def _part(spans: Spans, target: Mapping[str, Any], mappings: dict[str, list[str]
     )
     phases = []
     rows = [row for row in np.flatnonzero(kind == "phase") if table[row, CYCLES]]
-    for row in sorted(rows, key=lambda row: PHASES.index(name[row]) if name[row] in PHASES else len(PHASES)):
+    for row in sorted(rows, key=lambda row: phase_order(str(name[row]))):
         simulated = scale.simulated(table[row])
         counters = {
             column: Value(float(table[row, at]), Metric.parse(column).unit, Metric.parse(column).source)

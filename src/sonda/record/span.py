@@ -55,6 +55,11 @@ NEEDED = ("start", "duration", "parent", "kind", "name")
 DEFAULT_WORDS = {"pass": "timed", "clock": "host", "device": "cpu"}
 
 
+def phase_order(name: str) -> tuple[int, str]:
+    """What sorts phases as a step walks through them; those that somebody else named come behind, by name."""
+    return (PHASES.index(name) if name in PHASES else len(PHASES), name)
+
+
 @dataclass(frozen=True)
 class Words:
     """A column of words: `words[codes[i]]` is the word of row i."""
