@@ -14,8 +14,8 @@ EXPLAINED = 0.5
 def rule(summary: Summary) -> Verdict | None:
     """Fires when all limits together explain less than half of the step, or when there is nothing to explain.
 
-    Where a function is traced again and again most of the time, that is the limit, whatever the other steps do; so it is
-    where nothing was counted.
+    Where a function is traced again and again most of the time, that is the limit, whatever the other steps do; and it
+    is where nothing was counted.
     """
     part = first_part(summary)
     if part is None:
