@@ -71,6 +71,13 @@ def test_the_order_in_which_parts_come_changes_nothing(undisturbed: Run, tmp_pat
     assert points(search(JOB, parse_space(SPACE), Store(tmp_path), SHARE, executor=Backwards())) == points(undisturbed)
 
 
+def test_a_search_that_meets_no_possible_point_says_how_many_it_tried_and_leaves_nothing(tmp_path: Path) -> None:
+    # The first of five, which is all that a tenth allows: a tree of 64 multipliers cannot have 128 ports.
+    with pytest.raises(SondaError, match=r"none of 1 simulated points is possible: .*; search more of them, vary"):
+        search(Job(workload="dlrm", on=""), parse_space(["multipliers=64..1024*2"]), Store(tmp_path), 0.1)
+    assert not list(tmp_path.glob("explorations/*/"))
+
+
 @pytest.mark.parametrize("parts", [1, 3, 5])
 def test_a_search_that_was_stopped_goes_on_as_if_it_had_not_been(undisturbed: Run, tmp_path: Path, parts: int) -> None:
     store = Store(tmp_path)

@@ -142,12 +142,17 @@ def keep(
     grid: Grid, axes: Mapping[str, Sequence[str]], space: Mapping[str, Sequence[str]], targets: Sequence[str],
     total: Total, folder: PartsFolder, store: Store, seconds: float, searched: str = "",
 ) -> Run:  # fmt: skip
-    """The run of the parts. `searched` says that not all points were simulated. Raises SondaError where none can be."""
+    """The run of the parts. `searched` says that not all points were simulated.
+
+    Raises SondaError where none can be; the parts are then of no use, and gone.
+    """
     impossible = total.counts("impossible")
     if not total.possible:
+        folder.remove()
+        tried = f"none of {len(total):,} simulated points" if searched else "no point"
         raise SondaError(
-            f"no point is possible: {max(impossible, key=lambda reason: impossible[reason])}",
-            "vary other values, or give what is missing with --set",
+            f"{tried} is possible: {max(impossible, key=lambda reason: impossible[reason])}",
+            f"{'search more of them, ' if searched else ''}vary other values, or give what is missing with --set",
         )
     units = total.units
     names = total.objectives
