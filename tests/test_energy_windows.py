@@ -72,6 +72,19 @@ def test_phases_solved_from_a_power_model_stay_estimates_with_its_uncertainty(tm
         assert (guess.low, guess.high) == pytest.approx((0.6 * exact.low, 1.4 * exact.high))
 
 
+def test_a_package_that_could_not_be_read_once_is_still_in_the_energy_of_phases(tmp_path: Path) -> None:
+    """Two packages that spend the same are worth twice one, with a reading less as well."""
+    spans, moments, spent = training({"forward": 12 * MS, "backward": 25 * MS}, 600)
+    read = readings(moments, spent, 0.05067)
+    other = [msgspec.structs.replace(one, sensor="package-1 energy") for at, one in enumerate(read) if at != 40]
+    counters = [counter(f"package-{number} energy", update=0.001) for number in (0, 1)]
+    energy = {"counters": counters, "interval": 0.05, "readings": 3}
+    both = phases_of(keep(tmp_path / "two", energy, [*read, *other], spans=spans))
+    alone = phases_of(keep(tmp_path / "one", {**energy, "counters": counters[:1]}, read, spans=spans))
+    for name in ("train forward", "train backward"):
+        assert both[name].total.value == pytest.approx(2 * alone[name].total.value, rel=0.02)
+
+
 @pytest.mark.parametrize(("first", "numbers"), [(0, (1, 2)), (3, (4, 5))])
 def test_epochs_have_the_numbers_of_the_training_also_of_one_that_was_resumed(
     tmp_path: Path, first: int, numbers: tuple[int, int]

@@ -132,15 +132,16 @@ def powers(
     `phases` are the beginnings and ends of each; only intervals between readings inside `begin` to `end` are used.
     """
     series = meter.counters[0][1]
-    total = sum(one.values for _, one in meter.counters if len(one.values) == len(series.values))
-    changed = np.concatenate(([True], np.diff(np.asarray(total)) != 0))
+    # All at the moments of the first: one that could not be read for a moment lies on a straight line there.
+    total = np.sum([np.interp(series.times, one.times, one.values) for _, one in meter.counters], axis=0)
+    changed = np.concatenate(([True], np.diff(total) != 0))
     times = series.times[changed].astype(np.float64)
     inside = np.searchsorted(begin, times[:-1], side="right") == np.searchsorted(end, times[1:], side="left") + 1
     if not phases:
         return "all phases are too short against the updates of the counter"
     if not inside.any():
         return "no interval between two readings lies within the steps"
-    energy = np.diff(np.asarray(total)[changed])[inside]
+    energy = np.diff(total[changed])[inside]
     seconds = np.array([_spent(*one, times - series.lag)[inside] for one in phases.values()]) / 1e9
     rest = (np.diff(times)[inside] / 1e9) - seconds.sum(axis=0)
     table = np.vstack([seconds, rest]).T
