@@ -49,6 +49,7 @@ def printed(value: float | None, ratio: float | None, low: float | None = None, 
         (figure(2.0, 5, 1.9, 2.1), "least to most of 5 repetitions"),
         (figure(2.0, 6, 1.9, 2.1), "95 % interval of 6 repetitions"),
         (figure(2.0, 1, 1.9, 2.1), "95 % interval of its rounds"),
+        (figure(2.0, 1, 1.9, 2.1, bounds="bounds of the readings"), "bounds of the readings"),
         (figure(2.0, 3, 1.9, 2.1, source="estimated"), "bounds of the power model"),
         (figure(2.0, 1, 1.0, 4.0, source="simulated"), "bounds of the tables it comes from"),
         (figure(2.0, 3, 1.9, 2.1) | {"values": []}, "95 % interval of the processes of both"),
@@ -57,6 +58,11 @@ def printed(value: float | None, ratio: float | None, low: float | None = None, 
 def test_an_interval_is_called_what_it_is(one: dict[str, Any], kind: str) -> None:
     assert interval_kind(one) == kind
     assert (kind in study_cell(one).hint) is True
+
+
+def test_an_interval_wider_than_its_figure_allows_shows_its_ends() -> None:
+    assert study_cell(figure(2.0, 2, 1.0, 4.0)).text == "2.00 ±75 %"
+    assert study_cell(figure(2.57, 2, 0.05, 133.0)).text == "2.57 (0.0500–133)"
 
 
 def test_a_table_says_once_what_its_intervals_are() -> None:

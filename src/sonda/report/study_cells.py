@@ -19,6 +19,8 @@ FACTORS = {"KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "KB": 1e3, "MB": 1e6, "GB":
 """Of bytes; of milliseconds."""
 ROUNDS = "95 % interval of its rounds"
 PROCESSES, STUDENT = "95 % interval of the processes of both", "95 % interval of the mean"
+WIDE = 2.0
+"""Ends of an interval that are further apart than so many times the figure are shown themselves."""
 FEWER = f"fewer than {ENOUGH_STEPS} repetitions give no 95 % interval"
 
 
@@ -33,6 +35,8 @@ def interval_kind(figure: Document) -> str:
         return TABLES
     if figure["source"] == "estimated":
         return MODEL
+    if figure.get("bounds"):  # of a single energy run
+        return str(figure["bounds"])
     count = int(figure["n"])
     if not figure.get("values"):  # of two configurations, which are divided process by process
         return PROCESSES
@@ -63,8 +67,9 @@ def study_cell(figure: Document, kind: str = "") -> Cell:
     low, high = figure["low"], figure["high"]
     if low is None or high is None or not value:
         spread = ""
-    elif figure["source"] == "simulated":
-        # Bounds of a table of energies, which are factors: they do not lie evenly around the value.
+    elif figure["source"] == "simulated" or high - low > WIDE * value:
+        # Bounds of a table of energies, which are factors: they do not lie evenly around the value. Nor do ends that
+        # are further apart than the value allows: nothing is known to ±5,000 %.
         spread = f" ({quantities.number(low)}–{quantities.number(high)})"
     else:
         spread = f" ±{50 * (high - low) / value:.0f} %"
