@@ -11,6 +11,7 @@ import pytest
 
 from sonda.frameworks.assembly import Assembly
 from sonda.frameworks.collector import jax_devices
+from sonda.frameworks.collector.piece_pass import PROFILING
 from sonda.frameworks.jax_profile import Operation, runs
 from sonda.frameworks.jax_runs import numbered
 from sonda.probes.ncu_command import Settings
@@ -74,8 +75,8 @@ def test_a_program_says_which_gpus_it_used() -> None:
 def test_a_program_without_kernels_is_not_run_again_under_ncu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sonda.targets.command.count_program", None)
     bare = Spans({"start": np.zeros(1)}, {"kind": Words.of(["run"])})
-    assembly = Assembly(spans=bare, no_kernels=jax_devices.NO_KERNELS)
+    assembly = Assembly(spans=bare, no_kernels=PROFILING)
     arguments = (Settings(), Watching(), assembly, assembly.spans, Store(tmp_path), print)
     (state,) = _replay(["python", "train.py"], *arguments).states
     assert (state.name, state.state) == ("ncu", "missing")
-    assert state.reason == "no kernels were recorded: those of unmodified JAX programs are not read"
+    assert state.reason == f"no kernels were recorded: {PROFILING}"

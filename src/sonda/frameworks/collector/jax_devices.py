@@ -7,7 +7,6 @@ from typing import Any
 
 EXACT = ("highest", "float32", "F32_F32_F32")
 """Of `jax_default_matmul_precision`: float32 is float32. Otherwise XLA takes TF32 where a GPU has it."""
-NO_KERNELS = "those of unmodified JAX programs are not read"
 
 
 def gpus(jax: Any) -> list:
@@ -32,9 +31,7 @@ def about(jax: Any, known: list) -> dict:
         return {}
     said = getattr(jax.config, "jax_default_matmul_precision", None)
     exact = str(said) in EXACT
-    return {
-        "devices": found, "tf32": {"matmul": not exact, "convolution": not exact}, "no_kernels": NO_KERNELS,
-    }  # fmt: skip
+    return {"devices": found, "tf32": {"matmul": not exact, "convolution": not exact}}
 
 
 def _number(device: Any) -> str:

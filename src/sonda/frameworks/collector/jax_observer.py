@@ -22,6 +22,7 @@ from typing import Any
 
 from . import jax_devices
 from .jax_arguments import arguments_of, shapes_of, signature_of, size_of
+from .jax_kernel_pass import JaxKernelPass
 from .jax_pass import JaxPass
 from .jax_shapes import Shapes
 from .keras_cost import costs
@@ -122,7 +123,9 @@ class JaxObserver(Replacing):
         self._optimizer = define(kind="value", quantity="optimizer", source="counted")
         self._exhausted = define(kind="value", quantity="exhausted", source="counted")
         self._warmup = define(kind="pass", name="warmup")
-        self.pieces = JaxPass(self.recorder, jax.profiler, watch.schedule.profile and not watch.schedule.replay)
+        schedule = watch.schedule
+        self.pieces = JaxPass(self.recorder, jax.profiler, schedule.profile and not schedule.replay)
+        self.kernels = JaxKernelPass(self.recorder, jax, schedule.profile or schedule.replay, schedule.replay)
         self.shapes = Shapes(jax.tree_util)
         self._gpus: list = []
         self._callers: dict = {}
@@ -141,14 +144,15 @@ class JaxObserver(Replacing):
         for name in ("jit", "pmap"):
             self.replace(self.jax, name, self._jit)
         for owner in (profiler, self.jax.profiler):
-            self.replace(owner, "start_trace", self.pieces.making_room)
+            for one in (self.pieces, self.kernels):
+                self.replace(owner, "start_trace", one.making_room)
         for name in GRADIENTS:
             self.replace(self.jax, name, partial(self._differentiating, name=name))
         monitoring.register_event_duration_secs_listener(self._compiling)
         self.on = True
 
     def remove(self) -> None:
-        self.pieces.stop()
+        self._stop_profiles()
         super().remove()
 
     def _compiling(self, event: str, seconds: float, **about: Any) -> None:
@@ -207,8 +211,8 @@ class JaxObserver(Replacing):
         first = not known.calls
         known.calls += 1
         phase = ""
-        profiled = 0
-        """When the profiled call began, ns."""
+        profiling, profiled = None, 0
+        """The pass that the call is profiled in, and since when, ns."""
         if lower is not None:
             self.shapes.called(known, given, now())
         if not first:
@@ -216,15 +220,17 @@ class JaxObserver(Replacing):
             phase = self._phase(known)
         if phase:
             # An update has no layers: by itself it is not worth a profile.
-            wanted = lower is not None and (phase != "optimizer" or self.pieces.running)
-            if wanted and self.pieces.begins(known.number, self.shapes.now(known.number)):
+            if lower is not None and (phase != "optimizer" or self.pieces.running or self.kernels.running):
+                profiling = self._profiling(known.number)
+            if profiling is not None:
                 profiled = now()
-                stream.push((self.pieces.code, profiled))
-            if profiled or known.calls > AFTER:
+                stream.push((profiling.code, profiled))
+            if profiling is self.pieces or known.calls > AFTER:
                 self._callers.setdefault(phase, set()).add(known.number)
             stream.begin(codes[phase], None)
-        if not profiled:
-            self.pieces.meanwhile()
+        if profiling is None:
+            for one in (self.pieces, self.kernels):
+                one.meanwhile()
         # After the phase has begun: what was compiled lies inside it.
         begin = now()
         done = False
@@ -247,7 +253,7 @@ class JaxObserver(Replacing):
             learnt = (self._optimizer, id(about)) if known.learns else ()
             values = (*(learnt if done else (self._exhausted, 1)), *self.watch.loops.said())
             making = self._compile_events(about.name, begin, compiled, end) if compiled else ()
-            if phase and not compiled and self.pieces.settles() and not profiled:
+            if phase and not compiled and (self.pieces.settles() | self.kernels.settles()) and profiling is None:
                 making = (self._warmup, begin, self._warmup + 1, end)
             if first:
                 self._held.append((stream, known, begin, end, making, values, done))
@@ -258,14 +264,22 @@ class JaxObserver(Replacing):
             if phase:
                 stream.push(values)
                 stream.end()
-                if profiled:
-                    stream.push((self.pieces.code + 1, now()))
-                    self.pieces.called(
-                        known.number, about.name, phase, profiled, done, bool(compiled),
-                        self.shapes.now(known.number), lower,
-                    )  # fmt: skip
+                if profiling is not None:
+                    stream.push((profiling.code + 1, now()))
+                    shapes = self.shapes.now(known.number)
+                    profiling.called(known.number, about.name, phase, profiled, done, bool(compiled), shapes, lower)
                 if done and not known.updates:
                     self._stepped()
+
+    def _profiling(self, number: int) -> Any:
+        """The pass that a call of the function with this number is profiled in; None for a call like any other."""
+        if not self.kernels.running and self.pieces.begins(number, self.shapes.now(number)):
+            return self.pieces
+        return self.kernels if not self.pieces.running and self.kernels.begins(number) else None
+
+    def _stop_profiles(self) -> None:
+        self.pieces.stop()
+        self.kernels.stop()
 
     def _release(self) -> None:
         """Write the first calls that were held back, as what is known of their functions by now."""
@@ -293,17 +307,19 @@ class JaxObserver(Replacing):
         self.steps += 1
         self.watch.stepped(now())
         if self.watch.schedule.over:
-            self.pieces.stop()
+            self._stop_profiles()
 
     def facts(self) -> dict:
         """What only the end knows."""
-        self.pieces.stop()
+        self._stop_profiles()
         traced = self.traces.facts()
         callers = {phase: sorted(numbers) for phase, numbers in self._callers.items()}
         inside = self.pieces.facts(self.steps > 0 and EAGER not in self.watch.schedule.notes, callers)
         if "callers" in inside:
             inside["shapes"] = self.shapes.facts()
-        return {**({"traced": traced} if traced else {}), **inside, **jax_devices.about(self.jax, self._gpus)}
+        if self._gpus:
+            inside |= {**jax_devices.about(self.jax, self._gpus), **self.kernels.facts()}
+        return {**({"traced": traced} if traced else {}), **inside}
 
     def _compile_events(self, name: str, begin: int, compiled: int, end: int) -> tuple:
         code = self.recorder.define(kind="compile", name=name)

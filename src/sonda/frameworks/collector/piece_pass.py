@@ -32,16 +32,19 @@ class PiecePass(ABC):
     A framework says how its profiler starts and stops: `start_profile(folder)` and `stop_profile(save)`.
     """
 
+    PASS = "pieces"
     PREFIX = "profile"
     """Of folders with profiles."""
     MOST = 1
     """Functions that are profiled."""
     TRIES = 1
     """Profiles of one function, where something was compiled in one of its calls."""
+    AFTER = AFTER
+    CALLS = CALLS
 
     def __init__(self, recorder: Any, wanted: bool) -> None:
         self.recorder = recorder
-        self.code = recorder.define(kind="pass", name="pieces")
+        self.code = recorder.define(kind="pass", name=self.PASS)
         self.function = 0
         """The number of the function that is, or was last, profiled."""
         self.folder = ""
@@ -89,7 +92,7 @@ class PiecePass(ABC):
         if self.running:
             return number == self.function
         seen = self._seen[number] = self._seen.get(number, 0) + 1
-        if seen <= AFTER or not self.ready() or self._tried.get(number, 0) >= self.TRIES:
+        if seen <= self.AFTER or not self.ready() or self._tried.get(number, 0) >= self.TRIES:
             return False
         self._tried[number] = self._tried.get(number, 0) + 1
         self.function, self.done = number, 0
@@ -107,7 +110,7 @@ class PiecePass(ABC):
         if traced:
             self._seen[self.function] = 0
             self.end(keep=False)
-        elif self.done == CALLS:
+        elif self.done == self.CALLS:
             self.end()
 
     def _start(self) -> None:
