@@ -56,6 +56,13 @@ def test_threads_without_work_are_told_but_not_judged() -> None:
     assert judged(flags) == set()
 
 
+def test_more_threads_than_processors_are_not_held_up_by_others() -> None:
+    """64 threads kept both processors busy by themselves; what they ask for is told by the tasks that were ready."""
+    flags = contamination(START, replace(after(own=19.8, busy=20.0), sampled=(63, 65)), threads=64)
+    assert [flag.name for flag in flags] == ["runnable"]
+    assert flags[0].sentence.startswith("64.0 tasks were ready to run on 2 CPUs: ")
+
+
 def test_sleeping_threads_do_not_look_like_contention() -> None:
     assert contamination(START, after(own=13.2, busy=13.3), threads=2, policy="passive") == []
 

@@ -162,7 +162,7 @@ def contamination(before: Conditions, after: Conditions, threads: int, policy: s
         flags.append(Flag("runnable", ready,
             f"{ready:.1f} tasks were ready to run on {cores} CPUs: stop other programs, or use fewer threads",
             True))  # fmt: skip
-    use = own / threads
+    use = own / min(threads, cores or threads)  # more threads than processors hold each other up, not others them
     if policy == "active" and use < LEAST_USE:
         disturbed = any(flag.contaminated for flag in flags)
         reason = "others held them up" if disturbed else "they waited for input or had no parallel work"
