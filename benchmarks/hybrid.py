@@ -27,7 +27,7 @@ from benchmarks.quota import quota
 
 SLOWED = 3
 ROUNDS, STEPS = 6, 3
-SETTLING = 10
+SETTLING = 15
 """Steps of the balanced pair before the first round, in which shares settle."""
 BEFORE, AFTER, FOLLOW_LIMIT = 15, 40, 20
 QUIET = 0.9
@@ -302,6 +302,7 @@ def _slowed_once(pair: Pair) -> tuple[int, bool]:
     assert series == other, "ranks must agree on shares at every step"
     first = [shares[0] for shares in series]
     end = median(first[-10:])
-    steps = next(number for number in range(AFTER) if all(abs(one - end) <= NEAR for one in first[BEFORE + number :]))
+    there = (number for number in range(AFTER) if all(abs(one - end) <= NEAR for one in first[BEFORE + number :]))
+    steps = next(there, AFTER)
     print(f"  shares of the first rank: {first[BEFORE - 1]} before, {end:g} at the end, near that after {steps} steps")
     return steps, abs(end - first[BEFORE - 1]) > NEAR

@@ -4,8 +4,7 @@ Every rank keeps the factor by which its steps take longer than its line says. E
 factors and each computes the same new shares from the same numbers, so that nobody has to be told.
 
 Ranks that share batch norms also wait for each other within a step, layer by layer, which no rank's own time tells:
-what counts in the end is the step of all. So shares that made it longer are taken back, and a sample more or less is
-tried.
+what counts in the end is the step of all. So shares that made it longer are taken back.
 """
 
 from __future__ import annotations
@@ -27,12 +26,12 @@ WORTHWHILE = 0.05
 """Share of the step that a change must save. Below it shares stay, so that noise does not move them to and fro."""
 LEAST = 3
 """Steps with the same shares, at least, whose median counts."""
-TRIED = 0.1
-"""Share of the step by which a sample more or less may lengthen it by the lines, to be tried all the same."""
-RATHER = 0.01
-"""Share of the measured step that other shares must have saved before they are preferred."""
-ANOTHER = 0.2
-"""Share by which a factor changes when a device is no longer what it was: what was measured before is forgotten."""
+LONGER = 0.03
+"""Share by which the measured step must have become longer before new shares are taken back."""
+ANOTHER = 0.3
+"""By how much a factor changes when a device is no longer what it was: then steps before and after do not compare."""
+PATIENCE = 25
+"""Steps until shares that were taken back may be tried again: it may have been somebody else who made them slow."""
 
 
 class Pace:
@@ -46,6 +45,19 @@ class Pace:
         """A step took so long, without the time it waited for others."""
         self._recent.append(seconds / foreseen)
         self.factor += WEIGHT * (median(self._recent) - self.factor)
+
+
+@dataclass(frozen=True)
+class Before:
+    """What was in force before shares moved: they, s of a step of all ranks, and the factors."""
+
+    shares: tuple[int, ...]
+    step: float
+    factors: tuple[float, ...]
+
+    def differs(self, factors: Sequence[float]) -> bool:
+        """Whether a device is another one now."""
+        return any(abs(new - old) > ANOTHER * old for new, old in zip(factors, self.factors, strict=True))
 
 
 @dataclass(frozen=True)
@@ -64,10 +76,10 @@ class Balance:
         self.batch = batch
         self.shares = tuple(shares) if shares is not None else split_batch(self.lines, batch)
         self.changes = [Change(0, self.shares)]
-        self._steps: dict[tuple[int, ...], float] = {}
-        """s of a step of all ranks, by shares, as measured."""
-        self._factors: tuple[float, ...] = ()
-        """Those with which these were measured."""
+        self._before: Before | None = None
+        """Until it is known whether the last change was good."""
+        self._refused: tuple[int, Before] | None = None
+        """The step until which shares stay, and those that were come back to."""
 
     def shares_at(self, step: int) -> tuple[int, ...]:
         """The shares in force at a step."""
@@ -83,39 +95,29 @@ class Balance:
         return median(since) if len(since) >= LEAST else 0.0
 
     def update(self, step: int, factors: Sequence[float], measured: float = 0.0) -> bool:
-        """Other shares from this step on where that shortens it; True where they moved.
+        """Move shares from this step on where that shortens it by more than `WORTHWHILE`, or back where it has made it
+        longer; True where they moved.
 
-        By the lines it must be shorter by more than `WORTHWHILE`. `measured` is what a step of all ranks took with the
-        shares in force, s; 0 where that is not known, and then only lines count.
+        `measured` is what a step of all ranks took with the shares in force, s; 0 where that is not known.
         """
+        before, self._before = self._before, None
+        if before is not None and measured > (1 + LONGER) * before.step and not before.differs(factors):
+            self._refused = step + PATIENCE, before
+            return self._move(step, before.shares)
+        if self._refused is not None:
+            end, earlier = self._refused
+            if step < end and not earlier.differs(factors):
+                return False
+            self._refused = None
         lines = [line.scaled(factor) for line, factor in zip(self.lines, factors, strict=True)]
-        changed = [abs(new - old) > ANOTHER * old for new, old in zip(factors, self._factors, strict=False)]
-        if any(changed) or not self._factors:
-            self._factors = tuple(factors)
-            self._steps.clear()
-        if measured:
-            self._steps[self.shares] = measured
         better = split_batch(lines, self.batch)
-        if slowest(lines, better) > (1 - WORTHWHILE) * slowest(lines, self.shares) or better in self._steps:
-            better = self._by_steps(lines) if measured else self.shares
-        if better == self.shares:
+        if slowest(lines, better) > (1 - WORTHWHILE) * slowest(lines, self.shares):
             return False
-        self.shares = better
-        self.changes.append(Change(step, better))
-        return True
+        if measured:
+            self._before = Before(self.shares, measured, tuple(factors))
+        return self._move(step, better)
 
-    def _by_steps(self, lines: Sequence[Line]) -> tuple[int, ...]:
-        """Shares by what steps took: the best until now, or next to those in force where that was not tried yet."""
-        best = min(self._steps, key=lambda shares: self._steps[shares])
-        if self._steps[best] < (1 - RATHER) * self._steps[self.shares]:
-            return best
-        times = [line.time(share) for line, share in zip(lines, self.shares, strict=True)]
-        ends = times.index(max(times)), times.index(min(times))
-        for giver, taker in (ends, ends[::-1]):
-            tried = list(self.shares)
-            tried[giver] -= 1
-            tried[taker] += 1
-            bearable = slowest(lines, tried) <= (1 + TRIED) * max(times)
-            if tried[giver] and bearable and tuple(tried) not in self._steps:
-                return tuple(tried)
-        return self.shares
+    def _move(self, step: int, shares: tuple[int, ...]) -> bool:
+        self.shares = shares
+        self.changes.append(Change(step, shares))
+        return True
