@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from builders import CEILINGS, MACHINE, MS, RunBuilder, count_operations, stepped, trained, training_step
+from sonda.analysis import wording
 from sonda.analysis.summarise import summarise
 from sonda.record.run import ProbeState
 
@@ -86,6 +87,14 @@ def test_a_run_with_only_a_counted_step_has_counts_but_no_times():
     assert layers(summary)["conv"].cost.flops.value == 5e9
     assert layers(summary)["conv"].forward.value is None
     assert summary.verdicts[0].sentence.startswith("Nothing to judge: only counted steps")
+
+
+@pytest.mark.parametrize("pass_", ["count", "kernels"])
+def test_a_run_that_ended_in_a_step_of_its_own_before_any_phase_is_shown(pass_: str):
+    builder = RunBuilder()
+    builder.step(builder.part("train"), 10, {}, pass_=pass_)
+    part = summarise(builder.run()).parts[0]
+    assert part.phases == () and part.step.value is None
 
 
 def test_only_warmup_is_shown_and_said():
@@ -236,3 +245,11 @@ def test_prefill_and_decode_have_rates_of_their_own():
     found = summarise(builder.run(workload={"name": "transformer", "phase_tokens": tokens})).parts[0]
     # 512 tokens in 20 ms and 64 in 80 ms
     assert {name: value.value for name, value in found.phase_tokens.items()} == {"prefill": 25_600, "decode": 800}
+
+
+def test_sentences_round_to_the_next_unit_and_count_in_the_plural():
+    assert [wording.duration(ns) for ns in (999.4e3, 999.6e3, 0.9996e9)] == ["999 µs", "1.0 ms", "1.0 s"]
+    assert [wording.amount(size, "B") for size in (999.4e3, 999.6e3)] == ["999 kB", "1.0 MB"]
+    assert [wording.plural(count, "step") for count in (0, 0.6, 1, 1.4, 1204)] == [
+        "0 steps", "1 step", "1 step", "1 step", "1,204 steps"
+    ]  # fmt: skip

@@ -111,15 +111,15 @@ def _phases(
     part: Part, counts: Counts | None, scale: Scale, effective: int, device: DeviceSide | None
 ) -> tuple[PhaseRow, ...]:
     names = list(part.phases) if part.measured.any() else list(counts.phase_names if counts else ())
-    table = np.array([part.phases[name][part.measured] for name in names if name in part.phases])
-    table = table.reshape(len(names), -1)
+    shape = len(names), int(part.measured.sum())
+    table = np.array([part.phases[name][part.measured] for name in names if name in part.phases]).reshape(shape)
     spent = times(table, effective, ONLY_COUNTED)
     alike = times(table[:, part.alike], effective, ONLY_COUNTED) if not part.alike.all() else [None] * len(names)
     counters = _counters(part, effective)
     hosts: list[Value] | list[None] = [None] * len(names)
     if device is not None:
         host = np.array([part.host_phases[name][part.measured] for name in names if name in part.host_phases])
-        hosts = times(host.reshape(len(names), -1), effective, ONLY_COUNTED)
+        hosts = times(host.reshape(shape), effective, ONLY_COUNTED)
     rows = []
     for name, time, same, launching in zip(names, spent, alike, hosts, strict=True):
         tally = counts.phase(name) if counts and not (device and name in ON_HOST) else None

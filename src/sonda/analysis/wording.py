@@ -40,6 +40,8 @@ ACTIVATIONS = frozenset(
 )  # fmt: skip
 
 SCALES = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
+ROUNDED = 0.9995
+"""Of a scale: what is more would be rounded to 1,000 of the one below."""
 
 
 def family(name: str, count: int = 2) -> str:
@@ -67,7 +69,7 @@ def percent(share: float) -> str:
 def amount(value: float, unit: str) -> str:
     """`3.1e9, "B"` -> `3.1 GB`."""
     for scale, letter in SCALES:
-        if value >= scale:
+        if value >= ROUNDED * scale:
             return f"{_digits(value / scale)} {letter}{unit}"
     return f"{_digits(value)} {unit}"
 
@@ -75,14 +77,15 @@ def amount(value: float, unit: str) -> str:
 def duration(ns: float) -> str:
     """`1.28e6` -> `1.3 ms`."""
     for scale, unit in ((1e9, "s"), (1e6, "ms"), (1e3, "µs")):
-        if ns >= scale:
+        if ns >= ROUNDED * scale:
             return f"{_digits(ns / scale)} {unit}"
     return f"{_digits(ns)} ns"
 
 
 def plural(count: float, noun: str) -> str:
     """`1 step`, `20 steps`, `1,204 steps`."""
-    return f"{count:,.0f} {noun}{'' if count == 1 else 's'}"
+    said = f"{count:,.0f}"
+    return f"{said} {noun}{'' if said == '1' else 's'}"
 
 
 def times(ratio: float) -> str:
