@@ -14,7 +14,7 @@ from sonda.probes.ceilings import TAKES_S
 from sonda.record.run import write_run
 from sonda.record.store import Store
 from sonda.targets.job import Job
-from sonda.targets.keeping import Expected
+from sonda.targets.keeping import STARTING_S, Expected
 from sonda.targets.local import MEASURING, lasting
 from sonda.targets.training_progress import read_aloud, telling
 
@@ -125,22 +125,24 @@ def test_the_first_minute_says_how_long_measuring_the_machine_takes(watch):
 
 def test_steps_that_were_asked_for_are_counted_by_who_does_them(tmp_path, watch):
     said = []
-    tell = telling(tmp_path, 12)
+    tell = telling(tmp_path, 12, 2)
     with read_aloud(tmp_path, said.append, "running mlp on cpu, "):
-        tell(3)
+        tell(1)
         limit = monotonic() + 60
         while not said and monotonic() < limit:
             sleep(0.01)
-    assert said == ["running mlp on cpu, step 3 of 12"]
-    watch.progress.say("running mlp on cpu, step 2 of 12")
+    assert said == ["running mlp on cpu, step 3 of 14, warm-up included"]
+    watch.progress.say(lasting(Job(workload="mlp", steps=12)))
+    assert watch.after(2) == f"starting mlp on cpu … 2 s, about {STARTING_S - 2:.0f} s left"
+    watch.progress.say("running mlp on cpu, step 2 of 14, warm-up included")
     watch.now += 5
     watch.progress.say(said[0])
-    # A step took 5 s, 9 are to go.
-    assert watch.after(0) == "running mlp on cpu, step 3 of 12 … 5 s, about 45 s left"
+    # A step took 5 s, 11 are to go.
+    assert watch.after(0) == "running mlp on cpu, step 3 of 14, warm-up included … 5 s, about 55 s left"
 
 
 def test_of_steps_without_a_number_nothing_is_said(tmp_path):
-    telling(tmp_path, None)(3)
+    telling(tmp_path, None, 2)(3)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -157,5 +159,5 @@ def test_a_page_of_several_runs_counts_them(tmp_path, monkeypatch):
 
 def test_what_is_imported_first_is_said() -> None:
     """Before PyTorch, whose import is short, nothing."""
-    assert lasting(Job(workload="mlp", steps=3)) == "running mlp on cpu"
-    assert lasting(Job(workload="mlp", framework="jax", steps=3)) == "importing JAX, then running mlp on cpu"
+    assert lasting(Job(workload="mlp", steps=3)) == "starting mlp on cpu"
+    assert lasting(Job(workload="mlp", framework="jax", steps=3)) == "importing JAX, then starting mlp on cpu"

@@ -14,13 +14,16 @@ def warm_up(observer: AnnouncedObserver, how: Driving, step: Callable[[], None])
     """Run the planned warm-up steps, in a pass of their own."""
     if how.warmup:
         with observer.span("pass", "warmup"):
-            for _ in range(how.warmup):
+            for number in range(how.warmup):
+                how.tell(number - how.warmup)
                 step()
 
 
 def time_steps(how: Driving, step: Callable[[], None]) -> int:
     """Run timed steps, as many as were asked for or fit into the seconds given; returns how many."""
-    done, begin = 0, perf_counter()
+    done = 0
+    how.tell(done)
+    begin = perf_counter()
     while not enough(done, perf_counter() - begin, how):
         step()
         done += 1

@@ -48,7 +48,7 @@ class Driving:
     deterministic: bool = False
     """Nothing is used whose result may differ from time to time."""
     tell: Callable[[int], None] = lambda done: None
-    """Told between timed steps how many are done."""
+    """Told between steps how many timed ones are done; while it warms up, less than 0 or 0."""
 
     @property
     def on_gpu(self) -> bool:
@@ -115,13 +115,15 @@ def drive(task: Task, observer: TorchObserver, how: Driving) -> int:
 
     if how.warmup:
         with observer.span("pass", "warmup"):
-            for _ in range(how.warmup):
+            for number in range(how.warmup):
+                how.tell(number - how.warmup)
                 step()
     _wait(how)
     if how.replay:
         _with_kernels(observer, step, 1)
         return 1
     done = 0
+    how.tell(done)
     begin = perf_counter()
     while not enough(done, perf_counter() - begin, how):
         step()

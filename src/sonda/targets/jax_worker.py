@@ -98,7 +98,7 @@ def _drive(job: Job, task: Any, observer: AnnouncedObserver, jax: Any, replay: b
 
     number = parse_target(job.on).devices[0]
     on = f"cuda:{number.index}" if number.kind == "cuda" else "cpu"
-    tell = telling(directory, job.steps)
+    tell = telling(directory, job.steps, job.warmup)
     how = Driving(job.train, job.steps, job.warmup, job.seconds, job.precision, device=on, replay=replay, tell=tell)
     if not hasattr(task, "network"):
         drive(task, observer, jax, how)

@@ -44,13 +44,13 @@ MEASURING = Expected("measuring what this machine can do, once", TAKES_S)
 
 def lasting(job: Job) -> str:
     """What is said while a job runs: where it is the time that is given and not the steps, how long it will take."""
-    text = f"running {job.workload} on {job.on}"
+    counted = job.steps is not None or bool(job.epochs)
+    text = f"{'starting' if counted else 'running'} {job.workload} on {job.on}"
     if job.framework != DEFAULTS["framework"]:
         # Importing it may take longer than all that follows.
         text = f"importing {ADAPTERS[job.framework].words}, then {text}"
-    if job.steps is not None or job.epochs:
-        return text
-    return Expected(text, STARTING_S + job.seconds)
+    # Steps and epochs that are asked for are counted by who does them, once the first has begun.
+    return Expected(text, STARTING_S + (0.0 if counted else job.seconds))
 
 
 def _measure(job: Job, store: Store, place: Place, say: Say, compiled: Path) -> Run:

@@ -55,7 +55,7 @@ def run_in_pytensor(job: Job, directory: Path, replay: bool) -> dict[str, Any]:
     observer = AnnouncedObserver(recorder, counting, OPERATIONS if single else task.root)
     observer.open(_versions(), threads)
     how = Driving(job.train, job.steps, job.warmup, job.seconds, job.precision,
-                  tell=telling(directory, job.steps))  # fmt: skip
+                  tell=telling(directory, job.steps, job.warmup))  # fmt: skip
     try:
         drive = drive_operations if single else drive_network
         _, linker = drive(task, observer, how)

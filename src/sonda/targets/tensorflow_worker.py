@@ -51,7 +51,7 @@ def _steps(job: Job, directory: Path, counting: Any, replay: bool) -> dict[str, 
     on = f"cuda:{number.index}" if number.kind == "cuda" else "cpu"
     how = Driving(
         job.train, job.steps, job.warmup, job.seconds, job.precision, job.compile, device=on, replay=replay,
-        tell=telling(directory, job.steps),
+        tell=telling(directory, job.steps, job.warmup),
     )  # fmt: skip
     notes: list[str] = []
     if isinstance(workload, ModelGarden):

@@ -16,7 +16,7 @@ EVERY_S = 0.5
 
 
 class Progress(msgspec.Struct, kw_only=True):
-    """Where a training stands, or, without epochs, how many of the timed steps are done."""
+    """Where a training stands, or, without epochs, how many steps are done."""
 
     part: str = ""
     epoch: int = 0
@@ -24,6 +24,8 @@ class Progress(msgspec.Struct, kw_only=True):
     epochs: int = 0
     step: int
     steps: int
+    warmup: int = 0
+    """How many of the steps warm up."""
     accuracy: float | None = None
     """Of the last validation."""
     left_s: float | None = None
@@ -31,7 +33,7 @@ class Progress(msgspec.Struct, kw_only=True):
     def sentence(self) -> str:
         """For the screen."""
         if not self.epochs:
-            return f"step {self.step:,} of {self.steps:,}"
+            return f"step {self.step:,} of {self.steps:,}" + (", warm-up included" if self.warmup else "")
         doing = {"train": "training", "validate": "validating", "test": "testing"}.get(self.part, self.part)
         where = "" if self.part == "test" else f"epoch {self.epoch + 1} of {self.epochs}, "
         words = f"{where}{doing} {100 * self.step // max(1, self.steps)} %"
@@ -70,15 +72,18 @@ class ProgressFile:
             pass  # nobody trains worse for it
 
 
-def telling(directory: Path, steps: int | None) -> Callable[[int], None]:
-    """What a driver is to call between timed steps; where nobody said how many there will be, it does nothing."""
+def telling(directory: Path, steps: int | None, warmup: int) -> Callable[[int], None]:
+    """What a driver is to call between steps with how many timed ones are done, -`warmup` before the first of all.
+
+    Where nobody said how many there will be, it does nothing.
+    """
     if not steps:
         return lambda done: None
     file = ProgressFile(directory)
 
     def tell(done: int) -> None:
         if file.due():
-            file.write(Progress(step=done, steps=steps))
+            file.write(Progress(step=warmup + done, steps=warmup + steps, warmup=warmup))
 
     return tell
 

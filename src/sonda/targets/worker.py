@@ -152,7 +152,7 @@ def run_in_torch(job: Job, directory: Path, replay: bool) -> dict[str, Any]:
                 job.prefetch,
                 job.pin,
                 job.deterministic,
-                tell=telling(directory, job.steps),
+                tell=telling(directory, job.steps, job.warmup),
             ),
         )
     finally:
