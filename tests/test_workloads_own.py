@@ -98,6 +98,7 @@ class TestWhatAFactoryMayBe:
         got = make(tmp_path, text, input="2x4", **options).model.got
         assert got == (3, 2.0, True, "5", 0.5, 4, {"h": "word"})
         assert [type(value) for value in got[:2]] == [int, float]
+        assert "f_g is given twice" in error(tmp_path, text, input="2x4", a="1", **{"f-g": "4", "f_g": "5"})
 
     def test_parameters_name_the_file_without_its_directory(self, tmp_path: Path) -> None:
         (tmp_path / "model.py").write_text(LINEAR)

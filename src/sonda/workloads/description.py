@@ -173,6 +173,17 @@ class Description:
         return self.in_torch(train, seed)
 
 
+def spelt_alike(name: str, options: Mapping[str, str]) -> dict[str, str]:
+    """Options with `_` in their names; raises SondaError when one is given in two spellings."""
+    given: dict[str, str] = {}
+    for key, text in options.items():
+        spelt = key.replace("-", "_")
+        if spelt in given:
+            raise SondaError(f"{name}: {key} is given twice", "give it once")
+        given[spelt] = text
+    return given
+
+
 def read(name: str, key: str, text: str, kind: Kind) -> Any:
     """The value of one option; raises SondaError when the text is not of its kind."""
     try:

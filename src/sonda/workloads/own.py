@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sonda.record.errors import SondaError
-from sonda.workloads.description import choice, read, require_torch
+from sonda.workloads.description import choice, read, require_torch, spelt_alike
 from sonda.workloads.shapes import InputShape, parse_shapes
 
 if TYPE_CHECKING:
@@ -72,7 +72,7 @@ def is_own(name: str) -> bool:
 def own_model(name: str, options: Mapping[str, str]) -> OwnModel:
     """The workload `file.py:factory`; options other than `input` and `loss` are for the factory.
 
-    Raises SondaError when there is no such file or the shapes cannot be read.
+    Raises SondaError when there is no such file, the shapes cannot be read, or an option is given twice.
     """
     text, _, factory = name.rpartition(":")
     path = Path(text)
@@ -82,7 +82,7 @@ def own_model(name: str, options: Mapping[str, str]) -> OwnModel:
         digest = hashlib.sha256(path.read_bytes()).hexdigest()
     except OSError as error:
         raise SondaError(f"cannot read {path}: {error.strerror}", "check the path before the colon") from None
-    others = {key.replace("-", "_"): value for key, value in options.items()}
+    others = spelt_alike(name, options)
     shapes = parse_shapes(others.pop("input")) if "input" in others else ()
     loss = read(name, "loss", others.pop("loss", "squares"), choice(*LOSSES))
     return OwnModel(path.resolve(), factory, digest, shapes, loss, others)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from sonda.record.errors import SondaError
 from sonda.record.nearest import nearest
-from sonda.workloads.description import SWITCH, Description, choice, number, option, whole, widths
+from sonda.workloads.description import SWITCH, Description, choice, number, option, spelt_alike, whole, widths
 
 if TYPE_CHECKING:
     from sonda.record.protocols import Task
@@ -85,7 +85,9 @@ class Recommender(Description):
 
     @classmethod
     def from_options(cls, name: str, options: Mapping[str, str], **fixed: Any) -> Self:
-        given = _spelt_alike(name, options)
+        given = spelt_alike(name, options)
+        if set(given) >= BATCH:
+            raise SondaError(f"{name}: batch is given twice, mini-batch-size is another name for it", "give it once")
         for key, (accepted, reason) in REFUSED.items():
             if key in given and given.pop(key).lower() != accepted:
                 raise SondaError(f"{name} does not follow {key.replace('_', '-')}: {reason}", "leave it out")
@@ -185,14 +187,3 @@ def preset_options(preset: str) -> dict[str, str]:
     if tables:
         options["arch_embedding_size"] = "-".join([options["arch_embedding_size"]] * tables)
     return options
-
-
-def _spelt_alike(name: str, options: Mapping[str, str]) -> dict[str, str]:
-    """Options with `_` in their names; raises SondaError when one is given in two ways."""
-    given: dict[str, str] = {}
-    for key, text in options.items():
-        spelt = key.replace("-", "_")
-        if spelt in given or (spelt in BATCH and BATCH & set(given)):
-            raise SondaError(f"{name}: {key} is given twice", "give it once")
-        given[spelt] = text
-    return given
