@@ -7,7 +7,7 @@ import pytest
 from sonda.record.errors import SondaError
 from sonda.targets import parallel_plan
 from sonda.targets.job import Job
-from sonda.targets.parallel_plan import Plan, check_batch, check_chosen, plan_of, record
+from sonda.targets.parallel_plan import Plan, check_batch, check_chosen, crowding, plan_of, record
 from sonda.targets.spec import parse_target
 
 
@@ -36,6 +36,15 @@ def test_a_hybrid_of_processors_moves_shares_and_exchanges_through_memory(monkey
     assert plan("hybrid=cpu/1+cpu/1@backend=gloo").backend == "gloo"
     monkeypatch.setattr(parallel_plan, "reason_against", lambda ranks: "not on this machine")
     assert plan("hybrid=cpu/1+cpu/1").backend == "gloo"
+
+
+def test_more_threads_than_processors_are_said() -> None:
+    def said(on: str, processors: int) -> str:
+        return crowding(plan_of(Job(workload="mlp", train=True, on=on), parse_target(on)), processors)
+
+    assert said("ddp=cpu/1+cpu/1", 2) == ""
+    assert said("ddp=cpu/1+cpu/1+cpu/1", 2).startswith("ranks want 3 threads of 2 processors: they hold each other up")
+    assert said("hybrid=cpu/2+cpu/1", 2).startswith("ranks want 3 threads")
 
 
 def test_fixed_shares_stay() -> None:

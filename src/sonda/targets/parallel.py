@@ -24,12 +24,12 @@ from sonda.targets.counting import ask
 from sonda.targets.energy_sampling import asked as asked_energy
 from sonda.targets.energy_sampling import sampling
 from sonda.targets.job import Job, check_job
-from sonda.targets.keeping import Place, Say, gpus, identities, observed
+from sonda.targets.keeping import Lasting, Place, Say, gpus, identities, observed
 from sonda.targets.local import MEASURING, lasting
-from sonda.targets.parallel_plan import plan_of, record
+from sonda.targets.parallel_plan import crowding, plan_of, record
 from sonda.targets.parallel_report import RankOutcome, Report
 from sonda.targets.parallel_start import Agent
-from sonda.targets.spec import STRATEGIES, anywhere, parse_target
+from sonda.targets.spec import STRATEGIES, anywhere, available_threads, parse_target
 from sonda.targets.tensorflow_plan import strategy_plan
 from sonda.targets.training import Training
 from sonda.workloads.catalogue import describe
@@ -48,6 +48,9 @@ def measure(job: Job, store: Store, place: Place | None = None, say: Say = lambd
     if ":" not in job.workload:  # a file of the user's is read by the ranks
         describe(job.workload, job.options)
     threads = max(1, sum(plan.threads))
+    crowded = [sentence] if (sentence := crowding(plan, available_threads())) else []
+    for sentence in crowded:
+        say(Lasting(sentence))
     training = Training.of(job, store, say)
     with store.scratch() as directory:
         counters = ask(job.probe, directory)
@@ -67,7 +70,7 @@ def measure(job: Job, store: Store, place: Place | None = None, say: Say = lambd
             energy.finish(begin, end, devices_used(trained), identities(assembly))
             spans = _of_ranks(training.added(assembly.spans, directory, begin), trained)
             fields = observed(assembly, threads, store.root, watch.before, after, job.redact)
-            fields["notes"] += [*without, *(foreseen.sentences if foreseen else []), *training.notes()]
+            fields["notes"] += [*without, *crowded, *(foreseen.sentences if foreseen else []), *training.notes()]
             info = RunInfo(
                 id=place.identity or new_id(),
                 status="complete",

@@ -180,6 +180,15 @@ def threads_of_ranks(devices: tuple[Device, ...], job: Job) -> tuple[int, ...]:
     return tuple(0 if device.kind == "cuda" else device.threads or left for device in devices)
 
 
+def crowding(plan: Plan, processors: int) -> str:
+    """What to say where the ranks of this node want more threads than it has processors, a GPU one for the program that
+    drives it; '' where they do not."""
+    wanted = sum(threads or 1 for threads in plan.threads)
+    if wanted <= processors:
+        return ""
+    return f"ranks want {wanted} threads of {processors} processors: they hold each other up, and bounds are too high"
+
+
 def _backend(spec: TargetSpec, kinds: set[str], nodes: int) -> str:
     """What was asked for; else nccl among GPUs, memory for a hybrid of processors, and gloo."""
     against = (
