@@ -84,6 +84,38 @@ def test_what_noise_hides_is_to_be_repeated_and_one_run_is_never_enough(tmp_path
     assert remedies(study, table_of(study, [{}] * 4), [], {}) == [], "nothing measured: nothing follows"
 
 
+SIMULATED = """
+[study]
+name = "simulated"
+question = "Which machine?"
+[workload]
+name = "dlrm"
+[axes]
+"""
+
+
+def test_a_larger_batch_and_another_host_are_other_work(tmp_path: Path) -> None:
+    """A step of fewer samples takes fewer cycles, and so does one whose bags are left to the host."""
+    figures: list[Figures] = [{"cycles": [61.0], "energy_uJ": [2.0]}, {"cycles": [119.0], "energy_uJ": [6.0]}]
+    batches = study_of(tmp_path, f'{SIMULATED}on = ["sim:tpu-16x16"]\nbatch = [1, 4]\n')
+    assert remedies(batches, table_of(batches, figures), [], {}) == []
+    machines = study_of(tmp_path, f'{SIMULATED}on = ["sim:tpu-16x16", "sim:dlrm-hybrid"]\n')
+    table = table_of(machines, figures)
+    # By hand: 119/61 = 1.95, 2/6 = 0.33.
+    said = 'take "sim:tpu-16x16" instead of "sim:dlrm-hybrid": 1.95 times as fast, 0.33 times the energy'
+    assert remedies(machines, table, [], {}) == [said]
+    rows = (dataclasses.replace(table.rows[0], on_host="embedding_bag"), table.rows[1])
+    assert remedies(machines, dataclasses.replace(table, rows=rows), [], {}) == []
+
+
+def test_energy_of_runs_that_did_more_is_not_compared(tmp_path: Path) -> None:
+    study = study_of(tmp_path, BATCHES.replace('["mlp", "cnn"]', '["mlp"]'))
+    figures = [{"samples_per_second": [speed, speed + 1, speed - 1], "energy_J": [joules]}
+               for speed, joules in ((200.0, 10.0), (300.0, 15.0))]  # fmt: skip
+    (said,) = remedies(study, table_of(study, figures), [], {})
+    assert said.startswith('take "batch 16" instead of "batch 8": 1.50 (') and "energy" not in said
+
+
 OPTIONS = """
 [study]
 name = "options"

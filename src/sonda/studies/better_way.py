@@ -10,7 +10,7 @@ from sonda.analysis.spread import quotient
 from sonda.analysis.summary import Value
 from sonda.analysis.wording import join
 from sonda.studies.plan import NODE, configurations, simulated
-from sonda.studies.study import VARIANT, Configuration, Study
+from sonda.studies.study import VARIANT, Configuration, Study, key_of
 from sonda.studies.table import Cell, StudyRow, StudyTable
 
 HOW = (
@@ -20,11 +20,11 @@ HOW = (
 """What may differ between two ways of doing the same work."""
 RATES = (
     ("samples_per_second", True), ("training_epoch_s", False), ("rate_under_bound_per_second", True),
-    ("latency_ms@90", False), ("cycles", False),
+    ("latency_ms@90", False),
 )  # fmt: skip
 """Figures that say which way is faster whatever the batch is, the first that a study has; larger is better or not."""
-STEPS = ("step_us", "step_ms", "step_s")
-"""They say it where batches are equal."""
+STEPS = ("step_us", "step_ms", "step_s", "cycles")
+"""They say it where batches are equal: a step of a larger one does more."""
 COSTS = (("energy_uJ", "energy"), ("energy_J", "energy"), ("peak_memory_MB", "memory"))
 NOTICED = 0.05
 """Costs that differ by less are not said."""
@@ -51,9 +51,11 @@ class Better:
 def better_ways(study: Study, table: StudyTable) -> tuple[list[Better], int, int]:
     """What is better at which place of a study without a base; how many places have a choice, and how many
     repetitions there are at most where it cannot be told (0: nowhere)."""
+    wanted = configurations(study)
+    one_batch = len({one.get("batch") for one in wanted}) == 1
     groups = [group for group in _same_work(study, table) if len(group) > 1]
     figure = next((one for one in RATES if _known(groups, one[0])), None)
-    if figure is None and len({row.configuration.get("batch") for row in table.rows}) == 1:
+    if figure is None and one_batch:
         figure = next(((key, False) for key in STEPS if _known(groups, key)), None)
     if figure is None:
         return [], 0, 0
@@ -63,7 +65,8 @@ def better_ways(study: Study, table: StudyTable) -> tuple[list[Better], int, int
               for group in groups]  # fmt: skip
     chosen = [group for group in chosen if len(group) > 1]
     comparisons = sum(len(group) - 1 for group in chosen)
-    exact = all(simulated({**table.fixed, **one}) for one in configurations(study))
+    exact = all(simulated({**table.fixed, **one}) for one in wanted)
+    same_energy = one_batch or all(one.get("epochs") for one in wanted)
     undecided = 0
     for group in chosen:
         values = {name: cell_of(row, key).values for name, row in group.items()}
@@ -73,7 +76,8 @@ def better_ways(study: Study, table: StudyTable) -> tuple[list[Better], int, int
             continue
         best, other = group[choice.best], group[choice.other]
         place = _place(table, best)
-        found.append(Better(choice.best, choice.other, place, choice.times, costs(best, other), accuracy(best, other)))
+        price = costs(best, other, same_energy)
+        found.append(Better(choice.best, choice.other, place, choice.times, price, accuracy(best, other)))
     return found, len(chosen), undecided
 
 
@@ -96,10 +100,11 @@ def placed(names: Sequence[str], places: int) -> str:
     return f" with {join(named)}" if len(named) <= MOST_PLACES else f" in {len(names)} of {places} places"
 
 
-def costs(best: StudyRow, other: StudyRow) -> tuple[tuple[str, float], ...]:
-    """What else is spent, how many times as much; nothing of what differs little."""
+def costs(best: StudyRow, other: StudyRow, energy: bool = True) -> tuple[tuple[str, float], ...]:
+    """What else is spent, how many times as much; nothing of what differs little. `energy`: also that, which is of a
+    run, where both runs did as much."""
     found: dict[str, float] = {}
-    for key, name in COSTS:
+    for key, name in COSTS if energy else [one for one in COSTS if one[1] != "energy"]:
         ours, theirs = (cell_of(row, key).value.value for row in (best, other))
         if ours and theirs and abs(ours / theirs - 1) >= NOTICED:
             found[name] = ours / theirs
@@ -130,7 +135,8 @@ def _same_work(study: Study, table: StudyTable) -> list[dict[str, StudyRow]]:
     """Rows by way, a group for each work."""
     groups: dict[str, list[tuple[Configuration, StudyRow]]] = {}
     for configuration, row in zip(configurations(study), table.rows, strict=True):
-        key = repr(sorted((key, value) for key, value in configuration.items() if key not in HOW))
+        work = {key: value for key, value in configuration.items() if key not in HOW}
+        key = key_of(work) + row.on_host
         groups.setdefault(key, []).append((configuration, row))
     return [{_way(table, row, [one for _, one in group]): row for _, row in group} for group in groups.values()]
 

@@ -82,6 +82,8 @@ class StudyRow:
     """Runs that other programs disturbed."""
     curve: tuple[CurvePoint, ...] = ()
     """Accuracy by epoch, of trainings."""
+    on_host: str = ""
+    """What a simulated machine leaves to the host: rows that differ in it do not do the same work."""
 
 
 @dataclass(frozen=True)
@@ -166,7 +168,7 @@ def study_table(result: StudyResult, summarise: Callable[[Run], Summary]) -> Stu
         trained = [one.training for one in _telling(found, TIME) if one.training is not None]
         disturbed = sum(bool(run.info.disturbed) for _, run, _ in found)
         ids = tuple(run.id for _, run, _ in found)
-        rows.append(StudyRow(axes, ids, cells, missing, disturbed, accuracy_curve(trained)))
+        rows.append(StudyRow(axes, ids, cells, missing, disturbed, accuracy_curve(trained), _on_host(found)))
     fixed = {"seed": study.seed, **study.workload}
     deviations = study.deviations if study.published else ()
     compare = (study.compare or (columns[0].key,)) if study.variants else ()
@@ -180,6 +182,11 @@ def study_table(result: StudyResult, summarise: Callable[[Run], Summary]) -> Stu
 def _telling(found: Sequence[Seen], measures: str) -> list[Summary]:
     """The runs that tell of time, or of energy; all of them where they are not kept apart."""
     return [summary for point, _, summary in found if point.measures in ("", measures)]
+
+
+def _on_host(found: Sequence[Seen]) -> str:
+    left = next((summary.target.get("host") for *_, summary in found if summary.target.get("device") == "sim"), None)
+    return key_of(left) if left else ""
 
 
 def _held_against(study: Study, name: str, configuration: Configuration, wanted: list[Configuration]) -> str | None:
