@@ -120,30 +120,31 @@ def test_noise_and_a_single_slow_step_move_nothing() -> None:
     assert [change.shares for change in balance.changes] == [(16, 16)]
 
 
-def moves(took: dict[int, float], factors: Callable[[int], tuple[float, float]], steps: int) -> list[tuple[int, int]]:
-    """Steps and the first rank's shares from there on, where a step takes what it is said to take with these."""
+def moves(took: Callable[[int, int], float], steps: int) -> list[tuple[int, int]]:
+    """Steps and the first rank's shares from there on, where a step takes what is said of it and these shares."""
     balance = Balance([Line(0.105, 0.021), Line(0.413, 0.0673)], 32, (28, 4))
     done: list[float] = []
     for step in range(steps):
         if balance.due(step):
-            balance.update(step, factors(step), balance.measured(done))
-        done.append(took[balance.shares[0]])
+            balance.update(step, (1.0, 0.8), balance.measured(done))
+        done.append(took(step, balance.shares[0]))
     return [(change.step, change.shares[0]) for change in balance.changes]
 
 
 def test_shares_that_make_the_step_longer_are_taken_back() -> None:
     """Ranks that wait for each other within a step: by their own times 26 + 6 is best, measured it is not. It is tried
-    again after 25 steps, for others may have disturbed it."""
-    steady = lambda step: (1.0, 0.8)  # noqa: E731
-    assert moves({28: 0.87, 26: 0.95}, steady, 34) == [(0, 28), (5, 26), (10, 28)]
-    assert moves({28: 0.87, 26: 0.95}, steady, 41) == [(0, 28), (5, 26), (10, 28), (35, 26), (40, 28)]
-    assert moves({28: 0.87, 26: 0.80}, steady, 60) == [(0, 28), (5, 26)]
+    again after 25 steps, and 50 after that, for others may have disturbed it."""
+    longer, shorter = {28: 0.87, 26: 0.95}, {28: 0.87, 26: 0.80}
+    assert moves(lambda _, share: shorter[share], 100) == [(0, 28), (5, 26)]
+    tried = [(0, 28), (5, 26), (10, 28), (35, 26), (40, 28), (90, 26), (95, 28)]
+    assert moves(lambda _, share: longer[share], 100) == tried
 
 
-def test_steps_of_a_device_that_has_changed_do_not_compare() -> None:
-    """It is slower from step 8 on: the step is longer because of that, and shares are not taken back."""
-    found = moves({28: 0.87, 26: 0.95, 29: 0.9, 30: 1.0}, lambda step: (1.0, 0.8 if step < 8 else 1.2), 30)
-    assert (10, 28) not in found and found[:2] == [(0, 28), (5, 26)]
+def test_shares_that_were_taken_back_are_tried_at_once_when_a_device_slows_down() -> None:
+    """From step 15 on everything takes twice as long; with 26 + 6 it would not be longer than with 28 + 4."""
+    took = {28: 0.87, 26: 0.95}
+    found = moves(lambda step, share: 2 * 0.87 if step >= 15 else took[share], 60)
+    assert found == [(0, 28), (5, 26), (10, 28), (20, 26)]
 
 
 def test_lines_alone_move_shares_where_no_step_was_measured_yet() -> None:

@@ -29,9 +29,9 @@ LEAST = 3
 LONGER = 0.03
 """Share by which the measured step must have become longer before new shares are taken back."""
 ANOTHER = 0.3
-"""By how much a factor changes when a device is no longer what it was: then steps before and after do not compare."""
+"""Share by which the step with the old shares must be longer than it was, for a device to be no longer what it was."""
 PATIENCE = 25
-"""Steps until shares that were taken back may be tried again: it may have been somebody else who made them slow."""
+"""Steps until lines are listened to again when shares were taken back, twice as many each time after that."""
 
 
 class Pace:
@@ -45,19 +45,6 @@ class Pace:
         """A step took so long, without the time it waited for others."""
         self._recent.append(seconds / foreseen)
         self.factor += WEIGHT * (median(self._recent) - self.factor)
-
-
-@dataclass(frozen=True)
-class Before:
-    """What was in force before shares moved: they, s of a step of all ranks, and the factors."""
-
-    shares: tuple[int, ...]
-    step: float
-    factors: tuple[float, ...]
-
-    def differs(self, factors: Sequence[float]) -> bool:
-        """Whether a device is another one now."""
-        return any(abs(new - old) > ANOTHER * old for new, old in zip(factors, self.factors, strict=True))
 
 
 @dataclass(frozen=True)
@@ -76,10 +63,13 @@ class Balance:
         self.batch = batch
         self.shares = tuple(shares) if shares is not None else split_batch(self.lines, batch)
         self.changes = [Change(0, self.shares)]
-        self._before: Before | None = None
-        """Until it is known whether the last change was good."""
-        self._refused: tuple[int, Before] | None = None
-        """The step until which shares stay, and those that were come back to."""
+        self._before: Change | None = None
+        """What was in force before the last change, until it is known whether that was good."""
+        self._usual = 0.0
+        """s of a step with the shares that were in force then, or were come back to."""
+        self._until = 0
+        """The step before which shares stay."""
+        self._patience = PATIENCE
 
     def shares_at(self, step: int) -> tuple[int, ...]:
         """The shares in force at a step."""
@@ -100,21 +90,23 @@ class Balance:
 
         `measured` is what a step of all ranks took with the shares in force, s; 0 where that is not known.
         """
+        if self._before is not None and not measured:
+            return False  # the new shares are not in force for long enough
         before, self._before = self._before, None
-        if before is not None and measured > (1 + LONGER) * before.step and not before.differs(factors):
-            self._refused = step + PATIENCE, before
+        if before is not None and measured > (1 + LONGER) * self._usual:
+            self._until = step + self._patience
+            self._patience *= 2
             return self._move(step, before.shares)
-        if self._refused is not None:
-            end, earlier = self._refused
-            if step < end and not earlier.differs(factors):
-                return False
-            self._refused = None
+        if before is not None or measured > (1 + ANOTHER) * self._usual:
+            self._until, self._patience = step, PATIENCE
+        if step < self._until:
+            return False
         lines = [line.scaled(factor) for line, factor in zip(self.lines, factors, strict=True)]
         better = split_batch(lines, self.batch)
         if slowest(lines, better) > (1 - WORTHWHILE) * slowest(lines, self.shares):
             return False
         if measured:
-            self._before = Before(self.shares, measured, tuple(factors))
+            self._before, self._usual = self.changes[-1], measured
         return self._move(step, better)
 
     def _move(self, step: int, shares: tuple[int, ...]) -> bool:
