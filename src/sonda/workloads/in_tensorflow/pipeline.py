@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -62,19 +63,28 @@ def _in_memory(network: NetworkInTensorflow, seed: int, workers: int, rows: slic
 
 
 def _streamed(network: NetworkInTensorflow, stream: ImageStream, workers: int, rows: slice) -> Any:
-    places = tf.data.Dataset.from_generator(stream.places, output_signature=tf.TensorSpec((), tf.int64))
-    shape = (stream.shape.height, stream.shape.width, stream.shape.channels)
+    """A batch is one call of Python, in which images are made one by one: a call for each would cost eight times as
+    much as a small image does."""
+    signature = tf.TensorSpec((network.samples,), tf.int64)
+    order = tf.data.Dataset.from_generator(lambda: _numbers(stream, network.samples), output_signature=signature)
+    count = rows.stop - rows.start
+    shape = (count, stream.shape.height, stream.shape.width, stream.shape.channels)
 
-    def example(place: Any) -> tuple[np.ndarray, np.int64]:
-        image, kind = stream.example(int(place))
-        return arranged(image[None])[0], np.int64(kind)
+    def examples(places: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        found = [stream.example(int(place)) for place in places]
+        return arranged(np.stack([image for image, _ in found])), np.array([kind for _, kind in found], np.int64)
 
-    def decode(place: Any) -> tuple[Any, Any]:
-        image, kind = tf.numpy_function(example, [place], (tf.float32, tf.int64))
-        image.set_shape(shape)
-        kind.set_shape(())
-        return tf.cast(image, network.kind), kind
+    def decode(places: Any) -> tuple[Any, Any]:
+        images, kinds = tf.numpy_function(examples, [places[rows]], (tf.float32, tf.int64))
+        images.set_shape(shape)
+        kinds.set_shape((count,))
+        return tf.cast(images, network.kind), kinds
 
-    mine = places.batch(network.samples, drop_remainder=True).map(lambda batch: batch[rows]).unbatch()
-    decoded = mine.map(decode, num_parallel_calls=workers or None)
-    return decoded.batch(rows.stop - rows.start, drop_remainder=True)
+    return order.map(decode, num_parallel_calls=workers or None)
+
+
+def _numbers(stream: ImageStream, samples: int) -> Iterator[np.ndarray]:
+    """Places of the stream, a batch at a time."""
+    places = stream.places()
+    while True:
+        yield np.fromiter(islice(places, samples), np.int64, samples)
