@@ -87,7 +87,7 @@ def test_the_answer_goes_from_the_least_to_the_most_with_where() -> None:
     said = answer(study({"slowdown": ""}, rows))
     assert said.sentences[0] == (
         "A step takes 1.02 (cache) to 1.50 (cnn) times as long beside another program as alone "
-        "[1 of 3 not significant, 1 of 3 of one repetition]."
+        "[1 of 3 not significant, 1 of 3 measured once only]."
     )
     assert said.figures == ("slowdown",)
 

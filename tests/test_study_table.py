@@ -124,7 +124,7 @@ def test_what_sonda_does_not_measure_is_shown_as_published_only() -> None:
     assert [figure.key for figure in table.columns] == ["step_ms", "applause_percent"]
     found = cell(row(table, on="cpu", batch=128), "applause_percent")
     assert found.n == 0
-    assert found.value == Value(None, "%", "measured", reason="not measured: Sonda has no metric 'applause' of a run")
+    assert found.value == Value(None, "%", "measured", reason="not measured: Sonda does not measure applause %")
     assert found.published[0].value.value == 7.0
     assert found.published[0].ratio is None
 
@@ -232,7 +232,7 @@ def test_figures_are_read_off_a_summary(key: str, value: float, unit: str) -> No
     [
         ("tokens_per_second", "it has no tokens"),
         ("decode_ms", "its steps have no decode"),
-        ("applause", "Sonda has no metric 'applause' of a run"),
+        ("applause", "Sonda does not measure applause"),
     ],
 )
 def test_what_a_summary_lacks_has_a_reason(key: str, reason: str) -> None:

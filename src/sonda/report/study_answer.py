@@ -174,7 +174,7 @@ def _doubt(ratios: Sequence[Document]) -> str:
     lone = [one for one in ratios if one["low"] is None or one["high"] is None]
     unsure = [one for one in ratios if one not in lone and one["low"] <= 1 <= one["high"]]
     said = [f"{len(of)} of {len(ratios)} {words}" for of, words in
-            ((unsure, "not significant"), (lone, "of one repetition")) if of]  # fmt: skip
+            ((unsure, "not significant"), (lone, "measured once only")) if of]  # fmt: skip
     return f" [{', '.join(said)}]" if said else ""
 
 

@@ -94,17 +94,22 @@ def study_section(study: Document) -> Section:
     ]
     for picture in _pictures(study, found):
         html = place_figure(picture.figure, f"study{picture.place}", drawn, "", picture.table)
-        pieces.append(panel(picture.title, html, picture.caption))
+        pieces.append(panel(_titled(picture.title), html, picture.caption))
     pieces += _options(study, drawn)
     pieces += _published(study, drawn)
     for one in study_tables(study, WIDE, page=True):
-        pieces.append(panel(one.title or UNTITLED, table_html(one.table, "sortable"), one.caption))
+        pieces.append(panel(_titled(one.title or UNTITLED), table_html(one.table, "sortable"), one.caption))
     pieces += _operations(study)
     pieces += _said(study)
     section = Section(str(study["study"]), "study", "\n".join(pieces), tuple(drawn))
     figures = [figure for row in study["rows"] for figure in row["figures"].values()]
     shown = [(str(column["figure"]), str(column["unit"])) for column in known(study)["columns"]]
     return with_study_words(section, shown, any(one["source"] == "simulated" for one in figures))
+
+
+def _titled(name: str) -> str:
+    """Titles are names of figures, which begin small elsewhere."""
+    return name[:1].upper() + name[1:]
 
 
 def _answer_panel(study: Document, found: Answer) -> str:
@@ -252,7 +257,8 @@ def _options(study: Document, drawn: list[Figure]) -> Iterator[str]:
         table = table_html(options_table(place), "sortable")
         picture = place_figure(bars, f"studyoptions{number}", drawn, "") if bars is not None else ""
         said = "".join(f"<p>{markup(line)}</p>" for line in verdict_lines(place))
-        yield panel(options_title(place), picture + table + said, OPTIONS)
+        title = options_title(place)
+        yield panel(title if place["place"] else _titled(title), picture + table + said, OPTIONS)
 
 
 OPTIONS = (
@@ -294,4 +300,10 @@ def _origin(study: Document) -> Iterator[str]:
     if about.get("versions"):
         yield "Versions: " + ", ".join(f"{name} {version}" for name, version in about["versions"].items()) + "."
     if study.get("fixed"):
-        yield "All configurations: " + ", ".join(f"{key} {value}" for key, value in study["fixed"].items()) + "."
+        yield "All configurations: " + ", ".join(_said_of_all(study["fixed"])) + "."
+
+
+def _said_of_all(fixed: Document) -> Iterator[str]:
+    """`batch 16`, `train true`."""
+    for key, value in fixed.items():
+        yield f"{key.replace('_', ' ')} {str(value).lower() if isinstance(value, bool) else value}"

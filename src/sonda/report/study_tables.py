@@ -120,6 +120,8 @@ Rows = Sequence[Document]
 VARIANT = "variant"
 WITH, SLOWDOWN = "with", "slowdown"
 NEIGHBOUR = "the neighbour's"
+WHOLE = {"slowdown": "its own", "modelled_misses": "this machine's cache"}
+"""What stands beside figures of places, where it is no whole of them."""
 RELATIVE = "geometric mean"
 """Names the row of ratios to the first variant."""
 NUMBER = 11
@@ -251,6 +253,7 @@ def row_names(study: Document) -> list[str]:
         for (column, _), cell in zip(shown, cells, strict=True):
             value = row["configuration"].get(column.name, cell.text)
             said = f"{column.name} {cell.text}" if not isinstance(value, str) else cell.text
+            said = f"no {column.name}" if said == "none" and column.name != VARIANT else said
             # A neighbour is not one more property of what it stands beside.
             name += f" beside {said}" if column.name == WITH and name else f", {said}" if name else said
         names.append(name)
@@ -351,7 +354,8 @@ def figure_name(column: Document) -> str:
 
 def place_name(column: Document) -> str:
     """What a column of one figure at several places is called: the module or phase, `whole`, `percentile 90`."""
-    of = NEIGHBOUR if column["of"] == WITH else str(column["of"]) or "whole"
+    own = WHOLE.get(str(column["figure"]), "whole")
+    of = NEIGHBOUR if column["of"] == WITH else str(column["of"]) or own
     return f"percentile {of}" if _of_queries(column) else of
 
 

@@ -62,7 +62,8 @@ def trade_figure(found: list[Trade]) -> Figure:
             "marker": {"color": color, "size": 12 if front else 9, "symbol": mark},
             "text": [markup(one.name) for one in own],
             # Neighbours are labelled above and below in turn.
-            "textposition": ["top center" if at % 2 else "bottom center" for at in range(len(own))],
+            "textposition": "bottom right" if front else ["bottom center" if at % 2 else "top center"
+                                                          for at in range(len(own))],
             "hovertext": [f"<b>{markup(one.name)}</b><br>{one.cycles:.3g} times the cycles, {one.energy:.3g} times the "
                           f"energy, derived (geometric mean of {one.n})" for one in own],
             "hoverinfo": "text",

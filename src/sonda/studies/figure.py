@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
+from sonda.analysis.figure_words import figure_words
 from sonda.analysis.summary import TABLES, Summary, Value
 from sonda.record.span import PHASES
 from sonda.studies.breakdown_figure import BREAKDOWN, breakdown_value
@@ -68,6 +69,8 @@ WHOLE_NAMES = {
 
 USUAL = ("step_ms", "samples_per_second", "gflops", "roof_percent", "peak_memory_MB")
 """What a study's table shows when its file does not say."""
+USUAL_SIMULATED = ("cycles", "utilisation_percent", "energy_uJ")
+"""The same where all is simulated: accelerators need not have a clock, and have no ceilings."""
 
 
 @dataclass(frozen=True)
@@ -85,6 +88,11 @@ class Figure:
     @property
     def measurable(self) -> bool:
         return self.metric in PLACED or self.relative or (self.metric in METRICS and not self.path)
+
+    @property
+    def unmeasurable(self) -> str:
+        """Why no run has it."""
+        return f"Sonda does not measure {figure_words(self.key, self.unit)}"
 
     @property
     def relative(self) -> bool:
@@ -107,7 +115,7 @@ class Figure:
     def of(self, summary: Summary) -> Value:
         """Its value in a run, in the figure's unit; missing with a reason where the run does not have it."""
         if not self.measurable:
-            return Value(None, self.unit, "measured", reason=f"Sonda has no metric {self.metric!r} of a run")
+            return Value(None, self.unit, "measured", reason=self.unmeasurable)
         if self.relative:
             return Value(None, self.unit, "derived", reason=NO_BASE)
         if not summary.parts and self.metric not in WITHOUT_STEPS:

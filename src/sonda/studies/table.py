@@ -19,7 +19,7 @@ from sonda.record.run import Run
 from sonda.studies.applicability import NOT_APPLICABLE
 from sonda.studies.company import accompanied
 from sonda.studies.engine import StudyResult
-from sonda.studies.figure import USUAL, Figure, parse_figure
+from sonda.studies.figure import USUAL, USUAL_SIMULATED, Figure, parse_figure
 from sonda.studies.plan import ENERGY, TIME, Point, configurations, simulated
 from sonda.studies.relative_figure import NO_BASE, other_work, relative_value
 from sonda.studies.study import SETTINGS, VARIANT, Configuration, Published, Study, key_of, matches
@@ -237,7 +237,8 @@ def _columns(study: Study) -> tuple[Figure, ...]:
     """What the study asks for, then what was published in addition for its configurations."""
     points = configurations(study)
     printed = [key for row in study.published if has_place(row, points) for key in row.figures]
-    keys = dict.fromkeys((*(study.metrics or USUAL), *printed))
+    usual = USUAL_SIMULATED if points and all(map(simulated, points)) else USUAL
+    keys = dict.fromkeys((*(study.metrics or usual), *printed))
     return tuple(sorted(map(parse_figure, keys), key=lambda figure: not figure.measurable))
 
 
@@ -270,7 +271,7 @@ def _cell(
     else:
         reasons = [one.reason for one in values] or [_unseen(figure, missing, bool(seen.get(key_of(configuration))))]
         if not figure.measurable:
-            reasons = [f"Sonda has no metric {figure.metric!r} of a run"]
+            reasons = [figure.unmeasurable]
         reason = reasons[0] if reasons[0].startswith(NOT_APPLICABLE) else f"not measured: {reasons[0]}"
         value = Value(None, figure.unit, "measured", reason=reason)
     published = tuple(
