@@ -4,8 +4,13 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
+
+from builders import stepped
+from sonda.record.run import write_run
+from sonda.record.sample import Sample
 
 HEAVY = ("torch", "pyarrow", "plotly", "numba", "numpy", "rich")
 
@@ -47,3 +52,15 @@ def test_importing_sonda_loads_nothing_heavy() -> None:
     names, _ = imported("-c\nimport sonda; sonda.SondaError")
     assert "sonda" in names
     assert not names & set(HEAVY)
+
+
+def test_showing_a_run_does_not_load_pandas_where_that_is_installed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """pyarrow would, for every conversion of its own."""
+    run = stepped([10.0] * 8)
+    write_run(tmp_path, run.info, run.spans, [Sample(0, "power", 99.0, "W", "measured")])
+    monkeypatch.setenv("SONDA_HOME", str(tmp_path))
+    names, said = imported(CONSOLE, "show", run.id)
+    assert "pyarrow" in names and "step" in said
+    assert "pandas" not in names

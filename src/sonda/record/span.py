@@ -188,11 +188,12 @@ class Spans:
                 if name in NUMBER_COLUMNS:
                     if column.null_count or not pa.types.is_integer(column.type):
                         raise SondaError(f"column {name!r} does not hold whole numbers", strange)
-                    numbers[name] = _as(column, pa.from_numpy_dtype(NUMBER_COLUMNS[name])).to_numpy()
+                    wanted = NUMBER_COLUMNS[name]
+                    numbers[name] = _values(_as(column, pa.from_numpy_dtype(wanted)).chunks, wanted)
                 elif name in TEXT_COLUMNS:
                     words[name] = _words_from_arrow(column)
                 elif ":" in name:
-                    metrics[name] = _as(column, pa.float64()).to_numpy()
+                    metrics[name] = _values(_as(column, pa.float64()).chunks, np.float64)
             spans = cls(numbers, words, metrics)
         except (pa.ArrowException, ValueError, TypeError) as error:
             raise SondaError(f"not spans: {error}", strange) from None
@@ -228,6 +229,22 @@ def _as(column: pa.ChunkedArray, wanted: pa.DataType) -> pa.ChunkedArray:
     return column if column.type == wanted else column.cast(wanted)
 
 
+def _values(chunks: list[pa.Array], dtype: Any) -> np.ndarray:
+    """Numbers of fixed width, NaN where a metric is null.
+
+    pyarrow's own conversion loads pandas where it is installed, which takes longer than reading a small run.
+    """
+    found = []
+    for chunk in (one for one in chunks if len(one)):
+        there, data = chunk.buffers()
+        values = np.frombuffer(data, dtype, len(chunk), chunk.offset * np.dtype(dtype).itemsize)
+        if chunk.null_count:
+            known = np.unpackbits(np.frombuffer(there, np.uint8), bitorder="little")[chunk.offset :][: len(chunk)]
+            values = np.where(known, values, np.nan)
+        found.append(values)
+    return found[0] if len(found) == 1 else np.concatenate([np.zeros(0, dtype), *found])
+
+
 def _words_to_arrow(column: Words) -> pa.DictionaryArray:
     import pyarrow as pa
 
@@ -250,4 +267,5 @@ def _words_from_arrow(column: pa.ChunkedArray) -> Words:
     words = array.dictionary.to_pylist()
     if array.null_count or not all(isinstance(word, str) for word in words):
         raise ValueError("a word is missing")
-    return Words(array.indices.to_numpy().astype(np.int32, copy=False), tuple(words) or ("",))
+    return Words(_values([array.indices], array.indices.type.to_pandas_dtype()).astype(np.int32, copy=False),
+                 tuple(words) or ("",))  # fmt: skip
