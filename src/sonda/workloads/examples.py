@@ -51,6 +51,11 @@ def examples(description: Description, seed: int) -> tuple[tuple[np.ndarray, ...
     )
 
 
+def arranged(inputs: np.ndarray) -> np.ndarray:
+    """Images with their channels last, for frameworks that want them so; other inputs as they are."""
+    return np.ascontiguousarray(inputs.transpose(0, 2, 3, 1)) if inputs.ndim == 4 else inputs
+
+
 def positions(length: int, seed: int, shuffled: bool = True) -> Iterator[int]:
     """Positions 0 to length-1 again and again; if `shuffled`, in a new order each time that depends on the seed."""
     drawn: Any = np.random.default_rng(seed)

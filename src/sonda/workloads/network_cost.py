@@ -36,6 +36,7 @@ from sonda.workloads.structure import (
     Sigmoid,
     Softmax,
     Tanh,
+    join,
     structure_of,
     walk,
 )
@@ -145,7 +146,7 @@ class _Tally:
         """Count a node; returns the shape of its output."""
         if isinstance(node, Sequential):
             for name, child in node.children():
-                shape = self.visit(child, f"{path}.{name}" if path else name, shape)
+                shape = self.visit(child, join(path, name), shape)
             return shape
         if isinstance(node, Residual):
             return self._residual(node, path, shape)

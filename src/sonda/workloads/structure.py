@@ -254,11 +254,16 @@ class Gpt(Node):
         )  # fmt: skip
 
 
+def join(path: str, name: str) -> str:
+    """The path of a node, or of a weight, inside the one at `path`; '' is the network itself."""
+    return f"{path}.{name}" if path else name
+
+
 def walk(node: Node, path: str = "") -> Iterator[tuple[str, Node]]:
     """Every node with its path, a holder before what it holds, as PyTorch's `named_modules` lists them."""
     yield path, node
     for name, child in node.children():
-        yield from walk(child, f"{path}.{name}" if path else name)
+        yield from walk(child, join(path, name))
 
 
 # ---- the networks -------------------------------------------------------------------------------------------------

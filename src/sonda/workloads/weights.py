@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from sonda.workloads.description import Description
-from sonda.workloads.structure import Conv2d, Embedding, Linear, Node, Shape, structure_of, walk
+from sonda.workloads.structure import Conv2d, Embedding, Linear, Node, Shape, join, structure_of, walk
 
 SMALL = 0.02
 Weights = dict[str, np.ndarray]
@@ -29,7 +29,7 @@ def initial_weights(description: Description, seed: int) -> Weights:
     found: Weights = {}
     for path, node in walk(structure_of(description)):
         for name, shape in {**node.parameters(), **node.buffers()}.items():
-            found[f"{path}.{name}" if path else name] = _values(node, name, shape, drawn)
+            found[join(path, name)] = _values(node, name, shape, drawn)
     return found
 
 

@@ -34,12 +34,17 @@ from sonda.workloads.structure import (
     Sigmoid,
     Softmax,
     Tanh,
+    join,
 )
 
 Arrays = Mapping[str, Any]
 """Weights by the names of PyTorch's `state_dict`; kernels of convolutions as height x width x input x output."""
 Cache = tuple[tuple[Any, Any], ...]
 """Keys and values of every block: batch x heads x context x features."""
+PRODUCTS = {"float32": "highest", "float64": "highest", "tf32": "tensorfloat32"}
+"""Precision of products: JAX lets a GPU use TF32 unless told otherwise."""
+WHOLE = ("float64", "bfloat16", "float16")
+"""Precisions in which weights and data are too."""
 SIMPLE = {
     ReLU: jax.nn.relu,
     Sigmoid: jax.nn.sigmoid,
@@ -65,7 +70,7 @@ class Forward:
         """What a node makes of its input."""
         if isinstance(node, Sequential):
             for name, child in node.children():
-                values = self(child, _join(path, name), values)
+                values = self(child, join(path, name), values)
             return values
         with jax.named_scope(path):
             return self._layer(node, path, values)
@@ -197,10 +202,6 @@ def _max_pool(node: MaxPool2d, values: Any) -> Any:
 def _wide(values: Any) -> Any:
     """What sums many values does so in float32 at least."""
     return values.astype(jnp.float32) if values.dtype in (jnp.bfloat16, jnp.float16) else values
-
-
-def _join(path: str, name: str) -> str:
-    return f"{path}.{name}" if path else name
 
 
 def cross_entropy(scores: Any, classes: Any) -> Any:

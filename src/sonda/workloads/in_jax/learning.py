@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from sonda.workloads.description import Description
+from sonda.workloads.examples import arranged
 from sonda.workloads.in_jax.layers import Arrays, Forward, cross_entropy, mean_squared_error
 from sonda.workloads.in_jax.network import NetworkInJax
 from sonda.workloads.weights import channels_first
@@ -33,7 +34,7 @@ class JaxLearner:
         return loss, jnp.sum(scores.argmax(-1) == classes)
 
     def _moved(self, inputs: np.ndarray, targets: np.ndarray) -> tuple[Any, Any]:
-        return self.network._put(self.network._arranged(inputs)), self.network._put(targets)
+        return self.network._put(arranged(inputs)), self.network._put(targets)
 
     def ready(self, inputs: np.ndarray, targets: np.ndarray, train: bool) -> None:
         network = self.network

@@ -12,8 +12,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from sonda.workloads.description import Description
-from sonda.workloads.examples import batch_numbers, examples
-from sonda.workloads.in_jax.layers import Arrays, Cache, Forward, cross_entropy, mean_squared_error
+from sonda.workloads.examples import arranged, batch_numbers, examples
+from sonda.workloads.in_jax.layers import PRODUCTS, WHOLE, Arrays, Cache, Forward, cross_entropy, mean_squared_error
 from sonda.workloads.in_jax.optimizers import AdamW, Sgd
 from sonda.workloads.network_cost import LayerCost, network_costs
 from sonda.workloads.resnet import ResNet
@@ -21,8 +21,6 @@ from sonda.workloads.structure import Gpt, structure_of, walk
 from sonda.workloads.transformer import Transformer
 from sonda.workloads.weights import channels_last, initial_weights
 
-PRODUCTS = {"float32": "highest", "float64": "highest", "tf32": "tensorfloat32"}
-"""Precision of products: JAX lets a GPU use TF32 unless told otherwise."""
 LOSS_SCALE = 1024.0
 """Under mixed float16 the loss is multiplied by this, so that small gradients are no zeros."""
 Batches = Iterator[tuple[np.ndarray, np.ndarray]]
@@ -55,9 +53,8 @@ class NetworkInJax:
         self.precision = PRODUCTS.get(precision)
         self.narrow = getattr(jnp, precision.removeprefix("mixed_")) if precision.startswith("mixed_") else None
         self.scale = LOSS_SCALE if precision == "mixed_float16" else 1.0
-        whole = precision if precision in ("float64", "bfloat16", "float16") else "float32"
-        self.dtype = whole
-        self.kind = getattr(jnp, whole)
+        self.dtype = precision if precision in WHOLE else "float32"
+        self.kind = getattr(jnp, self.dtype)
         self.samples = about.batch
         self.tokens, self.phase_tokens = self._tokens()
         drawn = initial_weights(description, seed)
@@ -68,7 +65,7 @@ class NetworkInJax:
         self.optimizer = (AdamW if isinstance(description, Transformer) else Sgd)(about.learning_rate)
         self.kept = self.optimizer.start(self.weights) if train else ()
         (inputs,), targets = examples(description, seed)
-        self.inputs = self._put(self._arranged(inputs[: about.batch]))
+        self.inputs = self._put(arranged(inputs[: about.batch]))
         self.batches: Batches = batches or _in_memory(inputs, targets, about.batch, seed)
         self.losses: list[Any] = []
         """Of the steps so far, on the device."""
@@ -80,10 +77,6 @@ class NetworkInJax:
         if self.train:
             return one.batch * one.length, {}
         return one.batch * one.context, {"prefill": one.batch * one.length, "decode": one.batch * one.generate}
-
-    def _arranged(self, inputs: np.ndarray) -> np.ndarray:
-        """Images with their channels last."""
-        return np.ascontiguousarray(inputs.transpose(0, 2, 3, 1)) if inputs.ndim == 4 else inputs
 
     def _put(self, values: np.ndarray) -> Any:
         kind = self.kind if np.issubdtype(values.dtype, np.floating) else np.int32
@@ -104,7 +97,7 @@ class NetworkInJax:
             self.batches = chain([(inputs, targets)], self.batches)
             # A step may write its results where its arguments were.
             step = jax.jit(self._named("train", self._train), donate_argnums=(0, 1, 2))
-            batch = self._put(self._arranged(inputs)), self._put(targets)
+            batch = self._put(arranged(inputs)), self._put(targets)
             return {"train": (step, (self.weights, self.running, self.kept, *batch))}
         if not isinstance(self.description, Transformer):
             forward = jax.jit(self._named("forward", self._forward))
@@ -191,7 +184,7 @@ class NetworkInJax:
     def _train_step(self, runner: Runner) -> Any:
         with runner.phase("data"):
             inputs, targets = next(self.batches)
-            inputs = self._arranged(inputs)
+            inputs = arranged(inputs)
             if self.device.platform == "cpu":
                 batch = self._put(inputs), self._put(targets)
         if self.device.platform != "cpu":

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import jax
 import jax.numpy as jnp
 
+from sonda.workloads.in_jax.layers import PRODUCTS, WHOLE
 from sonda.workloads.operands import generator, values
 from sonda.workloads.operation_cost import OperationCost, operation_cost
 from sonda.workloads.operations import SCALAR
@@ -15,12 +16,8 @@ from sonda.workloads.operations import SCALAR
 if TYPE_CHECKING:
     from sonda.workloads.operations import Operations
 
-PRODUCTS = {"float32": "highest", "float64": "highest", "tf32": "tensorfloat32"}
-"""Precision of products of matrices: JAX lets a GPU use TF32 unless told otherwise."""
 NARROW = {"mixed_bfloat16": jnp.bfloat16, "mixed_float16": jnp.float16}
 """Products take operands of this type and give such a result, as under PyTorch's autocast; all else stays float32."""
-WHOLE = ("float64", "bfloat16", "float16")
-"""Precisions of operands too."""
 
 
 class OperationsInJax:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 
-Arrays = Mapping[str, Any]
+from sonda.workloads.in_jax.layers import Arrays
+
 BETAS = (0.9, 0.999)
 EPSILON = 1e-8
 DECAY = 0.01

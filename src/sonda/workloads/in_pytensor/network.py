@@ -19,7 +19,18 @@ from pytensor.tensor.special import log_softmax, softmax
 from sonda.record.errors import SondaError
 from sonda.workloads.examples import batch_numbers, examples
 from sonda.workloads.network_cost import network_costs
-from sonda.workloads.structure import Flatten, Linear, Node, ReLU, Sequential, Sigmoid, Softmax, Tanh, structure_of
+from sonda.workloads.structure import (
+    Flatten,
+    Linear,
+    Node,
+    ReLU,
+    Sequential,
+    Sigmoid,
+    Softmax,
+    Tanh,
+    join,
+    structure_of,
+)
 from sonda.workloads.weights import initial_weights
 
 if TYPE_CHECKING:
@@ -187,7 +198,7 @@ def _leaves(node: Node, path: str = "") -> Iterator[tuple[str, Node]]:
         yield path, node
         return
     for name, child in node.children():
-        yield from _leaves(child, f"{path}.{name}" if path else name)
+        yield from _leaves(child, join(path, name))
 
 
 def build(description: Perceptron, train: bool, seed: int, precision: str) -> NetworkInPyTensor:

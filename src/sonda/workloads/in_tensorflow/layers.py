@@ -24,10 +24,13 @@ from sonda.workloads.structure import (
     Sigmoid,
     Softmax,
     Tanh,
+    join,
 )
 
 Variables = Mapping[str, Any]
 """Weights by the names of PyTorch's `state_dict`; kernels of convolutions as height x width x input x output."""
+WHOLE = ("float64", "bfloat16", "float16")
+"""Precisions in which weights and data are too."""
 SIMPLE = {ReLU: tf.nn.relu, Sigmoid: tf.sigmoid, Tanh: tf.tanh, Softmax: tf.nn.softmax}
 
 
@@ -116,10 +119,6 @@ class Layers:
 
 def _sides(padding: int) -> Any:
     return [[0, 0], [padding, padding], [padding, padding], [0, 0]] if padding else "VALID"
-
-
-def join(path: str, name: str) -> str:
-    return f"{path}.{name}" if path else name
 
 
 def cross_entropy(scores: Any, classes: Any) -> Any:

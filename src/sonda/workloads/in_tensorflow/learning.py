@@ -8,8 +8,9 @@ import numpy as np
 import tensorflow as tf
 
 from sonda.workloads.description import Description
+from sonda.workloads.examples import arranged
 from sonda.workloads.in_tensorflow.layers import Layers
-from sonda.workloads.in_tensorflow.network import NetworkInTensorflow, arranged
+from sonda.workloads.in_tensorflow.network import NetworkInTensorflow
 
 
 def evaluated(network: NetworkInTensorflow, inputs: Any, targets: Any) -> tuple[Any, Any]:

@@ -8,12 +8,8 @@ import numpy as np
 import tensorflow as tf
 
 from sonda.workloads.description import Description
-from sonda.workloads.examples import examples
-from sonda.workloads.in_tensorflow.layers import (
-    Layers,
-    cross_entropy,
-    mean_squared_error,
-)
+from sonda.workloads.examples import arranged, examples
+from sonda.workloads.in_tensorflow.layers import WHOLE, Layers, cross_entropy, mean_squared_error
 from sonda.workloads.network_cost import LayerCost, network_costs
 from sonda.workloads.resnet import ResNet
 from sonda.workloads.structure import structure_of, walk
@@ -21,8 +17,6 @@ from sonda.workloads.weights import channels_first, channels_last, initial_weigh
 
 LOSS_SCALE = 1024.0
 """Under mixed float16 the loss is multiplied by this, so that small gradients are no zeros."""
-WHOLE = ("float64", "bfloat16", "float16")
-"""Precisions in which weights and data are too."""
 
 
 class NetworkInTensorflow:
@@ -126,11 +120,6 @@ def per_replica() -> dict[str, Any]:
     if not tf.distribute.has_strategy() or isinstance(strategy, tf.distribute.ParameterServerStrategy):
         return {}
     return {"synchronization": tf.VariableSynchronization.ON_READ, "aggregation": tf.VariableAggregation.MEAN}
-
-
-def arranged(inputs: np.ndarray) -> np.ndarray:
-    """Images with their channels last."""
-    return np.ascontiguousarray(inputs.transpose(0, 2, 3, 1)) if inputs.ndim == 4 else inputs
 
 
 def build(

@@ -7,15 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 import tensorflow as tf
 
+from sonda.workloads.in_tensorflow.layers import WHOLE
 from sonda.workloads.operands import generator, values
 from sonda.workloads.operation_cost import OperationCost, operation_cost
 from sonda.workloads.operations import SCALAR
 
 if TYPE_CHECKING:
     from sonda.workloads.operations import Operations
-
-WHOLE = ("float64", "bfloat16", "float16")
-"""Precisions in which operands are too."""
 
 
 class OperationsInTensorflow:

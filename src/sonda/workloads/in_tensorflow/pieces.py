@@ -12,9 +12,8 @@ from typing import Any, Protocol
 
 import tensorflow as tf
 
-from sonda.workloads.in_tensorflow.layers import join
 from sonda.workloads.in_tensorflow.network import NetworkInTensorflow
-from sonda.workloads.structure import Node, Residual, Sequential
+from sonda.workloads.structure import Node, Residual, Sequential, join
 
 Backward = Callable[[Any], Any]
 """From the gradient of a node's output to that of its input."""

@@ -10,11 +10,8 @@ import numpy as np
 import tensorflow as tf
 
 from sonda.workloads.data.image_stream import ImageStream
-from sonda.workloads.examples import batch_numbers
-from sonda.workloads.in_tensorflow.network import NetworkInTensorflow, arranged
-
-LABEL = {True: tf.float32, False: tf.int64}
-"""Type of a target: rows of 0 and 1, or the number of a class."""
+from sonda.workloads.examples import arranged, batch_numbers
+from sonda.workloads.in_tensorflow.network import NetworkInTensorflow
 
 
 def batches(

@@ -12,8 +12,8 @@ from sonda.frameworks.learner import learnt, pieces
 from sonda.workloads.data.batching import epoch_order
 from sonda.workloads.data.epoch_batches import EpochBatches
 from sonda.workloads.data.training_set import TrainingSet
+from sonda.workloads.examples import arranged
 from sonda.workloads.fitting import Trainable
-from sonda.workloads.in_tensorflow.network import arranged
 from sonda.workloads.in_tensorflow.strategies import Mirroring, Serving, cut
 
 LEAST = 2
