@@ -122,6 +122,7 @@ def test_09_a_study_of_ones_own_is_planned_carried_out_and_shown(tmp_path, home)
     place, (plan, table, shown) = follow("09_own_study", tmp_path, home)
     assert "6 runs, simulated" in plan.stdout
     assert "tpu-128x128" in table.stdout and table.stdout == shown.stdout
+    assert "Cycles: " in table.stdout and "none of 6" not in table.stdout, "what is asked for is answered"
     assert (place / "study.html").exists()
 
 
