@@ -139,3 +139,24 @@ def test_a_run_says_what_its_estimate_stands_for(tmp_path: Path) -> None:
     assert found.modelled == "CPU packages, DRAM and GPU boards with their memory"
     assert found.sentence.endswith(f": {found.modelled}, by a power model.")
     assert found.covers == ()
+
+
+def test_a_gpu_is_asked_once_for_its_load(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every question to NVML takes ms: the model takes what the reader of the GPU was told just before."""
+    cards, asked = FakeNvml([FakeGpu(utilisation=50)]), []
+    ask = FakeNvml.nvmlDeviceGetUtilizationRates
+
+    def counted(self: FakeNvml, gpu: FakeGpu) -> object:
+        asked.append(gpu)
+        return ask(self, gpu)
+
+    monkeypatch.setattr(FakeNvml, "nvmlDeviceGetUtilizationRates", counted)
+    found = open_sources(tmp_path, model="gpu=60..700", load=cards.load, environment={})
+    modelled = next(reader for reader in found.readers if isinstance(reader, BusyReader))
+    assert modelled.read()[1] == [None], "nobody has read the GPU yet"
+    asked.clear()
+    values = [reader.read()[1] for reader in found.readers]
+    assert len(asked) == 1
+    assert values[found.readers.index(modelled)] == [0.0]
+    cards.gpus[0].utilisation = Exception("lost")
+    assert [reader.read()[1] for reader in found.readers][found.readers.index(modelled)] == [None]

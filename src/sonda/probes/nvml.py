@@ -7,6 +7,7 @@ looks at the load for a part of that time only; a read takes some 4 ms. Average 
 from __future__ import annotations
 
 import importlib
+import math
 import os
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -42,6 +43,7 @@ class GpuReader:
     def __init__(self, nvml: Any, handle: Any, device: str) -> None:
         self.device = device
         self._calls = _calls(nvml, handle)
+        self._busy = math.nan
         self.refused: dict[str, str] = {}
         origins: dict[str, str] = {}
         for sensor, call in list(self._calls.items()):
@@ -56,8 +58,11 @@ class GpuReader:
 
     @property
     def load(self) -> Callable[[], float] | None:
-        """What tells how much of the time it worked, %; None where it does not say."""
-        return self._calls.get("utilisation")
+        """What tells how much of the time it worked, %, as it was last read; None where it does not say.
+
+        Every question to NVML takes ms: whoever reads this GPU first has asked for all.
+        """
+        return (lambda: self._busy) if "utilisation" in self._calls else None
 
     def _take_usage(self, nvml: Any, handle: Any) -> str:
         """Cards before Volta know neither the counter nor the field; their power usage is then all there is.
@@ -72,13 +77,15 @@ class GpuReader:
     def read(self) -> tuple[int, list[float | None]]:
         moment = 0
         values: list[float | None] = []
-        for call in self._calls.values():
+        for sensor, call in self._calls.items():
             before = perf_counter_ns()
             try:
                 values.append(float(call()))
             except Exception:
                 values.append(None)
             moment = moment or (before + perf_counter_ns()) // 2
+            if sensor == "utilisation":
+                self._busy = math.nan if values[-1] is None else values[-1]
         return moment, values
 
     def close(self) -> None:

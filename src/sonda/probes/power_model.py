@@ -8,6 +8,7 @@ is nobody says, nor of some GPUs (MIG): their power is known to lie between rest
 
 from __future__ import annotations
 
+import math
 import os
 import re
 from collections.abc import Callable, Mapping
@@ -134,6 +135,8 @@ class BusyReader:
         try:
             busy = float(self._load()) / 100
         except Exception:
+            return moment, [None]
+        if math.isnan(busy):
             return moment, [None]
         rest, full = self._watts
         power = rest + (full - rest) * busy
