@@ -27,7 +27,7 @@ from benchmarks.quota import quota
 
 SLOWED = 3
 ROUNDS, STEPS = 6, 3
-SETTLING = 15
+SETTLING = 30
 """Steps of the balanced pair before the first round, in which shares settle."""
 BEFORE, AFTER, FOLLOW_LIMIT = 15, 40, 20
 QUIET = 0.9
@@ -188,7 +188,7 @@ def _unequal_devices(pair: Pair) -> list[Bar]:
             f"second rank held to {1 / SLOWED:.2f} processors: measured F = {slower:.2f}, at most {1 + 1 / slower:.2f}"
         )
         settled = pair.first("settle", SETTLING)
-        print(f"  shares after {SETTLING} steps: {settled[0]} + {settled[1]}")
+        print(f"  shares in most of {SETTLING} steps: {settled[0]} + {settled[1]}")
         table = _table(pair, settled, SLOWED)
     for name in table.wall:
         rate = table.wall[name]

@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from contextlib import nullcontext
+from statistics import mode
 from time import perf_counter, process_time
 from typing import Any
 
@@ -125,9 +126,10 @@ class Trainer:
         return rate, tuple(row[0] for row in self.group.numbers([used]))
 
     def settle(self, steps: int) -> tuple[int, ...]:
-        """The shares of the balanced pair after some steps."""
+        """The shares that the balanced pair had in most of so many steps: others are tried now and then."""
         self.together("memory", None, steps)
-        return self._loops["memory None"][1].balance.shares
+        balance = self._loops["memory None"][1].balance
+        return mode(balance.shares_at(step) for step in range(steps))
 
     def followed(self, slow_down: Callable[[], None], before: int, after: int) -> list[tuple[int, ...]]:
         """Shares in force at every step, the other rank being slowed down in the middle."""
