@@ -171,6 +171,19 @@ def test_the_rate_under_a_bound_is_found() -> None:
     assert 0.885 - 3 / math.sqrt(354) - 0.03 - 0.05 < facts["rate"] / 1000 / low < 1
 
 
+def test_a_queue_that_only_grows_holds_no_bound_because_the_traffic_ends() -> None:
+    """1 ms a query and a bound of 1 s: 500 queries could come at once and none be late.
+
+    20 s of traffic at a rate r are late by 20 (1 - 1000 / r) s in the end: 1 s at 1,053/s, where 21,053 arrivals vary
+    by 0.7 %.
+    """
+    clock = FakeClock()
+    asked = traffic(scenario="server", find=True, bound=1_000_000_000, queries=500)
+    served, facts = run_traffic(asked, 5, clock.model(lambda queries: MS), clock)
+    assert 900 < facts["rate"] < 1053 * 1.03
+    assert len(served) == math.ceil(20 * facts["rate"])
+
+
 @pytest.mark.parametrize(
     ("capacity", "guess"), [(100.0, 50.0), (100.0, 400.0), (100.0, 99.0), (1.0, 900.0), (7.7, 7.0)]
 )

@@ -79,7 +79,7 @@ class ServingSummary:
     time: Value
     """ns from the first arrival to the last answer."""
     rate: Value
-    """Queries/s that arrived; server only."""
+    """Queries/s that were to arrive on average; server only."""
     throughput: Value
     """Queries/s answered."""
     sample_rate: Value

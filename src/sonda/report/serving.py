@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -68,10 +69,13 @@ def show_serving(screen: Screen, found: ServingSummary) -> None:
 def totals_table(found: ServingSummary) -> Table:
     """One row: how many, how fast, how busy, what a query cost."""
     columns: list[tuple[Column, list[Cell]]] = [(Column("queries"), [Cell(f"{found.queries:,}", found.queries)])]
-    for name, value, keep in (("time", found.time, 3), ("arrived", found.rate, 5), ("answered", found.throughput, 9),
-                              ("samples", found.sample_rate, 4), ("mean latency", found.mean, 6),
-                              ("mean wait", found.wait, 2), ("energy per query", found.per_query, 7)):  # fmt: skip
-        if (name == "arrived" and value.value is None) or (name.startswith("mean") and found.scenario == "offline"):
+    for name, value, keep in (
+        ("time", found.time, 3), ("planned rate", found.rate, 5), ("answered", found.throughput, 9),
+        ("samples", found.sample_rate, 4), ("mean latency", found.mean, 6), ("mean wait", found.wait, 2),
+        ("energy per query", found.per_query, 7),
+    ):  # fmt: skip
+        unplanned = name == "planned rate" and value.value is None
+        if unplanned or (name.startswith("mean") and found.scenario == "offline"):
             continue
         columns.append((Column(name, keep=keep), numbers([value], suffix=True)[1]))
     columns.append((Column("busy", keep=3), percents([found.busy])))
@@ -82,13 +86,17 @@ def totals_table(found: ServingSummary) -> Table:
 def percentiles_table(found: ServingSummary) -> Table:
     """A row per percentile: as counted with its interval, early stopping's estimate, and whether one may be quoted."""
     rows = found.percentiles
-    unit, counted = numbers([one.latency for one in rows])
+
+    def each(values: Sequence[Value]) -> list[Cell]:
+        # Each in a unit of its own: a median of 52 µs must not become 0.1 ms beside a slowest query of 25 ms.
+        return [numbers([value], suffix=True)[1][0] for value in values]
+
     return build(
         [
             (Column("percentile", right=False), words([_name(one, found) for one in rows])),
-            (Column(f"latency {unit}"), counted),
+            (Column("latency"), each([one.latency for one in rows])),
             (Column("95 % interval", keep=6), words([_ends(one.latency) for one in rows])),
-            (Column("early stopping", keep=5), numbers([one.estimate for one in rows], suffix=True)[1]),
+            (Column("early stopping", keep=5), each([one.estimate for one in rows])),
             (Column("may be quoted", right=False), words([_quotable(one, found.queries) for one in rows])),
         ],
         "percentiles",
