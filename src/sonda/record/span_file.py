@@ -83,12 +83,14 @@ def read_blocks(run: Run, columns: Sequence[str] | None = ()) -> Iterator[Spans]
 
 @contextmanager
 def _system_memory() -> Iterator[None]:
-    """What is made meanwhile takes its memory from the system: Arrow's own allocator keeps several times a block."""
+    """What is made meanwhile takes its memory from the system, and what is free goes back to it: Arrow's own allocator
+    keeps several times a block."""
     import pyarrow as pa
 
-    before = pa.default_memory_pool()
-    pa.set_memory_pool(pa.system_memory_pool())
+    before, system = pa.default_memory_pool(), pa.system_memory_pool()
+    pa.set_memory_pool(system)
     try:
         yield
     finally:
         pa.set_memory_pool(before)
+        system.release_unused()
