@@ -39,7 +39,7 @@ LIMITS = {
     "balanced pair / faster alone": ("faster alone", 1.15),
 }
 NEAR = 2
-"""Samples from where shares end up: they have followed when they stay this near."""
+"""Samples by which shares may differ without having moved."""
 FOLLOWED = 3
 """Times that a device is slowed down in the middle of training."""
 BY_COMMAND, COMMAND_STEPS = 3, 12
@@ -288,7 +288,8 @@ def _slowed_on_the_way(pair: Pair) -> list[Bar]:
 
 
 def _slowed_once(pair: Pair) -> tuple[int, bool]:
-    """Steps until shares are near where they end, and whether they have moved at all."""
+    """Steps until shares are nearer to where they end than to where they were, for good (some are tried on the way), and
+    whether they have moved at all."""
     share = min(1.0, median(pair.all("busy", 2.0)))
     for pipe in pair.pipes:
         pipe.send(("followed", (BEFORE, AFTER)))
@@ -301,8 +302,8 @@ def _slowed_once(pair: Pair) -> tuple[int, bool]:
         series, other = (pipe.recv() for pipe in pair.pipes)
     assert series == other, "ranks must agree on shares at every step"
     first = [shares[0] for shares in series]
-    end = median(first[-10:])
-    there = (number for number in range(AFTER) if all(abs(one - end) <= NEAR for one in first[BEFORE + number :]))
-    steps = next(there, AFTER)
-    print(f"  shares of the first rank: {first[BEFORE - 1]} before, {end:g} at the end, near that after {steps} steps")
-    return steps, abs(end - first[BEFORE - 1]) > NEAR
+    before, end = first[BEFORE - 1], median(first[-10:])
+    nearer = [abs(one - end) < abs(one - before) for one in first[BEFORE:]]
+    steps = next((number for number in range(AFTER) if all(nearer[number:])), AFTER)
+    print(f"  shares of the first rank: {before} before, then {first[BEFORE::5]}; they followed after {steps} steps")
+    return steps, abs(end - before) > NEAR
