@@ -288,8 +288,8 @@ def _slowed_on_the_way(pair: Pair) -> list[Bar]:
 
 
 def _slowed_once(pair: Pair) -> tuple[int, bool]:
-    """Steps until shares are nearer to where they end than to where they were, for good (some are tried on the way), and
-    whether they have moved at all."""
+    """Steps until shares are nearer to where they end than to where they were, for good, and whether they have moved at
+    all. Others are tried on the way."""
     share = min(1.0, median(pair.all("busy", 2.0)))
     for pipe in pair.pipes:
         pipe.send(("followed", (BEFORE, AFTER)))
