@@ -18,13 +18,11 @@ import numpy as np
 from sonda.analysis import wording
 from sonda.analysis.compare_simulated import compare_simulated, cycles_of
 from sonda.analysis.comparison import ComparedRow, Comparison, PartComparison, describe, lonely
-from sonda.analysis.exploration import is_exploration
-from sonda.analysis.interference import is_corun
+from sonda.analysis.kinds import kind_of
 from sonda.analysis.parts import Part, parts
 from sonda.analysis.simulated import summarise_simulated
 from sonda.analysis.statistics import NOISY, ratio, side
 from sonda.analysis.summary import Summary, Value
-from sonda.analysis.trace_summary import is_imported
 from sonda.record.errors import SondaError
 from sonda.record.run import Run
 
@@ -51,15 +49,15 @@ def compare(a: list[Run], b: list[Run]) -> Comparison:
     """
     if not a or not b:
         raise SondaError("there is nothing to compare", "name at least one run on each side")
-    if any(is_corun(run) for run in [*a, *b]):
+    kinds = {kind_of(run): run for run in reversed([*a, *b])}
+    if "corun" in kinds:
         raise SondaError("a co-run holds several programs, alone and together", "look at it with: sonda show")
-    explored = next((run for run in [*a, *b] if is_exploration(run)), None)
-    if explored is not None:
+    if "exploration" in kinds:
         raise SondaError(
-            f"{explored.id} is an exploration, which has points and no step",
+            f"{kinds['exploration'].id} is an exploration, which has points and no step",
             "look at it with: sonda show; compare runs of two of its points",
         )
-    if any(is_imported(run) for run in [*a, *b]):
+    if "imported" in kinds:
         raise SondaError("imported runs are compared kernel by kernel", "compare them with: sonda compare A B")
     simulated = [run.info.target.get("device") == "sim" for run in [*a, *b]]
     if any(simulated):
