@@ -365,3 +365,16 @@ def test_combined_variants_have_their_parts_in_the_study(name: str) -> None:
     for one in study.variants:
         if "," in one:
             assert set(parts_of(one, changes)) == {part.strip() for part in one.split(",")}, one
+
+
+def test_a_study_that_is_not_done_knows_how_far_processes_differ_from_those_that_were_repeated() -> None:
+    """Steps of one process are much alike; two processes of another variant differ by 10 %: more than the options do."""
+    runs = {"base": [summarise(stepped([100.0, 100.1] * 10))], "prefetch": [summarise(stepped([97.0, 97.1] * 10))]}
+    (alone,) = (one for one in weigh("", "base", runs, CHANGES, {}).options if one.name == "prefetch")
+    assert alone.effect == "faster"  # of one process each, nothing tells how far processes differ
+    runs["mixed"] = [summarise(stepped([middle, middle + 0.1] * 10)) for middle in (95.0, 105.0)]
+    found = {one.name: one for one in weigh("", "base", runs, CHANGES, {}).options}
+    assert (found["prefetch"].effect, found["mixed"].effect) == ("unknown", "unknown")
+    assert found["prefetch"].speedup.value == pytest.approx(100.05 / 97.05)
+    said = weigh("", "base", runs, CHANGES, {}).sentence
+    assert "cannot be told from noise (" in said and not any(word.count("0") > 5 for word in said.split())

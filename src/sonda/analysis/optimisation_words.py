@@ -20,6 +20,8 @@ UNSURE = (LITTLE, UNKNOWN, LACKING)
 """What is said of an option at one place leaves others open."""
 MOST_PLACES = 3
 """That are named."""
+WIDEST = 100
+"""An interval that reaches further says nothing."""
 
 
 @dataclass(frozen=True)
@@ -86,8 +88,8 @@ def whole(places: Sequence[Options]) -> str:
 def _with(before: Finding | None, one: Finding, place: str) -> Finding:
     if before is None:
         return replace(one, places=(place,))
-    ends = [(found.low, found.high) for found in (before, one)]
-    known = [(low, high) for low, high in ends if low is not None and high is not None]
+    both = [(found.low, found.high) for found in (before, one)]
+    known = [(low, high) for low, high in both if low is not None and high is not None]
     return Finding(
         one.names, one.effect, min(before.least, one.least), max(before.most, one.most),
         min(low for low, _ in known) if len(known) == 2 else None,
@@ -132,9 +134,8 @@ def _still(effect: str, names: Sequence[str], group: Sequence[Finding], where: S
     bound = max((one.bound for one in group if one.bound is not None), default=None)
     if effect == LITTLE and bound is not None:
         return f"input takes too little for {wording.join(list(names))} to bring more than {at_most(bound)}{at}"
-    ends = [(one.low, one.high) for one in group]
-    known = [(low, high) for low, high in ends if low is not None and high is not None]
-    low, high = (None, None) if len(known) < len(ends) else (min(a for a, _ in known), max(b for _, b in known))
+    known = [(one.low, one.high) for one in group if one.low is not None and one.high is not None]
+    low, high = (None, None) if len(known) < len(group) else (min(a for a, _ in known), max(b for _, b in known))
     if effect == NOTHING:
         return f"{_subject(names, 'bring')} nothing{at or ' here'}{_interval(low, high)}"
     hidden = f"what {_subject(names, 'bring')}{at} cannot be told from noise{_interval(low, high)}"
@@ -150,8 +151,17 @@ def _range(least: float, most: float) -> str:
     return f"{least:.2f}x" if f"{least:.2f}" == f"{most:.2f}" else f"{least:.2f}x to {most:.2f}x"
 
 
+def ends(low: float | None, high: float | None) -> str:
+    """`0.98 to 1.15`; '' where there is no interval."""
+    if low is None or high is None:
+        return ""
+    if low < 1 / WIDEST or high > WIDEST:
+        return f"wider than {1 / WIDEST:g} to {WIDEST}"
+    return f"{low:.2f} to {high:.2f}"
+
+
 def _interval(low: float | None, high: float | None) -> str:
-    return "" if low is None or high is None else f" ({low:.2f} to {high:.2f})"
+    return f" ({said})" if (said := ends(low, high)) else ""
 
 
 def _where(where: Sequence[str], places: int) -> str:

@@ -3,10 +3,10 @@ ones, and one sentence for all of them.
 
 Intervals are of samples a second. Where every variant was measured once in every round, they are of ratios within
 rounds; otherwise from steps within processes and from process to process. How far processes differ is taken from all
-variants of a place together, which is what few repetitions allow, and intervals are widened so that all options of a
-place hold at once with 95 % (Bonferroni). Whole trainings are compared by their time. An option *brings
-nothing* where its interval holds 1 and lies within 5 % of the base; where it reaches further, nothing is known, but for
-options of the input: what waiting for data takes is the most that they can bring.
+variants of a place together, which is what few repetitions allow (where nothing is repeated, nothing tells it), and
+intervals are widened so that all options of a place hold at once with 95 % (Bonferroni). Whole trainings are compared
+by their time. An option *brings nothing* where its interval holds 1 and lies within 5 % of the base; where it reaches
+further, nothing is known, but for options of the input: what waiting for data takes is the most that they can bring.
 """
 
 from __future__ import annotations
@@ -95,8 +95,11 @@ def weigh(
     """
     names = [name for name in changes if name != base]
     found = {name: one for name, of in runs.items() if (one := _side(of)) is not None}
-    repeated = all(len(runs[name]) > 1 for name in found)
-    sides = dict(zip(found, pooled(list(found.values())), strict=True)) if repeated else found
+    repeats = {name: len(runs[name]) for name in found}
+    if min(repeats.values(), default=0) > 1:
+        sides = dict(zip(found, pooled(list(found.values())), strict=True))
+    else:
+        sides = _some_repeated(found, repeats)
     times = _by_round({name: runs[name] for name in found}, rounds or {})
     if times is not None:
         sides = dict(zip(found, blocked(times), strict=True))
@@ -129,6 +132,20 @@ def _by_round(runs: Mapping[str, Sequence[Summary]], rounds: Mapping[str, Sequen
     if any(set(one) != known for one in found) or freedom_of(len(found), len(known)) < LEAST_FREEDOM:
         return None
     return np.array([[one[number] for number in sorted(known)] for one in found])
+
+
+def _some_repeated(found: dict[str, Side], repeats: Mapping[str, int]) -> dict[str, Side]:
+    """Sides of which some were measured once, as in a study that is not done: how far processes differ is what the
+    repeated ones say, for all. Where none is repeated, only steps within a process tell."""
+    several = [(one, repeats[name]) for name, one in found.items() if repeats[name] > 1]
+    freedom = sum(one.freedom for one, _ in several)
+    if not freedom:
+        return found
+    variance = sum(one.freedom * many * one.error[0] ** 2 for one, many in several) / freedom
+    return {
+        name: Side(one.middle, np.maximum(one.error, np.sqrt(variance / repeats[name])), freedom, common=True)
+        for name, one in found.items()
+    }
 
 
 def _side(summaries: Sequence[Summary]) -> Side | None:

@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from sonda.analysis.optimisation_words import WIDEST, ends
 from sonda.report import quantities
 from sonda.report.figures import Figure
 from sonda.report.labels import markup
@@ -20,8 +21,6 @@ EFFECTS = (
 )
 """What options do: in words, colour and mark."""
 HEIGHT, OF_A_BAR = 150, 26
-WIDEST = 100
-"""An interval that reaches further says nothing."""
 
 
 def options_title(place: Document) -> str:
@@ -92,10 +91,10 @@ def options_figure(place: Document) -> Figure | None:
             "hoverinfo": "text",
         })  # fmt: skip
     line = {"type": "line", "x0": 1, "x1": 1, "y0": 0, "y1": 1, "yref": "paper", "line": {"width": 1.5, "color": GREY}}
-    ends = [math.log10(end) for end in (min(0.5, *speeds) / 1.5, max(2.0, *speeds) * 1.5)]
+    shown = [math.log10(end) for end in (min(0.5, *speeds) / 1.5, max(2.0, *speeds) * 1.5)]
     layout = {
         "height": HEIGHT + OF_A_BAR * len(rows),
-        "xaxis": {"type": "log", "title": {"text": f"times as fast as {markup(str(place['base']))}"}, "range": ends},
+        "xaxis": {"type": "log", "title": {"text": f"times as fast as {markup(str(place['base']))}"}, "range": shown},
         "yaxis": {"automargin": True, "type": "category", "categoryorder": "array", "dtick": 1,
                   "categoryarray": [markup(str(row["name"])) for row in rows][::-1]},
         "shapes": [line], "legend": {"orientation": "h", "y": 1.02, "yanchor": "bottom"}, "showlegend": True,
@@ -125,8 +124,4 @@ def _judged(row: Document) -> Cell:
 
 
 def _interval(value: Document) -> str:
-    if value["low"] is None:
-        return ""
-    if value["low"] < 1 / WIDEST or value["high"] > WIDEST:
-        return f"wider than {1 / WIDEST:g} to {WIDEST}"
-    return f"{value['low']:.2f} to {value['high']:.2f}"
+    return ends(value["low"], value["high"])
