@@ -133,9 +133,8 @@ class Trainer:
 
     def followed(self, slow_down: Callable[[], None], before: int, after: int) -> list[tuple[int, ...]]:
         """Shares in force at every step, the other rank being slowed down in the middle."""
-        if "memory None" not in self._loops:
-            self._loops["memory None"] = self._shared_loop(self._own_memory(), None)
-        loop, task = self._loops["memory None"]
+        self.turns += 1
+        loop, task = self._loops[f"followed {self.turns}"] = self._shared_loop(self._own_memory(), None)
         found = []
         for step in range(before + after):
             if step == before:

@@ -37,8 +37,8 @@ BEARABLE = 0.1
 ANOTHER, DOUBLE = 0.3, 2.0
 """A device is no longer what it was where the step with the old shares is longer by that share, or where its factor is
 so many times what it was, or one of so many parts: a rank with a quota of time seems faster when it waits more."""
-PATIENCE = 25
-"""Steps until what was in vain is done again; twice as many each time after that."""
+PATIENCE, LONGEST = 25, 100
+"""Steps until what was in vain is done again; twice as many each time after that, up to the longest."""
 
 
 class Pace:
@@ -70,7 +70,7 @@ class Patience:
         self._steps = PATIENCE
 
     def lose(self, step: int) -> None:
-        self.until, self._steps = step + self._steps, 2 * self._steps
+        self.until, self._steps = step + self._steps, min(2 * self._steps, LONGEST)
 
     def regain(self, step: int) -> None:
         self.until, self._steps = step, PATIENCE
