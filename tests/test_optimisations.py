@@ -368,7 +368,7 @@ def test_combined_variants_have_their_parts_in_the_study(name: str) -> None:
 
 
 def test_a_study_that_is_not_done_knows_how_far_processes_differ_from_those_that_were_repeated() -> None:
-    """Steps of one process are much alike; two processes of another variant differ by 10 %: more than the options do."""
+    """Steps of one process are much alike; two processes of another variant differ by 10 %, more than options do."""
     runs = {"base": [summarise(stepped([100.0, 100.1] * 10))], "prefetch": [summarise(stepped([97.0, 97.1] * 10))]}
     (alone,) = (one for one in weigh("", "base", runs, CHANGES, {}).options if one.name == "prefetch")
     assert alone.effect == "faster"  # of one process each, nothing tells how far processes differ
