@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from contextlib import closing, nullcontext
+from collections.abc import Iterator
+from contextlib import closing, contextmanager, nullcontext
+from threading import Barrier
 from typing import Any
 
 import pytest
@@ -139,11 +141,22 @@ def small() -> Any:
     return model
 
 
-def trained(memory: SharedMemory, make: Any, steps: int = 3) -> tuple[Any, list[float]]:
+@contextmanager
+def listening(model: Any, memory: SharedMemory, everybody: Barrier) -> Iterator[None]:
+    """Ranks are threads here, and optimizers call what they have in common: nobody may come or go while one steps."""
+    with closing(Adding(model, _Group(), memory, nullcontext, lambda: (5, 1))):  # type: ignore[arg-type]
+        everybody.wait(60)
+        try:
+            yield
+        finally:
+            everybody.wait(60)
+
+
+def trained(memory: SharedMemory, make: Any, everybody: Barrier, steps: int = 3) -> tuple[Any, list[float]]:
     """A model and its weights after some steps, each rank with inputs of its own."""
     model = small()
     optimizer = make(model.parameters())
-    with closing(Adding(model, _Group(), memory, nullcontext, lambda: (5, 1))):  # type: ignore[arg-type]
+    with listening(model, memory, everybody):
         for step in range(steps):
             optimizer.zero_grad()
             (model(torch.full((2, 3), 0.1 * (memory.me + step)).double()) ** 2).sum().backward()
@@ -161,8 +174,10 @@ def test_weights_are_stepped_once_where_the_optimizer_keeps_nothing(momentum: fl
     def make(parameters: Any) -> Any:
         return torch.optim.SGD(parameters, lr=0.1, momentum=momentum, weight_decay=0.01)
 
+    everybody = Barrier(2)
+
     def work(memory: SharedMemory) -> tuple[bool, list[float]]:
-        model, weights = trained(memory, make)
+        model, weights = trained(memory, make, everybody)
         region = memory.view(0, 0, torch.empty(len(memory._maps[0]), dtype=torch.uint8))
         first = region.data_ptr()
         lie = [first <= one.data_ptr() < first + len(region) for one in model.parameters()]
@@ -185,10 +200,12 @@ def test_weights_are_stepped_once_where_the_optimizer_keeps_nothing(momentum: fl
 def test_weights_in_common_are_changed_by_the_optimizer_only() -> None:
     """Every rank would change the same weights, each once more."""
 
+    everybody = Barrier(2)
+
     def work(memory: SharedMemory) -> list[str]:
         model, said = torch.nn.Linear(3, 1), []
         optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-        with closing(Adding(model, _Group(), memory, nullcontext)):  # type: ignore[arg-type]
+        with listening(model, memory, everybody):
             for _ in range(2):
                 optimizer.zero_grad()
                 model(torch.ones(1, 3)).sum().backward()
