@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import signal
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -13,6 +12,7 @@ import msgspec
 
 from sonda.record.errors import SondaError
 from sonda.targets.job import Job
+from sonda.targets.signals import ending
 from sonda.targets.worker import Outcome
 
 
@@ -33,7 +33,7 @@ def run_child(job: Job, directory: Path, threads: int, variables: Mapping[str, s
         outcome = msgspec.json.decode(path.read_bytes(), type=Outcome)
     except (FileNotFoundError, msgspec.DecodeError):  # it appears before its content
         raise SondaError(
-            f"the process running {job.workload} {_ending(child.returncode)}", "see its output above"
+            f"the process running {job.workload} {ending(child.returncode)}", "see its output above"
         ) from None
     if outcome.cause:
         raise SondaError(outcome.cause, outcome.remedy)
@@ -48,10 +48,3 @@ def _check_disk(directory: Path) -> None:
     for path in directory.glob("*.unwritten.failure"):
         why = path.read_text(encoding="utf-8", errors="replace").strip().splitlines() or ["?"]
         raise SondaError(f"what was observed could not be written under {directory.parent}: {why[-1]}", room)
-
-
-def _ending(code: int) -> str:
-    if code < 0:
-        name = signal.Signals(-code).name
-        return f"was ended by {name}" + (" (out of memory?)" if name == "SIGKILL" else "")
-    return f"ended with code {code}"

@@ -33,7 +33,7 @@ from sonda.targets.modelled import DIRECTORY, Modelled, asked_for, instruction_s
 from sonda.targets.ncu_pass import PROBE, Replayed, count_program, settings_for
 from sonda.targets.outside import count_outside, kept, samples_of
 from sonda.targets.own_probes import own_probes, reading
-from sonda.targets.signals import handled
+from sonda.targets.signals import handled, signal_name
 from sonda.targets.spec import available_threads, has_gpu
 from sonda.targets.tensorflow_layers import with_graph_layers
 
@@ -296,16 +296,11 @@ def _seen(assembly: Assembly, ending: int, failure: str) -> list[str]:
             "PyTensor and lived to write anything, or its environment hid PYTHONPATH"
         )
     if ending != 0:
-        how = f"was ended by {_signal_name(-ending)}" if ending < 0 else f"ended with code {ending}"
+        how = f"was ended by {signal_name(-ending)}" if ending < 0 else f"ended with code {ending}"
         notes.append(f"the program {how}; this is what was seen until then")
     elif assembly.processes and assembly.truncated:
         notes.append("a process ended before its last half second was written")
     return notes
-
-
-def _signal_name(number: int) -> str:
-    known = {one.value: one.name for one in signal.Signals}
-    return known.get(number, f"signal {number}")
 
 
 def program_name(command: Sequence[str]) -> str:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import select
-import signal
 import subprocess
 from pathlib import Path
 
@@ -21,6 +20,7 @@ from sonda.frameworks.collector.window_counters import ENDED, RUNNING, WindowCou
 from sonda.record.errors import SondaError
 from sonda.targets.corun_messages import RUNS, STEPS, WINDOW, Order, Participation, Ready, Report, encoded
 from sonda.targets.corun_tree import end_below, hold, release
+from sonda.targets.signals import signal_name
 
 INJECT = Path(__file__).parent.parent / "frameworks" / "inject"
 OUTPUT = "output"
@@ -182,7 +182,7 @@ class Command:
     def _ended(self, code: int, why: str = "", remedy: str = "check the command") -> SondaError:
         if code == 0:
             return _EndedWellError(f"ended with code 0: {why}", remedy)
-        how = f"was ended by {_signal_name(-code)}" if code < 0 else f"ended with code {code}"
+        how = f"was ended by {signal_name(-code)}" if code < 0 else f"ended with code {code}"
         text = (self.directory / OUTPUT).read_text(encoding="utf-8", errors="replace").strip()
         last = text.splitlines()[-1][:LAST_CHARACTERS] if text else "it printed nothing"
         return SondaError(f"{how}: {last}", "see what it needs to run by itself")
@@ -190,7 +190,3 @@ class Command:
 
 class _EndedWellError(SondaError):
     """The command ended with code 0."""
-
-
-def _signal_name(number: int) -> str:
-    return next((one.name for one in signal.Signals if one.value == number), f"signal {number}")

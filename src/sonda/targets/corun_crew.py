@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import selectors
-import signal
 import subprocess
 import sys
 import time
@@ -20,6 +19,7 @@ from sonda.record.errors import SondaError
 from sonda.targets.corun_messages import Order, Participation, Ready, Report, encoded
 from sonda.targets.corun_plan import Participant
 from sonda.targets.corun_tree import end_tree
+from sonda.targets.signals import ending
 from sonda.targets.watchdog import Watchdog
 
 LOOK_S = 0.1
@@ -165,7 +165,7 @@ class Crew:
             except subprocess.TimeoutExpired:
                 raise self._failure(member, f"did not end within {self.timeout:g} s", "ending") from None
             if code:
-                raise self._failure(member, _ending(code), "ending")
+                raise self._failure(member, ending(code), "ending")
 
     def _stuck(self, members: Sequence[int], window: int) -> list[int]:
         stuck = self.watchdog.stuck(members)
@@ -225,7 +225,7 @@ class Crew:
             code = member.process.wait(ENDING_S)
         except subprocess.TimeoutExpired:
             raise self._failure(member, "fell silent", doing) from None
-        raise self._failure(member, _ending(code), doing)
+        raise self._failure(member, ending(code), doing)
 
     def _told(self, participant: Participant, message: Ready | Report, doing: str) -> SondaError:
         """What a participant says of its own end."""
@@ -238,10 +238,3 @@ class Crew:
         return SondaError(
             f"{member.participant.name} {what} while {doing}; all others were stopped", "see its output above"
         )
-
-
-def _ending(code: int) -> str:
-    if code < 0:
-        name = signal.Signals(-code).name
-        return f"was ended by {name}" + (" (out of memory?)" if name == "SIGKILL" else "")
-    return f"ended with code {code}"

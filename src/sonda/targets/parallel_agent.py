@@ -21,6 +21,7 @@ from sonda.targets.job import Job
 from sonda.targets.parallel_nodes import met, write_whole
 from sonda.targets.parallel_plan import Plan
 from sonda.targets.parallel_report import Report, read_outcome
+from sonda.targets.signals import ending
 from sonda.targets.training import LostError
 from sonda.targets.worker import PR_SET_PDEATHSIG
 
@@ -134,17 +135,16 @@ def _failure(plan: Plan, directory: Path, failures: dict[int, Any]) -> SondaErro
     for rank, failure in sorted(failures.items()):
         outcome, name = outcomes.get(rank), plan.name(rank)
         if failure.exitcode < 0:
-            ended = signal.Signals(-failure.exitcode).name
-            why = f"{name} was ended by {ended}" + (" (out of memory?)" if ended == "SIGKILL" else "")
-            order = 3 if ended == "SIGTERM" else 0
-            lost = HeardError if ended == "SIGTERM" else LostError
-            found.append((order, lost(f"{why}; the other ranks were stopped", "see its output above")))
+            stopped = failure.exitcode == -signal.SIGTERM
+            lost = HeardError if stopped else LostError
+            why = f"{name} {ending(failure.exitcode)}; the other ranks were stopped"
+            found.append((3 if stopped else 0, lost(why, "see its output above")))
         elif outcome is not None and outcome.cause:
             cause = outcome.cause if len(causes) == 1 else f"{name}: {outcome.cause}"
             kind = HeardError if outcome.lost else SondaError
             found.append((2 if outcome.lost else 0, kind(cause, outcome.remedy)))
         else:
-            found.append((1, SondaError(f"{name} ended with code {failure.exitcode}", "see its output above")))
+            found.append((1, SondaError(f"{name} {ending(failure.exitcode)}", "see its output above")))
     return min(found, key=lambda one: one[0])[1]
 
 

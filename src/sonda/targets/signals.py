@@ -1,4 +1,4 @@
-"""Signals of this process, handled by others for a while."""
+"""Signals: those of this process, handled by others for a while, and those that ended another."""
 
 from __future__ import annotations
 
@@ -20,3 +20,15 @@ def handled(handler: Callable[[int, object], None], *numbers: signal.Signals) ->
     finally:
         for number, before in old.items():
             signal.signal(number, before)
+
+
+def signal_name(number: int) -> str:
+    """`SIGKILL`; `signal 40` for one of those that have no name of their own."""
+    return next((one.name for one in signal.Signals if one.value == number), f"signal {number}")
+
+
+def ending(code: int) -> str:
+    """How a child ended, by its code: `ended with code 1`; `was ended by SIGTERM` where the code is that, negative."""
+    if code >= 0:
+        return f"ended with code {code}"
+    return f"was ended by {signal_name(-code)}" + (" (out of memory?)" if code == -signal.SIGKILL else "")

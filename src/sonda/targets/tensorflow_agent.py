@@ -25,6 +25,7 @@ from sonda.targets.parallel_agent import OUTCOME, PLAN
 from sonda.targets.parallel_nodes import write_whole
 from sonda.targets.parallel_plan import Plan
 from sonda.targets.parallel_report import Report, read_outcome
+from sonda.targets.signals import ending
 from sonda.targets.tensorflow_plan import ONE_PROCESS
 from sonda.targets.training import LostError
 from sonda.targets.worker import PR_SET_PDEATHSIG
@@ -129,11 +130,8 @@ def _failure(member: Member, code: int, directory: Path, several: bool) -> Sonda
     if outcome is not None and outcome.cause:
         return SondaError(outcome.cause, outcome.remedy)
     others = "; the others were stopped" if several else ""
-    if code < 0:
-        ended = signal.Signals(-code).name
-        why = f"{member.name} was ended by {ended}" + (" (out of memory?)" if ended == "SIGKILL" else "")
-        return LostError(f"{why}{others}", "see its output above")
-    return SondaError(f"{member.name} ended with code {code}{others}", "see its output above")
+    kind = LostError if code < 0 else SondaError
+    return kind(f"{member.name} {ending(code)}{others}", "see its output above")
 
 
 if __name__ == "__main__":
