@@ -256,7 +256,9 @@ def _options(study: Document, drawn: list[Figure]) -> Iterator[str]:
         bars = options_figure(place)
         table = table_html(options_table(place), "sortable")
         picture = place_figure(bars, f"studyoptions{number}", drawn, "") if bars is not None else ""
-        said = "".join(f"<p>{markup(line)}</p>" for line in verdict_lines(place))
+        first, *others = [f"<p>{markup(line)}</p>" for line in verdict_lines(place)] or [""]
+        more = f"<summary>What limits the others</summary>{''.join(others)}"
+        said = first + (f'<details class="behind">{more}</details>' if others else "")
         title = options_title(place)
         yield panel(title if place["place"] else _titled(title), picture + table + said, OPTIONS)
 
