@@ -119,6 +119,9 @@ def test_every_moment_counts_once() -> None:
     # A device waits for another that computes: the moment is computing's.
     assert exclusive([operation("reduce", 0, 50), operation("a", 20, 40)], {"reduce"}) == {"reduce": 30, "a": 20}
     assert exclusive([operation("a", 0, 50), operation("reduce", 20, 60)], {"reduce"}) == {"a": 50, "reduce": 10}
+    # One shorter than the profile's clock can tell takes nothing from what runs around it, nor from what comes later.
+    short = [operation("a", 0, 100), operation("short", 10, 10), operation("b", 200, 300)]
+    assert exclusive(short) == {"a": 100, "b": 100}
     assert exclusive([]) == {}
 
 

@@ -8,9 +8,10 @@ added) belongs to no phase.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
+from typing import TypeVar
 
 from sonda.frameworks.announced import AnnouncedObserver
 
@@ -19,6 +20,7 @@ LOSS = "loss"
 COMMUNICATE = "communicate"
 ORDER = ("forward", LOSS, "backward", COMMUNICATE, "optimizer")
 """Phases of a training step in the order of time."""
+Key = TypeVar("Key", bound=Hashable)
 
 
 @dataclass(frozen=True)
@@ -41,6 +43,31 @@ class Piece:
     @property
     def direction(self) -> str:
         return "backward" if self.phase == "backward" else "forward"
+
+
+def told_apart(stretches: Iterable[tuple[int, int, Key, bool]]) -> dict[Key, int]:
+    """ns by key of stretches (begin, end, key, waits), every moment counted once: for the one that began last, and for
+    one that `waits` only where no other runs."""
+    known = [one for one in stretches if one[0] < one[1]]
+    edges: list[tuple[int, int, int]] = []
+    for number, (start, end, _, _) in enumerate(known):
+        edges += ((start, 1, number), (end, 0, number))
+    found: dict[Key, int] = {}
+    computing: dict[int, None] = {}
+    waiting: dict[int, None] = {}
+    before = 0
+    # At the same moment an end comes first.
+    for time, begins, number in sorted(edges):
+        if active := computing or waiting:
+            key = known[next(reversed(active))][2]
+            found[key] = found.get(key, 0) + time - before
+        before = time
+        group = waiting if known[number][3] else computing
+        if begins:
+            group[number] = None
+        else:
+            del group[number]
+    return found
 
 
 def pieces_of(

@@ -17,7 +17,7 @@ from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
-from sonda.frameworks.call_pieces import LOSS, Place
+from sonda.frameworks.call_pieces import LOSS, Place, told_apart
 from sonda.frameworks.hlo import Instruction, Module
 from sonda.frameworks.hlo_twins import PRODUCTS, Twins
 
@@ -137,26 +137,7 @@ def place_of(scopes: str, paths: Collection[str]) -> Place | None:
 def exclusive(operations: Iterable[Operation], waiting: Collection[str] = ()) -> dict[str, int]:
     """ns of each instruction in one run, every moment counted once: for the operation that began last, and for those
     of names `waiting` only where no other runs."""
-    edges: list[tuple[int, int, int]] = []
-    known = list(operations)
-    for number, one in enumerate(known):
-        edges += ((one.start, 1, number), (one.end, 0, number))
-    spent: dict[str, int] = {}
-    computing: dict[int, None] = {}
-    moving: dict[int, None] = {}
-    before = 0
-    # At the same moment an end comes first.
-    for time, begins, number in sorted(edges):
-        if active := computing or moving:
-            name = known[next(reversed(active))].name
-            spent[name] = spent.get(name, 0) + time - before
-        before = time
-        group = moving if known[number].name in waiting else computing
-        if begins:
-            group[number] = None
-        else:
-            group.pop(number, None)
-    return spent
+    return told_apart((one.start, one.end, one.name, one.name in waiting) for one in operations)
 
 
 def by_place(spent: Mapping[str, int], known: Mapping[str, Place], phase: str = "") -> dict[Place, int]:

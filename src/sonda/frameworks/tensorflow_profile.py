@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from sonda.frameworks.call_pieces import COMMUNICATE, LOSS, Place
+from sonda.frameworks.call_pieces import COMMUNICATE, LOSS, Place, told_apart
 
 SCOPED = ("forward", LOSS, COMMUNICATE, "optimizer")
 """Scopes that are phases."""
@@ -142,23 +142,5 @@ def scoped_place(name: str, scopes: Mapping[str, Scope]) -> Place | None:
 def spent(events: Sequence[Event], where: Callable[[str], Place | None]) -> dict[Place, int]:
     """ns of each place in one call. Every moment counts once: for the operation that began last, and for communication
     only where nothing is computed. `where` is the place of an operation by its name."""
-    edges: list[tuple[int, int, int]] = []
     placed = [(one, place) for one in events if (place := where(one.name)) is not None]
-    for number, (one, _) in enumerate(placed):
-        edges += ((one.start, 1, number), (one.end, 0, number))
-    found: dict[Place, int] = {}
-    computing: dict[int, None] = {}
-    moving: dict[int, None] = {}
-    before = 0
-    # At the same moment an end comes first.
-    for time, begins, number in sorted(edges):
-        if active := computing or moving:
-            place = placed[next(reversed(active))][1]
-            found[place] = found.get(place, 0) + time - before
-        before = time
-        group = moving if placed[number][1].phase == COMMUNICATE else computing
-        if begins:
-            group[number] = None
-        else:
-            group.pop(number, None)
-    return found
+    return told_apart((one.start, one.end, place, place.phase == COMMUNICATE) for one, place in placed)
