@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from observed import check_structure
@@ -83,13 +83,15 @@ def test_any_bytes_are_read_without_a_crash(data: bytes) -> None:
 
 @settings(max_examples=200, deadline=None)
 @given(st.lists(st.tuples(st.integers(0, 11), st.integers(0, 1000)), max_size=40))
+@example([(1, 5), (2, 7)])  # an end without its begin, then the next definition's begin
 def test_any_sequence_of_events_becomes_nested_spans(pairs: list[tuple[int, int]]) -> None:
     times = np.sort(np.array([time for _, time in pairs], dtype=np.int64))
     codes = np.array([code for code, _ in pairs], dtype=np.int64)
     is_value = np.array([False, False, False, False, False, True])
     spans = match(np.stack((codes, times), axis=1), is_value)
-    begins = int(((codes < 10) & (codes % 2 == 0)).sum())
-    assert len(spans.start) == begins
+    begins = np.flatnonzero((codes < 10) & (codes % 2 == 0))
+    assert spans.definition.tolist() == (codes[begins] // 2).tolist()
+    assert spans.start.tolist() == times[begins].tolist()
     for row, parent in enumerate(spans.parent.tolist()):
         assert parent < row
         if parent >= 0:

@@ -10,11 +10,10 @@ from typing import Any
 import msgspec
 import numpy as np
 
-MAGIC = b"SONDA1\n"
-HEAD = struct.Struct("<cI")
+from sonda.frameworks.collector.recorder import AGAIN, HEAD, MAGIC
+
 CODE = (1 << 32) - 1
-AGAIN = 1 << 62
-"""A code is in the lower half; the upper one says which counters were read there, and whether anew."""
+"""A code is in the lower half; the upper one says which counters were read there, and whether anew (`AGAIN`: not)."""
 COUNTS = struct.Struct("<qq")
 
 
@@ -153,11 +152,11 @@ def match(pairs: np.ndarray, is_value: np.ndarray) -> RawSpans:
     upper = upper[boundary]
     span_codes, times = codes[span_events], values[span_events]
     before_value = np.searchsorted(span_events, np.flatnonzero(value_event))
-    matched = _match_nested(span_codes, times)
+    matched = _match_nested(span_codes)
     if matched is None:
         span_codes, times, before_value, place = _repair(span_codes, times, before_value)
         boundary = place[boundary]
-        matched = _match_nested(span_codes, times)
+        matched = _match_nested(span_codes)
         assert matched is not None
     begins, ends, level = matched
     row_at = np.cumsum((span_codes & 1) == 0) - 1
@@ -188,7 +187,7 @@ def match(pairs: np.ndarray, is_value: np.ndarray) -> RawSpans:
     )
 
 
-def _match_nested(codes: np.ndarray, times: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray] | None:
+def _match_nested(codes: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray] | None:
     """Positions of begins and their ends, and the level of each; None unless everything nests and is closed.
 
     Events of one level alternate begin, end, begin, end: sorting by level puts every end behind its begin.
@@ -200,7 +199,8 @@ def _match_nested(codes: np.ndarray, times: np.ndarray) -> tuple[np.ndarray, np.
     level = np.where(ending, depth + 1, depth)
     order = np.argsort(level, kind="stable")
     begins, ends = order[0::2], order[1::2]
-    if not np.array_equal(codes[begins] + 1, codes[ends]):
+    # An end without a begin stands in a begin's place where the next definition is begun behind it.
+    if ending[begins].any() or not np.array_equal(codes[begins] + 1, codes[ends]):
         return None
     return begins, ends, level[begins]
 
