@@ -9,6 +9,9 @@ from sonda.frameworks.announced import AnnouncedObserver
 from sonda.frameworks.replayed import replayed
 from sonda.frameworks.torch_driver import Driving, enough
 
+PIECES_STEPS = 5
+"""Steps of their own in which layers are told apart, where a timed step is one function."""
+
 
 def warm_up(observer: AnnouncedObserver, how: Driving, step: Callable[[], None]) -> None:
     """Run the planned warm-up steps, in a pass of their own."""

@@ -242,7 +242,7 @@ class _Rows:
                 values = np.array([_number(one.get(key)) for one in definitions])[definition]
                 metrics[f"{key}:nominal"] = np.where(is_op, values, np.nan)
         is_layer = kinds[definition] == "layer"
-        held = activations(events, raw.start[keep], definition, phase, spans)
+        held = activations(events, definition, phase, spans)
         if held is not None:
             metrics["activations:counted"] = held
         self.add(

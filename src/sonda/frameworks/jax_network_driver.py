@@ -16,7 +16,7 @@ from time import perf_counter_ns
 from typing import Any, Protocol
 
 from sonda.frameworks.announced import AnnouncedObserver
-from sonda.frameworks.announced_steps import run_steps
+from sonda.frameworks.announced_steps import PIECES_STEPS, run_steps
 from sonda.frameworks.call_pieces import holding, pieces_of, write_call
 from sonda.frameworks.collector.failure import first_line
 from sonda.frameworks.counted_step import StepCost, count_step, under
@@ -26,8 +26,6 @@ from sonda.frameworks.jax_kernels import record_kernels
 from sonda.frameworks.jax_profile import Operation, by_place, exclusive, place_of, places, profiled, runs
 from sonda.frameworks.torch_driver import Driving
 
-PIECES = 5
-"""Steps under JAX's profiler."""
 PHASES = {"forward": "forward", "prefill": "prefill", "decode": "decode", "train": "fused"}
 """The phase that a call of each function is."""
 FUSED = ("forward", "loss", "backward", "optimizer")
@@ -140,7 +138,7 @@ def _in_pieces(
     runner.noting = True
     try:
         with profiled(jax, folder), observer.span("pass", "pieces"):
-            for _ in range(PIECES):
+            for _ in range(PIECES_STEPS):
                 step()
         found = runs(read(folder))
     except Exception as error:

@@ -31,13 +31,13 @@ def calls(step: np.ndarray, definition: np.ndarray, is_layer: np.ndarray) -> np.
 
 
 def activations(
-    events: ProcessEvents, start: np.ndarray, definition: np.ndarray, phase: np.ndarray, spans: ThreadSpans
+    events: ProcessEvents, definition: np.ndarray, phase: np.ndarray, spans: ThreadSpans
 ) -> np.ndarray | None:
     """What each layer held when its forward ended, on the first call of the layer in that forward."""
     stated = [fact for fact in events.facts if "activations" in fact]
     if not stated:
         return None
-    values = np.full(len(start), np.nan)
+    values = np.full(len(definition), np.nan)
     starts, ends = spans.raw.start[spans.phase_rows], spans.raw.end[spans.phase_rows]
     for fact in stated:
         inside = np.flatnonzero((starts <= fact["at"]) & (fact["at"] <= ends))

@@ -16,13 +16,13 @@ from time import perf_counter_ns
 from typing import Any, Protocol
 
 from sonda.frameworks.announced import AnnouncedObserver
-from sonda.frameworks.announced_steps import run_steps
+from sonda.frameworks.announced_steps import PIECES_STEPS, run_steps
 from sonda.frameworks.call_pieces import COMMUNICATE, LOSS, ORDER
 from sonda.frameworks.collector.modelled import VARIABLE
 from sonda.frameworks.collector.recorder import Recorder
 from sonda.frameworks.counted_step import OperationsTask, StepCost, count_step
 from sonda.frameworks.tensorflow_kernels import record_kernels
-from sonda.frameworks.tensorflow_pieces import PIECES_STEPS, ReadProfile, steps_in_pieces, where_it_ran
+from sonda.frameworks.tensorflow_pieces import ReadProfile, steps_in_pieces, where_it_ran
 from sonda.frameworks.torch_driver import Driving
 
 FUNCTIONS = {True: "learn", False: "inferred"}

@@ -14,12 +14,12 @@ from pathlib import Path
 from typing import Any
 
 from sonda.frameworks.announced import AnnouncedObserver
+from sonda.frameworks.announced_steps import PIECES_STEPS
 from sonda.frameworks.call_pieces import COMMUNICATE, ORDER, holding, pieces_of, write_call
 from sonda.frameworks.collector.failure import first_line
 from sonda.frameworks.counted_step import StepCost, under
 from sonda.frameworks.tensorflow_profile import Event, calls, place_of, product_before, profiled, spent
 
-PIECES_STEPS = 5
 ReadProfile = Callable[[Path], Iterable[Event]]
 """Reads the events of a folder in which TensorFlow left a profile."""
 

@@ -8,17 +8,17 @@ TensorFlow's profiler. On parameter servers a step runs in other processes: what
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from statistics import median
 from time import perf_counter_ns
 from typing import Any, Protocol
 
 from sonda.frameworks.announced import AnnouncedObserver
-from sonda.frameworks.announced_steps import time_steps, warm_up
+from sonda.frameworks.announced_steps import PIECES_STEPS, time_steps, warm_up
 from sonda.frameworks.call_pieces import LOSS
 from sonda.frameworks.counted_step import StepCost, count_step
 from sonda.frameworks.tensorflow_driver import wait
-from sonda.frameworks.tensorflow_pieces import PIECES_STEPS, ReadProfile, steps_in_pieces, where_it_ran
+from sonda.frameworks.tensorflow_pieces import ReadProfile, steps_in_pieces, where_it_ran
 from sonda.frameworks.torch_driver import Driving, enough
 
 STEP = "_step"
@@ -130,8 +130,6 @@ def _wait(results: Any) -> None:
 
 def _counted(how: Driving, lasted: float) -> Driving:
     """The number of steps that fit into the time, of which one took so many s; as many as were asked for."""
-    from dataclasses import replace
-
     steps = 0
     while not enough(steps, steps * lasted, how):
         steps += 1

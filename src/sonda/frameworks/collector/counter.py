@@ -9,6 +9,7 @@ from typing import Any
 from .formulas import cost
 from .memory import LiveTensors
 from .recorder import Recorder, Stream
+from .torch_values import tensors_in
 
 
 class Counter:
@@ -87,7 +88,7 @@ class Counter:
             flops, size, known = cost(name, args, kwargs, out)
         except Exception:  # an operation of somebody else's making, called as no formula expects
             flops, size, known = None, None, False
-        tensors = self._tensors(args)
+        tensors = tensors_in(self.torch, args)
         code = self.recorder.define(
             kind="op",
             name=name,
@@ -98,15 +99,8 @@ class Counter:
         )
         stream.push((code, begin, code + 1, end))
         owner = stream.layers[-1] if stream.layers else "phase"
-        for tensor in self._tensors(out):
+        for tensor in tensors_in(self.torch, out):
             self.memory.see(tensor, owner)
-
-    def _tensors(self, value: Any) -> list:
-        if isinstance(value, self.torch.Tensor):
-            return [value]
-        if isinstance(value, (list, tuple)):
-            return [tensor for item in value for tensor in self._tensors(item)]
-        return []
 
 
 def _mode_class(torch: Any) -> Any:

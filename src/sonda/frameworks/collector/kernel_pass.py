@@ -10,6 +10,7 @@ from contextlib import contextmanager, suppress
 from time import perf_counter_ns as now
 from typing import Any
 
+from .failure import first_line
 from .recorder import Recorder, Stream
 
 CLOCK = "sonda clock "
@@ -102,7 +103,7 @@ class KernelPass:
             self._mark_clock()
         except Exception as error:
             self._profiler = None
-            self.recorder.state(no_kernels=(str(error).strip().splitlines() or ["torch.profiler failed"])[0])
+            self.recorder.state(no_kernels=first_line(error, "torch.profiler failed"))
             return
         finally:
             self._starting = False
@@ -131,7 +132,7 @@ class KernelPass:
             # Kineto lets go of CUPTI within the next call of CUDA: better in this one than in a step that is timed.
             self._wait()
         except Exception as error:
-            self.recorder.state(no_kernels=(str(error).strip().splitlines() or ["torch.profiler failed"])[0])
+            self.recorder.state(no_kernels=first_line(error, "torch.profiler failed"))
 
     def wrap_prepare(self, original: Any) -> Any:
         """What every profiler of PyTorch calls before it starts. There can be one: the program's goes first."""

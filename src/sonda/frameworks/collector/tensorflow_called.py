@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from .failure import first_line
 from .keras_batches import samples_of, trainer_of
 from .tensorflow_flops import count_graph
 
@@ -53,7 +54,7 @@ class Called:
         try:
             return {"costs": count_graph(self.tf, self._graph(shapes), list(shapes), self.batch)}
         except Exception as error:
-            return {"uncounted": (str(error).strip().splitlines() or [type(error).__name__])[0]}
+            return {"uncounted": first_line(error)}
 
     def _graph(self, shapes: tuple) -> Any:
         """The function's last that takes such arguments."""
