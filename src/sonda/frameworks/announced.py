@@ -20,13 +20,12 @@ from contextlib import AbstractContextManager, contextmanager
 from time import perf_counter_ns as now
 from typing import Any
 
+from sonda.frameworks.collector.call_cost import over_and_over
 from sonda.frameworks.collector.counting import Counting
 from sonda.frameworks.collector.modelled import begin_modelling
 from sonda.frameworks.collector.phases import Phases
 from sonda.frameworks.collector.reading_cost import reading_costs
 from sonda.frameworks.collector.recorder import Recorder
-
-CALLS = 2_000
 
 
 class AnnouncedObserver:
@@ -146,16 +145,4 @@ def _costs() -> tuple[float, float]:
         with observer.phase("forward"):
             pass
 
-    best: list[float] = []
-    for record in (layer, phase):
-        best.append(min(_lasted(record, stream.events) for _ in range(5)) / CALLS)
-    return best[0], best[1]
-
-
-def _lasted(record: Any, events: list[int]) -> int:
-    begin = now()
-    for _ in range(CALLS):
-        record()
-    taken = now() - begin
-    events.clear()
-    return taken
+    return over_and_over(layer, stream), over_and_over(phase, stream)

@@ -21,11 +21,11 @@ from time import perf_counter_ns as now
 from typing import Any
 
 from . import jax_devices
+from .call_cost import costs
 from .jax_arguments import arguments_of, shapes_of, signature_of, size_of
 from .jax_kernel_pass import JaxKernelPass
 from .jax_pass import JaxPass
 from .jax_shapes import Shapes
-from .keras_cost import costs
 from .piece_pass import AFTER
 from .replacing import Replacing
 from .traces import Function, Traces, code_place

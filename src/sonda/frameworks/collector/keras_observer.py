@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from time import perf_counter_ns as now
 from typing import Any
 
-from .keras_cost import costs
+from .call_cost import costs
 from .replacing import Replacing
 from .watch import Observed, Watch, watch_process
 

@@ -14,14 +14,13 @@ import weakref
 from time import perf_counter_ns as now
 from typing import Any
 
+from .call_cost import costs
 from .numba_compilations import NumbaCompilations
 from .pytensor_linker import IN_ONE, linker_of
 from .pytensor_nodes import Nodes, nodes_of
 from .recorder import Recorder, Stream
 from .replacing import Replacing
 from .watch import Observed, Watch, watch_process
-
-CALLS = 2_000
 
 
 def observe_pytensor(pytensor: Any, settings: dict, counting: Any = None) -> None:
@@ -30,7 +29,7 @@ def observe_pytensor(pytensor: Any, settings: dict, counting: Any = None) -> Non
     observer = PyTensorObserver(watch, pytensor)
     observer.install()
     watch.add(
-        Observed("pytensor", observer.remove, lambda: observer.steps, threads, observer.costs, observer.facts),
+        Observed("pytensor", observer.remove, lambda: observer.steps, threads, costs, observer.facts),
         pytensor=str(pytensor.__version__),
     )
 
@@ -229,27 +228,8 @@ class PyTensorObserver(Replacing):
             notes.append(f"PyTensor's linker of {steps:,} steps was {linker}{inside}")
         return {"notes": [*self.watch.schedule.notes, *notes]} if notes else {}
 
-    def costs(self) -> dict:
-        """What a layer and a call cost to record, ns, on this machine, now."""
-        stream = Recorder("").stream()
-        return {"span_ns": _lasted(lambda: stream.push((2, now(), 3, now())), stream), "phase_ns": _lasted(
-            lambda: (stream.push((0, now())), stream.push((2, now(), 3, now())), stream.push((1, now(), 4, 0, 6, 0))),
-            stream,
-        )}  # fmt: skip
-
 
 def _learnt(entry: Any) -> bool:
     """Whether an input of a graph is a variable of numbers that the function changes."""
     dtype = str(getattr(entry.variable.type, "dtype", ""))
     return entry.update is not None and dtype.startswith(("float", "complex", "bfloat"))
-
-
-def _lasted(record: Any, stream: Stream) -> float:
-    best = float("inf")
-    for _ in range(5):
-        begin = now()
-        for _ in range(CALLS):
-            record()
-        best = min(best, (now() - begin) / CALLS)
-        stream.events.clear()
-    return best

@@ -382,7 +382,7 @@ def thread_count(tf: Any) -> int:
 
 def observe_tensorflow(tf: Any, settings: dict, counting: Any = None) -> None:
     """Observe TensorFlow in this process until it ends, with counters that are open already."""
-    from .keras_cost import costs
+    from .call_cost import costs
 
     watch = watch_process(settings, counting)
     observer = TensorflowObserver(watch, tf)

@@ -5,12 +5,11 @@ from __future__ import annotations
 from time import perf_counter_ns as now
 from typing import Any
 
+from .call_cost import CALLS, TRIES
 from .recorder import Recorder
 from .schedule import Schedule
 from .torch_layers import Layers
 from .torch_observer import TorchObserver
-
-CALLS = 2_000
 
 
 def layer_cost(torch: Any, counting: Any = None) -> float:
@@ -29,16 +28,7 @@ def layer_cost(torch: Any, counting: Any = None) -> float:
         return args[0]
 
     recorded = layers.wrap(bare, bare)
-    best = [1 << 62, 1 << 62]
-    for _ in range(5):
-        for which, function in enumerate((bare, recorded)):
-            begin = now()
-            for _ in range(CALLS):
-                function(module, None)
-            best[which] = min(best[which], now() - begin)
-            stream.events.clear()
-            stream.counts.clear()
-    return (best[1] - best[0]) / CALLS
+    return _added(bare, recorded, module, stream)
 
 
 def phase_cost(torch: Any) -> float:
@@ -56,13 +46,18 @@ def phase_cost(torch: Any) -> float:
     def recorded(module: Any, value: Any) -> Any:
         return observer._outermost(module, (value,), {})
 
-    functions: tuple[Any, ...] = (bare, recorded)
+    return max(0.0, _added(bare, recorded, module, stream) - layer_cost(torch))
+
+
+def _added(bare: Any, recorded: Any, module: Any, stream: Any) -> float:
+    """ns that a recorded call takes more than a bare one, of the fastest tries of both."""
     best = [1 << 62, 1 << 62]
-    for _ in range(5):
-        for which, function in enumerate(functions):
+    for _ in range(TRIES):
+        for which, function in enumerate((bare, recorded)):
             begin = now()
             for _ in range(CALLS):
                 function(module, None)
             best[which] = min(best[which], now() - begin)
             stream.events.clear()
-    return max(0.0, (best[1] - best[0]) / CALLS - layer_cost(torch))
+            stream.counts.clear()
+    return (best[1] - best[0]) / CALLS
