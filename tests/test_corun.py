@@ -67,6 +67,8 @@ def test_participants_are_named_and_have_options_of_their_own(eight):
         (["mlp", "cnn"], "9,8", r"cores 8, 9 do not exist"),
         (["mlp", "cnn"], "0,1,2", "3 entries for 2"),
         (["mlp", "cnn"], "0,x", "'x' is not a list of cores"),
+        (["mlp", "cnn"], "0,²", "'²' is not a list of cores"),
+        (["mlp", "cnn"], "0,1-99999999999", "'1-99999999999' is not a list of cores"),
         (["mlp", "cnn"], "0,3-1", "'3-1' holds no core"),
         (["mlp", "cnn"], "0,", "not a list"),
     ],

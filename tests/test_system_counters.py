@@ -27,7 +27,7 @@ from sonda.report.system_tables import in_table, second_table, system_table
 from sonda.report.terminal import render_summary
 from sonda.targets import second, whole
 from sonda.targets.job import Job
-from sonda.targets.whole import FILE
+from sonda.targets.worker import JOB
 
 MS = 1e6
 NOTHING = Spans({"start": np.zeros(0)}, {})
@@ -152,7 +152,7 @@ class Source:
 
     def count(self, command: list[str], events: tuple[str, ...], interval: float = 0.0) -> Counted:
         assert command[1:4] == ["-P", "-m", "sonda.targets.whole"]
-        self.jobs.append((Path(command[4]) / FILE).read_bytes())
+        self.jobs.append((Path(command[4]) / JOB).read_bytes())
         if isinstance(self.found, SondaError):
             raise self.found
         return self.found

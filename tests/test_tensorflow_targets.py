@@ -58,7 +58,7 @@ def test_a_strategy_is_a_mode_with_its_devices() -> None:
     ("on", "settings", "said"),
     [
         ("mirrored=cpu/1+cpu/1@servers=2", {}, "mirrored has no option 'servers'"),
-        ("parameterserver=cpu/1@servers=0", {}, "servers '0' is not a whole number"),
+        ("parameterserver=cpu/1@servers=0", {}, "servers '0' is not a whole number from 1 on"),
         ("multiworker=cpu/1+sim:maeri", {}, "a simulated accelerator cannot train with others"),
         ("mirrored=cpu/1+cuda:0", {}, "devices of one kind"),
         ("mirrored=cuda:0+cuda:1", {}, "no driver of a GPU is loaded"),

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import msgspec
 
-from sonda.probes.kernel_files import read_cpu_list
+from sonda.probes.kernel_files import LONGEST_CPU_LIST, read_cpu_list
 from sonda.probes.resctrl import CacheControl
 from sonda.probes.resctrl_partition import Shares, masks_of_ways
 from sonda.record.errors import SondaError
@@ -21,6 +21,7 @@ from sonda.targets.command import program_name
 from sonda.targets.corun_events import extra_events
 from sonda.targets.corun_messages import WINDOW
 from sonda.targets.job import Job, check_job, with_words
+from sonda.targets.spec import whole_of
 from sonda.workloads.catalogue import describe
 
 COMMAND = re.compile(r"(?:([^=\s:]+)=)?(cmd|window):(.*)", re.DOTALL)
@@ -47,7 +48,7 @@ class Participant:
 
 @dataclass(frozen=True)
 class Setting:
-    """How to measure. `shares` by label are measured with all participants together, beside no partition at all."""
+    """How to measure. What is divided is measured with all participants together, beside no partition at all."""
 
     seconds: float = 5.0
     repeat: int = 3
@@ -199,9 +200,10 @@ def _entry(text: str) -> tuple[int, ...]:
     cores: list[int] = []
     for piece in text.split("+"):
         first, dash, last = piece.strip().partition("-")
-        if not first.isdigit() or (dash and not last.isdigit()):
+        begin, end = whole_of(first), whole_of(last if dash else first)
+        if begin is None or end is None or end > LONGEST_CPU_LIST:
             raise SondaError(f"--cores: {text.strip()!r} is not a list of cores", "write 0,1 or 0-3,4-7 or 0+2,1")
-        cores += range(int(first), int(last or first) + 1)
+        cores += range(begin, end + 1)
     if not cores:
         raise SondaError(f"--cores: {text.strip()!r} holds no core", "write the lower number first")
     return tuple(dict.fromkeys(cores))

@@ -11,6 +11,7 @@ import msgspec
 from sonda.record.errors import SondaError
 from sonda.record.nearest import nearest
 from sonda.targets.adapters import check_framework
+from sonda.targets.spec import whole_of
 
 PRECISIONS = ("float32", "tf32", "bfloat16", "float16", "mixed_bfloat16", "mixed_float16", "float64")
 """`bfloat16` and `float16`: weights, data and arithmetic. `mixed_`: weights in float32, arithmetic in the short one
@@ -141,9 +142,11 @@ def options_of(words: Sequence[str], options: Mapping[str, str]) -> dict[str, st
 
 
 def whole_number(name: str, text: str) -> int:
-    if not text.isdigit():
+    """An option that may be a range elsewhere; raises SondaError for what is no whole number."""
+    number = whole_of(text)
+    if number is None:
         raise SondaError(f"--{name} {text!r} is not a whole number", "a range such as 10:30 is for a command after --")
-    return int(text)
+    return number
 
 
 def with_words(job: Job, words: Sequence[str]) -> Job:

@@ -5,7 +5,6 @@ It runs on one thread with a fixed hash seed, so that two passes count the same;
 
 from __future__ import annotations
 
-import ctypes
 import os
 import signal
 import subprocess
@@ -33,9 +32,10 @@ from sonda.targets.job import Job
 from sonda.targets.keeping import Expected, Say
 from sonda.targets.miss_curve import miss_curve, parse_sizes
 from sonda.targets.modelled_spans import ModelledStep, modelled_step, with_modelled
+from sonda.targets.signals import end_with_parent, ending
+from sonda.targets.spec import whole_of
 
 PROBE = "callgrind"
-PR_SET_PDEATHSIG = 1
 LIMIT_S, SLOWDOWN = 600.0, 3000.0
 """A pass is given up after so many seconds, and so many times what the program took natively up to the same step;
 emulation alone takes some hundred times."""
@@ -140,7 +140,7 @@ def model_command(
     if steps is None:
         return Modelled(state=ProbeState(PROBE, "missing", "no step was seen natively, so there was none to model"))
     asked = os.environ.get("OMP_NUM_THREADS", "")
-    threads = int(asked) if asked.isdigit() else 1
+    threads = whole_of(asked) or 1
     task = _Task(list(command), environment, None, Path(command[0]).name)
     return _Pass(task, threads, steps, store, say).model(request, machine, native_isa)
 
@@ -259,11 +259,11 @@ def run_pass(
             if expected
             else f"{text} (a minute or more)"
         )
-        ending = _run(task, threads, steps, caches, directory)
+        code = _run(task, threads, steps, caches, directory)
         seconds = perf_counter() - begin
         found = _steps_of(directory)
         if not found:
-            raise _reason(task, ending, directory)
+            raise _reason(task, code, directory)
     return min(found, key=lambda step: (not step.complete, step.rank)), seconds
 
 
@@ -283,7 +283,7 @@ def _run(task: _Task, threads: int, steps: Steps, caches: Caches, directory: Pat
         given = subprocess.PIPE if task.given is not None else subprocess.DEVNULL
         child = subprocess.Popen(
             words, env=environment, stdin=given, stdout=output, stderr=output, start_new_session=True,
-            preexec_fn=_end_with_parent,
+            preexec_fn=end_with_parent,  # nobody else would end it, and it runs for minutes
         )  # fmt: skip
         with _ended(child):
             try:
@@ -295,11 +295,6 @@ def _run(task: _Task, threads: int, steps: Steps, caches: Caches, directory: Pat
 
 DIRECTORY = "{directory}"
 """Stands in a task's environment for the directory of its events."""
-
-
-def _end_with_parent() -> None:
-    """Have the kernel end the program when Sonda is killed: nobody else would, and it runs for minutes."""
-    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 @contextmanager
@@ -327,14 +322,15 @@ def _steps_of(directory: Path) -> list[ModelledStep]:
     return found
 
 
-def _reason(task: _Task, ending: int | None, directory: Path) -> SondaError:
+def _reason(task: _Task, code: int | None, directory: Path) -> SondaError:
     """Why there is no modelled step, in one line."""
-    outcome = directory / "outcome.json"
-    if outcome.exists():
-        said = msgspec.json.decode(outcome.read_bytes())
+    try:
+        said = msgspec.json.decode((directory / "outcome.json").read_bytes())
         if said.get("cause"):
             return SondaError(f"under valgrind {said['cause']}", said.get("remedy", ""))
-    if ending is None:
+    except (FileNotFoundError, msgspec.DecodeError):
+        pass  # a command, or a workload that was ended before it had written it
+    if code is None:
         return SondaError(
             f"{task.name} under valgrind did not reach its modelled step in time", "make its steps smaller"
         )
@@ -346,9 +342,8 @@ def _reason(task: _Task, ending: int | None, directory: Path) -> SondaError:
     steps = max((int((events.fact("modelled") or {}).get("steps", 0)) for events in facts), default=0)
     lines = [line.strip() for line in _tail(directory / "output") if line.strip()]
     last = f": {lines[-1][:200]}" if lines else ""
-    how = f"was ended by signal {-ending}" if ending < 0 else f"ended with code {ending}"
     return SondaError(
-        f"{task.name} under valgrind {how} after {steps} steps, before the one to be modelled was over{last}",
+        f"{task.name} under valgrind {ending(code)} after {steps} steps, before the one to be modelled was over{last}",
         "check that it does the same each time it is started",
     )
 

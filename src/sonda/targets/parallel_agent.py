@@ -18,12 +18,11 @@ import msgspec
 
 from sonda.record.errors import MissingExtraError, SondaError
 from sonda.targets.job import Job
-from sonda.targets.parallel_nodes import met, write_whole
+from sonda.targets.parallel_nodes import met
 from sonda.targets.parallel_plan import Plan
-from sonda.targets.parallel_report import Report, read_outcome
-from sonda.targets.signals import ending
+from sonda.targets.parallel_report import Report, read_outcome, write_whole
+from sonda.targets.signals import end_with_parent, ending
 from sonda.targets.training import LostError
-from sonda.targets.worker import PR_SET_PDEATHSIG
 
 PLAN, JOB, OUTCOME = "plan.json", "job.json", "outcome.json"
 POLL_S = 0.1
@@ -36,9 +35,7 @@ class HeardError(LostError):
 
 
 def main() -> int:
-    import ctypes
-
-    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    end_with_parent()
     directory = Path(sys.argv[1])
     os.dup2(2, 1)  # what a model prints is no result of ours
     plan = msgspec.json.decode((directory / PLAN).read_bytes(), type=Plan)

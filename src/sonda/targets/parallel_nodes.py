@@ -7,7 +7,6 @@ measures its own time, and only what it found is sent.
 
 from __future__ import annotations
 
-import os
 import socket
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -22,7 +21,7 @@ from sonda.record.errors import MissingExtraError, SondaError
 from sonda.targets.job import Job
 from sonda.targets.node import node_name
 from sonda.targets.parallel_plan import Plan
-from sonda.targets.parallel_report import Report
+from sonda.targets.parallel_report import Report, write_whole
 from sonda.version import VERSION
 
 PART, PARTS, KEPT = "part", "parts", "kept.json"
@@ -341,10 +340,3 @@ def until(done: Callable[[], bool]) -> None:
     """Wait for what will come, or for whoever started this, whose end is the end of this process."""
     while not done():
         sleep(POLL_S)
-
-
-def write_whole(path: Path, data: bytes) -> None:
-    """Whole or not at all: somebody waits for it."""
-    aside = path.with_name(f".{path.name}")
-    aside.write_bytes(data)
-    os.replace(aside, path)

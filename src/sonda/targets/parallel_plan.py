@@ -12,7 +12,7 @@ from sonda.frameworks.parallel.shared_memory import reason_against
 from sonda.record.errors import SondaError
 from sonda.record.nearest import nearest
 from sonda.targets.job import Job
-from sonda.targets.spec import Device, TargetSpec, available_threads, has_gpu
+from sonda.targets.spec import Device, TargetSpec, available_threads, has_gpu, whole_of
 
 OPTIONS = {
     "ddp": ("backend", "batch", "batchnorm", "evaluate", "nodes", "at", "timeout"),
@@ -212,7 +212,7 @@ def _shares(spec: TargetSpec, nodes: int) -> tuple[int, ...]:
         if "shares" in spec.options and not text:
             raise SondaError(f"target {spec.text!r}: shares has no value", "write @shares=equal or @shares=24:8")
         return ()
-    if not re.fullmatch(r"[1-9]\d*(:[1-9]\d*)*", text):
+    if not re.fullmatch(r"[1-9]\d{0,17}(:[1-9]\d{0,17})*", text):
         raise SondaError(
             f"target {spec.text!r}: shares {text!r} are not numbers", "write @shares=24:8 or @shares=equal"
         )
@@ -227,9 +227,12 @@ def _shares(spec: TargetSpec, nodes: int) -> tuple[int, ...]:
 def whole_option(spec: TargetSpec, name: str, default: int) -> int:
     """An option that is a whole number from 1 on; raises SondaError for others."""
     text = spec.options.get(name, str(default))
-    if not text.isdigit() or int(text) < 1:
-        raise SondaError(f"target {spec.text!r}: {name} {text!r} is not a whole number", f"write @{name}={default}")
-    return int(text)
+    number = whole_of(text)
+    if not number:
+        raise SondaError(
+            f"target {spec.text!r}: {name} {text!r} is not a whole number from 1 on", f"write @{name}={default}"
+        )
+    return number
 
 
 def _replicas(spec: TargetSpec, nodes: int) -> int:
@@ -254,7 +257,8 @@ def one_of(spec: TargetSpec, name: str, known: tuple[str, ...]) -> str:
 def _meeting_place(spec: TargetSpec) -> str:
     text = spec.options.get("at", "localhost:0")
     host, _, port = text.rpartition(":")
-    if not host or not port.isdigit() or int(port) > 65535:
+    number = whole_of(port)
+    if not host or number is None or number > 65535:
         raise SondaError(f"target {spec.text!r}: at {text!r} is not a host and port", "write @at=HOST:PORT")
     return text
 

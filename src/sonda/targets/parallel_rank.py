@@ -5,9 +5,7 @@ It takes part in calibration and training, observed like any workload, and leave
 
 from __future__ import annotations
 
-import ctypes
 import os
-import signal
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -22,14 +20,15 @@ from sonda.targets.job import Job
 from sonda.targets.parallel_agent import JOB, PLAN
 from sonda.targets.parallel_plan import Plan, check_batch
 from sonda.targets.parallel_report import BEGUN, Foreseen, RankOutcome, write_outcome, write_outlook
-from sonda.targets.worker import PR_SET_PDEATHSIG, describe_failure
+from sonda.targets.signals import end_with_parent
+from sonda.targets.worker import describe_failure
 
 LOST = ("connection", "broken pipe", "socket", "peer", "timed out", "gloo", "nccl")
 """Words in what PyTorch says when another rank is gone."""
 
 
 def main() -> int:
-    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    end_with_parent()
     directory = Path(sys.argv[1])
     (directory / BEGUN).touch()
     job = msgspec.json.decode((directory / JOB).read_bytes(), type=Job)
@@ -80,6 +79,7 @@ class Rank:
         except ImportError:
             raise MissingExtraError("PyTorch", "torch") from None
         from sonda.frameworks.parallel.group import Meter, join, leave
+        from sonda.targets.training_worker import described
 
         self.torch = torch
         if self.outcome.threads:
@@ -92,13 +92,7 @@ class Rank:
             workload = self._open()
         self.task = workload.build(self.job.framework, True, self.job.seed)
         self._train()
-        self.outcome.workload = {
-            **workload.parameters(),
-            "name": workload.name,
-            "samples": self.task.samples,
-            "tokens": self.task.tokens,
-            "phase_tokens": self.task.phase_tokens,
-        }
+        self.outcome.workload = described(workload, self.task)
         leave()
 
     def _open(self) -> Any:

@@ -61,7 +61,7 @@ class Report(msgspec.Struct, kw_only=True):
 
 
 def write_outcome(directory: Path, outcome: RankOutcome) -> None:
-    _write(directory / f"rank-{outcome.rank}.json", msgspec.json.encode(outcome))
+    write_whole(directory / f"rank-{outcome.rank}.json", msgspec.json.encode(outcome))
 
 
 def read_outcome(directory: Path, rank: int) -> RankOutcome | None:
@@ -73,7 +73,7 @@ def read_outcome(directory: Path, rank: int) -> RankOutcome | None:
 
 
 def write_outlook(directory: Path, outlook: Foreseen) -> None:
-    _write(directory / OUTLOOK, msgspec.json.encode(outlook))
+    write_whole(directory / OUTLOOK, msgspec.json.encode(outlook))
 
 
 def read_outlook(directory: Path) -> Foreseen | None:
@@ -84,8 +84,8 @@ def read_outlook(directory: Path) -> Foreseen | None:
         return None
 
 
-def _write(path: Path, data: bytes) -> None:
+def write_whole(path: Path, data: bytes) -> None:
     """Whole or not at all: somebody may be waiting for it."""
-    aside = path.with_suffix(".part")
+    aside = path.with_name(f".{path.name}")
     aside.write_bytes(data)
     os.replace(aside, path)

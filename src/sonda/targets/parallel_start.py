@@ -18,9 +18,10 @@ from sonda.record.store import Store
 from sonda.targets.job import Job
 from sonda.targets.keeping import Lasting, Say
 from sonda.targets.parallel_agent import JOB, OUTCOME, PLAN
-from sonda.targets.parallel_nodes import KEPT, PART, PARTS, Kept, is_taken, write_whole
+from sonda.targets.parallel_nodes import KEPT, PART, PARTS, Kept, is_taken
 from sonda.targets.parallel_plan import Plan
-from sonda.targets.parallel_report import BEGUN, Foreseen, Report, read_outlook
+from sonda.targets.parallel_report import BEGUN, Foreseen, Report, read_outlook, write_whole
+from sonda.targets.signals import ending
 from sonda.targets.spec import STRATEGIES
 from sonda.targets.training import LostError
 
@@ -81,7 +82,7 @@ class Agent:
             if not path.exists():
                 (self._directory / "room").write_bytes(bytes(ROOM))  # raises OSError where the disk is full
                 raise SondaError(
-                    f"the process that started the ranks of {self._job.on} ended with code {self._process.returncode}",
+                    f"the process that started the ranks of {self._job.on} {ending(self._process.returncode)}",
                     "see its output above",
                 )
             report = msgspec.json.decode(path.read_bytes(), type=Report)

@@ -6,7 +6,6 @@ it. What the workload prints goes to stderr.
 
 from __future__ import annotations
 
-import ctypes
 import os
 import signal
 import sys
@@ -28,7 +27,8 @@ from sonda.targets.corun_command import Command
 from sonda.targets.corun_messages import Order, Participation, Ready, Report, encoded
 from sonda.targets.corun_tree import end_below, keep_orphans
 from sonda.targets.job import Job
-from sonda.targets.worker import PR_SET_PDEATHSIG, describe_failure
+from sonda.targets.signals import end_with_parent
+from sonda.targets.worker import describe_failure
 
 OBSERVED_STEPS = 200
 """Steps of a window whose phases are kept, evenly spread; the others are counted only."""
@@ -155,8 +155,7 @@ class Participant:
 def main() -> int:
     messages = os.fdopen(os.dup(1), "wb", buffering=0)
     os.dup2(2, 1)
-    # When the parent is killed, the kernel ends this process: it must not go on disturbing others.
-    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    end_with_parent()
     keep_orphans()
     first = sys.stdin.buffer.readline()
     if not first:
@@ -199,7 +198,7 @@ def _end_all_with_parent() -> None:
         os._exit(1)
 
     signal.signal(signal.SIGTERM, end)
-    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
+    end_with_parent(signal.SIGTERM)
 
 
 def _say(messages: Any, message: Ready | Report) -> None:

@@ -1,10 +1,13 @@
-"""Signals: those of this process, handled by others for a while, and those that ended another."""
+"""Signals: those of this process, handled by others for a while or sent by the kernel; those that ended another."""
 
 from __future__ import annotations
 
+import ctypes
 import signal
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+
+PR_SET_PDEATHSIG = 1
 
 
 @contextmanager
@@ -20,6 +23,11 @@ def handled(handler: Callable[[int, object], None], *numbers: signal.Signals) ->
     finally:
         for number, before in old.items():
             signal.signal(number, before)
+
+
+def end_with_parent(number: int = signal.SIGKILL) -> None:
+    """Have the kernel end this process when its parent is killed, so that it cannot disturb the next measurement."""
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, number)
 
 
 def signal_name(number: int) -> str:

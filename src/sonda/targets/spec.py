@@ -12,7 +12,9 @@ from sonda.record.nearest import near, nearest
 STRATEGIES = ("mirrored", "centralstorage", "multiworker", "parameterserver")
 """TensorFlow's own ways of using several devices."""
 MODES = ("ddp", "dp", "hybrid", "pipeline", "localsgd", *STRATEGIES)
-DEVICE = re.compile(r"^(?:(?P<cpu>cpu)(?:/(?P<threads>\d+))?|(?P<cuda>cuda)(?::(?P<index>\d+))?|sim:(?P<sim>.*))$")
+DEVICE = re.compile(
+    r"^(?:(?P<cpu>cpu)(?:/(?P<threads>\d{1,9}))?|(?P<cuda>cuda)(?::(?P<index>\d{1,9}))?|sim:(?P<sim>.*))$"
+)
 KINDS = ("cpu", "cuda", "sim")
 DRIVERS = ("/dev/nvidiactl", "/dev/kfd", "/dev/dxg")
 """What NVIDIA's driver, AMD's, and Windows' for Linux inside it leave in /dev."""
@@ -58,6 +60,11 @@ def parse_target(text: str) -> TargetSpec:
             raise SondaError(f"target {text!r}: empty option after '@'", FORM)
         options[key] = value
     return TargetSpec(text, mode, devices, options)
+
+
+def whole_of(text: str) -> int | None:
+    """A whole number from 0 on in digits; None for other text, also for more digits than mean anything."""
+    return int(text) if text.isdecimal() and len(text) < 19 else None
 
 
 def anywhere(text: str) -> str:

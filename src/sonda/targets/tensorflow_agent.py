@@ -7,10 +7,8 @@ others are stopped. It leaves `outcome.json`: what the ranks said, or which proc
 
 from __future__ import annotations
 
-import ctypes
 import json
 import os
-import signal
 import socket
 import subprocess
 import sys
@@ -22,13 +20,11 @@ import msgspec
 
 from sonda.record.errors import SondaError
 from sonda.targets.parallel_agent import OUTCOME, PLAN
-from sonda.targets.parallel_nodes import write_whole
 from sonda.targets.parallel_plan import Plan
-from sonda.targets.parallel_report import Report, read_outcome
-from sonda.targets.signals import ending
+from sonda.targets.parallel_report import Report, read_outcome, write_whole
+from sonda.targets.signals import end_with_parent, ending
 from sonda.targets.tensorflow_plan import ONE_PROCESS
 from sonda.targets.training import LostError
-from sonda.targets.worker import PR_SET_PDEATHSIG
 
 POLL_S = 0.05
 HOST = "127.0.0.1"
@@ -51,7 +47,7 @@ class Member:
 
 
 def main() -> int:
-    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    end_with_parent()
     directory = Path(sys.argv[1])
     os.dup2(2, 1)  # what TensorFlow prints is no result of ours
     plan = msgspec.json.decode((directory / PLAN).read_bytes(), type=Plan)

@@ -6,9 +6,7 @@ a server or a worker of parameter servers does what the coordinator asks until i
 
 from __future__ import annotations
 
-import ctypes
 import os
-import signal
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
@@ -23,16 +21,17 @@ from sonda.targets.job import Job
 from sonda.targets.parallel_agent import JOB, PLAN
 from sonda.targets.parallel_plan import Plan, check_batch
 from sonda.targets.parallel_report import BEGUN, RankOutcome, write_outcome
+from sonda.targets.signals import end_with_parent
 from sonda.targets.tensorflow_agent import COORDINATOR, RANK, SERVER
 from sonda.targets.tensorflow_plan import ONE_PROCESS
-from sonda.targets.worker import PR_SET_PDEATHSIG, describe_failure
+from sonda.targets.worker import describe_failure
 
 SERVER_THREADS = 1
 """Threads of one operation on a parameter server and in the coordinator, which move weights and compute little."""
 
 
 def main() -> int:
-    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    end_with_parent()
     directory, role, number = Path(sys.argv[1]), sys.argv[2], int(sys.argv[3])
     job = msgspec.json.decode((directory / JOB).read_bytes(), type=Job)
     plan = msgspec.json.decode((directory / PLAN).read_bytes(), type=Plan)

@@ -12,21 +12,19 @@ from pathlib import Path
 import msgspec
 
 from sonda.targets.job import Job
-from sonda.targets.worker import main
-
-FILE = "job.json"
+from sonda.targets.worker import JOB, main
 
 
 def command_of(job: Job, directory: Path) -> list[str]:
     """The command that runs a job and leaves its files in `directory`."""
-    (directory / FILE).write_bytes(msgspec.json.encode(job))
+    (directory / JOB).write_bytes(msgspec.json.encode(job))
     # -P: a file in the user's directory that is named like a module must not be imported.
     return [sys.executable, "-P", "-m", "sonda.targets.whole", str(directory)]
 
 
 def run_whole(directory: Path) -> int:
     """Be the worker of the job in a directory; its exit code."""
-    path = directory / FILE
+    path = directory / JOB
     threads = msgspec.json.decode(path.read_bytes(), type=Job).threads
     if threads:
         # Before any library reads them.

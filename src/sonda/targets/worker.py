@@ -5,10 +5,8 @@ It leaves the collector's events and an `outcome.json` in the directory. What th
 
 from __future__ import annotations
 
-import ctypes
 import errno
 import os
-import signal
 import sys
 import traceback
 from pathlib import Path
@@ -21,10 +19,10 @@ from sonda.record.errors import MissingExtraError, SondaError
 from sonda.targets.adapters import run_in
 from sonda.targets.binding import confine
 from sonda.targets.job import Job
+from sonda.targets.signals import end_with_parent
 from sonda.targets.spec import parse_target
 from sonda.targets.training_progress import telling
 
-PR_SET_PDEATHSIG = 1
 JOB = "job.json"
 TRAFFIC = "traffic.json"
 """In the directory where the workload is to be served: the queries to come."""
@@ -43,7 +41,7 @@ class Outcome(msgspec.Struct, kw_only=True):
 
 
 def main() -> int:
-    _end_with_parent()
+    end_with_parent()
     confine()
     directory = Path(sys.argv[1])
     # A profiler between this process and its parent need not pass on what it is given.
@@ -84,11 +82,6 @@ def _outcome(job: Job, directory: Path) -> Outcome:
     return Outcome(workload=run_in(job.framework, job, directory, bool(os.environ.get(REPLAY))))
 
 
-def _end_with_parent() -> None:
-    """Have the kernel end this process when its parent is killed, so that it cannot disturb the next measurement."""
-    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-
-
 def run_in_torch(job: Job, directory: Path, replay: bool) -> dict[str, Any]:
     """Build and drive the workload in this process, observed; returns what the run should say of the workload."""
     if job.epochs:
@@ -113,6 +106,7 @@ def run_in_torch(job: Job, directory: Path, replay: bool) -> dict[str, Any]:
     from sonda.frameworks.collector.start import finish, state_versions
     from sonda.frameworks.collector.torch_observer import TorchObserver
     from sonda.frameworks.torch_driver import Driving, drive
+    from sonda.targets.training_worker import described
 
     if job.threads:
         torch.set_num_threads(job.threads)
@@ -158,13 +152,7 @@ def run_in_torch(job: Job, directory: Path, replay: bool) -> dict[str, Any]:
     finally:
         finish(observer)
         recorder.close()
-    return {
-        **workload.parameters(),
-        "name": workload.name,
-        "samples": task.samples,
-        "tokens": task.tokens,
-        "phase_tokens": task.phase_tokens,
-    }
+    return described(workload, task)
 
 
 def torch_device(job: Job, torch: Any) -> str:
