@@ -173,6 +173,11 @@ def test_noise_names_how_many_steps_would_do():
     (doubt,) = judge_noise([80.0, 120.0] * 5)
     assert "±20 %" in doubt
     assert "--steps 160" in doubt
+    # 10 and 190: ±90 %, 324 times as many steps. 55 and 145 still ask for (45/5)^2 = 81 times as many.
+    (doubt,) = judge_noise([10.0, 190.0] * 5)
+    assert doubt == "the step is known only to ±90 %: close other programs and measure again"
+    (doubt,) = judge_noise([55.0, 145.0] * 5)
+    assert doubt.endswith("±45 %: close other programs, or measure more with --steps 810")
 
 
 def test_programs_are_not_told_options():

@@ -42,6 +42,8 @@ SHORTEST_CORRELATED = 10
 """With fewer steps a correlation between neighbours cannot be told from chance."""
 NOISY = 0.05
 """Above ±5 % a regression of 5 %, which is what continuous integration usually asks about, is invisible."""
+MOST_TIMES = 100
+"""More than so many times the steps is no advice: beyond ±50 % it is not their number that is wrong."""
 DRIFT = 0.05
 """Two halves of a run that differ by 5 %, beyond their intervals, are two different machines."""
 ENOUGH_STEPS = 6
@@ -166,7 +168,10 @@ def judge_noise(durations: Sequence[float] | np.ndarray, repeatable: bool = True
         return [f"the second half of the steps was {change} than the first: close other programs and measure again"]
     noise = median(series, effective_size(series)).noise
     if noise > NOISY:
-        needed = math.ceil(len(series) * (noise / NOISY) ** 2 / 10) * 10
+        times = (noise / NOISY) ** 2
+        if times > MOST_TIMES:
+            return [f"the step is known only to ±{100 * noise:.0f} %: close other programs and measure again"]
+        needed = math.ceil(len(series) * times / 10) * 10
         return [f"the step is known only to ±{100 * noise:.0f} %: close other programs, or {more.format(needed)}"]
     return []
 
