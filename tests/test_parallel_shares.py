@@ -217,6 +217,12 @@ def test_equal_shares_of_unequal_ranks_may_save_nothing() -> None:
     assert sentences(whole, whole, ["a", "b"], auto=False)[-1].endswith("sharing the work saves nothing")
 
 
+def test_one_rank_is_held_against_nobody() -> None:
+    whole = foresee([Line(0.002, 0.001)], 32, 0.005)
+    said = sentences(whole, whole, ["cpu/1"], auto=False)
+    assert said == ["a step of 32 samples: 34 ms, on one rank, which exchanges nothing"]
+
+
 def test_one_rank_alone_exchanges_nothing() -> None:
     chosen = choose([Line(0, 1.0), Line(0, 0.01)], 8, 10.0)
     assert chosen.shares == (0, 8)

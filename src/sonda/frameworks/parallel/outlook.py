@@ -109,6 +109,8 @@ def sentences(whole: Outlook, chosen: Outlook, names: Sequence[str], auto: bool)
 
     `whole` is the outlook of all ranks, `chosen` that of the ranks that will run.
     """
+    if len(names) == 1:
+        return [f"a step of {whole.batch} samples: {_ms(whole.compute)}, on one rank, which exchanges nothing"]
     best = whole.fastest
     fast = names[best]
     times = ", ".join(
@@ -121,7 +123,7 @@ def sentences(whole: Outlook, chosen: Outlook, names: Sequence[str], auto: bool)
         f"shares {shares}: {_ms(whole.compute)} of work and {_ms(whole.communication)} of communication, "
         f"predicted {whole.speedup:.3g} times {fast} alone",
     ]
-    if len(whole.alone) > 1 and whole.speedup <= 1:
+    if whole.speedup <= 1:
         saved = whole.alone[best] - whole.compute
         lines.append(
             f"several devices cannot pay here: communication takes {_ms(whole.communication)} a step, and sharing the "
