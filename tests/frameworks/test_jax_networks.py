@@ -13,9 +13,10 @@ import pytest
 from jax_gpu import with_gpu
 from sonda.analysis.summarise import summarise
 from sonda.frameworks.announced import AnnouncedObserver
+from sonda.frameworks.announced_steps import PIECES_STEPS
 from sonda.frameworks.assembly import Assembly, assemble
 from sonda.frameworks.collector.recorder import Recorder
-from sonda.frameworks.jax_network_driver import PIECES, drive_network
+from sonda.frameworks.jax_network_driver import drive_network
 from sonda.frameworks.torch_driver import KERNEL_STEPS, Driving
 from sonda.record.run import RunInfo, new_id, write_run
 from sonda.record.run import now as run_now
@@ -74,7 +75,7 @@ def test_a_timed_training_step_is_one_function(training: Assembly) -> None:
     steps = {
         which: int(spans.where(kind="step", pass_=which).sum()) for which in ("warmup", "timed", "pieces", "count")
     }
-    assert steps == {"warmup": 2, "timed": 3, "pieces": PIECES, "count": 1}
+    assert steps == {"warmup": 2, "timed": 3, "pieces": PIECES_STEPS, "count": 1}
     assert phases(spans, "timed") == ["data", "fused"] * 3
     assert not spans.where(kind="layer", pass_="timed").any()
 
@@ -91,7 +92,7 @@ def test_compilations_come_before_the_steps_and_are_said(training: Assembly, gen
 
 def test_the_profile_tells_phases_and_layers_of_the_same_function(training: Assembly) -> None:
     spans = training.spans
-    assert phases(spans, "pieces") == ["data", "forward", "loss", "backward", "optimizer"] * PIECES
+    assert phases(spans, "pieces") == ["data", "forward", "loss", "backward", "optimizer"] * PIECES_STEPS
     paths, directions = spans.words("path").decoded(), spans.words("direction").decoded()
     rows = np.flatnonzero(spans.where(kind="layer", pass_="pieces"))
     found = {(paths[row], directions[row]) for row in rows}
@@ -119,7 +120,7 @@ def test_pieces_lie_within_their_call_and_make_most_of_it(training: Assembly) ->
 def test_generation_has_prefill_and_a_decode_for_each_token(generating: Assembly) -> None:
     spans = generating.spans
     one = ["prefill", "decode", "decode", "decode"]
-    assert phases(spans, "timed") == one * 3 and phases(spans, "pieces") == one * PIECES
+    assert phases(spans, "timed") == one * 3 and phases(spans, "pieces") == one * PIECES_STEPS
     paths = spans.words("path").decoded()
     layers = {paths[row] for row in np.flatnonzero(spans.where(kind="layer", pass_="pieces"))}
     assert {"head", "blocks.0.attention.project", "blocks.1.perceptron.0"} <= layers
@@ -169,7 +170,7 @@ def test_on_a_gpu_kernels_are_those_of_the_function_that_launched_them(tmp_path:
     assembly = observe(tmp_path, task("mlp", {"layers": "12-8-3"}, train=True), device="cuda:0", begin=begin)
     assert len(assembly.kernels) == 1 and assembly.no_kernels == "" and set(assembly.devices) == {"0"}
     steps = assembly.spans.words("pass").decoded()[assembly.spans.where(kind="step")]
-    assert [int((steps == one).sum()) for one in ("timed", "kernels", "pieces")] == [3, KERNEL_STEPS, PIECES]
+    assert [int((steps == one).sum()) for one in ("timed", "kernels", "pieces")] == [3, KERNEL_STEPS, PIECES_STEPS]
     with_gpu(tmp_path / assembly.kernels[0][0], {"train": ("loop_fusion", 12.0)})
     spans = with_kernels(assembly, tmp_path, begin).spans
     rows = np.flatnonzero(spans.where(kind="kernel", pass_="kernels"))

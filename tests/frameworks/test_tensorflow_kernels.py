@@ -193,7 +193,7 @@ def test_a_gpu_is_waited_for_and_nothing_is_copied(tmp_path: Path, monkeypatch: 
     # In pieces every phase and every layer ends when its kernels do: an inference of four layers in one around them.
     waited.clear()
     network(tmp_path, train=False)
-    assert len(waited) == tensorflow_driver.PIECES_STEPS * (1 + 1 + 4)
+    assert len(waited) == announced_steps.PIECES_STEPS * (1 + 1 + 4)
 
 
 def test_a_profile_that_was_not_written_is_said(tmp_path: Path) -> None:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from time import perf_counter_ns as now
+from functools import partial
 from typing import Any
 
 from sonda.frameworks.announced import AnnouncedObserver
-from sonda.frameworks.collector.kernel_pass import CLOCK, MARKS
+from sonda.frameworks.collector.jax_profiler import mark_clock, start_trace
 from sonda.frameworks.collector.recorder import Recorder
 from sonda.frameworks.profiled_kernels import ProfileFile, Profiler, recorded
 from sonda.frameworks.torch_driver import KERNEL_STEPS, Driving
@@ -18,18 +18,7 @@ TRACE = ProfileFile("JAX", "trace", ".trace.json.gz", "jax.kernels.json.gz")
 
 def recorded_by(recorder: Recorder, jax: Any) -> AbstractContextManager[None]:
     """Record the kernels of what runs in this block."""
-
-    def start(folder: str) -> None:
-        options = jax.profiler.ProfileOptions()
-        # Frames of Python would fill the trace and say nothing of kernels.
-        options.python_tracer_level = 0
-        jax.profiler.start_trace(folder, profiler_options=options)
-
-    def mark() -> None:
-        for _ in range(MARKS):
-            with jax.profiler.TraceAnnotation(f"{CLOCK}{now()}"):
-                pass
-
+    start, mark = (partial(one, jax.profiler) for one in (start_trace, mark_clock))
     return recorded(recorder, Profiler(TRACE, start, mark, jax.profiler.stop_trace))
 
 

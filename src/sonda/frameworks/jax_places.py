@@ -2,9 +2,9 @@
 
 Phase: what a gradient transposed is backward, what it followed is forward. The rest of a function that learns is the
 optimizer where it is made of gradients, or of nothing that forward and backward use. Layer: the `jax.named_scope`s
-around it, among them those of modules of Flax and layers of Keras; without one the calls that led to it, each
-as `function:line`. Instructions of a loop (`jax.lax.scan`) are the same
-ones for all that it runs over, so that these are one layer.
+around it, among them those of modules of Flax and layers of Keras; without one the calls that led to it, each as
+`function:line`. Instructions of a loop (`jax.lax.scan`) are the same ones for all that it runs over, so that these are
+one layer.
 """
 
 from __future__ import annotations

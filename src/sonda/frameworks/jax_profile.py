@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from sonda.frameworks.call_pieces import LOSS, Place, told_apart
+from sonda.frameworks.collector.jax_profiler import start_trace
 from sonda.frameworks.hlo import Instruction, Module
 from sonda.frameworks.hlo_twins import PRODUCTS, Twins
 
@@ -45,10 +46,7 @@ class Operation:
 @contextmanager
 def profiled(jax: Any, folder: Path) -> Iterator[None]:
     """Have JAX write a profile of what runs in this block to a folder."""
-    options = jax.profiler.ProfileOptions()
-    # Frames of Python would fill the profile and say nothing of operations.
-    options.python_tracer_level = 0
-    jax.profiler.start_trace(str(folder), profiler_options=options)
+    start_trace(jax.profiler, str(folder))
     try:
         yield
     finally:

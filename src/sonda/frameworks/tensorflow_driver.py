@@ -18,6 +18,7 @@ from typing import Any, Protocol
 from sonda.frameworks.announced import AnnouncedObserver
 from sonda.frameworks.announced_steps import PIECES_STEPS, run_steps
 from sonda.frameworks.call_pieces import COMMUNICATE, LOSS, ORDER
+from sonda.frameworks.collector import tensorflow_devices as devices
 from sonda.frameworks.collector.modelled import VARIABLE
 from sonda.frameworks.collector.recorder import Recorder
 from sonda.frameworks.counted_step import OperationsTask, StepCost, count_step
@@ -238,7 +239,7 @@ def wait(result: Any) -> Any:
 
 def _synchronise() -> None:
     """Until all devices have done what was asked of them."""
-    _tensorflow().test.experimental.sync_devices()
+    devices.wait(_tensorflow())
 
 
 def _tensorflow() -> Any:

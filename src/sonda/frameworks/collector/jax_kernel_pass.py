@@ -7,12 +7,11 @@ from __future__ import annotations
 
 import glob
 import os
-from time import perf_counter_ns as now
 from typing import Any
 
 from . import jax_devices
 from .cuda_marks import profiler_marks
-from .kernel_pass import CLOCK, MARKS
+from .jax_profiler import mark_clock, start_trace
 from .piece_pass import AFTER, CALLS, PiecePass
 
 
@@ -59,17 +58,14 @@ class JaxKernelPass(PiecePass):
         if self.replay:
             profiler_marks()[0]()
             return
-        options = self.jax.profiler.ProfileOptions()
-        # Frames of Python would fill the profile and say nothing of kernels.
-        options.python_tracer_level = 0
-        self.jax.profiler.start_trace(folder, profiler_options=options)
-        self._mark_clock()
+        start_trace(self.jax.profiler, folder)
+        mark_clock(self.jax.profiler)
 
     def stop_profile(self, save: bool) -> None:
         if self.replay:
             profiler_marks()[1]()
         elif save:
-            self._mark_clock()
+            mark_clock(self.jax.profiler)
             self.jax.profiler.stop_trace()
 
     def complete(self) -> None:
@@ -82,8 +78,3 @@ class JaxKernelPass(PiecePass):
         if self._kernels:
             return {"kernels": self._kernels, "launching": self._thread}
         return {"no_kernels": self.why} if self.why else {}
-
-    def _mark_clock(self) -> None:
-        for _ in range(MARKS):
-            with self.jax.profiler.TraceAnnotation(f"{CLOCK}{now()}"):
-                pass

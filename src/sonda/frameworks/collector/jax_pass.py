@@ -13,6 +13,7 @@ from time import perf_counter_ns as now
 from typing import Any
 
 from .failure import first_line
+from .jax_profiler import start_trace
 from .piece_pass import AFTER, PiecePass
 
 
@@ -36,12 +37,9 @@ class JaxPass(PiecePass):
         """By the number of a function: shapes of its last call."""
 
     def start_profile(self, folder: str) -> None:
-        options = self.profiler.ProfileOptions()
-        # Frames of Python would fill the profile and say nothing of operations.
-        options.python_tracer_level = 0
         os.makedirs(folder, exist_ok=True)
         self._texts, self._lowered, self._about = {}, [], {"texts": [], "calls": []}
-        self.profiler.start_trace(folder, profiler_options=options)
+        start_trace(self.profiler, folder)
 
     def stop_profile(self, save: bool) -> None:
         if save:
