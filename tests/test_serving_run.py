@@ -290,6 +290,7 @@ def test_inputs_of_ones_own_model_are_resized(here: Path) -> None:
     [
         (Job(workload="mlp", on="sim:maeri-256"), "sim:maeri-256 cannot be served"),
         (Job(workload="mlp", train=True), "training cannot be served"),
+        (Job(workload="mlp", probe="energy-modell:cpu=20..95"), "--probe energy-modell:cpu=20..95 is not there"),
         (Job(workload="mlp", probe="pmu"), "--probe pmu is not there"),
         (Job(workload="mlp", on="cpu/2", threads=1), "do not agree"),
     ],

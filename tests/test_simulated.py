@@ -48,7 +48,7 @@ def captured(store: Store) -> Run:
 @pytest.fixture(scope="module")
 def described(store: Store) -> Run:
     """DLRM, from its description."""
-    return measure(Job(workload="dlrm", options={"batch": "8"}, on="sim:dlrm-hybrid"), store)
+    return measure(Job(workload="dlrm", options={"batch": "8"}, on="sim:dlrm-hybrid", redact=True), store)
 
 
 # ---- spans --------------------------------------------------------------------------------------------------------
@@ -249,6 +249,7 @@ def test_settings_and_mapping_are_kept_and_change_the_machine(store: Store, desc
     assert found.info.target["options"] == {"mapping": "best", "set": "embeddings.multipliers=256"}
     assert found.info.target["description"]["engines"]["embeddings"]["hardware"]["multipliers"] == 256
     assert described.info.target["options"] == {"mapping": "", "set": ""}
+    assert described.info.machine["missing"]["host"] == "redacted" != found.info.machine["missing"].get("host")
     assert described.info.target["description"]["engines"]["embeddings"]["hardware"]["multipliers"] == 128
     assert "set embeddings.multipliers=256 · mapping best" in summarise(found).subtitle
     by_engine = {entry["engine"]: entry for entry in found.info.target["mapping"]}

@@ -72,7 +72,7 @@ def grid_of(job: Job, targets: Sequence[str], axes: Mapping[str, Sequence[str]])
         zeros=tuple(sorted(zeros)),
         descriptions={on: asdict(accelerator) for on, accelerator in accelerators.items()},
         workload={**workload.parameters(), "name": workload.name, "framework": job.framework, **job.how()},
-        machine=machine_record(),
+        machine=machine_record(redact=job.redact),
         versions=versions(),
     )
 

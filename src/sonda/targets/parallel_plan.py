@@ -9,10 +9,12 @@ from typing import Any
 import msgspec
 
 from sonda.frameworks.parallel.shared_memory import reason_against
+from sonda.record.added import PROBES, added
 from sonda.record.errors import SondaError
 from sonda.record.nearest import nearest
 from sonda.targets.job import Job
 from sonda.targets.spec import Device, TargetSpec, available_threads, has_gpu, whole_of
+from sonda.targets.training import RUN_AGAIN
 
 OPTIONS = {
     "ddp": ("backend", "batch", "batchnorm", "evaluate", "nodes", "at", "timeout"),
@@ -110,6 +112,7 @@ def plan_of(job: Job, spec: TargetSpec, here: bool = True) -> Plan:
     if mode in ("pipeline", "hybrid", "localsgd") and nodes * len(spec.devices) < 2:
         raise SondaError(f"target {text!r}: {mode} needs two devices or more", f"write {mode}=A+B")
     refuse_twice(spec)
+    refuse_probes(job, spec)
     _refuse_measured(job, spec)
     if (nodes > 1) != ("at" in spec.options):
         raise SondaError(
@@ -152,6 +155,16 @@ def _refuse_measured(job: Job, spec: TargetSpec) -> None:
             f"{text}: the cut between unlike devices is measured and may lie elsewhere next time",
             "leave out --deterministic, or use like devices",
         )
+
+
+def refuse_probes(job: Job, spec: TargetSpec) -> None:
+    """Raise SondaError for a probe that nobody reads where several devices train: nothing is ignored in silence."""
+    for word in (one.strip() for one in job.probe.split(",") if one):
+        name = word.partition(":")[0]
+        if name in RUN_AGAIN or name in added(PROBES):
+            raise SondaError(
+                f"target {spec.text!r}: --probe {word} is for one device", "leave it out, or use --on cpu or cuda:N"
+            )
 
 
 def refuse_twice(spec: TargetSpec) -> None:

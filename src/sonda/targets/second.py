@@ -22,6 +22,7 @@ from sonda.record.span import Spans
 from sonda.record.store import Store
 from sonda.targets.job import Job
 from sonda.targets.keeping import STARTING_S, Expected, Say
+from sonda.targets.signals import ending
 from sonda.targets.whole import command_of
 
 SECOND: dict[str, Callable[[], CommandCounter]] = {"perf-stat": PerfStat, "papi": Papi}
@@ -65,7 +66,7 @@ def _counted(
     try:
         found = counter.count(command, events)
         if found.code and not found.counts:
-            raise SondaError(f"its run of the program ended with code {found.code}", "see its output above")
+            raise SondaError(f"its run of the program {ending(found.code)}", "see its output above")
     except SondaError as error:
         return ProbeState(name, "dead", error.cause, error.remedy), {}
     counts = {quantity(one): {"value": count.value, "scaled": count.scaled} for one, count in found.counts.items()}

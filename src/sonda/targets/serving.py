@@ -17,8 +17,8 @@ from sonda.record.span import Spans, Words
 from sonda.record.store import Store
 from sonda.targets.applicable import applied
 from sonda.targets.child import run_child
+from sonda.targets.energy_sampling import ENERGY, MODEL, sampling
 from sonda.targets.energy_sampling import asked as asked_energy
-from sonda.targets.energy_sampling import sampling
 from sonda.targets.job import Job, check_job
 from sonda.targets.keeping import STARTING_S, Expected, Place, Say
 from sonda.targets.serving_worker import QUERIES, sized
@@ -48,8 +48,9 @@ def measure_serving(
         what = job.on if device.kind == "sim" else f"--framework {job.framework}" if not job.train else "training"
         raise SondaError(f"{what} cannot be served", "use a PyTorch model with --on cpu or cuda:N")
     sized(job, 1)  # what the user said of sizes is refused here, before a process is started
-    for probe in (word for word in job.probe.split(",") if word and not word.startswith("energy")):
-        raise SondaError(f"--probe {probe} is not there while a model is served", "use energy")
+    for probe in job.probe.split(","):
+        if probe.strip().partition(":")[0] not in ("", ENERGY, MODEL):
+            raise SondaError(f"--probe {probe} is not there while a model is served", f"use {ENERGY} or {MODEL}")
     if job.threads and device.threads and job.threads != device.threads:
         raise SondaError(f"--on {job.on} and --threads {job.threads} do not agree", "give one of them")
     threads = job.threads or device.threads or available_threads()

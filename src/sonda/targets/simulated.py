@@ -102,7 +102,7 @@ def measure(job: Job, store: Store, place: Place | None = None, say: Say = lambd
             "description": asdict(accelerator),
             **found,
         },
-        machine=machine_record(),
+        machine=machine_record(redact=job.redact),
         versions={**versions(), **seen},
         seed=job.seed,
         notes=notes,

@@ -11,9 +11,16 @@ from __future__ import annotations
 from sonda.record.errors import SondaError
 from sonda.record.nearest import nearest
 from sonda.targets.job import Job
-from sonda.targets.parallel_plan import Plan, one_of, refuse_twice, threads_of_ranks, whole_option, written
+from sonda.targets.parallel_plan import (
+    Plan,
+    one_of,
+    refuse_probes,
+    refuse_twice,
+    threads_of_ranks,
+    whole_option,
+    written,
+)
 from sonda.targets.spec import TargetSpec, has_gpu
-from sonda.targets.training import RUN_AGAIN
 from sonda.workloads.model_garden import is_garden
 
 OPTIONS = {
@@ -50,9 +57,7 @@ def strategy_plan(job: Job, spec: TargetSpec) -> Plan:
         raise SondaError(f"target {text!r}: several devices train together", "add --train")
     if job.compile:
         raise SondaError(f"target {text!r}: --compile is for one device in TensorFlow", "leave out --compile")
-    apart = next((word for word in job.probe.split(",") if word.partition(":")[0] in RUN_AGAIN), "")
-    if apart:
-        raise SondaError(f"target {text!r}: --probe {apart} is for one device", "leave it out, or use --on cpu")
+    refuse_probes(job, spec)
     if is_garden(job.workload):
         raise SondaError(f"target {text!r}: {job.workload} runs on one device", "use --on cpu or cuda:N")
     refuse_twice(spec)
