@@ -15,6 +15,7 @@ import pytest
 from builders import stepped
 from command_line import run_command
 from sonda.record.run import write_run
+from sonda.record.store import Store
 
 SMALL = ("run", "mlp", "--on", "cpu/1", "--steps", "12", "--train")
 PROGRAM = [sys.executable, "-P", "-m", "sonda"]
@@ -95,6 +96,20 @@ def test_compare_fails_above_a_limit_only(tmp_path):
     assert sonda(tmp_path, "compare", "head", "main", "--fail-above", "5%").returncode == 0
     document = json.loads(sonda(tmp_path, "compare", "main", "head", "--json").stdout)
     assert document["slowdown"]["value"] == pytest.approx(0.2, rel=0.01)
+
+
+def test_runs_that_cannot_be_read_are_named_of_both_sides(tmp_path):
+    store = Store(tmp_path / "store")
+    for tag, number in (("main", 1), ("main", 2), ("head", 3), ("head", 4)):
+        made = stepped([100.0, 101.0, 102.0] * 4, id=f"{number}" * 12)
+        kept = write_run(store.root, made.info, made.spans)
+        store.tag(made.id, tag)
+        if number in (2, 4):
+            (kept.directory / "run.json").write_text("damaged")
+    done = run_command(tmp_path, "compare", "main", "head")
+    assert done.returncode == 0
+    lines = [line for line in done.stderr.splitlines() if line.startswith("sonda: skipped: ")]
+    assert len(lines) == 2 and "2" * 12 in lines[0] and "4" * 12 in lines[1]
 
 
 @pytest.mark.slow

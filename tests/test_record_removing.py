@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from command_line import run_command
 from record_examples import keep
 from sonda.record.errors import SondaError
 from sonda.record.partial import PARTIAL
@@ -44,6 +45,16 @@ def test_a_run_elsewhere_is_removed_where_it_is(store: Store, tmp_path: Path) ->
     run = keep(Store(tmp_path / "elsewhere"))
     store.remove(store.locate(str(run.directory))[0])
     assert not list((tmp_path / "elsewhere").iterdir())
+
+
+def test_a_name_that_is_wrong_removes_nothing(store: Store, tmp_path: Path) -> None:
+    first, second = keep(store), keep(store)
+    mistaken = run_command(tmp_path, "rm", first.id, "nobody")
+    assert mistaken.returncode == 2 and "no run, tag or path 'nobody'" in mistaken.stderr
+    assert {run.id for run in store.runs()} == {first.id, second.id}
+    twice = run_command(tmp_path, "rm", first.id, f"store/{first.directory.name}")
+    assert twice.stdout == "removed 1 run\n"
+    assert [run.id for run in store.runs()] == [second.id]
 
 
 def test_removing_by_age(store: Store) -> None:

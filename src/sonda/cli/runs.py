@@ -26,6 +26,7 @@ from sonda.cli.showing import show_run
 
 if TYPE_CHECKING:
     from sonda.record.run import Run
+    from sonda.record.store import Store
 
 
 @app.command("ls")
@@ -123,11 +124,14 @@ def rm(
     store = open_store()
     if not references and not older_than:
         raise SondaError("nothing to remove", "name runs, or give --older-than 30d")
-    removed = [path.name for path in store.remove_older_than(parse_age(older_than))] if older_than else []
-    for reference in references or []:
-        for directory in store.locate(reference):
+    # All names are looked up first: one that is wrong leaves everything as it is.
+    named = dict.fromkeys(one.absolute() for reference in references or [] for one in store.locate(reference))
+    gone = [one.absolute() for one in store.remove_older_than(parse_age(older_than))] if older_than else []
+    for directory in named:
+        if directory not in gone:
             store.remove(directory)
-            removed.append(directory.name)
+            gone.append(directory)
+    removed = [directory.name for directory in gone]
     if json:
         write_json({"removed": removed})
     else:
@@ -157,20 +161,27 @@ def compare(
     limit = parse_percent(fail_above) if fail_above else None
     store = open_store()
     say(f"reading {a} and {b}")
-    left, right = store.find(a), store.find(b)
+    left, right = _found(store, a), _found(store, b)
     say(f"comparing {len(left) + len(right):,} runs")
     if any(is_imported(one) for one in [*left, *right]):
         _compare_imported(left, right, limit, rows, json)
         return
     result = compare_runs(left, right)
-    for error in store.damaged:
-        complain(f"skipped: {error}")
     if json:
         write_json(comparison_document(result))
     else:
         put(render_comparison(result, layers=rows, fail_above=limit))
     if limit is not None and result.fails(limit):
         raise SystemExit(1)
+
+
+def _found(store: Store, reference: str) -> list[Run]:
+    """The runs that a reference names; of those that cannot be read a line each."""
+    store.damaged.clear()
+    found = store.find(reference)
+    for error in store.damaged:
+        complain(f"skipped: {error}")
+    return found
 
 
 def _compare_imported(a: list[Run], b: list[Run], limit: float | None, rows: int, json: bool) -> None:
@@ -242,7 +253,7 @@ def report(
     from sonda.report.page import write_page
 
     store = open_store()
-    groups = {reference: store.find(reference) for reference in references or ["last"]}
+    groups = {reference: _found(store, reference) for reference in references or ["last"]}
     runs = [one for found in groups.values() for one in found]
     asked = [reference for reference, found in groups.items() for _ in found]
     # Runs of one name are processes of the same configuration.
