@@ -2,14 +2,15 @@
 
 What a call runs, and in which order, stands in the text of the compiled function; kernels ran in that order too. So
 both are laid side by side, in order, such that most fits: a kernel that XLA wrote has the name of its instruction or of
-an equal one (XLA compiles equal fusions once), a copy is a copy, and what has no name of XLA's is a library's, for the
-instruction that calls it. Clearing memory belongs to what follows, and another kernel of a library to the call beside
-it; between two calls nothing tells, and it stays untold.
+an equal one (XLA compiles equal fusions once), and a copy is a copy. Between them lie kernels of libraries and the
+instructions that call libraries: of one call all are its, of as many calls as kernels each has one, and otherwise
+nothing tells whose they are. Clearing memory belongs to what follows.
 """
 
 from __future__ import annotations
 
 import re
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import NamedTuple
@@ -29,9 +30,9 @@ NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9_]")
 NUMBER = re.compile(r"_\d+$")
 COPIES = re.compile(r"memcpy", re.IGNORECASE)
 CLEARS = re.compile(r"memset", re.IGNORECASE)
-SAME, EQUAL, CALLED, WRITTEN = 4, 3, 2, 1
-"""How well a kernel fits an instruction: by its name, by its name without the number, as the kernel of a library or a
-copy, as any kernel that XLA wrote."""
+SAME, EQUAL, COPIED, WRITTEN = 4, 3, 2, 1
+"""How well a kernel fits an instruction: by its name, by its name without the number, as a copy, as any kernel that XLA
+wrote."""
 NO_KERNEL, PAIR, NO_INSTRUCTION = 0, 1, 2
 """What makes the best sum: an instruction without a kernel, one with the last kernel, the last kernel without one."""
 
@@ -45,15 +46,21 @@ class _Kernel(NamedTuple):
     copies: bool
     clears: bool
 
+    @property
+    def of_library(self) -> bool:
+        return not (self.by_xla or self.copies or self.clears)
+
 
 def by_instruction(operations: Iterable[Operation], module: Module) -> list[Operation]:
     """The same operations of one run; a kernel of a CUDA graph has the name of its instruction, where that is known."""
     found = list(operations)
-    if all(one.name in module.named for one in found):
+    if not any(one.graph for one in found):
         return found
-    sequence = [one for one in module.sequence(MOST) or () if not runs_nothing(one)]
+    told = {one.name for one in found if not one.graph}
+    sequence = [one for one in module.sequence(MOST) or () if not runs_nothing(one) and one.name not in told]
     for device in {one.device for one in found}:
-        mine = sorted((k for k, one in enumerate(found) if one.device == device), key=lambda k: found[k].start)
+        mine = [k for k, one in enumerate(found) if one.graph and one.device == device]
+        mine.sort(key=lambda k: found[k].start)
         kernels = [found[k].name for k in mine]
         if 0 < len(sequence) * len(kernels) <= MOST_CELLS:
             names = _in_order(sequence, kernels, module)
@@ -81,8 +88,22 @@ def _in_order(sequence: Sequence[Instruction], kernels: Sequence[str], module: M
     """The instruction of each kernel; '' where nothing tells."""
     stems = {NUMBER.sub("", _written(name)) for name in module.named}
     known = [_kernel(name, stems) for name in kernels]
-    paired = _aligned(sequence, known)
-    places = [place if place >= 0 else _beside(at, paired, known, sequence) for at, place in enumerate(paired)]
+    places = _aligned(sequence, known)
+    calls = [place for place, one in enumerate(sequence) if one.opcode == "custom-call"]
+    borders = [at for at, place in enumerate(places) if place >= 0]
+    for first, last in zip([-1, *borders], [*borders, len(known)], strict=True):
+        libraries = [at for at in range(first + 1, last) if known[at].of_library]
+        begin = places[first] if first >= 0 else -1
+        end = places[last] if last < len(known) else len(sequence)
+        between = calls[bisect_right(calls, begin) : bisect_left(calls, end)]
+        if len(between) == 1:
+            between = between * len(libraries)
+        if len(between) == len(libraries):
+            for at, place in zip(libraries, between, strict=True):
+                places[at] = place
+    for at in reversed(range(len(known) - 1)):
+        if known[at].clears:
+            places[at] = places[at + 1]
     return [sequence[place].name if place >= 0 else "" for place in places]
 
 
@@ -100,9 +121,7 @@ def _aligned(sequence: Sequence[Instruction], kernels: Sequence[_Kernel]) -> lis
     """For each kernel the place of its instruction, -1 for none: the pairs in order that fit best in sum."""
     names = np.array([one.name for one in kernels])
     stems = np.array([one.stem for one in kernels])
-    by_xla, copies, clears = (
-        np.array([getattr(one, what) for one in kernels]) for what in ("by_xla", "copies", "clears")
-    )
+    by_xla, copies = np.array([(one.by_xla, one.copies) for one in kernels]).T
     best = np.zeros(len(kernels) + 1, np.int32)
     """The best sum of the instructions so far with so many of the kernels."""
     chosen = np.empty((len(sequence), len(kernels) + 1), np.int8)
@@ -110,12 +129,9 @@ def _aligned(sequence: Sequence[Instruction], kernels: Sequence[_Kernel]) -> lis
     for number, one in enumerate(sequence):
         if one.name not in fits:  # a loop runs it again
             name = _written(one.name)
-            calls, moves = one.opcode == "custom-call", one.opcode in ("fusion", "copy")
-            fits[one.name] = np.select(
-                [names == name, stems == NUMBER.sub("", name), calls & ~by_xla & ~copies & ~clears, moves & copies,
-                 by_xla & (one.opcode == "fusion")],
-                [SAME, EQUAL, CALLED, CALLED, WRITTEN], 0,
-            )  # fmt: skip
+            moves = one.opcode in ("fusion", "copy")
+            kinds = [names == name, stems == NUMBER.sub("", name), copies & moves, by_xla & (one.opcode == "fusion")]
+            fits[one.name] = np.select(kinds, [SAME, EQUAL, COPIED, WRITTEN], 0)
         fit = fits[one.name]
         paired = np.concatenate(([-1], np.where(fit > 0, best[:-1] + fit, -1)))
         now = np.maximum.accumulate(np.maximum(best, paired))
@@ -130,15 +146,3 @@ def _aligned(sequence: Sequence[Instruction], kernels: Sequence[_Kernel]) -> lis
         at -= choice != NO_KERNEL
         number -= choice != NO_INSTRUCTION
     return places
-
-
-def _beside(at: int, places: Sequence[int], kernels: Sequence[_Kernel], sequence: Sequence[Instruction]) -> int:
-    """The place of the instruction that a kernel without one belongs to; -1 where nothing tells."""
-    if kernels[at].by_xla:
-        return -1
-    before = next((place for place in reversed(places[:at]) if place >= 0), -1)
-    after = next((place for place in places[at + 1 :] if place >= 0), -1)
-    if kernels[at].clears:
-        return after
-    calls = {place for place in (before, after) if place >= 0 and sequence[place].opcode == "custom-call"}
-    return calls.pop() if len(calls) == 1 else -1

@@ -41,6 +41,8 @@ class Operation:
     """A number that no other compiled function has, where the profile tells it."""
     device: int = 0
     """The number of the GPU that ran it."""
+    graph: bool = False
+    """Whether it ran in a CUDA graph, and is named by its kernel."""
 
 
 @contextmanager

@@ -144,7 +144,7 @@ def _of_profile(space: Space) -> Iterator[Operation]:
                 if gpu is None or "run_id" in about:
                     yield one
                     continue
-                one = replace(one, name=event.name) if GRAPH.match(name) else one
+                one = replace(one, name=event.name, graph=True) if GRAPH.match(name) else one
                 on_gpus.append((one, int(gpu[1]), int(about.get("correlation_id", 0))))
             elif "correlation_id" in about:
                 launched[int(about["correlation_id"])] = start
