@@ -156,20 +156,6 @@ def test_steps_are_found_where_nothing_marks_them(name: str, count: int, functio
     assert any(note.startswith("the profile marks no steps: a step is taken from one") for note in run.info.notes)
 
 
-def test_a_call_that_hands_work_over_ends_with_that_work(tmp_path: Path) -> None:
-    """Four calls of 10 us, whose work takes 300 us and once 5,000; then a validation, whose work is none of theirs."""
-    plane = PlaneMaker("/host:CPU")
-    us = 1000
-    main = [plane.event("PjitFunction(step)", at * us, 10 * us) for at in (0, 400, 800, 6000)]
-    main += [plane.event("PjitFunction(score)", 6500 * us, 10 * us)]
-    work = [(20, 200), (225, 95), (420, 300), (820, 5000), (6020, 300), (6520, 100)]
-    worker = [plane.event("dot.1", at * us, us * long, hlo_op="dot.1") for at, long in work]
-    plane.line(1, "python", main).line(2, "tf_XLAEigen/2", worker)
-    (steps,) = summarise_profile(made(space(plane), tmp_path)).steps
-    assert (steps.name, [one / us for one in steps.durations]) == ("step", [400, 400, 5200, 320])
-    assert ns(steps)["operations"] == (295 + 300 + 5000 + 300) * us
-
-
 def test_training_and_validation_are_told_apart(tmp_path: Path) -> None:
     # Two epochs of 8 batches, each followed by 3 batches of validation.
     train, validate = profile("keras_validated", tmp_path).steps

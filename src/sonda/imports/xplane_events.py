@@ -154,11 +154,10 @@ def _on_host(reading: _Reading, block: Block, timed: np.ndarray) -> np.ndarray:
     _rename(source, rows, calls, lambda name, path: (launch(name), path))
     rows["correlation"][calls] = correlation[calls]
     rows["kind"][calls] = CALL
-    ran = _instructions(source, block, rows, kept & ~calls & (rows["kind"] == OP))
-    reading.steps.working(rows["start"][ran], (rows["start"] + rows["duration"])[ran])
+    _instructions(reading, block, rows, kept & ~calls & (rows["kind"] == OP))
     marked = kept & block.has("step_num") & (rows["kind"] == OP)
     if marked.any():
-        reading.steps.marked = True
+        reading.steps.mark()
         rows["kind"][marked] = STEP
     reading.steps.watch(thread, block, names, kept)
     compiling = kept & (rows["kind"] == COMPILE)
@@ -176,13 +175,14 @@ def _rename(source: Source, rows: np.ndarray, chosen: np.ndarray, how: Callable[
     rows["name"][chosen] = np.array(renamed)[inverse]
 
 
-def _instructions(source: Source, block: Block, rows: np.ndarray, candidates: np.ndarray) -> np.ndarray:
-    """Give a path to instructions of XLA that the host executes; which these are."""
+def _instructions(reading: _Reading, block: Block, rows: np.ndarray, candidates: np.ndarray) -> None:
+    """Give a path to instructions of XLA that the host executes."""
+    source = reading.source
     instruction, instructions = block.texts("hlo_op")
     module, modules = block.texts("hlo_module")
     mine = np.flatnonzero(candidates & (instruction >= 0))
     if not len(mine):
-        return mine
+        return
     keys = (module[mine] + 1) * len(instructions) + instruction[mine]
     _, first, inverse = np.unique(keys, return_index=True, return_inverse=True)
     names, found = list(source.names), []
@@ -190,7 +190,7 @@ def _instructions(source: Source, block: Block, rows: np.ndarray, candidates: np
         path = device_path("", modules[module[place]] if module[place] >= 0 else "", instructions[instruction[place]])
         found.append(source.names[f"{names[rows['name'][place]].split(BETWEEN, 1)[0]}{BETWEEN}{path}"])
     rows["name"][mine] = np.array(found)[inverse]
-    return mine
+    reading.steps.working(rows[mine], module[mine], modules)
 
 
 def _on_device(reading: _Reading, block: Block, timed: np.ndarray, device: int, stream: int) -> np.ndarray:
@@ -208,7 +208,8 @@ def _on_device(reading: _Reading, block: Block, timed: np.ndarray, device: int, 
     rows["correlation"] = block.numbers("correlation_id")
     rows["device"], rows["stream"] = min(device, (1 << 15) - 1), stream if stream < 1 << 31 else ABSENT
     _sizes(block, rows)
-    reading.steps.working(rows["start"][timed], (rows["start"] + rows["duration"])[timed])
+    module, modules = texts[1]
+    reading.steps.working(rows[timed], module[timed], modules)
     return rows[timed]
 
 

@@ -4,9 +4,9 @@
   largest product of calls and their median time is the step's; calls inside others are none. A step begins with the
   first batch asked for since the last call, or with its call, and ends where the next begins. Where more than ten times
   the median pause, and more than the median call, lies between two calls, the program did something else meanwhile: the
-  step ends with its call, and so does the last. A call that only hands work over, as JAX's, ends with that work. Calls
-  outside of these steps, such as those of a validation, are steps of their own where they come to a tenth of that
-  product.
+  step ends with its call, and so does the last. A call of JAX, which only hands work over, ends with its own work, at
+  most where the next call begins. Calls outside of these steps, such as those of a validation, are steps of their own
+  where they come to a tenth of that product.
 * A loop without a compiled function: from one batch asked for to the next. The last is asked for in vain.
 """
 
@@ -18,11 +18,10 @@ import numpy as np
 
 from sonda.imports.xplane_names import FUNCTION, JITTED, function
 from sonda.imports.xplane_plane import Block
+from sonda.imports.xplane_work import HandedWork
 from sonda.record.profile_names import GET_NEXT
 
 PAUSES = 10
-NEAR = 20_000
-"""ns. Work with shorter pauses is remembered as one stretch."""
 WORTH = 0.1
 CALL, INNER, FETCH, COMPILING = range(4)
 """What is remembered: a call of a compiled function, the graph that it runs, a batch asked for, a compilation."""
@@ -63,18 +62,17 @@ class StepFinder:
         """Whether anything marks steps."""
         self._found: dict[tuple[int, int], _Remembered] = {}
         self._names: dict[str, int] = {}
-        self._work: tuple[list[np.ndarray], list[np.ndarray]] = [], []
-        """Starts and ends of stretches of work."""
+        self._work = HandedWork()
 
-    def working(self, start: np.ndarray, end: np.ndarray) -> None:
-        """Instructions of XLA or of a device, of one thread or stream."""
-        if not len(start):
-            return
-        order = np.argsort(start, kind="stable")
-        start, reached = start[order], np.maximum.accumulate(end[order])
-        first = np.flatnonzero(np.concatenate(([True], start[1:] - reached[:-1] > NEAR)))
-        self._work[0].append(start[first])
-        self._work[1].append(reached[np.concatenate((first[1:], [len(start)])) - 1])
+    def mark(self) -> None:
+        """Something marks steps: nobody will ask for those that could be found."""
+        self.marked = True
+        self._work.clear()
+
+    def working(self, rows: np.ndarray, module: np.ndarray, modules: list[str]) -> None:
+        """Work of XLA on one thread or stream; `module`: of each row the place of its module among `modules`."""
+        if not self.marked:
+            self._work.add(rows["start"], rows["start"] + rows["duration"], module, modules)
 
     def watch(self, thread: int, block: Block, names: list[tuple[int, str]], kept: np.ndarray) -> None:
         """A block's events, those of them that are `kept`; `names` are the long names of its metadata."""
@@ -159,21 +157,28 @@ class StepFinder:
         known = (at >= 0) & (inside[np.maximum(at, 0)] >= start)
         return np.where(known, graph[np.maximum(at, 0)], name)
 
-    def _worked(self, start: np.ndarray, end: np.ndarray) -> np.ndarray:
-        """The ends of calls, in the order of time, with the work that they began; at most where the next begins."""
-        if not self._work[0]:
-            return end
-        begun, over = (np.concatenate(one) for one in self._work)
-        order = np.argsort(begun, kind="stable")
-        over = np.maximum.accumulate(over[order])
-        until = np.concatenate((start[1:], [np.iinfo(np.int64).max]))
-        at = np.searchsorted(begun[order], until, "left") - 1
-        return np.where(at >= 0, np.maximum(end, np.minimum(over[np.maximum(at, 0)], until)), end)
+    def _worked(self, thread: int, start: np.ndarray, end: np.ndarray, name: np.ndarray) -> np.ndarray:
+        """The ends of calls, in the order of time, with the work of their functions; at most where the next begins."""
+        words, found = list(self._names), end.copy()
+        for number in np.unique(name).tolist():
+            mine = np.flatnonzero(name == number)
+            begun = np.append(start, self._again(thread, number, int(start[mine[-1]])))[mine + 1]
+            over = self._work.until(words[number], begun)
+            found[mine] = np.maximum(end[mine], np.minimum(over, begun))
+        return found
+
+    def _again(self, thread: int, number: int, after: int) -> int:
+        """When another thread calls a function, after this moment: what is worked on then may be that call's."""
+        others = [self._found[one, kind] for one, kind in self._found if kind == CALL and one != thread]
+        starts = [start[(name == number) & (start > after)]
+                  for one in others for start, name in zip(one.starts, one.names, strict=True)]  # fmt: skip
+        return min((int(one.min()) for one in starts if len(one)), default=np.iinfo(np.int64).max)
 
     def _by_calls(self, thread: int) -> list[FoundSteps]:
         start, end, name, _ = self._outermost(thread)
+        worked = self._worked(thread, start, end, name)
         name = self._graphs(start, end, name, thread)
-        end = self._worked(start, end)
+        end = worked
         found: list[FoundSteps] = []
         least = 0.0
         while len(start):
