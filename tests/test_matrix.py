@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, NamedTuple
 
 import pytest
 import torch
@@ -246,6 +248,26 @@ def test_batches_are_pinned_for_a_gpu_unless_said_otherwise(on: str, pin: bool |
 
     Training(Task(), Driving(True, 1, 0, 1.0, workers=2, device=on, prefetch=4, pin=pin))  # type: ignore[arg-type]
     assert asked == [(2, expected, 4)]
+
+
+class Pair(NamedTuple):
+    image: torch.Tensor
+    about: OrderedDict[str, Any]
+
+
+def test_inputs_have_the_precision_of_the_model_however_they_are_nested() -> None:
+    class Own(torch.nn.Module):
+        def forward(self, pair: Pair, more: list[torch.Tensor]) -> Any:
+            return pair, more
+
+    given = Pair(torch.ones(2), OrderedDict(scale=torch.ones(2), names=("a", torch.ones(1, dtype=torch.int64))))
+    task = SimpleNamespace(model=Own(), loss=None, inputs=(given, [torch.ones(2)]))
+    loop_of(task, None, Driving(False, 1, 0, 1.0, "float64"))  # type: ignore[arg-type]
+    pair, (more,) = task.inputs
+    assert type(pair) is Pair and type(pair.about) is OrderedDict
+    assert pair.image.dtype == pair.about["scale"].dtype == more.dtype == torch.float64
+    assert pair.about["names"][0] == "a" and pair.about["names"][1].dtype == torch.int64
+    assert given.about["scale"].dtype == torch.float32, "what was given is as it was"
 
 
 # ---- what a verdict offers ----------------------------------------------------------------------------------------

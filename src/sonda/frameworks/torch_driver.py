@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
+from copy import copy
 from dataclasses import dataclass
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, Protocol
@@ -228,9 +229,14 @@ class _Inference:
 
 
 def _adapted(value: Any, how: Driving) -> Any:
-    """A batch in the precision and layout of the model."""
+    """A batch in the precision and layout of the model, and on its device; tensors may be nested."""
+    if isinstance(value, dict):
+        found = copy(value)  # of its own class
+        found.update({name: _adapted(item, how) for name, item in value.items()})
+        return found
     if isinstance(value, (list, tuple)):
-        return type(value)(_adapted(item, how) for item in value)
+        items = [_adapted(item, how) for item in value]
+        return type(value)(*items) if hasattr(value, "_fields") else type(value)(items)
     if not hasattr(value, "is_floating_point"):
         return value
     if how.on_gpu and value.device.type == "cpu":
