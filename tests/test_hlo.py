@@ -209,6 +209,35 @@ def test_what_begins_and_ends_apart_is_moved_once() -> None:
     assert found == [("copy-start", 0, 4 * (64 + 64)), ("all-gather-start", 0, 4 * (64 + 128))]
 
 
+CUBLAS = (
+    'custom_call_target="__cublas$gemm", backend_config={"gemm_backend_config":{"dot_dimension_numbers":'
+    '{"lhs_contracting_dimensions":["1"],"rhs_contracting_dimensions":["0"]}}}'
+)
+
+
+@pytest.mark.parametrize("context", ["", ", u32[]"])
+def test_what_runs_beside_others_costs_what_it_costs_alone(context: str) -> None:
+    """A product of cuBLAS on another stream, with the bytes that it works in; a slice; a collective; each until its
+    `-done`. The layouts have commas and brackets of their own."""
+    found = costs_of(
+        "  %a = f32[8,4]{1,0} parameter(0)\n"
+        "  %b = f32[4,16]{1,0} parameter(1)\n"
+        "  %i = s32[] parameter(2)\n"
+        "  %begun = ((f32[8,4]{1,0}, f32[4,16]{1,0}), (f32[8,16]{1,0:T(8,128)}, s8[256]{0})"
+        f"{context}) custom-call-start(%a, %b), {CUBLAS}\n"
+        "  %made = (f32[8,16]{1,0}, s8[256]{0}) custom-call-done(%begun)\n"
+        f"  %slice = ((f32[8,4]{{1,0}}, s32[], s32[]), f32[1,4]{{1,0}}{context}) dynamic-slice-start(%a, %i, %i)\n"
+        "  %sliced = f32[1,4]{1,0} dynamic-slice-done(%slice)\n"
+        f"  %scatter = ((f32[8,4]{{1,0}}), f32[4,4]{{1,0}}{context}) reduce-scatter-start(%a), dimensions={{0}}\n"
+        "  %scattered = f32[4,4]{1,0} reduce-scatter-done(%scatter)"
+    )
+    assert found == [
+        ("dot", 2 * 8 * 16 * 4, 4 * (8 * 4 + 4 * 16 + 8 * 16)),
+        ("dynamic-slice", 0, 4 * (4 + 1 + 4)),  # of the array the slice alone, one place given twice, and the result
+        ("reduce-scatter", 0, 4 * (32 + 16)),
+    ]
+
+
 def test_a_product_that_xla_wrote_anew_belongs_to_the_layer_of_its_weights() -> None:
     """Of the second layer: of its gradients that of the weights has no scopes, and stands beside the third layer's."""
     text = """\

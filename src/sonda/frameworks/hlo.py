@@ -30,8 +30,11 @@ NUMBER = re.compile(r"(\w+)=(\d+)")
 SECTIONS = ("FileNames", "FunctionNames", "FileLocations", "StackFrames")
 CALLING = ("call", "conditional", "async-start")
 """Opcodes that run computations of their own."""
-STARTED = "fusion-start"
-"""A fusion beside which others run, until its `fusion-done`. Its shape is a tuple: inputs, results, a context."""
+STARTED = "-start"
+"""Behind the opcode of an instruction beside which others run, until its `-done`. Its shape is a tuple: inputs, result,
+perhaps contexts."""
+OWN = ("all-gather-start", "all-reduce-start", "collective-permute-start", "copy-start", "async-start")
+"""Opcodes that exist so only: their shapes are others."""
 
 
 Choose = Callable[[Sequence[str]], Sequence[str]]
@@ -238,9 +241,20 @@ def _instruction(match: re.Match[str]) -> Instruction | None:
     closing = _closing(rest, opcode.end() - 1)
     operands = tuple(OPERAND.findall(rest[opcode.end() : closing]))
     kind, shape = opcode[1], rest[:end]
-    if kind == STARTED and shape.startswith("(("):
-        kind, shape = "fusion", shape[_closing(shape, 1) + 1 : shape.rfind(",")].lstrip(", ")
+    if kind.endswith(STARTED) and kind not in OWN and shape.startswith("(("):
+        kind, shape = kind.removesuffix(STARTED), _second(shape)
     return Instruction(name, kind, shape, operands, rest[closing + 1 :], bool(root))
+
+
+def _second(shape: str) -> str:
+    """The second element of a tuple whose first is one too. Commas stand in sides and layouts as well."""
+    begin = _closing(shape, 1) + 1
+    depth = 0
+    for at in range(begin, len(shape)):
+        depth += (shape[at] in "([{") - (shape[at] in ")]}")
+        if depth < 0 or (not depth and shape[at] == "," and at > begin):
+            return shape[begin:at].lstrip(", ")
+    return shape[begin:].lstrip(", ")
 
 
 def _closing(text: str, opening: int) -> int:
