@@ -336,12 +336,10 @@ def _passes(
     """A step is of a pass when one of its phases is."""
     found: dict[int, str] = {}
     starts, ends = raw.start[phase_rows], raw.end[phase_rows]
+    # A program that compiles in every step has as many passes as steps.
+    step_of = {at: id(step) for section in sections for step in section.steps for at in step.phases}
     for row in np.flatnonzero(kind == "pass").tolist():
         name = definitions[raw.definition[row]]["name"]
-        inside = (starts < raw.end[row]) & (ends > raw.start[row])
-        if inside.any():
-            for section in sections:
-                for step in section.steps:
-                    if step.phases and inside[step.phases].any():
-                        found[id(step)] = name
+        inside = np.flatnonzero((starts < raw.end[row]) & (ends > raw.start[row]))
+        found.update((step_of[at], name) for at in inside.tolist() if at in step_of)
     return found
