@@ -103,6 +103,16 @@ def test_layers_that_a_function_calls_by_themselves_have_their_names() -> None:
     }  # fmt: skip
 
 
+def test_a_scope_that_becomes_a_layer_s_after_the_layer_inside_it_holds_it() -> None:
+    """`net` is a plain scope around two layers in one graph, the second deeper; then a model, which is called too."""
+    scopes = {scope: Scope("layer", name, "Dense", number) for scope, name, number in (
+        ("net/between/dense", "dense", 1), ("net/dense", "dense", 2), ("net", "net", 3), ("net/dense_1", "dense", 4),
+    )}  # fmt: skip
+    assert paths_of(scopes, {scope for scope in scopes if scope != "net"}) == {
+        "net": "", "net/between/dense": "dense", "net/dense": "dense#2", "net/dense_1": "dense#3",
+    }  # fmt: skip
+
+
 def observed() -> Spans:
     """A run, a part, two steps of 1000 ns; the second is in pieces, its call from 2100 to 2900."""
     return Spans(

@@ -132,9 +132,9 @@ def paths_of(scopes: Mapping[str, Scope], used: Collection[str]) -> dict[str, st
     models = {(layers[scope].name, layers[scope].number) for scope in outermost}
     found: dict[str, str] = {}
     taken: dict[tuple[str, str], list[int | str]] = {}
-    for scope, about in layers.items():
-        if scope not in kept:
-            continue
+    # A layer may be met before the one around it, whose scope was a plain one in the graph before.
+    for scope in dict.fromkeys(one for scope in layers if scope in kept for one in (*around[scope], scope)):
+        about = layers[scope]
         if scope in outermost and len(models) == 1:
             found[scope] = ROOT
             continue
