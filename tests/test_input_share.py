@@ -22,7 +22,7 @@ def trained(step: float, data: float, steps: int = 12, noise: float = 0.0, seed:
     """A training whose steps take so many ms, so many of them waiting for data."""
     builder = RunBuilder()
     row = builder.part("train")
-    for factor in 1 + noise * np.random.default_rng(seed).standard_normal(steps):
+    for factor in np.exp(noise * np.random.default_rng(seed).standard_normal(steps)):
         builder.step(row, step * factor, {"data": data * factor, "fused": (step - data) * factor})
     return summarise(builder.run(workload={"name": "cnn", "train": True, "samples": 8, "framework": "jax", **how}))
 
