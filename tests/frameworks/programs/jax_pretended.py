@@ -1,6 +1,6 @@
 """Trains a perceptron, a gradient and an update apart, on what JAX is made to call a GPU; says the last loss.
 
-`own`: the program profiles some of its steps itself, from the twentieth on.
+A number: from so many steps on the program profiles itself.
 """
 
 import sys
@@ -36,7 +36,7 @@ def update(weights, slopes):
 
 
 for step in range(40):
-    if "own" in sys.argv and step == 19:
+    if sys.argv[1:] == [str(step)]:
         jax.profiler.start_trace(tempfile.mkdtemp())
     loss, slopes = slopes_of(weights, inputs)
     weights = update(weights, slopes)

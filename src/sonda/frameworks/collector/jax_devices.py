@@ -1,7 +1,9 @@
-"""The GPUs of a JAX program: which it used, how much of their memory, and in which precision float32 is multiplied."""
+"""The devices of a JAX program: threads of its processor; which GPUs it used, how much of their memory, and in which
+precision they multiply float32."""
 
 from __future__ import annotations
 
+import os
 from contextlib import suppress
 from typing import Any
 
@@ -38,3 +40,9 @@ def _number(device: Any) -> str:
     """As CUDA counts those that this process sees."""
     number = getattr(device, "local_hardware_id", None)
     return str(device.id if number is None else number)
+
+
+def thread_count() -> int:
+    """Threads of JAX's pool on a processor."""
+    text = os.environ.get("PJRT_NPROC", "")
+    return int(text) if text.isdigit() and int(text) else len(os.sched_getaffinity(0))

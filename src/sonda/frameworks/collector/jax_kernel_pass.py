@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import glob
 import os
+from collections import deque
 from typing import Any
 
 from . import jax_devices
@@ -14,43 +15,67 @@ from .cuda_marks import profiler_marks
 from .jax_profiler import mark_clock, start_trace
 from .piece_pass import AFTER, CALLS, PiecePass
 
+FIRST = AFTER + CALLS + 5
+"""The call of a function from which on: behind those that tell what it does inside."""
+STEPS = 3
+REMEMBERED = 64
+"""Calls among which a step is looked for."""
+COMPILED = "JAX compiled in the calls that were to be recorded"
+
 
 class JaxKernelPass(PiecePass):
+    """`comes` and `begins` stand before every call that is a phase, `called` behind those that are recorded.
+
+    Steps are recorded whole: from a call of a function that learns until it is called again, or something is called
+    that was not called between its two calls before.
+    """
+
     PASS = "kernels"
     PREFIX = "jax-kernels"
     TRIES = 3
-    AFTER = AFTER + CALLS + 3
-    CALLS = 3
 
     def __init__(self, recorder: Any, jax: Any, wanted: bool, replay: bool) -> None:
-        """`replay`: a profiler outside, which replays kernels, is told of one call; nothing is recorded."""
+        """`replay`: a profiler outside, which replays kernels, is told of one step; nothing is recorded."""
         super().__init__(recorder, wanted)
         self.jax, self.replay = jax, replay
         self._kernels = ""
         self._thread = 0
         """That calls the function."""
+        self._recent: deque = deque(maxlen=REMEMBERED)
+        """Numbers of the functions that were called last."""
+        self._step: set = set()
+        """Those that a step calls."""
 
     def ready(self) -> bool:
         return bool(jax_devices.gpus(self.jax))
 
-    def begins(self, number: int) -> bool:
-        """Whether the call that comes, of a function with this number, is recorded. Steps are, whole: until the
-        function is called again."""
-        if self.running and number == self.function and self.done >= (1 if self.replay else self.CALLS):
+    def comes(self, number: int) -> None:
+        """A function with this number is about to be called: of a step that is recorded, or of what follows it."""
+        again = number == self.function and self.done >= (1 if self.replay else STEPS)
+        if self.running and (again or number not in self._step):
             self.end()
-        was = self.running
-        profiled = super().begins(number) or self.running
-        if profiled and not was:
-            self._thread = self.recorder.stream().native
-        return profiled
+        self._recent.append(number)
+
+    def begins(self, number: int, calls: int = 0, learns: bool = False) -> bool:
+        """Whether the call that comes is recorded: the one of this number of its function, which may learn."""
+        if self.running or not self.left or not learns or calls < FIRST:
+            return self.running
+        if self._tried.get(number, 0) >= self.TRIES or not self.ready():
+            return False
+        before = list(self._recent)[:-1]
+        self._step = {number, *(before[len(before) - before[::-1].index(number) :] if number in before else ())}
+        self._tried[number] = self._tried.get(number, 0) + 1
+        self.function, self.done, self._thread = number, 0, self.recorder.stream().native
+        self._start()
+        return self.running
 
     def called(
         self, number: int, name: str, phase: str, begin: int, done: bool, compiled: bool, shapes: int, lower: Any
     ) -> None:  # fmt: skip
-        """A call that was profiled is over, or failed (`JaxPass.called`)."""
+        """A call that was recorded is over, or failed (`JaxPass.called`)."""
         if self.running and (compiled or not done):
-            self._seen[self.function] = 0
             self.end(keep=False)
+            self.why = COMPILED if self._tried[self.function] >= self.TRIES else ""
         elif number == self.function:
             self.done += 1
 

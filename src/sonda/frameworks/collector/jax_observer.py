@@ -219,9 +219,8 @@ class JaxObserver(Replacing):
             self._release()
             phase = self._phase(known)
         if phase:
-            # An update has no layers: by itself it is not worth a profile.
-            if lower is not None and (phase != "optimizer" or self.pieces.running or self.kernels.running):
-                profiling = self._profiling(known.number)
+            if lower is not None:
+                profiling = self._profiling(known, phase)
             if profiling is not None:
                 profiled = now()
                 stream.push((profiling.code, profiled))
@@ -271,11 +270,17 @@ class JaxObserver(Replacing):
                 if done and not known.updates:
                     self._stepped()
 
-    def _profiling(self, number: int) -> Any:
-        """The pass that a call of the function with this number is profiled in; None for a call like any other."""
-        if not self.kernels.running and self.pieces.begins(number, self.shapes.now(number)):
+    def _profiling(self, known: _Known, phase: str) -> Any:
+        """The pass that the call that comes is profiled in; None for a call like any other."""
+        number, updates = known.number, phase == "optimizer"
+        self.kernels.comes(number)
+        # An update has no layers: by itself it is not worth a profile.
+        wanted = not self.kernels.running and (not updates or self.pieces.running)
+        if wanted and self.pieces.begins(number, self.shapes.now(number)):
             return self.pieces
-        return self.kernels if not self.pieces.running and self.kernels.begins(number) else None
+        learns = phase == "fused" or not (self._learnt or updates)
+        recorded = not self.pieces.running and self.kernels.begins(number, known.calls, learns)
+        return self.kernels if recorded else None
 
     def _stop_profiles(self) -> None:
         self.pieces.stop()
@@ -318,6 +323,7 @@ class JaxObserver(Replacing):
         if "callers" in inside:
             inside["shapes"] = self.shapes.facts()
         if self._gpus:
+            inside["jitted_s"] = inside.get("jitted_s", 0.0) + self.kernels.spent / 1e9
             inside |= {**jax_devices.about(self.jax, self._gpus), **self.kernels.facts()}
         return {**({"traced": traced} if traced else {}), **inside}
 
@@ -380,18 +386,12 @@ def _named(original: Any, wrapper: Any) -> Any:
     return wrapper
 
 
-def thread_count() -> int:
-    """Threads of JAX's pool on a processor."""
-    text = os.environ.get("PJRT_NPROC", "")
-    return int(text) if text.isdigit() and int(text) else len(os.sched_getaffinity(0))
-
-
 def observe_jax(jax: Any, settings: dict, counting: Any = None) -> None:
     """Observe JAX in this process until it ends, with counters that are open already."""
     watch = watch_process(settings, counting)
     observer = JaxObserver(watch, jax)
     observer.install()
     watch.add(
-        Observed("jax", observer.remove, observer.announced, thread_count, costs, observer.facts),
+        Observed("jax", observer.remove, observer.announced, jax_devices.thread_count, costs, observer.facts),
         jax=str(jax.__version__),
     )

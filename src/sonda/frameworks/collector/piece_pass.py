@@ -39,8 +39,6 @@ class PiecePass(ABC):
     """Functions that are profiled."""
     TRIES = 1
     """Profiles of one function, where something was compiled in one of its calls."""
-    AFTER = AFTER
-    CALLS = CALLS
 
     def __init__(self, recorder: Any, wanted: bool) -> None:
         self.recorder = recorder
@@ -92,7 +90,7 @@ class PiecePass(ABC):
         if self.running:
             return number == self.function
         seen = self._seen[number] = self._seen.get(number, 0) + 1
-        if seen <= self.AFTER or not self.ready() or self._tried.get(number, 0) >= self.TRIES:
+        if seen <= AFTER or not self.ready() or self._tried.get(number, 0) >= self.TRIES:
             return False
         self._tried[number] = self._tried.get(number, 0) + 1
         self.function, self.done = number, 0
@@ -110,7 +108,7 @@ class PiecePass(ABC):
         if traced:
             self._seen[self.function] = 0
             self.end(keep=False)
-        elif self.done == self.CALLS:
+        elif self.done == CALLS:
             self.end()
 
     def _start(self) -> None:
