@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from observed import check_structure, seen
@@ -156,6 +157,21 @@ def test_calls_of_a_layer_are_numbered_within_its_step(recorder: Recorder, tmp_p
     recorder.close()
     spans = assemble(tmp_path, 0, 200).spans
     assert spans.number("call")[spans.where(kind="layer")].tolist() == [0, 1, 0, 1]
+
+
+def test_what_a_layer_held_stands_on_its_first_call_in_that_forward(recorder: Recorder, tmp_path: Path) -> None:
+    """Of a layer that was not called there (`gone`) it stands nowhere."""
+    forward, first, second, gone = phase(recorder, "forward"), *(layer(recorder, path) for path in ("a", "b", "c"))
+    for at in (0, 100):
+        recorder.stream().push((forward, at))
+        for number, one in enumerate((first, second, first)):
+            recorder.stream().push((one, at + 10 + 10 * number, one + 1, at + 15 + 10 * number))
+        recorder.stream().push((forward + 1, at + 90))
+    recorder.state(activations={first: 64, second: 32, gone: 8}, at=180)
+    recorder.close()
+    spans = assemble(tmp_path, 0, 200).spans
+    held = spans.metric("activations", "counted")[spans.where(kind="layer")]
+    np.testing.assert_array_equal(held, [np.nan, np.nan, np.nan, 64, 32, np.nan])
 
 
 def test_paths_are_the_models_own_unless_there_are_several() -> None:

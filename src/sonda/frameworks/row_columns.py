@@ -41,8 +41,11 @@ def activations(
     starts, ends = spans.raw.start[spans.phase_rows], spans.raw.end[spans.phase_rows]
     for fact in stated:
         inside = np.flatnonzero((starts <= fact["at"]) & (fact["at"] <= ends))
+        rows = np.flatnonzero(np.isin(phase, inside))
+        layers, first = np.unique(definition[rows], return_index=True)
+        first_call = dict(zip(layers.tolist(), rows[first].tolist(), strict=True))
         for code, size in fact["activations"].items():
-            rows = np.flatnonzero((definition == int(code) // 2) & np.isin(phase, inside))
-            if len(rows):
-                values[rows[0]] = size
+            row = first_call.get(int(code) // 2)
+            if row is not None:
+                values[row] = size
     return values
