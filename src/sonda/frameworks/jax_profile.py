@@ -116,7 +116,7 @@ def _used(
         known = next((one for one in using if one.scopes), None)
         if known is not None:
             return where(known)
-        asked = [one.name for one in using]
+        asked = list(dict.fromkeys(one.name for one in using))
     return None
 
 
