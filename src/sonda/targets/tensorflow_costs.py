@@ -133,7 +133,7 @@ def paths_of(scopes: Mapping[str, Scope], used: Collection[str]) -> dict[str, st
     found: dict[str, str] = {}
     taken: dict[tuple[str, str], list[int | str]] = {}
     # A layer may be met before the one around it, whose scope was a plain one in the graph before.
-    for scope in dict.fromkeys(one for scope in layers if scope in kept for one in (*around[scope], scope)):
+    for scope in dict.fromkeys(one for inner in layers if inner in kept for one in (*around[inner], inner)):
         about = layers[scope]
         if scope in outermost and len(models) == 1:
             found[scope] = ROOT
