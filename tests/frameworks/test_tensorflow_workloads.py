@@ -225,15 +225,15 @@ def test_as_many_batches_are_made_ahead_as_were_asked_for(prefetch: int) -> None
 
     row = batches(task, SEED, 0, prefetch, Counted())  # type: ignore[arg-type]
     expected = stream.batches(task.samples)
-    for _ in range(2):
-        (images, kinds), (planes, labels) = next(row), next(expected)
-        assert np.array_equal(images.numpy(), planes.transpose(0, 2, 3, 1)) and np.array_equal(kinds.numpy(), labels)
-    enough = (2 + prefetch) * task.samples
     until = monotonic() + 60
-    while len(made) < enough and monotonic() < until:
-        sleep(0.01)
-    sleep(0.05)
-    assert len(made) == enough
+    for taken in range(1, 9):
+        images, kinds = next(row)
+        while len(made) < (taken + prefetch) * task.samples and monotonic() < until:
+            sleep(0.001)
+        # While these are made once more, what makes batches ahead has the time to make one too many, eight times.
+        planes, labels = next(expected)
+        assert np.array_equal(images.numpy(), planes.transpose(0, 2, 3, 1)) and np.array_equal(kinds.numpy(), labels)
+        assert len(made) == (taken + prefetch) * task.samples
 
 
 def test_a_gpu_that_is_not_there_is_said() -> None:
