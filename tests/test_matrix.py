@@ -64,6 +64,7 @@ def test_a_run_keeps_of_seldom_settings_what_was_given() -> None:
     ("settings", "line"),
     [
         ({"prefetch": -1}, "--prefetch -1 is too small; give 0 or more"),
+        ({"seed": -1}, "--seed -1 is too small; give 0 or more"),
         ({"inter_op_threads": 0}, "--inter-op-threads 0 is too small; give 1 or more"),
         ({"bind": "close"}, "--bind 'close' says no cores; write none, compact, spread or a list such as 0,2,4-7"),
         ({"precision": "flaot32"}, "unknown precision 'flaot32'; did you mean 'float32'?"),

@@ -65,7 +65,7 @@ def test_intervals(text: str, seconds: float) -> None:
 @pytest.mark.parametrize(
     ("text", "why"),
     [("0", "too short"), ("0.5ms", "too short"), ("-1s", "not a time"), ("1m", "not a time"), ("fast", "not a time"),
-     ("1e3", "not a time"), ("nan", "not a time"), (" ", "not a time")],
+     ("1e3", "not a time"), ("nan", "not a time"), (" ", "not a time"), ("9" * 30, "too long")],
 )  # fmt: skip
 def test_what_is_no_interval_is_refused(text: str, why: str) -> None:
     with pytest.raises(SondaError, match=why):

@@ -44,6 +44,8 @@ VALUE_FLAGS = "cmWX"
 SIZE_CAP = 256 << 20
 SHORTEST = 0.001
 """s. Reading the counters takes some 10 µs: 1 % of such an interval."""
+LONGEST = 1e6
+"""s, like all times that a user gives: the system's own waiting ends somewhere beyond."""
 
 
 @dataclass(frozen=True)
@@ -80,8 +82,9 @@ def parse_interval(text: str) -> float:
     if not match:
         raise SondaError(f"--interval {text!r} is not a time", "write it like 100ms or 0.5s")
     seconds = float(match[1]) * (0.001 if match[2] == "ms" else 1.0)
-    if seconds < SHORTEST:
-        raise SondaError(f"--interval {text!r} is too short", "give 1ms or more")
+    if not SHORTEST <= seconds < LONGEST:
+        which = "short" if seconds < SHORTEST else "long"
+        raise SondaError(f"--interval {text!r} is too {which}", "give 1ms or more, less than a million seconds")
     return seconds
 
 

@@ -23,7 +23,7 @@ SHORT_PRECISIONS = {
 BINDINGS = ("none", "compact", "spread")
 CORES = re.compile(r"\d+(-\d+)?(,\d+(-\d+)?)*")
 LEAST = {
-    "steps": 1, "warmup": 0, "epochs": 0, "images": 0,
+    "steps": 1, "warmup": 0, "epochs": 0, "images": 0, "seed": 0,
     "workers": 0, "threads": 1, "inter_op_threads": 1, "gpu_private_threads": 0, "prefetch": 0,
 }  # fmt: skip
 """The least that a setting may be."""

@@ -15,6 +15,7 @@ MODES = ("ddp", "dp", "hybrid", "pipeline", "localsgd", *STRATEGIES)
 DEVICE = re.compile(
     r"^(?:(?P<cpu>cpu)(?:/(?P<threads>\d{1,9}))?|(?P<cuda>cuda)(?::(?P<index>\d{1,9}))?|sim:(?P<sim>.*))$"
 )
+MOST_THREADS = 4096
 KINDS = ("cpu", "cuda", "sim")
 DRIVERS = ("/dev/nvidiactl", "/dev/kfd", "/dev/dxg")
 """What NVIDIA's driver, AMD's, and Windows' for Linux inside it leave in /dev."""
@@ -82,8 +83,8 @@ def _device(text: str, part: str) -> Device:
         raise SondaError(f"target {text!r}: {part!r} is not a device", f"{hint}{FORM}")
     if match["cpu"]:
         threads = int(match["threads"]) if match["threads"] else None
-        if threads is not None and not 1 <= threads <= 4096:
-            raise SondaError(f"target {text!r}: {threads} threads", "give 1 or more")
+        if threads is not None and not 1 <= threads <= MOST_THREADS:
+            raise SondaError(f"target {text!r}: {threads} threads", f"give 1 to {MOST_THREADS}")
         return Device("cpu", threads)
     if match["cuda"]:
         return Device("cuda", index=int(match["index"] or 0))
