@@ -83,6 +83,13 @@ class Announcer(Protocol):
     def announced(self, name: str) -> AbstractContextManager[None]: ...
 
 
+class Unheard:
+    """Told of phases that nobody listens to."""
+
+    def announced(self, name: str) -> AbstractContextManager[None]:
+        return nullcontext()
+
+
 def loop_of(task: Task, announcer: Announcer, how: Driving) -> Loop:
     """The task in the precision and layout that were asked for, ready to step."""
     import torch

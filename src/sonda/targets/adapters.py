@@ -73,6 +73,8 @@ ADAPTERS: dict[str, Adapter] = {
     ),
 }  # fmt: skip
 FRAMEWORKS = tuple(ADAPTERS)
+OPERATION_LIST = "OperationList"
+"""The class of the outermost layer of the workload `ops`, as in PyTorch."""
 
 
 def check_framework(job: Job) -> None:

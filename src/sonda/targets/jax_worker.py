@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sonda.record.errors import SondaError
-from sonda.targets.adapters import imported
+from sonda.targets.adapters import OPERATION_LIST, imported
 from sonda.targets.job import Job
 from sonda.targets.spec import parse_target
 from sonda.targets.training_progress import telling
@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from sonda.frameworks.jax_profile import Operation
     from sonda.imports.xplane_plane import Space
 
-ROOT = "OperationList"
-"""The class of the outermost layer of the operations, as in PyTorch."""
 DEFAULTS = {"XLA_PYTHON_CLIENT_PREALLOCATE": "false", "TF_CPP_MIN_LOG_LEVEL": "2"}
 """What JAX reads when it is imported, unless the user has set it: memory of a GPU as it is needed, warnings only."""
 DETERMINISTIC = "--xla_gpu_deterministic_ops=true"
@@ -60,7 +58,7 @@ def run_in_jax(job: Job, directory: Path, replay: bool) -> dict[str, Any]:
     try:
         if isinstance(workload, Operations):
             task: Any = workload.in_jax(job.seed, job.precision, device)
-            observer = AnnouncedObserver(recorder, counting, ROOT)
+            observer = AnnouncedObserver(recorder, counting, OPERATION_LIST)
         else:
             task, notes = network_of(job, workload, device)
             observer = AnnouncedObserver(recorder, counting, task.network.class_name)

@@ -121,10 +121,9 @@ def _groups(rank: Rank, stages: int) -> tuple[Group, Group]:
 def _given(rank: Rank) -> Any:
     """The inputs of one batch as the model will be given them. Raises SondaError where there are several."""
     from sonda.frameworks.parallel.trial import TrialTask
-    from sonda.frameworks.torch_driver import loop_of
-    from sonda.targets.parallel_training import Silent
+    from sonda.frameworks.torch_driver import Unheard, loop_of
 
-    loop_of(TrialTask(rank.task), Silent(), rank.driving(None))  # the model on its device, in its precision
+    loop_of(TrialTask(rank.task), Unheard(), rank.driving(None))  # the model on its device, in its precision
     inputs, _ = next(rank.task.batches(0))
     if len(inputs) != 1 or not hasattr(inputs[0], "shape") or len(inputs[0]) != rank.task.samples:
         raise SondaError(

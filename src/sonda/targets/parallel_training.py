@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import nullcontext
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -61,12 +60,12 @@ def _calibrate(rank: Rank) -> tuple[Line, list[float], Exchange]:
         untouched,
     )
     from sonda.frameworks.parallel.trial import TrialTask
-    from sonda.frameworks.torch_driver import loop_of
+    from sonda.frameworks.torch_driver import Unheard, loop_of
 
     trial = TrialTask(rank.task)
     how = replace(rank.driving(None), compile=False)
     with untouched(rank.task.model):
-        loop = loop_of(trial, Silent(), how)
+        loop = loop_of(trial, Unheard(), how)
 
         def step(size: int) -> None:
             trial.size = size
@@ -80,13 +79,6 @@ def _calibrate(rank: Rank) -> tuple[Line, list[float], Exchange]:
     shares_norms = rank.plan.mode != "localsgd" and rank.plan.shared_norms
     norms = count_norms(rank.task.model) if shares_norms else 0
     return line, alone, measure_exchange(rank.task.model, rank.group, norms)
-
-
-class Silent:
-    """Nobody listens to the phases of a trial."""
-
-    def announced(self, name: str) -> Any:
-        return nullcontext()
 
 
 def _numbers(whole: Outlook, chosen: Outlook, exchange: Exchange, lines: list[Line]) -> dict[str, Any]:

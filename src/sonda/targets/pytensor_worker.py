@@ -7,12 +7,10 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from sonda.targets.adapters import imported
+from sonda.targets.adapters import OPERATION_LIST, imported
 from sonda.targets.job import Job
 from sonda.targets.training_progress import telling
 
-OPERATIONS = "OperationList"
-"""The class of the outermost layer of the operations, as in PyTorch."""
 THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMBA_NUM_THREADS")
 """What the libraries under PyTensor read when they are loaded."""
 
@@ -52,7 +50,7 @@ def run_in_pytensor(job: Job, directory: Path, replay: bool) -> dict[str, Any]:
 
         task = build_network(workload, job.train, job.seed, job.precision)
     recorder = Recorder(str(directory))
-    observer = AnnouncedObserver(recorder, counting, OPERATIONS if single else task.root)
+    observer = AnnouncedObserver(recorder, counting, OPERATION_LIST if single else task.root)
     observer.open(_versions(), threads)
     how = Driving(job.train, job.steps, job.warmup, job.seconds, job.precision,
                   tell=telling(directory, job.steps, job.warmup))  # fmt: skip

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,13 +17,6 @@ from sonda.targets.traffic import Traffic
 
 QUERIES = "queries.npy"
 """Left for the parent: the moments of the queries that came."""
-
-
-class _Unheard:
-    """Told of phases that nobody listens to."""
-
-    def announced(self, name: str) -> AbstractContextManager[None]:
-        return nullcontext()
 
 
 def serve_job(job: Job, directory: Path) -> dict[str, Any]:
@@ -54,7 +46,7 @@ def served_model(job: Job, traffic: Traffic) -> tuple[Infer, dict[str, Any]]:
         import torch
     except ImportError:
         raise MissingExtraError("PyTorch", "torch") from None
-    from sonda.frameworks.torch_driver import Driving, loop_of
+    from sonda.frameworks.torch_driver import Driving, Unheard, loop_of
     from sonda.targets.serving_weights import load_weights
     from sonda.targets.worker import torch_device
 
@@ -80,7 +72,7 @@ def served_model(job: Job, traffic: Traffic) -> tuple[Infer, dict[str, Any]]:
                 load_weights(traffic.weights, model)
         # The same seed gives the same weights; one model in memory is enough.
         task.model = model
-        loops[size] = loop_of(task, _Unheard(), how)
+        loops[size] = loop_of(task, Unheard(), how)
 
     def infer(queries: int) -> None:
         loops[queries].step()

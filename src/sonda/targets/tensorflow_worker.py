@@ -12,13 +12,11 @@ from pathlib import Path
 from typing import Any
 
 from sonda.record.errors import SondaError
-from sonda.targets.adapters import imported, version_of
+from sonda.targets.adapters import OPERATION_LIST, imported, version_of
 from sonda.targets.job import Job
 from sonda.targets.spec import parse_target
 from sonda.targets.training_progress import telling
 
-OPERATIONS = "OperationList"
-"""The class of the outermost layer of the operations, as in PyTorch."""
 QUIET = {"TF_CPP_MIN_LOG_LEVEL": "2"}
 """What TensorFlow reads when it is imported, unless the user has set it: errors only."""
 
@@ -66,7 +64,7 @@ def _steps(job: Job, directory: Path, counting: Any, replay: bool) -> dict[str, 
         from sonda.workloads.in_tensorflow.operations import build as build_operations
 
         task = build_operations(workload, job.seed, job.precision, job.compile)
-        with Observing(job, directory, counting, OPERATIONS, notes) as observer:
+        with Observing(job, directory, counting, OPERATION_LIST, notes) as observer:
             drive_operations(task, observer, how)
         return described(workload, task)
     from sonda.targets.tensorflow_events import profile_events_of
