@@ -12,6 +12,7 @@ from test_jax_layers import Ran, steps
 
 from sonda.frameworks.collector import piece_pass
 from sonda.frameworks.collector.jax_pass import JaxPass
+from sonda.frameworks.collector.jax_profiler import start_trace
 from sonda.frameworks.collector.jax_shapes import MOST_CHANGES, Shapes
 from sonda.frameworks.collector.piece_pass import AFTER, CALLS
 from sonda.frameworks.collector.recorder import Recorder
@@ -128,3 +129,16 @@ def test_changes_of_shapes_are_kept_for_each_function_that_is_made_at_a_place() 
     for begin in range(MOST_CHANGES):
         call(second, 90 + begin, 4 + 4 * (begin % 2))
     assert shapes.facts()["2"] == [], "too many to be kept"
+
+
+def test_a_profile_that_cannot_be_written_leaves_the_profiler_to_the_program(tmp_path: Path) -> None:
+    """A file lies where its folder would be. JAX itself keeps such a profile, and would start no other."""
+    (tmp_path / "file").touch()
+    made = JaxPass(Recorder(str(tmp_path)), jax.profiler, True)
+    made.running, made.done, made._tried[made.function] = True, 1, 1
+    start_trace(jax.profiler, str(tmp_path / "file" / "inside"))
+    made.end()
+    assert made.why.startswith("the profile was not written: ") and not made.kept
+    jax.profiler.start_trace(str(tmp_path / "own"))
+    jax.profiler.stop_trace()
+    assert list((tmp_path / "own").rglob("*.xplane.pb"))

@@ -35,6 +35,8 @@ def with_graph_layers(assembly: Assembly, spans: Spans, directory: Path, begin: 
         try:
             if "profile" in graph:
                 spans = _added(spans, graph, scopes, costs, directory, begin, notes)
+            elif "why" in graph:
+                notes.append(f"layers inside the graph are missing: {graph['why']}")
         except (SondaError, ValueError, OSError) as error:
             notes.append(f"layers inside the graph are missing: {error}")
         spans = with_costs(assembly, spans, graph, scopes, costs, notes)

@@ -25,6 +25,7 @@ class GraphPass(PiecePass):
     """`scoped` hears of the graph's scopes; on a processor nothing is profiled before there is one."""
 
     PREFIX = "graph"
+    SPOILT = "something was traced in the calls that were profiled, or they failed"
 
     def __init__(self, recorder: Any, tf: Any, wanted: bool, replay: bool = False) -> None:
         super().__init__(recorder, wanted)
@@ -121,12 +122,15 @@ class GraphPass(PiecePass):
         elif not self.replay:
             found = sorted(glob.glob(os.path.join(glob.escape(self.folder), "**", "*.xplane.pb"), recursive=True))
             self._kernels = os.path.relpath(found[-1], self.recorder.directory) if found else ""
+            self.why = "" if found else "TensorFlow's profiler wrote no profile"
 
     def facts(self) -> dict:
         """What is to be stated at the end."""
         if self._on_gpu is None and self._seen:  # a program of few steps
             self.ready()
         about = self._learners.facts() if not self.replay else {}
+        if self.why and not self._on_gpu:
+            about["why"] = self.why
         if self._profile or about:
             about["scopes"] = {scope: list(about) for scope, about in self.scopes.items()}
         if self._profile:

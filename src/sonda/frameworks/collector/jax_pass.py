@@ -13,7 +13,7 @@ from time import perf_counter_ns as now
 from typing import Any
 
 from .failure import first_line
-from .jax_profiler import start_trace
+from .jax_profiler import drop_trace, start_trace
 from .piece_pass import AFTER, PiecePass
 
 
@@ -44,6 +44,8 @@ class JaxPass(PiecePass):
     def stop_profile(self, save: bool) -> None:
         if save:
             self.profiler.stop_trace()
+        else:
+            drop_trace()
 
     def complete(self) -> None:
         for number, lowered in enumerate(self._lowered):
@@ -106,5 +108,8 @@ class JaxPass(PiecePass):
             return {"jitted": self.kept, "jitted_s": self.spent / 1e9, "callers": callers}
         if stepped and self.wanted:
             few = f"no function was called more than {AFTER + 1} times"
-            return {"jitted": [], "why": self.why or ("JAX compiled in every call of it" if self._tried else few)}
+            return {
+                "jitted": [],
+                "why": self.why or ("the program ended while it was profiled" if self._tried else few),
+            }
         return {}

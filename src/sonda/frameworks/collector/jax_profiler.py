@@ -10,10 +10,21 @@ from .kernel_pass import CLOCK, MARKS
 
 def start_trace(profiler: Any, folder: str) -> None:
     """Begin a profile that is written to a folder; `profiler` is `jax.profiler`."""
+    if not hasattr(profiler, "ProfileOptions"):  # an older JAX
+        profiler.start_trace(folder)
+        return
     options = profiler.ProfileOptions()
     # Frames of Python would fill the profile and say nothing of operations and kernels.
     options.python_tracer_level = 0
     profiler.start_trace(folder, profiler_options=options)
+
+
+def drop_trace() -> None:
+    """Forget a profile that could not be written: JAX holds it, and would start none for the program."""
+    from jax._src import profiler
+
+    with profiler._profile_state.lock:
+        profiler._profile_state.reset()
 
 
 def mark_clock(profiler: Any) -> None:

@@ -13,6 +13,7 @@ from contextlib import contextmanager, suppress
 from time import perf_counter_ns as now
 from typing import Any
 
+from .failure import first_line
 from .modelled import VARIABLE
 
 AFTER = 10
@@ -24,6 +25,8 @@ OWN = (b"rofiler session", b"rofiler_session", b"ProfilerSession", b"ollecting X
 """What profilers write to stderr when they start and stop."""
 
 PROFILING = "the program uses the profiler itself"
+TAKEN = ("Only one profile", "Another profil")
+"""In what JAX, TensorFlow and XLA say where a profiler runs already."""
 
 
 class PiecePass(ABC):
@@ -39,6 +42,7 @@ class PiecePass(ABC):
     """Functions that are profiled."""
     TRIES = 1
     """Profiles of one function, where something was compiled in one of its calls."""
+    SPOILT = "something was compiled in the calls that were profiled, or they failed"
 
     def __init__(self, recorder: Any, wanted: bool) -> None:
         self.recorder = recorder
@@ -106,7 +110,7 @@ class PiecePass(ABC):
         """A call that was profiled is over; one in which something was made tells nothing of the others."""
         self.done += 1
         if traced:
-            self._seen[self.function] = 0
+            self._seen[self.function], self.why = 0, self.SPOILT
             self.end(keep=False)
         elif self.done == CALLS:
             self.end()
@@ -119,8 +123,10 @@ class PiecePass(ABC):
             with without_words():
                 self.start_profile(self.folder)
             self.running, self._until = True, now() + LONGEST
-        except Exception:  # the program, or somebody outside, profiles already
-            self.left, self.folder, self.why = 0, "", PROFILING
+        except Exception as error:
+            taken = any(words in str(error) for words in TAKEN)  # by the program, or by somebody outside
+            why = PROFILING if taken else f"the profiler did not start: {first_line(error)}"
+            self.left, self.folder, self.why = 0, "", why
         self.spent += now() - begin
 
     def end(self, keep: bool = True) -> None:
@@ -132,8 +138,8 @@ class PiecePass(ABC):
         try:
             with without_words():
                 self.stop_profile(True)
-        except Exception:  # no room for the profile, perhaps
-            keep = False
+        except Exception as error:  # no room for the profile, perhaps
+            keep, self.why = False, f"the profile was not written: {first_line(error)}"
             with suppress(Exception):
                 self.stop_profile(False)
         if keep and self.done:
