@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import namedtuple
 from collections.abc import Callable
 from itertools import product
 
@@ -322,3 +323,5 @@ def test_a_batch_is_cut_by_rows_and_nothing_else_is() -> None:
     assert rest == 7
     with pytest.raises(SondaError, match="a tensor of 4x2 in a batch of 5 samples cannot be shared"):
         cut(rows, 0, 1, 5)
+    pair = namedtuple("pair", "images labels")
+    assert cut(pair(rows, rows[:, 0]), 0, 2, 4)._asdict().keys() == {"images", "labels"}

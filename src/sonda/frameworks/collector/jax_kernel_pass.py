@@ -12,7 +12,7 @@ from typing import Any
 
 from . import jax_devices
 from .cuda_marks import profiler_marks
-from .jax_profiler import mark_clock, start_trace
+from .jax_profiler import drop_trace, mark_clock, start_trace
 from .piece_pass import AFTER, CALLS, PiecePass
 
 FIRST = AFTER + CALLS + 5
@@ -92,11 +92,14 @@ class JaxKernelPass(PiecePass):
         elif save:
             mark_clock(self.jax.profiler)
             self.jax.profiler.stop_trace()
+        else:
+            drop_trace()
 
     def complete(self) -> None:
         if not self.replay:
             found = sorted(glob.glob(os.path.join(glob.escape(self.folder), "**", "*.xplane.pb"), recursive=True))
             self._kernels = os.path.relpath(found[-1], self.recorder.directory) if found else ""
+            self.why = "" if found else "JAX's profiler wrote no profile"
 
     def facts(self) -> dict:
         """What is to be stated at the end."""

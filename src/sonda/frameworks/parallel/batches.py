@@ -67,7 +67,8 @@ def cut(value: Any, begin: int, end: int, samples: int) -> Any:
     Raises SondaError where a tensor does not have one row per sample.
     """
     if isinstance(value, (list, tuple)):
-        return type(value)(cut(item, begin, end, samples) for item in value)
+        items = [cut(item, begin, end, samples) for item in value]
+        return type(value)(*items) if hasattr(value, "_fields") else type(value)(items)
     if isinstance(value, dict):
         return {key: cut(item, begin, end, samples) for key, item in value.items()}
     if not hasattr(value, "shape") or not value.shape:
