@@ -238,3 +238,21 @@ def test_the_run_comes_home(tmp_path: Path, node: dict[str, Any], monkeypatch: p
     assert not (store.root / "jobs").exists()
     kept = {Path(job.checkpoint).parent for job, _ in node["asked"]}
     assert kept == {(store.root / "checkpoints").resolve()}, "where all nodes, and the next attempt, find them"
+
+
+def test_submitting_closes_no_handler_of_others() -> None:
+    """submitit sets logging up anew when it is imported; a handler such as absl's closes the stream that it has."""
+    pytest.importorskip("submitit")
+    program = (
+        "import io, logging\n"
+        "class Closing(logging.StreamHandler):\n"
+        "    def close(self):\n"
+        "        self.stream.close()\n"
+        "        super().close()\n"
+        "handler = Closing(io.StringIO())\n"
+        "from sonda.studies.executors.training_jobs import _submitit\n"
+        "_submitit()\n"
+        "print(handler.stream.closed)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert (done.stdout, done.returncode) == ("False\n", 0), done.stderr

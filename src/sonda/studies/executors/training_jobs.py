@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import fcntl
 import hashlib
+import logging
 import os
 import re
 import shutil
@@ -209,10 +210,17 @@ def _check(cluster: str) -> None:
 
 
 def _submitit() -> Any:
+    # When it is imported it sets logging up anew, which closes everybody's handlers: absl's (JAX, TensorFlow) closes
+    # the stream that it writes to, which is stderr.
+    handlers: list[Any] = getattr(logging, "_handlerList", [])
+    kept = list(handlers)
+    del handlers[:]
     try:
         import submitit
     except ImportError:
         raise MissingExtraError("submitit", "cluster") from None
+    finally:
+        handlers[:0] = kept
     return submitit
 
 
