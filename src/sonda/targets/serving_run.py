@@ -24,7 +24,8 @@ BACKWARDS = 0.95
 MOST_BACKWARDS = 8
 """A rate that held in the search and not in the run that counts is lowered so, at most so often."""
 LEAST_BOUNDS = 20
-"""Traffic of a search lasts so many times the bound at least: in less, a queue that only grows would hold it."""
+"""Traffic of a search lasts so many times the bound at least, unless its queries are given: in less, a queue that only
+grows would hold it."""
 
 Infer = Callable[[int], None]
 """One inference with so many queries, back when the answer is there."""
@@ -89,8 +90,8 @@ def _search(
     trials: list[Trial] = []
 
     def attempt(rate: float, seed: int, whole: bool) -> Served:
-        count = traffic.queries or max(count_at(traffic, rate), least_queries(1, percentile))
-        count = max(count, min(MOST_QUERIES, math.ceil(LEAST_BOUNDS * bound / 1e9 * rate)))
+        lasting = min(MOST_QUERIES, math.ceil(LEAST_BOUNDS * bound / 1e9 * rate))
+        count = traffic.queries or max(count_at(traffic, rate), least_queries(1, percentile), lasting)
         allowed = late_allowed(count, percentile)
         served = _at(traffic, rate, count, seed, infer, clock, None if whole else allowed)
         late = int((served.latency > bound).sum())
