@@ -33,7 +33,8 @@ class Trainer:
         from sonda.frameworks.parallel.calibration import count_norms
         from sonda.frameworks.parallel.group import part
         from sonda.frameworks.parallel.trial import TrialTask
-        from sonda.frameworks.torch_driver import Driving, loop_of
+        from sonda.frameworks.driving import Driving
+        from sonda.frameworks.torch_driver import loop_of
         from sonda.workloads.catalogue import describe
 
         self.make = lambda: describe(workload, options).build("torch", True, 0)
@@ -41,6 +42,7 @@ class Trainer:
         world: Any = dist.group.WORLD
         self.keys = world.get_group_store()
         self.turns = 0
+        self.memories = 0
         self.plain = self.make()
         self.norms = count_norms(self.plain.model)
         self.trial = TrialTask(self.plain)
@@ -170,8 +172,9 @@ class Trainer:
         """A group with memory that no other loop uses: weights lie there."""
         from sonda.frameworks.parallel.group import part
 
+        self.memories += 1  # loops are not counted: the first rank has one that the other has not
         group = part(range(self.group.size), self.group.meter)
-        group.through_memory(self.plain.model, _Prefixed(self.keys, f"loop{len(self._loops)}/"))
+        group.through_memory(self.plain.model, _Prefixed(self.keys, f"memory{self.memories}/"))
         return group
 
     def _shared_loop(self, group: Any, shares: tuple[int, ...] | None = (BATCH,)) -> tuple[Any, Any]:
