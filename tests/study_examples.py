@@ -66,10 +66,15 @@ def _options(study: Mapping[str, Any]) -> dict[str, Any]:
     for number, name in enumerate(one for one in _variants(study) if one != study["base"]):
         effect, middle, low, high, text = rules[number % 3]
         speedup = {"value": middle, "unit": "1", "source": "derived", "low": low, "high": high, "reason": ""}
-        options.append({"name": name, "speedup": speedup, "effect": effect, "text": text, "verdict": "Compute-bound.",
-                        "remedy": "", "together": None})  # fmt: skip
-    return {"place": "", "base": study["base"], "base_verdict": "", "base_remedy": "", "options": options,
+        options.append({"name": name, "speedup": speedup, "effect": effect, "text": text, "together": None,
+                        "limit": _limit(0.9 - number / 100)})  # fmt: skip
+    return {"place": "", "base": study["base"], "base_limit": _limit(0.95), "options": options,
             "sentence": f"{options[0]['name']} brings 2.00x."}  # fmt: skip
+
+
+def _limit(share: float) -> dict[str, Any]:
+    return {"kind": "compute", "share": share, "sentence": f"Compute-bound: {100 * share:.0f} % of the step.",
+            "remedy": "fuse operations", "flags": "--compile"}  # fmt: skip
 
 
 def _scaling(study: Mapping[str, Any]) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from sonda.report.study_figures import accuracy_figure, energy_figure, scaling_figure
+from sonda.report.study_figures import accuracy_caption, accuracy_figure, energy_figure, scaling_figure
 from sonda.report.study_page import study_section, write_study_page
 from sonda.report.study_tables import row_names
 
@@ -60,18 +60,30 @@ STUDY: dict[str, Any] = {
 }  # fmt: skip
 
 
-def test_the_scaling_curve_has_the_ideal_the_bound_and_both_speed_ups() -> None:
+def test_the_scaling_curve_has_the_ideal_the_bound_and_both_speed_ups_of_each() -> None:
     drawn = scaling_figure(STUDY)
     assert drawn is not None
-    ideal, bound, whole, training = drawn["data"]
+    ideal, bound, one, two = drawn["data"]
     assert (ideal["x"], ideal["y"]) == ([1, 2], [1.0, 2.0])
     assert bound["y"] == [1.0, pytest.approx(1.818, abs=1e-3)]
     assert "10 % serial" in bound["name"]
-    assert (whole["x"], whole["y"]) == ([1, 2], [1.0, 1.79])
-    assert whole["error_y"]["array"] == pytest.approx([0.0, 0.11])
-    assert whole["error_y"]["arrayminus"] == pytest.approx([0.0, 0.09])
-    assert training["x"] == [1], "what is missing is not drawn as 0"
+    assert (one["name"], one["y"]) == ("one", [1.0, 1.0])
+    assert [round(x) for x in one["x"]] == [1, 1] and one["x"][0] < one["x"][1], "whole beside training part"
+    assert one["marker"]["symbol"] == ["circle", "circle-open"]
+    assert (two["name"], two["y"]) == ("two", [1.79]), "what is missing is not drawn as 0"
+    assert two["error_y"]["array"] == pytest.approx([0.11])
+    assert two["error_y"]["arrayminus"] == pytest.approx([0.09])
+    assert "1.79, derived" in two["text"][0] and "1.70 to 1.90" in two["text"][0]
     assert scaling_figure({**STUDY, "scaling": None}) is None
+
+
+def test_configurations_of_as_many_devices_stand_beside_each_other() -> None:
+    point = STUDY["scaling"]["points"][1]
+    alike = [{**point, "name": name, "training": point["whole"]} for name in ("two", "half batch", "all shared")]
+    drawn = scaling_figure({**STUDY, "scaling": {**STUDY["scaling"], "points": alike}})
+    assert drawn is not None
+    places = [x for trace in drawn["data"][2:] for x in trace["x"]]
+    assert len(set(places)) == 6 and places == sorted(places) and all(round(x) == 2 for x in places)
 
 
 def test_accuracy_is_a_line_with_its_least_and_most_shaded() -> None:
@@ -84,6 +96,27 @@ def test_accuracy_is_a_line_with_its_least_and_most_shaded() -> None:
     alone = {**STUDY, "rows": [row("one", figure(1.0), figure(1.0), [point(1, 0.3, 0.3, 0.3, n=1)])]}
     assert [one["mode"] for one in accuracy_figure(alone)["data"]] == ["lines+markers"]  # type: ignore[index]
     assert accuracy_figure({**STUDY, "rows": STUDY["rows"][2:]}) is None
+
+
+def test_curves_that_lie_upon_each_other_are_told_apart_and_named() -> None:
+    """0.3 and 0.301 of an axis that ends at 0.5 are less than a pixel apart; 0.2 is not."""
+    curves = {"one": 0.3, "same, DDP": 0.301, "other": 0.2}
+    rows = [row(name, figure(1.0), figure(1.0), [point(1, mean, mean, mean, n=1), point(2, 0.5, 0.5, 0.5, n=1)])
+            for name, mean in curves.items()]  # fmt: skip
+    drawn = accuracy_figure({**STUDY, "rows": rows})
+    assert drawn is not None
+    one, same, other = drawn["data"]
+    assert one["line"]["width"] > same["line"]["width"] and one["marker"]["size"] > same["marker"]["size"]
+    assert (one["line"]["dash"], same["line"]["dash"], other["line"]["dash"]) == ("solid", "dash", "solid")
+    assert other["line"]["width"] == same["line"]["width"]
+    assert '"one" and "same, DDP" lie upon each other' in accuracy_caption({**STUDY, "rows": rows})
+    assert "other" not in accuracy_caption({**STUDY, "rows": rows}).replace("each other", "")
+    assert "lie upon" not in accuracy_caption({**STUDY, "rows": rows[1:]})
+
+
+def test_curves_that_are_not_drawn_are_counted() -> None:
+    rows = [row(f"c{at}", figure(1.0), figure(1.0), [point(1, at / 40, at / 40, at / 40, n=1)]) for at in range(1, 31)]
+    assert "The first 24 of 30 configurations; the table has all." in accuracy_caption({**STUDY, "rows": rows})
 
 
 def test_bars_of_estimates_are_hatched_and_rows_without_energy_have_none() -> None:

@@ -6,11 +6,13 @@ from typing import Any
 
 import pytest
 
+from sonda.report.palette import GREY
 from sonda.report.study_answer import answer
 from sonda.report.study_cells import FEWER, axis_cell, interval_kind, interval_words, study_cell
 from sonda.report.study_dots import dots_figure, dots_of
 from sonda.report.study_published import pairs, published_figure, published_table
 from sonda.report.study_stacks import stack_figure, stacks
+from sonda.report.study_tables import ours_table
 from sonda.report.study_trade import trades
 
 
@@ -137,7 +139,27 @@ def test_a_place_is_one_line_and_a_variant_one_mark() -> None:
     assert (first["name"], first["x"], second["name"], second["x"]) == ("a", [120.0, 200.0], "b", [10.0])
     assert first["marker"]["symbol"] != second["marker"]["symbol"], "colours alone tell nothing apart"
     assert published["x"] == [50, 100, None, 50, 100, None], "a range from end to end"
-    assert first["y"] == [0, 1] and second["y"] == [0] and drawn["layout"]["yaxis"]["ticktext"] == ["2MiB", "4MiB"]
+    assert drawn["layout"]["yaxis"]["ticktext"] == ["2MiB", "4MiB"]
+    assert [round(y) for y in first["y"]] == [0, 1] and round(second["y"][0]) == 0
+    assert first["y"][0] != second["y"][0], "equal values of two variants are both seen"
+
+
+def test_ratios_that_may_as_well_be_one_are_grey_in_picture_and_table() -> None:
+    found = {"cnn": figure(1.5, 1, 1.4, 1.6), "cache": figure(1.02, 1, 0.9, 1.1), "lstm": figure(1.2)}
+    rows = [
+        ({"workload": name}, {"slowdown": one, "step_ms": figure(1.02, 2, 0.9, 1.1)}) for name, one in found.items()
+    ]
+    made = study({"slowdown": "", "step_ms": "ms"}, rows)
+    drawn = dots_figure(made, made["columns"][0])
+    assert drawn is not None
+    sure, unsure = drawn["data"]
+    assert (sure["x"], unsure["x"]) == ([1.5, 1.2], [1.02])
+    assert sure["marker"]["color"] != unsure["marker"]["color"] == GREY
+    assert unsure["showlegend"] is False, "it is the same series"
+    table = ours_table(made, made["columns"], "")
+    assert [row[1].tone for row in table.rows] == ["", "quiet", ""]
+    assert table.rows[1][1].hint.endswith("not significant: the interval holds 1")
+    assert all(row[2].tone == "" for row in table.rows), "a time of 1 ms is no ratio"
 
 
 def test_published_ranges_of_two_sources_are_two_lines_that_can_be_seen() -> None:
@@ -166,6 +188,18 @@ def test_published_figures_stand_beside_ours_with_ratio_and_what_differs() -> No
     texts = dict(zip([column.name for column in table.columns], [cell.text for cell in table.rows[0]], strict=True))
     assert texts == {"where": "a, 2MiB", "figure": "cycles", "ours": "120", "published": "50–100",
                      "ours over published": "1.20", "published on": "K40", "what differs": "another card"}  # fmt: skip
+
+
+def test_printed_figures_that_the_interval_of_ours_reaches_are_grey() -> None:
+    ours = {"far": figure(2.0, 6, 1.9, 2.1, published=[printed(3.0, 0.667)]),
+            "near": figure(2.0, 6, 1.9, 2.1, published=[printed(2.05, 0.976)]),
+            "range": figure(2.0, 6, 1.9, 2.1, published=[printed(None, 1.0, 1.0, 2.0)]),
+            "once": figure(2.0, published=[printed(2.0, 1.0)])}  # fmt: skip
+    found = pairs(study({"step_ms": "ms"}, [({"workload": name}, {"step_ms": one}) for name, one in ours.items()]))
+    assert [pair.reached for pair in found] == [False, True, True, False], "one run has no interval"
+    assert [row[4].tone for row in published_table(found).rows] == ["", "quiet", "quiet", ""]
+    drawn = published_figure(found)
+    assert drawn is not None and [trace["x"] for trace in drawn["data"]] == [[0.667, 1.0], [0.976, 1.0]]
 
 
 def test_stacks_are_made_of_what_a_row_has() -> None:

@@ -136,11 +136,11 @@ compile = true
 
 def option(name: str, value: float, low: float, high: float, effect: str) -> Option:
     text = {"faster": f"{value:.2f}x faster", "slower": f"{1 / value:.2f}x slower"}.get(effect, "not significant")
-    return Option(name, Value(value, "1", "derived", low, high), effect, text, "", "")
+    return Option(name, Value(value, "1", "derived", low, high), effect, text)
 
 
 def brought(place: str, *options: Option) -> Options:
-    return Options(place, "base", "", "", options, "")
+    return Options(place, "base", options, "")
 
 
 def test_options_are_taken_left_out_or_the_base_is_kept(tmp_path: Path) -> None:

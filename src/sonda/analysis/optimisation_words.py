@@ -118,7 +118,7 @@ def _clauses(found: Sequence[Finding], places: int) -> list[str]:
 
 
 def _changing(one: Finding, places: int) -> str:
-    at = _where(one.places, places)
+    at = at_places(one.places, places)
     if one.effect == FASTER:
         said = f"{_subject(one.names, 'bring')} {_range(one.least, one.most)}"
         together = " together" if len(one.names) > 1 else ""
@@ -128,7 +128,7 @@ def _changing(one: Finding, places: int) -> str:
 
 
 def _still(effect: str, names: Sequence[str], group: Sequence[Finding], where: Sequence[str], places: int) -> str:
-    at = _where(where, places)
+    at = at_places(where, places)
     if effect == LACKING:
         return f"{_subject(names, 'do')} not apply {at.strip() or 'here'}"
     bound = max((one.bound for one in group if one.bound is not None), default=None)
@@ -164,13 +164,14 @@ def _interval(low: float | None, high: float | None) -> str:
     return f" ({said})" if (said := ends(low, high)) else ""
 
 
-def _where(where: Sequence[str], places: int) -> str:
-    """Nothing where it holds everywhere."""
-    if not where or len(where) == places:
+def at_places(names: Sequence[str], places: int) -> str:
+    """` with cnn and with resnet50`, ` in 5 of 8 places`; nothing where it holds everywhere."""
+    named = [name for name in dict.fromkeys(names) if name]
+    if len(names) == places or not named:
         return ""
-    if len(where) > MOST_PLACES:
-        return f" in {len(where)} of {places} places"
-    return " " + wording.join([f"with {place}" for place in where])
+    if len(named) > MOST_PLACES:
+        return f" in {len(names)} of {places} places"
+    return " " + wording.join([f"with {name}" for name in named])
 
 
 def _joined(clauses: Iterable[str]) -> str:

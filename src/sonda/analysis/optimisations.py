@@ -23,6 +23,8 @@ from sonda.analysis.rounds import LEAST_FREEDOM, blocked, freedom_of
 from sonda.analysis.statistics import CONFIDENCE, Side, effective_size, pooled, ratio, side, student, welch
 from sonda.analysis.summary import Summary, Value
 
+NOISY, UNCLEAR = "too noisy", "not clear"
+"""Kinds of limits that are none."""
 EQUAL = 0.05
 """Where an interval holds 1 and ends within 5 % of it, a change is nothing that anybody needs to know more exactly."""
 
@@ -40,6 +42,20 @@ class Together:
 
 
 @dataclass(frozen=True)
+class Limit:
+    """What limits a configuration, by the first verdict of the run in the middle."""
+
+    kind: str = ""
+    """That of the verdict, `not clear` or `too noisy`; '' where nothing was measured."""
+    share: float | None = None
+    """Of the step that it explains, 0 to 1; None where it explains none."""
+    sentence: str = ""
+    remedy: str = ""
+    flags: str = ""
+    """The options of `sonda run` that try the remedy; '' where it is none of them."""
+
+
+@dataclass(frozen=True)
 class Option:
     """One variant against the base."""
 
@@ -50,9 +66,7 @@ class Option:
     """faster, slower, nothing, little (unknown, but less than 5 % could be gained), unknown; '' where it is missing."""
     text: str
     """`1.70x faster`, `not significant`, or why it is missing."""
-    verdict: str
-    """What limits it, in a sentence; '' where nothing was measured."""
-    remedy: str
+    limit: Limit = Limit()
     together: Together | None = None
     several: bool = False
     """It is made of other options."""
@@ -67,10 +81,9 @@ class Options:
     place: str
     """The values of the axes there; '' where there is one place."""
     base: str
-    base_verdict: str
-    base_remedy: str
     options: tuple[Option, ...]
     sentence: str
+    base_limit: Limit = Limit()
     rounds: int = 0
     """Rounds within which variants were held against the base; 0 where they were not measured in such."""
 
@@ -109,14 +122,12 @@ def weigh(
         speedup = _speedup(sides, base, name, len(measured), missing.get(name, "not measured yet"))
         most = most_by_input(runs.get(base, ()), changes[name])
         effect = _effect(speedup, most)
-        verdict, remedy = limit(runs.get(name, ()))
         together = _together(sides, base, name, changes, len(measured)) if name in sides and base in sides else None
         several = bool(parts_of(name, changes))
         text = _text(speedup, effect, most)
-        options.append(Option(name, speedup, effect, text, verdict, remedy, together, several, most))
-    verdict, remedy = limit(runs.get(base, ()))
+        options.append(Option(name, speedup, effect, text, limit(runs.get(name, ())), together, several, most))
     within = 0 if times is None else times.shape[1]
-    all_of_them = Options(place, base, verdict, remedy, tuple(options), "", within)
+    all_of_them = Options(place, base, tuple(options), "", limit(runs.get(base, ())), within)
     return replace(all_of_them, sentence=sentence(all_of_them.said))
 
 
@@ -196,14 +207,20 @@ def _text(speedup: Value, effect: str, most: float | None) -> str:
     return "not significant" if most is None or effect == NOTHING else f"not significant; {at_most(most)} at the most"
 
 
-def limit(summaries: Sequence[Summary]) -> tuple[str, str]:
-    """The first verdict of the run in the middle, and its first remedy."""
+def limit(summaries: Sequence[Summary]) -> Limit:
+    """What the run in the middle says."""
     timed = [one for one in summaries if one.parts and (one.parts[0].step.value or one.parts[0].simulated)]
     if not timed:
-        return "", ""
+        return Limit()
     middle = sorted(timed, key=lambda one: one.parts[0].step.value or 0.0)[len(timed) // 2]
     verdict = middle.verdicts[0]
-    return verdict.sentence, verdict.remedies[0].text if verdict.remedies else ""
+    remedy, flags = (verdict.remedies[0].text, " ".join(verdict.remedies[0].options)) if verdict.remedies else ("", "")
+    if verdict.kind == "none":
+        kind = NOISY if "noise" in verdict.evidence else UNCLEAR
+        return Limit(kind, None, verdict.sentence, remedy, flags)
+    # Of what the sentence names, where it does not name all.
+    share = verdict.evidence["share"].value if "share" in verdict.evidence else verdict.share
+    return Limit(verdict.kind, share, verdict.sentence, remedy, flags)
 
 
 def parts_of(name: str, changes: Mapping[str, Mapping[str, object]]) -> tuple[str, ...]:

@@ -11,7 +11,7 @@ from sonda.report import quantities
 from sonda.report.figures import Figure
 from sonda.report.labels import markup
 from sonda.report.palette import BLUE, GREY, VERMILION
-from sonda.report.table import Cell, Column, Table, build, words
+from sonda.report.table import LAST, Cell, Column, Table, build, shares, tone_of, words
 
 Document = Mapping[str, Any]
 EFFECTS = (
@@ -25,8 +25,11 @@ HEIGHT, OF_A_BAR = 150, 26
 
 def options_title(place: Document) -> str:
     """`cnn, batch 32: what the options bring against base`."""
-    where = f"{place['place']}: " if place["place"] else ""
-    return f"{where}what options bring against {place['base']}"
+    return f"{_at(place)}what options bring against {place['base']}"
+
+
+def _at(place: Document) -> str:
+    return f"{place['place']}: " if place["place"] else ""
 
 
 def options_table(place: Document) -> Table:
@@ -41,25 +44,51 @@ def options_table(place: Document) -> Table:
     ]  # fmt: skip
     if any(row["together"] for row in rows):
         texts = [str(row["together"]["text"]) if row["together"] else "" for row in rows]
-        columns.append((Column("together", right=False, wrap=True), words(texts)))
+        columns.append((Column("together", right=False, wrap=True, keep=LAST - 1), words(texts)))
     return build(columns)
 
 
-def verdict_lines(place: Document) -> list[str]:
-    """What limits each configuration, and what to try; one line for all that are limited alike."""
+def limits_title(place: Document) -> str:
+    """`cnn, batch 32: what limits each`."""
+    return f"{_at(place)}what limits each"
+
+
+def limits_table(place: Document) -> Table | None:
+    """A line for each configuration, the base first: what limits it, how much of its step, what to try; whole
+    sentences are tooltips. None where nothing was measured."""
+    rows = _limits(place)
+    if not rows:
+        return None
+    found = [limit for _, limit in rows]
+    taken = [math.nan if limit["share"] is None else limit["share"] for limit in found]
+    columns = [
+        (Column("variant", right=False), words([name for name, _ in rows])),
+        (Column("limited by", right=False, hint="the first verdict of the run in the middle"),
+         [Cell(limit["kind"], limit["kind"], limit["sentence"], tone=tone_of(limit["kind"])) for limit in found]),
+        (Column("% of step"), shares(taken, "the step")),
+        (Column("try", right=False, wrap=True, hint="options of sonda run, or words where it is none of them"),
+         [Cell(limit["flags"] or limit["remedy"] or quantities.MISSING, None, limit["remedy"]) for limit in found]),
+    ]  # fmt: skip
+    return build(columns, "what limits each")
+
+
+def limit_sentences(place: Document) -> list[str]:
+    """The same in whole sentences; one for all that are limited alike."""
     said: dict[str, list[str]] = {}
-    rows = [{"name": place["base"], "verdict": place["base_verdict"], "remedy": place["base_remedy"]}]
-    for row in [*rows, *place["options"]]:
-        if row["verdict"]:
-            remedy = f" Try: {row['remedy']}." if row["remedy"] else ""
-            said.setdefault(f"{row['verdict']}{remedy}", []).append(str(row["name"]))
+    for name, limit in _limits(place):
+        remedy = f" Try: {limit['remedy']}." if limit["remedy"] else ""
+        said.setdefault(f"{limit['sentence']}{remedy}", []).append(name)
     return [f"{', '.join(names)}: {text}" for text, names in said.items()]
+
+
+def _limits(place: Document) -> list[tuple[str, Document]]:
+    rows = [(str(place["base"]), place["base_limit"]), *((str(row["name"]), row["limit"]) for row in place["options"])]
+    return [(name, limit) for name, limit in rows if limit["kind"]]
 
 
 def summary_lines(places: Sequence[Document]) -> list[str]:
     """The sentence of every place."""
-    return [f"{place['place']}: {place['sentence']}" if place["place"] else str(place["sentence"])
-            for place in places if place["sentence"]]  # fmt: skip
+    return [f"{_at(place)}{place['sentence']}" for place in places if place["sentence"]]
 
 
 def options_figure(place: Document) -> Figure | None:

@@ -7,7 +7,6 @@ from typing import Any
 
 from sonda.report.labels import plain
 from sonda.report.operations import operations_table
-from sonda.report.optimisations import verdict_lines
 from sonda.report.screen import Screen
 from sonda.report.study_answer import answer
 from sonda.report.study_tables import VARIANT, Document, option_tables, study_tables, unmeasured
@@ -122,7 +121,6 @@ def render_study(study: Document, width: int | None = None, *, reference: str = 
         screen.line(plain(f"Out of line: {sentence}."), "yellow", 4, 2)
     for remedy in study.get("remedies", ()):
         screen.line(plain(f"Try: {remedy}."), "", 4, 2)
-    places = study.get("optimisations", ())
     tables = [*study_tables(study, screen.width), *option_tables(study)]
     for one in tables:
         screen.line()
@@ -141,7 +139,6 @@ def render_study(study: Document, width: int | None = None, *, reference: str = 
         screen.line()
         screen.line(plain(f"– {', '.join(names)}: {reason}"), "dim", 2, 2)
     for title, lines in (
-        *((f"{place['place'] or 'All'}: what limits each", verdict_lines(place)) for place in places),
         ("Failed", failure_lines(study)),
         ("Deviations", study["deviations"]),
         ("Notes", study["notes"]),

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from sonda.report import quantities
 from sonda.report.optimisations import summary_lines
+from sonda.report.study_cells import holds, is_ratio
 from sonda.report.study_tables import VARIANT, Document, figure_name, of_variant, row_names, variants_of
 
 LEADS: dict[str, str] = {
@@ -33,8 +34,6 @@ LEADS: dict[str, str] = {
 """Figures that answer questions, the weightiest first, and how their values are said."""
 PRICES = ("training_epoch_s", "step_ms", "peak_memory_MB")
 """Said beside accuracy, and where there is nothing weightier."""
-RATIOS = ("slowdown", "speedup", "relative_edp")
-"""Of which 1 means no difference."""
 RELATIVE = ("speedup", "training_speedup", "scaling", "training_scaling", "relative_")
 """How figures begin that are of one configuration against another."""
 MOST_LEADS = 3
@@ -111,7 +110,7 @@ def _leads(study: Document) -> list[tuple[str, str]]:
     columns = {str(column["figure"]): column for column in study["columns"]}
     found = {key: words for key in LEADS if key in columns and (words := _said(study, columns[key]))}
     weighty = [key for key in found if key not in PRICES]
-    if "accuracy_percent" in found and not any(key in found for key in RATIOS):
+    if "accuracy_percent" in found and not any(map(is_ratio, found)):
         found = {key: words for key, words in found.items() if key in ("accuracy_percent", *PRICES)}
     elif weighty:
         found = {key: found[key] for key in weighty}
@@ -137,7 +136,7 @@ def _said(study: Document, column: Document) -> str:
     texts = [f"{quantities.number(figure['value'])} {unit}".rstrip() for _, figure in ends]
     words = " to ".join(f"{text} ({name})" if name else text for text, (name, _) in zip(texts, ends, strict=True))
     said = LEADS.get(key, f"{figure_name(column)}: {{}}").format(words, base=study.get("base", ""))
-    return said + _doubt([one for _, one in cells] if key in RATIOS else [])
+    return said + _doubt([one for _, one in cells] if is_ratio(key) else [])
 
 
 def _speaker(study: Document, keys: Sequence[str]) -> str:
@@ -160,7 +159,7 @@ def _values(study: Document, key: str) -> Iterator[tuple[str, Document]]:
     """Names and figures of the rows that have it; a ratio to the base is none of the base itself."""
     base = study.get("base")
     for name, row in zip(row_names(study), study["rows"], strict=True):
-        itself = base and key in RATIOS and row["configuration"].get(VARIANT) == base
+        itself = base and is_ratio(key) and row["configuration"].get(VARIANT) == base
         if _has(row, key) and not itself:
             yield "" if len(study["rows"]) == 1 else name, row["figures"][key]
 
@@ -172,7 +171,7 @@ def _has(row: Document, key: str) -> bool:
 def _doubt(ratios: Sequence[Document]) -> str:
     """How many of these may as well be 1: their interval holds it, or they have none."""
     lone = [one for one in ratios if one["low"] is None or one["high"] is None]
-    unsure = [one for one in ratios if one not in lone and one["low"] <= 1 <= one["high"]]
+    unsure = [one for one in ratios if holds(one, 1.0)]
     said = [f"{len(of)} of {len(ratios)} {words}" for of, words in
             ((unsure, "not significant"), (lone, "measured once only")) if of]  # fmt: skip
     return f" [{', '.join(said)}]" if said else ""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from sonda.analysis.statistics import ENOUGH_STEPS
@@ -22,6 +23,20 @@ PROCESSES, STUDENT = "95 % interval of the processes of both", "95 % interval of
 WIDE = 2.0
 """Ends of an interval that are further apart than so many times the figure are shown themselves."""
 FEWER = f"fewer than {ENOUGH_STEPS} repetitions give no 95 % interval"
+RATIOS = ("slowdown", "cpu_slowdown", "speedup", "training_speedup", "relative_energy", "relative_energy_with_idle",
+          "relative_edp", "relative_edp_with_idle")  # fmt: skip
+"""Figures of which 1 means that nothing changed."""
+
+
+def is_ratio(key: str) -> bool:
+    """Whether a figure is one of `RATIOS`, of whatever place."""
+    return key.partition("@")[0] in RATIOS
+
+
+def holds(figure: Document, value: float) -> bool:
+    """Whether the interval of a figure holds this value; not where it has none."""
+    low, high = figure.get("low"), figure.get("high")
+    return low is not None and high is not None and bool(low <= value <= high)
 
 
 def interval_kind(figure: Document) -> str:
@@ -76,6 +91,14 @@ def study_cell(figure: Document, kind: str = "") -> Cell:
     return _figure_cell(figure, quantities.number(value) + spread, kind)
 
 
+def column_cell(key: str, figure: Document) -> Cell:
+    """A figure in the column of its key: a ratio that may as well be 1 is greyed."""
+    cell = study_cell(figure)
+    if figure["value"] is None or not is_ratio(key) or not holds(figure, 1.0):
+        return cell
+    return replace(cell, tone="quiet", hint=f"{cell.hint}; not significant: the interval holds 1")
+
+
 def bare_cell(figure: Document | None) -> Cell:
     """A figure without its interval, which the tooltip has."""
     if figure is None:
@@ -93,6 +116,7 @@ def _figure_cell(figure: Document, text: str, kind: str = "") -> Cell:
 def figure_hint(figure: Document, kind: str = "") -> str:
     """`27.2 ms, measured (…); least to most of 3 repetitions: 24.1 to 30.0`."""
     unit, source = str(figure.get("unit", "")), str(figure["source"])
+    unit = "" if unit == "1" else unit
     meaning = f" ({SOURCES[source]})" if source in SOURCES else ""
     text = f"{quantities.number(figure['value'])} {unit}".rstrip() + f", {source}{meaning}"
     kind = kind if kind and figure.get("low") is not None else interval_kind(figure)

@@ -9,7 +9,7 @@ from sonda.report import quantities
 from sonda.report.figures import Figure
 from sonda.report.labels import markup
 from sonda.report.palette import BLUE, GREEN, GREY, ORANGE, PURPLE, SKY, VERMILION, YELLOW
-from sonda.report.study_cells import figure_hint, printed_cell, study_cell
+from sonda.report.study_cells import column_cell, figure_hint, holds, is_ratio, printed_cell
 from sonda.report.study_tables import VARIANT, Document, figure_name, row_names, variants_of
 from sonda.report.table import Cell, Column, Table, build
 
@@ -18,13 +18,11 @@ MARKS = ("circle", "square", "diamond", "triangle-up", "cross", "x", "star", "he
 """So that variants are told apart without their colours too."""
 WIDE = 30
 """Values that differ by more than this are drawn on a logarithmic axis."""
-OF_A_PLACE, OF_A_NAME, AROUND = 20, 10, 130
+OF_A_PLACE, OF_A_VARIANT, OF_A_NAME, AROUND = 20, 4, 10, 130
 """px of height."""
 FEW_NAMES = 3
 BESIDE = 0.5
-"""Of the height of a place, that published figures are spread over."""
-NO_DIFFERENCE = ("slowdown", "speedup", "relative_edp", "relative_edp_with_idle")
-"""Figures of which 1 means that nothing changed."""
+"""Of the height of a place, that variants and published figures are spread over, so that none hides another."""
 
 
 @dataclass(frozen=True)
@@ -61,21 +59,22 @@ def dots_figure(study: Document, column: Document) -> Figure | None:
     known = [dot for dot in dots if dot.figure["value"] is not None]
     if len(known) < 2:
         return None
+    of_a_place = OF_A_PLACE + OF_A_VARIANT * (len({dot.variant for dot in known}) - 1)
     name = figure_name(column)
-    data = [*_published(dots, places), *_ours(known, places, name)]
+    data = [*_published(dots, places), *_ours(known, places, column)]
     values = [abs(dot.figure["value"]) for dot in known] + [abs(end) for dot in dots for end in _printed_ends(dot)]
     log = min(values) > 0 and max(values) / min(values) > WIDE
     axis: Figure = {"title": {"text": markup(name)}, **({"type": "log"} if log else {"rangemode": "tozero"})}
     layout: Figure = {
         # A phone lists the names below each other.
-        "height": AROUND + OF_A_PLACE * max(3, len(places)) + OF_A_NAME * max(0, len(data) - FEW_NAMES),
+        "height": AROUND + of_a_place * max(3, len(places)) + OF_A_NAME * max(0, len(data) - FEW_NAMES),
         "xaxis": axis,
         "yaxis": {"tickvals": list(range(len(places))), "ticktext": [markup(one) for one in places],
                   "range": [len(places) - 0.5, -0.5], "automargin": True, "zeroline": False},
         "legend": {"orientation": "h", "y": 1.02, "yanchor": "bottom", "traceorder": "normal"},
         "showlegend": len(data) > 1,
     }  # fmt: skip
-    if key in NO_DIFFERENCE:
+    if is_ratio(key):
         layout["shapes"] = [{"type": "line", "x0": 1, "x1": 1, "y0": 0, "y1": 1, "yref": "paper",
                              "line": {"width": 1, "dash": "dot", "color": GREY}}]  # fmt: skip
     return {"data": data, "layout": layout}
@@ -87,7 +86,7 @@ def dots_table(study: Document, column: Document) -> Table:
     columns = [(Column("where", right=False), [Cell(dot.place, dot.place) for dot in dots])]
     if any(dot.variant for dot in dots):
         columns.append((Column(VARIANT, right=False), [Cell(dot.variant, dot.variant) for dot in dots]))
-    columns.append((Column(figure_name(column)), [study_cell(dot.figure) for dot in dots]))
+    columns.append((Column(figure_name(column)), [column_cell(str(column["figure"]), dot.figure) for dot in dots]))
     machines = dict.fromkeys(one["hardware"] for dot in dots for one in dot.figure.get("published", ()))
     for machine in machines:
         printed = [next((printed_cell(one) for one in dot.figure.get("published", ()) if one["hardware"] == machine),
@@ -96,20 +95,28 @@ def dots_table(study: Document, column: Document) -> Table:
     return build(columns, figure_name(column))
 
 
-def _ours(dots: Sequence[Dot], places: Sequence[str], name: str) -> Iterator[Figure]:
-    for number, variant in enumerate(dict.fromkeys(dot.variant for dot in dots)):
-        own = [dot for dot in dots if dot.variant == variant]
-        open_ = ["-open" if quantities.is_guess(figure_hint(dot.figure)) else "" for dot in own]
-        color, mark = COLORS[number % len(COLORS)], MARKS[number % len(MARKS)]
-        yield {
-            "type": "scatter", "mode": "markers", "name": markup(variant or "ours"),
-            "x": [dot.figure["value"] for dot in own], "y": [places.index(dot.place) for dot in own],
-            "error_x": reach([dot.figure for dot in own]),
-            "marker": {"color": color, "size": 9, "symbol": [f"{mark}{one}" for one in open_]},
-            "text": [f"<b>{markup(', '.join(one for one in (dot.variant, dot.place) if one))}</b><br>{markup(name)}: "
-                     f"{markup(figure_hint(dot.figure))}" for dot in own],
-            "hovertemplate": "%{text}<extra></extra>",
-        }  # fmt: skip
+def _ours(dots: Sequence[Dot], places: Sequence[str], column: Document) -> Iterator[Figure]:
+    """A series for each variant, and a grey one of its ratios that may as well be 1."""
+    name, ratio = figure_name(column), is_ratio(str(column["figure"]))
+    variants = list(dict.fromkeys(dot.variant for dot in dots))
+    for number, variant in enumerate(variants):
+        mark, height = MARKS[number % len(MARKS)], _beside(number, len(variants))
+        unsure = [dot for dot in dots if dot.variant == variant and ratio and holds(dot.figure, 1.0)]
+        sure = [dot for dot in dots if dot.variant == variant and dot not in unsure]
+        for color, own in ((COLORS[number % len(COLORS)], sure), (GREY, unsure)):
+            opened = ["-open" if quantities.is_guess(figure_hint(dot.figure)) else "" for dot in own]
+            if own:
+                yield {
+                    "type": "scatter", "mode": "markers", "name": markup(variant or "ours"),
+                    "legendgroup": markup(variant), "showlegend": own is sure or not sure,
+                    "x": [dot.figure["value"] for dot in own], "y": [places.index(dot.place) + height for dot in own],
+                    "error_x": reach([dot.figure for dot in own]),
+                    "marker": {"color": color, "size": 9, "symbol": [f"{mark}{one}" for one in opened]},
+                    "text": [f"<b>{markup(', '.join(one for one in (dot.variant, dot.place) if one))}</b><br>"
+                             f"{markup(name)}: {markup(column_cell(str(column['figure']), dot.figure).hint)}"
+                             for dot in own],
+                    "hovertemplate": "%{text}<extra></extra>",
+                }  # fmt: skip
 
 
 def _published(dots: Sequence[Dot], places: Sequence[str]) -> Iterator[Figure]:
@@ -118,7 +125,7 @@ def _published(dots: Sequence[Dot], places: Sequence[str]) -> Iterator[Figure]:
     machines = list(dict.fromkeys(_machine(one) for dot in dots for one in _printed(dot)))
     for number, machine in enumerate(machines):
         printed = [(dot.place, one) for dot in dots for one in _printed(dot) if _machine(one) == machine]
-        beside = BESIDE * ((number + 0.5) / len(machines) - 0.5)
+        beside = _beside(number, len(machines))
         x: list[float | None] = []
         y: list[float | None] = []
         texts: list[str] = []
@@ -136,6 +143,11 @@ def _published(dots: Sequence[Dot], places: Sequence[str]) -> Iterator[Figure]:
                        "line": {"width": 2}},
             "text": texts, "hovertemplate": "%{text}<extra></extra>",
         }  # fmt: skip
+
+
+def _beside(number: int, count: int) -> float:
+    """How far from the middle of its place the one of `count` is drawn."""
+    return BESIDE * ((number + 0.5) / count - 0.5)
 
 
 def _printed(dot: Dot) -> Sequence[Document]:

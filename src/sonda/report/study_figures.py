@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from sonda.analysis.wording import join, plural
 from sonda.report.figures import Figure
 from sonda.report.labels import markup
 from sonda.report.palette import GREY, HATCH
 from sonda.report.study_cells import figure_hint, study_cell
-from sonda.report.study_dots import COLORS, MARKS, reach
+from sonda.report.study_dots import COLORS, MARKS, OF_A_NAME, reach
 from sonda.report.study_tables import Document, figure_name, row_names
 from sonda.report.table import Cell, Column, Table, build
 
@@ -16,10 +17,20 @@ HEIGHT = 380
 MOST_CURVES = 24
 FEW_EPOCHS = 20
 """Each has its tick."""
+BESIDE = 0.6
+"""Of the way from one number of devices to the next, that configurations are spread over."""
+MARK = 0.025
+"""Of the height of an axis, that a mark takes: 7 of some 280 px."""
+DASHES = ("solid", "dash", "dot", "dashdot")
+MOST_BELOW = 3
+"""Curves below another that are broader than it."""
 
 
 def scaling_figure(study: Document) -> Figure | None:
-    """Speed-ups against the base, the ideal line, and Amdahl's bound; None where no numbers of devices differ."""
+    """Speed-ups against the base, the ideal line, and Amdahl's bound; None where no numbers of devices differ.
+
+    A series for each configuration, those of as many devices side by side; of each, the whole beside the training part.
+    """
     curve = study.get("scaling")
     if not curve:
         return None
@@ -31,19 +42,26 @@ def scaling_figure(study: Document) -> Figure | None:
             GREY, "dash",
         ),
     ]  # fmt: skip
-    for name, key, color, mark in (("whole", "whole", COLORS[0], MARKS[0]),
-                                   ("training part", "training", COLORS[1], MARKS[1])):  # fmt: skip
-        points = [one for one in curve["points"] if one[key]["value"] is not None]
-        values = [one[key] for one in points]
+    for number, one in enumerate(curve["points"]):
+        alike = [other for other in curve["points"] if other["devices"] == one["devices"]]
+        width = BESIDE / len(alike)
+        middle = one["devices"] + width * (alike.index(one) + 0.5) - BESIDE / 2
+        mark, color = MARKS[number % len(MARKS)], COLORS[number % len(COLORS)]
+        shown = [(middle + way * width / 4, mark + opened, name, {"n": 2, **one[key]})
+                 for name, key, way, opened in (("whole", "whole", -1, ""), ("training part", "training", 1, "-open"))
+                 if one[key]["value"] is not None]  # fmt: skip
+        values = [value for _, _, _, value in shown]
         data.append({
-            "type": "scatter", "mode": "markers", "name": name, "marker": {"color": color, "size": 9, "symbol": mark},
-            "x": [one["devices"] for one in points], "y": [value["value"] for value in values],
-            "error_y": reach(values),
-            "text": [markup(one["name"]) for one in points],
-            "hovertemplate": f"%{{text}}<br>{name} %{{y:.3~g}} times, derived<extra></extra>",
+            "type": "scatter", "mode": "lines+markers", "name": markup(one["name"]),
+            "line": {"color": color, "width": 1},
+            "marker": {"color": color, "size": 9, "symbol": [symbol for _, symbol, _, _ in shown]},
+            "x": [x for x, _, _, _ in shown], "y": [value["value"] for value in values], "error_y": reach(values),
+            "text": [f"<b>{markup(one['name'])}</b><br>times as fast, {name}: {markup(figure_hint(value))}"
+                     for _, _, name, value in shown],
+            "hovertemplate": "%{text}<extra></extra>",
         })  # fmt: skip
     layout = {
-        "height": HEIGHT,
+        "height": HEIGHT + OF_A_NAME * len(data),
         "xaxis": {"title": {"text": "devices"}, "dtick": 1},
         "yaxis": {"title": {"text": f"times {markup(curve['base'])}"}, "rangemode": "tozero"},
         "legend": {"orientation": "h", "y": 1.02, "yanchor": "bottom"},
@@ -51,15 +69,57 @@ def scaling_figure(study: Document) -> Figure | None:
     return {"data": data, "layout": layout}
 
 
+Named = tuple[str, Document]
+
+
+def _curves(study: Document) -> list[Named]:
+    """Names and rows of the configurations that were validated."""
+    return [(name, row) for name, row in zip(row_names(study), study["rows"], strict=True) if row.get("curve")]
+
+
+def _upon_each_other(curves: Sequence[Named]) -> list[list[Named]]:
+    """The curves in groups that a reader sees as one: nowhere further apart than a mark is high."""
+    means = {name: {point["epoch"]: point["accuracy"]["mean"] for point in row["curve"]} for name, row in curves}
+    near = MARK * max((mean for one in means.values() for mean in one.values()), default=0.0)
+    groups: list[list[Named]] = []
+    for name, row in curves:
+        for group in groups:
+            first = means[group[0][0]]
+            if first.keys() == means[name].keys() and all(abs(first[at] - means[name][at]) <= near for at in first):
+                group.append((name, row))
+                break
+        else:
+            groups.append([(name, row)])
+    return groups
+
+
+def accuracy_caption(study: Document) -> str:
+    """What is drawn, which curves look like one, and how many are left out."""
+    curves = _curves(study)
+    said = ["Mean of the repetitions; least to most is shaded."]
+    for group in _upon_each_other(curves[:MOST_CURVES]):
+        if len(group) > 1:
+            names = [f'"{name}"' for name, _ in group]
+            said.append(f"{join(names)} lie upon each other: thin and dashed lines over broad ones.")
+    if len(curves) > MOST_CURVES:
+        said.append(f"The first {MOST_CURVES} of {len(curves)} configurations; the table has all.")
+    return " ".join(said)
+
+
 def accuracy_figure(study: Document) -> Figure | None:
-    """Mean validation accuracy by epoch, least to most shaded; None where nothing was validated."""
-    named = zip(row_names(study), study["rows"], strict=True)
-    rows = [(name, row) for name, row in named if row.get("curve")][:MOST_CURVES]
+    """Mean validation accuracy by epoch, least to most shaded; None where nothing was validated.
+
+    Of curves that lie upon each other the first is the broadest, so that all can be seen.
+    """
+    rows = _curves(study)[:MOST_CURVES]
     if not rows:
         return None
+    below = {name: (at, min(len(group) - 1 - at, MOST_BELOW))
+             for group in _upon_each_other(rows) for at, (name, _) in enumerate(group)}  # fmt: skip
     data: list[Figure] = []
     for number, (plain, row) in enumerate(rows):
         color, name = COLORS[number % len(COLORS)], markup(plain)
+        above, over = below[plain]
         epochs = [point["epoch"] for point in row["curve"]]
         spread = [point["accuracy"] for point in row["curve"]]
         if any(point["n"] > 1 for point in row["curve"]):
@@ -71,9 +131,10 @@ def accuracy_figure(study: Document) -> Figure | None:
             })  # fmt: skip
         data.append({
             "type": "scatter", "mode": "lines+markers", "name": name, "x": epochs, "legendgroup": name,
-            "y": [100 * one["mean"] for one in spread], "line": {"color": color},
-            "marker": {"size": 7, "symbol": MARKS[number % len(MARKS)]},
-            "text": [f"{point['passed']:.3g} s, {point['n']} runs, {100 * one['minimum']:.3g} to "
+            "y": [100 * one["mean"] for one in spread],
+            "line": {"color": color, "width": 2 + 3 * over, "dash": DASHES[above % len(DASHES)]},
+            "marker": {"size": 7 + 5 * over, "symbol": MARKS[number % len(MARKS)]},
+            "text": [f"{point['passed']:.3g} s, {plural(point['n'], 'run')}, {100 * one['minimum']:.3g} to "
                      f"{100 * one['maximum']:.3g} %" for point, one in zip(row["curve"], spread, strict=True)],
             "hovertemplate": f"{name}, epoch %{{x}}: %{{y:.3~g}} %<br>%{{text}}<extra></extra>",
         })  # fmt: skip

@@ -9,21 +9,23 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from sonda.report import quantities
 from sonda.report.corun_figures import miss_curve, misses_table, slowdown_map
 from sonda.report.figures import Figure
 from sonda.report.labels import markup
 from sonda.report.markup import panel, place_figure, table_html
 from sonda.report.operations import operations_table
-from sonda.report.optimisations import options_figure, options_table, options_title, verdict_lines
+from sonda.report.optimisations import limit_sentences, limits_table, options_figure, options_table, options_title
 from sonda.report.output import whole_file
 from sonda.report.page import framed
 from sonda.report.provenance import with_study_words
 from sonda.report.sections import Section
 from sonda.report.study import failure_lines
 from sonda.report.study_answer import Answer, answer, measured
-from sonda.report.study_cells import axis_cell, figure_hint, interval_words, study_cell
+from sonda.report.study_cells import axis_cell, figure_hint, holds, interval_words, is_ratio, study_cell
 from sonda.report.study_dots import dots_figure, dots_of, dots_table
 from sonda.report.study_figures import (
+    accuracy_caption,
     accuracy_figure,
     accuracy_table,
     energy_figure,
@@ -32,7 +34,7 @@ from sonda.report.study_figures import (
     scaling_table,
 )
 from sonda.report.study_parts import parts
-from sonda.report.study_published import pairs, published_figure, published_table
+from sonda.report.study_published import REACHED, pairs, published_figure, published_table
 from sonda.report.study_stacks import stack_figure, stack_table, stacks
 from sonda.report.study_tables import (
     SLOWDOWN,
@@ -153,13 +155,15 @@ def _pictures(study: Document, found: Answer) -> Iterator[Picture]:
             yield from _dots(study, columns[key], f"dots{number}")
     scaling = scaling_figure(study)
     if scaling is not None:
-        caption = "The bound holds where only training is shared; validation and test of the base are its serial part."
+        caption = (
+            "Filled: training, validation and test; open, beside it: the training part. The bound holds where only "
+            "training is shared; validation and test of the base are its serial part."
+        )
         table = scaling_table(study["scaling"])
         yield Picture("scaling", "Speed-up by number of devices", scaling, caption, table)
     accuracy = accuracy_figure(study)
     if accuracy is not None:
-        caption = "Mean of the repetitions; least to most is shaded."
-        yield Picture("accuracy", "Accuracy by epoch", accuracy, caption, accuracy_table(study))
+        yield Picture("accuracy", "Accuracy by epoch", accuracy, accuracy_caption(study), accuracy_table(study))
     yield from _energies(study)
     for stack in stacks(study):
         yield Picture(stack.place, stack.title, stack_figure(stack), "", stack_table(stack))
@@ -188,12 +192,17 @@ def _dots(study: Document, column: Document, place: str) -> Iterator[Picture]:
 
 
 def _dots_caption(study: Document, key: str) -> str:
-    """What bars and open marks are, where there are some."""
+    """What bars, grey marks and open ones are, where there are some."""
     figures = [row["figures"][key] for row in study["rows"]]
     said = [interval_words(figures, "A bar is an interval")]
+    ours = [figure for figure in figures if figure["value"] is not None]
+    if is_ratio(key) and any(holds(figure, 1.0) for figure in ours):
+        said.append("Filled grey marks are not significant: their interval holds 1.")
+    if any(quantities.is_guess(figure_hint(figure)) for figure in ours):
+        said.append("Open marks in colour are estimated.")
     printed = [one["value"]["value"] for figure in figures for one in figure.get("published", ())]
     if printed:
-        said.append("Open marks are published figures.")
+        said.append("Open grey marks are published figures.")
     if None in printed:
         said.append("A grey line between two of them is a published range.")
     return " ".join(one for one in said if one)
@@ -240,8 +249,11 @@ def _energies(study: Document) -> Iterator[Picture]:
         unit = str(columns[0]["unit"]) or f"times {study.get('base', '')}" if columns else ""
         figure = energy_figure(study, [str(one["figure"]) for one in columns], unit)
         if figure is not None:
-            table = energy_table(study, columns)
-            yield Picture(place, title, figure, "Hatched: estimated by a power model, not measured.", table)
+            guessed = any(
+                row["figures"][one["figure"]]["source"] == "estimated" for one in columns for row in study["rows"]
+            )
+            caption = "Hatched: estimated by a power model, not measured." if guessed else ""
+            yield Picture(place, title, figure, caption, energy_table(study, columns))
 
 
 def _metric(column: Document) -> str:
@@ -256,11 +268,18 @@ def _options(study: Document, drawn: list[Figure]) -> Iterator[str]:
         bars = options_figure(place)
         table = table_html(options_table(place), "sortable")
         picture = place_figure(bars, f"studyoptions{number}", drawn, "") if bars is not None else ""
-        first, *others = [f"<p>{markup(line)}</p>" for line in verdict_lines(place)] or [""]
-        more = f"<summary>What limits the others</summary>{''.join(others)}"
-        said = first + (f'<details class="behind">{more}</details>' if others else "")
         title = options_title(place)
-        yield panel(title if place["place"] else _titled(title), picture + table + said, OPTIONS)
+        yield panel(title if place["place"] else _titled(title), picture + table + _limits(place), OPTIONS)
+
+
+def _limits(place: Document) -> str:
+    """A line for each configuration; whole sentences are folded. '' where nothing was measured."""
+    table = limits_table(place)
+    if table is None:
+        return ""
+    lines = "".join(f"<p>{markup(line)}</p>" for line in limit_sentences(place))
+    more = f'<details class="behind"><summary>In whole sentences</summary>{lines}</details>'
+    return f"<p><strong>What limits each</strong></p>{table_html(table, 'sortable')}{more}"
 
 
 OPTIONS = (
@@ -275,7 +294,9 @@ def _published(study: Document, drawn: list[Figure]) -> Iterator[str]:
         figure = published_figure(found)
         picture = place_figure(figure, "studypublished", drawn, "none of the published figures has ours beside it")
         table = table_html(published_table(found), "sortable", tall=True)
-        yield panel("Published against ours", picture + table, "Each mark is a printed figure; 1 is as printed.")
+        grey = f" Grey: {REACHED}." if any(pair.reached for pair in found) else ""
+        caption = f"Each mark is a printed figure; 1 is as printed.{grey}"
+        yield panel("Published against ours", picture + table, caption)
 
 
 def _operations(study: Document) -> Iterator[str]:

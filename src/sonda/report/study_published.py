@@ -16,6 +16,7 @@ from sonda.report.table import Cell, Column, Table, build, words
 
 OF_A_LINE, AROUND = 30, 120
 """px of height."""
+REACHED = "the interval of ours reaches the printed figure"
 
 
 @dataclass(frozen=True)
@@ -31,6 +32,14 @@ class Pair:
     @property
     def machine(self) -> str:
         return str(self.printed["hardware"]) or "published"
+
+    @property
+    def reached(self) -> bool:
+        """Whether the interval of ours reaches the printed figure, or the range that was printed; not without one."""
+        value = self.printed["value"]
+        least, most = (value["low"] or 0.0, value["high"]) if value["value"] is None else (value["value"],) * 2
+        low, high = self.ours.get("low"), self.ours.get("high")
+        return low is not None and high is not None and bool(low <= most and least <= high)
 
 
 def pairs(study: Document) -> list[Pair]:
@@ -64,18 +73,22 @@ def published_figure(found: list[Pair]) -> Figure | None:
 
 
 def _marks(known: list[Pair]) -> Iterator[Figure]:
+    """A series for each machine, and a grey one of those that the intervals of ours reach."""
     for number, machine in enumerate(dict.fromkeys(pair.machine for pair in known)):
-        own = [pair for pair in known if pair.machine == machine]
-        yield {
-            "type": "scatter", "mode": "markers", "name": markup(machine),
-            "x": [pair.printed["ratio"] for pair in own], "y": [markup(pair.name) for pair in own],
-            "marker": {"color": COLORS[number % len(COLORS)], "size": 9, "opacity": 0.75,
-                       "symbol": MARKS[number % len(MARKS)]},
-            "text": [f"<b>{markup(pair.place)}</b><br>ours {markup(study_cell(pair.ours).text)}, published "
-                     f"{markup(printed_cell(pair.printed).text)}: {pair.printed['ratio']:.3g} times, derived<br>"
-                     f"{markup(str(pair.printed['deviation']))}" for pair in own],
-            "hovertemplate": "%{text}<extra></extra>",
-        }  # fmt: skip
+        reached = [pair for pair in known if pair.machine == machine and pair.reached]
+        others = [pair for pair in known if pair.machine == machine and not pair.reached]
+        for color, own in ((COLORS[number % len(COLORS)], others), (GREY, reached)):
+            if own:
+                yield {
+                    "type": "scatter", "mode": "markers", "name": markup(machine), "legendgroup": markup(machine),
+                    "showlegend": own is others or not others,
+                    "x": [pair.printed["ratio"] for pair in own], "y": [markup(pair.name) for pair in own],
+                    "marker": {"color": color, "size": 9, "opacity": 0.75, "symbol": MARKS[number % len(MARKS)]},
+                    "text": [f"<b>{markup(pair.place)}</b><br>ours {markup(study_cell(pair.ours).text)}, published "
+                             f"{markup(printed_cell(pair.printed).text)}: {markup(_ratio(pair).hint)}<br>"
+                             f"{markup(str(pair.printed['deviation']))}" for pair in own],
+                    "hovertemplate": "%{text}<extra></extra>",
+                }  # fmt: skip
 
 
 def published_table(found: list[Pair]) -> Table:
@@ -100,4 +113,7 @@ def _ratio(pair: Pair) -> Cell:
     ratio = pair.printed["ratio"]
     if ratio is None:
         return Cell(quantities.MISSING, None, str(pair.ours["reason"]), tone="quiet")
-    return Cell(quantities.number(ratio), ratio, f"{quantities.number(ratio)} times, derived", unit="1")
+    hint, tone = f"{quantities.number(ratio)} times, derived", ""
+    if pair.reached:
+        hint, tone = f"{hint}; {REACHED}", "quiet"
+    return Cell(quantities.number(ratio), ratio, hint, tone=tone, unit="1")

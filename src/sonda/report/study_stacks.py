@@ -9,7 +9,7 @@ from functools import partial
 from sonda.analysis.figure_words import figure_words
 from sonda.report.figures import Figure, phase_color
 from sonda.report.labels import markup
-from sonda.report.palette import BLUE, GREEN, GREY, ORANGE, PURPLE, SKY, SLOT_COLORS, VERMILION, YELLOW
+from sonda.report.palette import BLUE, GREEN, GREY, HATCH, ORANGE, PURPLE, SKY, SLOT_COLORS, VERMILION, YELLOW
 from sonda.report.study_cells import figure_hint, study_cell
 from sonda.report.study_parts import parts
 from sonda.report.study_tables import Document, of_variant, place_name, row_names, variants_of
@@ -100,7 +100,7 @@ def stack_figure(stack: Stack) -> Figure:
         data.append({
             "type": "bar", "orientation": "h", "name": markup(name), "y": places,
             "x": [one["value"] for one in figures],
-            "marker": {"color": color, "pattern": {"shape": hatched}},
+            "marker": {"color": color, "pattern": {**HATCH, "shape": hatched}},
             "hovertext": [f"<b>{markup(bar)}</b><br>{markup(name)}: {markup(figure_hint(one))}"
                           if one["value"] is not None else ""
                           for (bar, _), one in zip(stack.bars, figures, strict=True)],

@@ -8,14 +8,23 @@ from typing import Any
 
 from sonda.analysis.figure_words import figure_words
 from sonda.report import quantities
-from sonda.report.optimisations import options_table, options_title
+from sonda.report.optimisations import limits_table, limits_title, options_table, options_title
 from sonda.report.screen import GAP
-from sonda.report.study_cells import STUDENT, axis_cell, bare_cell, interval_words, printed_cell, study_cell
+from sonda.report.study_cells import (
+    STUDENT,
+    axis_cell,
+    bare_cell,
+    column_cell,
+    interval_words,
+    printed_cell,
+    study_cell,
+)
 from sonda.report.table import LAST, Cell, Column, Table, build, words
 
 Document = Mapping[str, Any]
 INDENT = 2
 """Cells that a table stands in on a screen."""
+LIMITS = "What limits is the first verdict of the run in the middle: sonda show RUN and the page have it in whole."
 
 
 @dataclass(frozen=True)
@@ -72,9 +81,12 @@ def _figures(study: Document, columns: Sequence[Document]) -> list[Document]:
 
 
 def option_tables(study: Document) -> Iterator[Titled]:
-    """What options bring against the base, place by place."""
+    """What options bring against the base, and what limits each configuration, place by place."""
     for place in study.get("optimisations", ()):
         yield Titled(options_title(place), options_table(place), reasons=False)
+        limits = limits_table(place)
+        if limits is not None:
+            yield Titled(limits_title(place), limits, reasons=False, caption=LIMITS)
 
 
 def _narrow(table: Table, width: int) -> list[Table]:
@@ -109,9 +121,9 @@ def statistics_table(study: Document, column: Document, statistics: Sequence[str
                 mean = {**one, "value": spread["mean"], "low": spread["low"], "high": spread["high"]}
                 shown.append(study_cell(mean, STUDENT))
             else:
-                shown.append(Cell(quantities.number(spread[word]), spread[word]))
+                shown.append(study_cell({**one, "value": spread[word], "low": None, "high": None, "reason": word}))
         columns.append((Column(word), shown))
-    columns.append((Column("runs"), [Cell(str(one["n"]), one["n"]) for one in cells]))
+    columns.append((Column("runs"), [Cell(str(one["n"]), one["n"], "repetitions, counted", unit="1") for one in cells]))
     return build(columns)
 
 
@@ -202,7 +214,7 @@ def matrix(study: Document, column: Document) -> Table:
     neighbours = dict.fromkeys(name for by in found.values() for name in by)
     columns: Columns = [(Column("slowed", right=False), words(list(found)))]
     for name in neighbours:
-        cells = [study_cell(by[name]) if name in by else Cell(quantities.MISSING) for by in found.values()]
+        cells = [column_cell(SLOWDOWN, by[name]) if name in by else Cell(quantities.MISSING) for by in found.values()]
         columns.append((Column(f"by {name}"), cells))
     return build(columns)
 
@@ -274,7 +286,8 @@ def ours_table(study: Document, of: Sequence[Document], title: str) -> Table:
         figures = [row["figures"][column["figure"]] for row in study["rows"]]
         if any(figure["value"] is not None for figure in figures):
             name = place_name(column) if title and not column.get("topic") else figure_name(column)
-            columns.append((Column(name, keep=max(1, LAST - index)), [study_cell(one) for one in figures]))
+            cells = [column_cell(str(column["figure"]), one) for one in figures]
+            columns.append((Column(name, keep=max(1, LAST - index)), cells))
     return build(columns)
 
 
@@ -288,7 +301,7 @@ def beside_table(study: Document, column: Document) -> Table | None:
     alike = len({row["configuration"].get(VARIANT) for row in rows}) == 1
     axes = [axis for axis in study["axes"] if axis != VARIANT or not alike]
     places = _places(study, rows) if study.get("base") else _axes(axes, rows)
-    columns = [*places, (Column("ours"), [study_cell(one) for one in figures])]
+    columns = [*places, (Column("ours"), [column_cell(str(column["figure"]), one) for one in figures])]
     columns += [(Column(machine or "published"), [_printed(one, machine) for one in figures]) for machine in machines]
     return build(columns)
 

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from sonda.analysis.choice import best_of
+from sonda.analysis.optimisation_words import at_places
 from sonda.analysis.spread import quotient
 from sonda.analysis.summary import Value
 from sonda.analysis.wording import join
@@ -29,8 +30,6 @@ COSTS = (("energy_uJ", "energy"), ("energy_J", "energy"), ("peak_memory_MB", "me
 NOTICED = 0.05
 """Costs that differ by less are not said."""
 ACCURACY = "accuracy_percent"
-MOST_PLACES = 3
-"""That are named."""
 
 
 @dataclass(frozen=True)
@@ -87,17 +86,9 @@ def sentences(found: Iterable[Better], places: int) -> Iterator[str]:
     for one in found:
         pairs.setdefault((one.best, one.other), []).append(one)
     for (best, other), of in sorted(pairs.items(), key=lambda pair: -max(_size(one) for one in pair[1])):
-        where = placed([one.place for one in of], places)
+        where = at_places([one.place for one in of], places)
         times = _ends([one.times for one in of])
         yield f'take "{best}" instead of "{other}"{where}: {times} times as fast{_prices(of)}'
-
-
-def placed(names: Sequence[str], places: int) -> str:
-    """` with cnn and resnet50`, ` in 5 of 8 places`; nothing where it holds everywhere."""
-    named = [name for name in dict.fromkeys(names) if name]
-    if len(names) == places or not named:
-        return ""
-    return f" with {join(named)}" if len(named) <= MOST_PLACES else f" in {len(names)} of {places} places"
 
 
 def costs(best: StudyRow, other: StudyRow, energy: bool = True) -> tuple[tuple[str, float], ...]:

@@ -8,18 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from sonda.analysis.optimisation_words import FASTER, NOTHING, SLOWER, UNKNOWN
+from sonda.analysis.optimisation_words import FASTER, MOST_PLACES, NOTHING, SLOWER, UNKNOWN, at_places
 from sonda.analysis.optimisations import Options, limit
 from sonda.analysis.summary import Summary
 from sonda.studies.better_way import (
-    MOST_PLACES,
     Better,
     accuracy,
     better_ways,
     cell_of,
     costs,
     loses_accuracy,
-    placed,
     repetitions,
     sentences,
 )
@@ -77,7 +75,7 @@ def _of_options(study: Study, table: StudyTable, places: Sequence[Options]) -> I
         undecided += [rows[place.place, one.name] for one in known if one.effect == UNKNOWN]
     yield from sentences(better, len(places))
     for name, count in dict.fromkeys((name, count) for _, name, count in still):
-        where = placed([one for one, *same in still if same == [name, count]], len(places))
+        where = at_places([one for one, *same in still if same == [name, count]], len(places))
         yield (
             f'stay with "{name}"{where}: '
             + ("the other is" if count == 1 else f"none of {count} others is")
@@ -88,7 +86,7 @@ def _of_options(study: Study, table: StudyTable, places: Sequence[Options]) -> I
         left = [(place, text) for place, text in of if place not in stays]
         if left:
             said = ", ".join(dict.fromkeys(text for _, text in left))
-            yield f'leave out "{name}"{placed([place for place, _ in left], len(places))}: {said}'
+            yield f'leave out "{name}"{at_places([place for place, _ in left], len(places))}: {said}'
     if not better:
         yield from _again(table, repetitions(undecided))
 
@@ -134,10 +132,12 @@ def _of_limits(table: StudyTable, summaries: Mapping[str, Summary]) -> Iterator[
     judged = 0
     for row in rows:
         own = [summaries[run] for run in row.runs if run in summaries]
-        verdict, remedy = limit([one for one in own if one.verdicts and "noise" not in one.verdicts[0].evidence])
-        judged += bool(verdict)
-        if remedy:
-            places.setdefault(remedy, []).append(", ".join(_said(axis, row.configuration.get(axis)) for axis in axes))
+        found = limit([one for one in own if one.verdicts and "noise" not in one.verdicts[0].evidence])
+        judged += bool(found.kind)
+        if found.remedy:
+            places.setdefault(found.remedy, []).append(
+                ", ".join(_said(axis, row.configuration.get(axis)) for axis in axes)
+            )
     for remedy, names in sorted(places.items(), key=lambda pair: -len(pair[1]))[:MOST_LIMITS]:
         few = "; ".join(names) if len(names) <= MOST_PLACES else f"{len(names)} of {judged} configurations"
         yield remedy if len(names) == judged else f"{remedy} ({few})"
