@@ -52,6 +52,11 @@ def whole(
 Json = Annotated[bool, typer.Option("--json", help="One JSON document on stdout, metrics with unit and source.")]
 
 
+Tags = Annotated[
+    list[str] | None, typer.Option("--tag", help="Give the run a tag; repeatable.", autocompletion=completion.tags)
+]
+
+
 Rows = Annotated[int, typer.Option("--rows", help="Layers to list.", min=0)]
 
 
