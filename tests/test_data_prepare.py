@@ -229,7 +229,7 @@ def test_an_old_data_set_that_cannot_be_replaced_stays(tmp_path: Path, monkeypat
     [
         ({"image": (0, 5)}, "an image of 0x5 pixels"),
         ({"image": (5, 10**6)}, "an image of 5x1000000 pixels"),
-        ({"colour": "sepia"}, "there is no colour 'sepia'; use grey or rgb"),
+        ({"colour": "sepia"}, "there is no colour 'sepia'; known: grey, rgb"),
         ({"seed": -1}, "seed -1 is below 0"),
         ({"stretch": 0.5}, "a stretch of 0.5 is below 1"),
         ({"stretch": float("nan")}, "a stretch of nan"),

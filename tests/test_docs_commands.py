@@ -6,6 +6,7 @@ import os
 import re
 import shlex
 import sys
+import tomllib
 from collections.abc import Callable
 from functools import cache
 from itertools import pairwise
@@ -22,6 +23,8 @@ from docs_commands import (
     FRAMEWORKS,
     LACKING,
     MAY_FAIL,
+    PAGES,
+    REPOSITORY,
     SMALLER,
     Shown,
     lacks_test,
@@ -173,3 +176,36 @@ def test_the_check_itself_sees_wrong_words() -> None:
     assert unknown_words(Shown("", 0, "sonda --install-everything")) == ["--install-everything"]
     assert unknown_words(Shown("", 0, "sonda data prepare FOLDER --colour rgb")) == []
     assert unknown_words(Shown("", 0, "sonda run resnet34 --image 8x8 -- python --version")) == []
+
+
+def named(pattern: str) -> dict[str, str]:
+    """What of that form the pages name, and the first that does."""
+    found: dict[str, str] = {}
+    for page in PAGES:
+        for name in re.findall(pattern, page.read_text(encoding="utf-8"), re.MULTILINE):
+            found.setdefault(name, page.name)
+    return found
+
+
+def test_what_make_is_asked_for_is_there() -> None:
+    goals = set(re.findall(r"^([a-z-]+):", (REPOSITORY / "Makefile").read_text(encoding="utf-8"), re.MULTILINE))
+    asked = named(r"(?:^|`)(?:\$ |\S+=\S+ )?make ([a-z-]+)")
+    assert {"demo", "test"} <= set(asked)
+    assert {goal: page for goal, page in asked.items() if goal not in goals} == {}
+
+
+def test_benchmarks_that_are_named_are_there() -> None:
+    from benchmarks.__main__ import ALL
+
+    asked = named(r"python -m benchmarks ([a-z_]+)")
+    assert "importing" in asked
+    assert {name: page for name, page in asked.items() if name not in ALL} == {}
+
+
+def test_extras_that_are_installed_are_there() -> None:
+    extras = tomllib.loads((REPOSITORY / "pyproject.toml").read_text(encoding="utf-8"))["project"][
+        "optional-dependencies"
+    ]
+    asked = named(r"'\.\[([a-z]+)\]'")
+    assert "torch" in asked
+    assert {name: page for name, page in asked.items() if name not in extras} == {}

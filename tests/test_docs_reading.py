@@ -88,3 +88,16 @@ def test_every_column_says_how_it_is_checked_or_when_not_to_trust_it() -> None:
 def test_the_check_itself_sees_columns() -> None:
     source = 'Column("GFLOP")\nColumn(f"alone, {unit} a step")\nColumn("layer", right=False)\nColumn(name)\nColumn("%")'
     assert headings(source) == {"GFLOP", "alone"}
+
+
+def test_every_verdict_is_explained() -> None:
+    """By the words that its sentence begins with, on the page that a newcomer reads."""
+    page = (REPOSITORY / "docs" / "howto" / "slow-training.md").read_text(encoding="utf-8")
+    begun = {
+        words.lower()
+        for path in (REPOSITORY / "src" / "sonda" / "analysis" / "rules").glob("*.py")
+        for words in re.findall(r'f"([A-Z][\w -]+?)(?:: | in \{)', path.read_text(encoding="utf-8"))
+    }
+    assert len(begun) >= 10
+    rows = " | ".join(re.findall(r"^\| ([^|]+) \|", page, re.MULTILINE))
+    assert [words for words in sorted(begun) if words not in rows] == []

@@ -117,13 +117,22 @@ UNKNOWN = {
     "the newest run": (("show", "lats"), "did you mean 'last'?"),
     "a simulator": (("verify", "ston"), "nothing is known of 'ston'; did you mean 'stonne'?"),
     "a data set": (("data", "make", "fich", "here"), "there is nothing to draw called 'fich'; did you mean 'fish'?"),
+    "a layout": (("data", "prepare", "store", "--layout", "fisch"), "there is no layout 'fisch'; did you mean 'fish'?"),
+    "a colour": (("data", "prepare", "store", "--colour", "gray"), "there is no colour 'gray'; did you mean 'grey'?"),
+    "a binding": (("run", "mlp", "--bind", "sprad"), "did you mean 'spread'? Or a list: 0,2,4-7"),
+    "a transfer": (("run", "mlp", "--train", "--epochs", "1", "--transfer", "upfront"), "did you mean 'up-front'?"),
+    "a backend": (("run", "mlp", "--train", "--on", "ddp=cpu/1+cpu/1@backend=glo"), "did you mean 'gloo'?"),
+    "a type of an input": (("run", "model.py:build", "--input", "8x4:int46"), "did you mean 'int64'?"),
+    "a statistic": (("study", "six-operations", "--show", "--statistics", "meen"), "did you mean 'mean'?"),
+    "a workload like nothing": (("run", "zzz"), "transformer. Your own: file.py:factory"),
 }
 
 
 @pytest.fixture(scope="module")
 def place(tmp_path_factory) -> Path:
-    """A directory whose store has one run with a tag."""
+    """A directory with a model, whose store has one run with a tag."""
     directory = tmp_path_factory.mktemp("place")
+    (directory / "model.py").write_text("def build(): ...\n")
     made = stepped([10.0, 10.0, 10.0], id="7f3a9c21d04e")
     write_run(directory / "store", made.info, made.spans)
     Store(directory / "store").tag(made.id, "base")
@@ -155,6 +164,18 @@ COMPLETED = {
     "a run": (("compare", "base", "7"), {"7f3a"}),
     "a probe": (("run", "mlp", "--probe", "call"), {"callgrind"}),
     "a scenario": (("serve", "mlp", "--scenario", "s"), {"single-stream", "server"}),
+    "a scale of the study": (("study", "six-operations", "--scale", "g"), {"gpu"}),
+    "a mapping": (("explore", "dlrm", "--mapping", ""), {"stonne", "best"}),
+    "a binding": (("run", "mlp", "--bind", "sp"), {"spread"}),
+    "a transfer": (("run", "mlp", "--transfer", "up"), {"up-front"}),
+    "a backend": (("serve", "mlp", "--backend", "l"), {"loadgen"}),
+    "a tag to give": (("run", "mlp", "--tag", ""), {"base"}),
+    "a tag to take off": (("tag", "7f3a", ""), {"base"}),
+    "a simulator": (("verify", "sc"), {"scalesim"}),
+    "a model to verify": (("verify", "scalesim", "resnet5"), {"resnet50"}),
+    "a program to run beside others": (("corun", "stress-c"), {"stress-cache", "stress-compute"}),
+    "a data set": (("data", "make", ""), {"fish"}),
+    "a layout": (("data", "prepare", "x", "--layout", "f"), {"folder", "fish", "fish-photos"}),
     "nothing like it": (("run", "qqq"), set()),
 }
 

@@ -14,7 +14,8 @@ import torch
 from builders import RunBuilder
 from sonda.analysis.rules import input
 from sonda.analysis.summarise import summarise
-from sonda.frameworks.torch_driver import Driving, Training, loop_of
+from sonda.frameworks.driving import Driving
+from sonda.frameworks.torch_driver import Training, loop_of
 from sonda.record.errors import SondaError
 from sonda.targets.adapters import FRAMEWORKS
 from sonda.targets.applicable import IN_FRAMEWORK, applied, inapplicable
@@ -66,7 +67,7 @@ def test_a_run_keeps_of_seldom_settings_what_was_given() -> None:
         ({"prefetch": -1}, "--prefetch -1 is too small; give 0 or more"),
         ({"seed": -1}, "--seed -1 is too small; give 0 or more"),
         ({"inter_op_threads": 0}, "--inter-op-threads 0 is too small; give 1 or more"),
-        ({"bind": "close"}, "--bind 'close' says no cores; write none, compact, spread or a list such as 0,2,4-7"),
+        ({"bind": "close"}, "--bind 'close' says no cores; known: compact, none, spread. Or a list: 0,2,4-7"),
         ({"precision": "flaot32"}, "unknown precision 'flaot32'; did you mean 'float32'?"),
         ({"precision": "int8"}, "unknown precision 'int8'; known: bfloat16, float16, float32, float64, mixed_bfloat16, "
          "mixed_float16, tf32"),

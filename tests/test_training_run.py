@@ -27,8 +27,8 @@ from sonda.record.run import Run
 from sonda.record.store import Store
 from sonda.record.training import FINAL, read_trained
 from sonda.targets import local
-from sonda.targets.job import Job
-from sonda.targets.parallel_agent import JOB, PLAN
+from sonda.targets.job import JOB, Job
+from sonda.targets.parallel_agent import PLAN
 from sonda.targets.parallel_plan import plan_of
 from sonda.targets.spec import parse_target
 from sonda.targets.training import LostError, Training
@@ -258,7 +258,7 @@ def test_two_trainings_do_not_share_checkpoints(tmp_path: Path, data: str) -> No
         ({"steps": 3}, "--epochs and --steps do not go together"),
         ({"split": "0.9/0.1"}, "--split '0.9/0.1' is not three fractions"),
         ({"split": "0.9/0.2/0.1"}, "fractions 0.9, 0.2, 0.1 add up to 1.2"),
-        ({"transfer": "later"}, "--transfer cannot be 'later'; use batch or up-front"),
+        ({"transfer": "later"}, "--transfer cannot be 'later'; known: batch, up-front"),
         ({"cache": True}, "--cache is for timed steps; use --transfer up-front"),
         ({"probe": "callgrind"}, "--probe callgrind would train once more"),
         ({"workload": "lstm", "options": {}}, "lstm cannot be trained on images by epochs; use mlp, cnn"),

@@ -105,11 +105,9 @@ def load_accelerator(reference: str) -> Accelerator:
         path = imported(others[reference])
         path = str(called(others[reference]) if callable(path) else path)
         return parse_accelerator(read_text(path), path)
-    near = nearest(reference, known())
-    end = "" if near.endswith("?") else "."
     raise SondaError(
         f"accelerator {reference!r} is unknown",
-        f"{near}{end} A .toml description or a .cfg of STONNE can be given by its path",
+        nearest(reference, known(), "A .toml description or a .cfg of STONNE can be given by its path"),
     )
 
 

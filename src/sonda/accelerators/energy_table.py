@@ -118,7 +118,7 @@ def load_energy_table(reference: str) -> EnergyTable:
         return parse_energy_table(read_text(reference), reference)
     if reference not in energy_tables():
         raise SondaError(
-            f"energy table {reference!r} is unknown", f"{nearest(reference, energy_tables())} Or give a .toml"
+            f"energy table {reference!r} is unknown", nearest(reference, energy_tables(), "Your own: a .toml file")
         )
     return _brought(reference)
 

@@ -10,11 +10,17 @@ from collections.abc import Callable, Iterable, Mapping, MutableMapping
 from contextlib import redirect_stdout, suppress
 from typing import Any
 
+import typer
+
 BREAKS = (":", "=")
 """What bash takes for the end of a word: it hands `sim:maeri-256` over as three, and replaces the last one only."""
 ASKED = "_SONDA_COMPLETE"
 RECENT = 20
 """Runs whose ids are offered."""
+SIMULATORS = ("stonne", "scalesim")
+"""What `sonda verify` holds accelerators against."""
+DRAWN = ("fish",)
+"""What `sonda data make` draws."""
 
 
 def asked(environment: Mapping[str, str]) -> bool:
@@ -118,6 +124,59 @@ def _scenarios() -> list[str]:
     return list(SCENARIOS)
 
 
+def _backends() -> list[str]:
+    from sonda.targets.traffic import BACKENDS
+
+    return list(BACKENDS)
+
+
+def _bindings() -> list[str]:
+    from sonda.targets.job import BINDINGS
+
+    return list(BINDINGS)
+
+
+def _transfers() -> list[str]:
+    from sonda.targets.training import TRANSFERS
+
+    return list(TRANSFERS)
+
+
+def _mappings() -> list[str]:
+    from sonda.accelerators.placement import MAPPINGS
+
+    return list(filter(None, MAPPINGS))
+
+
+def _tags() -> list[str]:
+    from sonda.record.store import Store
+
+    return Store().tag_names()
+
+
+def _layouts() -> list[str]:
+    from sonda.workloads.data.layouts import LAYOUTS
+
+    return ["auto", *LAYOUTS]
+
+
+def _colours() -> list[str]:
+    from sonda.workloads.data.preparation import COLOURS
+
+    return list(COLOURS)
+
+
+def scales(ctx: typer.Context, incomplete: str) -> list[str]:
+    """Those of the study that the line names."""
+    from sonda.studies.file import load_study
+
+    named = next(filter(None, (ctx.params.get("reference"), *ctx.args)), "")  # behind an option without its value: args
+    return _offered(lambda: load_study(named).scales)(incomplete)
+
+
 workloads, targets, accelerators = _offered(_workloads), _offered(_targets), _offered(_accelerators)
 runs, studies, frameworks, probes = _offered(_runs), _offered(_studies), _offered(_frameworks), _offered(_probes)
-precisions, scenarios = _offered(_precisions), _offered(_scenarios)
+precisions, scenarios, backends = _offered(_precisions), _offered(_scenarios), _offered(_backends)
+bindings, transfers, mappings, tags = _offered(_bindings), _offered(_transfers), _offered(_mappings), _offered(_tags)
+layouts, colours = _offered(_layouts), _offered(_colours)
+simulators, drawn = _offered(lambda: SIMULATORS), _offered(lambda: DRAWN)

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from sonda.cli.face import Json, app, hush, open_store, say
+from sonda.cli.face import Json, Tags, app, hush, open_store, say
 from sonda.cli.showing import show_run
 
 
@@ -19,7 +19,7 @@ def energy(
     model: Annotated[
         str, typer.Option(help="Estimate from watts at rest and under full load: cpu=20..95+ram=4..12+gpu=60..700.")
     ] = "",
-    tag: Annotated[list[str] | None, typer.Option(help="Give the run a tag.")] = None,
+    tag: Tags = None,
     redact: Annotated[bool, typer.Option("--redact", help="Keep no arguments and no host name.")] = False,
     json: Json = False,
 ) -> None:

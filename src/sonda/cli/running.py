@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from sonda.cli import completion
-from sonda.cli.face import Json, Rows, app, hush, open_store, say, workload_options
+from sonda.cli.face import Json, Rows, Tags, app, hush, open_store, say, workload_options
 from sonda.cli.own_options import OfAWorkload
 from sonda.cli.showing import show_runs
 
@@ -55,7 +55,12 @@ def run(
     repeat: Annotated[int, typer.Option(help="Processes, each a run of its own.")] = 1,
     threads: Annotated[int | None, typer.Option(help="Threads; all that may be used unless given.")] = None,
     inter_op_threads: Annotated[int | None, typer.Option(help="Threads that run operations side by side.")] = None,
-    bind: Annotated[str, typer.Option(help="Cores of the threads: none, compact, spread, or 0,2,4-7.")] = "none",
+    bind: Annotated[
+        str,
+        typer.Option(
+            help="Cores of the threads: none, compact, spread, or 0,2,4-7.", autocompletion=completion.bindings
+        ),
+    ] = "none",
     gpu_private_threads: Annotated[int, typer.Option(help="Threads of one GPU alone (TensorFlow).")] = 0,
     precision: Annotated[
         str,
@@ -73,7 +78,12 @@ def run(
     epochs: Annotated[int, typer.Option(help="Train through so many epochs of --data, then test.")] = 0,
     split: Annotated[str, typer.Option(help="With --epochs: training/validation/test.")] = "0.85/0.02/0.13",
     images: Annotated[int, typer.Option(help="With --epochs: images of each class at most.")] = 0,
-    transfer: Annotated[str, typer.Option(help="With --epochs: data to the device by batch, or up-front.")] = "batch",
+    transfer: Annotated[
+        str,
+        typer.Option(
+            help="With --epochs: data to the device by batch, or up-front.", autocompletion=completion.transfers
+        ),
+    ] = "batch",
     checkpoint: Annotated[str, typer.Option(help="With --epochs: directory of checkpoints; in the store.")] = "",
     workers: Annotated[int, typer.Option(help="Processes that load data.")] = 0,
     prefetch: Annotated[int | None, typer.Option(help="Batches that are loaded ahead.")] = None,
@@ -81,7 +91,11 @@ def run(
     pin: Annotated[bool | None, typer.Option(help="Batches in memory that a GPU can fetch from.")] = None,
     seed: Annotated[int, typer.Option(help="Seed of weights and data.")] = 0,
     mapping: Annotated[
-        str, typer.Option(help="On sim:NAME: stonne (STONNE's own rule) or best (a search with the simulator).")
+        str,
+        typer.Option(
+            help="On sim:NAME: stonne (STONNE's own rule) or best (a search with the simulator).",
+            autocompletion=completion.mappings,
+        ),
     ] = "",
     set: Annotated[
         list[str] | None,
@@ -107,7 +121,7 @@ def run(
     attempt: Annotated[
         bool, typer.Option("--try", help="Try the remedies that are a flag away and say what they brought.")
     ] = False,
-    tag: Annotated[list[str] | None, typer.Option(help="Give the run a tag.")] = None,
+    tag: Tags = None,
     rows: Rows = 10,
     max_time: Annotated[float, typer.Option(help="Observe a command for so many seconds only.", min=0)] = 0.0,
     no_count: Annotated[bool, typer.Option("--no-count", help="Spend no step of a command on counting FLOPs.")] = False,

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from sonda.cli import completion
-from sonda.cli.face import Json, app, hush, open_store, say, workload_options
+from sonda.cli.face import Json, Tags, app, hush, open_store, say, workload_options
 from sonda.cli.own_options import OfAWorkload
 from sonda.cli.showing import show_run
 
@@ -55,7 +55,10 @@ def serve(
         ),
     ] = "",
     backend: Annotated[
-        str, typer.Option(help="sonda, or loadgen: MLPerf's own generator makes the traffic.")
+        str,
+        typer.Option(
+            help="sonda, or loadgen: MLPerf's own generator makes the traffic.", autocompletion=completion.backends
+        ),
     ] = "sonda",
     on: Annotated[
         str, typer.Option(help="Where: cpu, cpu/8 (8 threads), cuda:0.", autocompletion=completion.targets)
@@ -72,7 +75,7 @@ def serve(
     probe: Annotated[
         list[str] | None, typer.Option(help="energy (joules; energy:10ms+idle=0), energy-model:cpu=20..95; repeatable.")
     ] = None,
-    tag: Annotated[list[str] | None, typer.Option(help="Give the run a tag.")] = None,
+    tag: Tags = None,
     redact: Annotated[bool, typer.Option("--redact", help="Keep no host name.")] = False,
     json: Json = False,
 ) -> None:

@@ -23,6 +23,7 @@ from typing import NamedTuple, NoReturn, Protocol
 from sonda.frameworks.collector.perf_event import LINUX, SOFTWARE, TYPE_SOFTWARE, Event, Group, Kernel, PerfEventError
 from sonda.probes.perf_events import explain, paranoid_level
 from sonda.record.errors import SondaError
+from sonda.record.nearest import nearest
 from sonda.record.run import ProbeState
 
 SYSTEM = {name: Event(name.replace("-", "_"), TYPE_SOFTWARE, config, kernel=True) for name, config in SOFTWARE.items()}
@@ -247,7 +248,7 @@ class KernelCounter:
         """
         unknown = [name for name in events if name not in self._known]
         if unknown:
-            raise SondaError(f"unknown event {unknown[0]!r}", f"known: {', '.join(self._known)}")
+            raise SondaError(f"unknown event {unknown[0]!r}", nearest(unknown[0], self._known))
         child = Stopped(command, environment, output)
         groups: list[tuple[str, Group]] = []
         missing: dict[str, str] = {}

@@ -19,11 +19,13 @@ def near(word: str, known: Iterable[str]) -> str:
     return small[found[0]] if found else ""
 
 
-def nearest(word: str, known: Iterable[str]) -> str:
-    """A remedy for an unknown name: `did you mean 'batch'?`, or the known names where none is near."""
+def nearest(word: str, known: Iterable[str], otherwise: str = "") -> str:
+    """A remedy for an unknown name: `did you mean 'batch'?`, or the known names where none is near; behind it, what
+    else could be given."""
     names = sorted(set(known))
     found = near(word, names)
     if found:
-        return f"did you mean {found!r}?"
+        return f"did you mean {found!r}? {otherwise}".rstrip()
     more = f" and {len(names) - MOST} more" if len(names) > MOST else ""
-    return f"known: {', '.join(names[:MOST])}{more}" if names else "none is known"
+    listed = f"known: {', '.join(names[:MOST])}{more}" if names else "none is known"
+    return f"{listed}. {otherwise}" if otherwise else listed

@@ -210,7 +210,7 @@ def _backend(spec: TargetSpec, kinds: set[str], nodes: int) -> str:
     usual = "nccl" if kinds == {"cuda"} else "shared" if spec.mode == "hybrid" and not against else "gloo"
     backend = spec.options.get("backend", usual)
     if backend not in BACKENDS:
-        raise SondaError(f"target {spec.text!r}: unknown backend {backend!r}", f"use {' or '.join(BACKENDS)}")
+        raise SondaError(f"target {spec.text!r}: unknown backend {backend!r}", nearest(backend, BACKENDS))
     if backend == "shared" and (against or spec.mode == "pipeline"):
         why = against or "the stages of a pipeline send to each other"
         raise SondaError(f"target {spec.text!r}: {why}", "use @backend=gloo")

@@ -63,5 +63,5 @@ def describe(name: str, options: Mapping[str, str]) -> Workload:
             "load it in a file of your own as a torch.nn.Module: file.py:factory",
         )
     if name not in others:
-        raise SondaError(f"there is no workload {name!r}", f"{nearest(name, names())} Your own: file.py:factory")
+        raise SondaError(f"there is no workload {name!r}", nearest(name, names(), "Your own: file.py:factory"))
     return cast(Workload, called(others[name], dict(options)))

@@ -7,6 +7,7 @@ import re
 from dataclasses import dataclass
 
 from sonda.record.errors import SondaError
+from sonda.record.nearest import nearest
 
 FLOATS = ("float32", "float64", "float16", "bfloat16")
 WHOLES = ("int64", "int32", "int16", "int8", "uint8")
@@ -46,7 +47,7 @@ def _parse_one(piece: str) -> InputShape:
     shape = tuple(int(side) for side in re.split("[x×]", match[1]))
     kind = match[2] or "float32"
     if kind not in KINDS:
-        raise SondaError(f"{piece!r} has an unknown type {kind!r}", f"use one of {', '.join(KINDS)}")
+        raise SondaError(f"{piece!r} has an unknown type {kind!r}", nearest(kind, KINDS))
     if 0 in shape:
         raise SondaError(f"{piece!r} is empty", "every side must be 1 or more")
     if math.prod(shape) > MOST_ELEMENTS:

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from sonda.record.errors import SondaError
+from sonda.record.nearest import nearest
 from sonda.workloads.data.cifar import has_cifar, read_cifar
 from sonda.workloads.data.fish_folder import fish_root, read_fish
 from sonda.workloads.data.folder import read_folder
@@ -28,7 +29,7 @@ def open_source(folder: Path, layout: str = "auto") -> Source:
     if layout == "auto":
         layout = _recognised(folder)
     if layout not in LAYOUTS:
-        raise SondaError(f"there is no layout {layout!r}", f"use auto, {', '.join(LAYOUTS)}")
+        raise SondaError(f"there is no layout {layout!r}", nearest(layout, ["auto", *LAYOUTS]))
     return LAYOUTS[layout](folder)
 
 
