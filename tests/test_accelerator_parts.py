@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from oracle.golden import runs
-from sonda.accelerators import compiled, distribution, few_tiles_kernel, instances, reduction
+from sonda.accelerators import distribution, instances, reduction
 from sonda.accelerators.engines import folding_kernel, packages_kernel, streaming_kernel
 from sonda.accelerators.hardware import Hardware
 
@@ -141,27 +141,6 @@ def test_instances_are_those_of_the_reference(run: dict) -> None:  # type: ignor
         assert found(hardware) == {name: counts["entries"] for name, counts in counters[section].items()}
 
 
-KERNELS = [
-    reduction._gather,
-    packages_kernel.packages,
-    streaming_kernel.stream,
-    folding_kernel.fold,
-]
-
-
-@pytest.mark.parametrize("kernel", KERNELS, ids=lambda kernel: kernel.__name__)
-def test_kernels_see_nothing_but_their_arguments(kernel: Callable[..., None]) -> None:
-    """Compiled code keeps what it saw of its module, and is not compiled anew when that changes."""
-    assert set(inspect.getclosurevars(kernel).globals) <= {"np"}
-    assert not inspect.getclosurevars(kernel).nonlocals
-
-
-def test_kernels_call_only_what_is_in_their_own_file() -> None:
-    kernel, called = few_tiles_kernel.few, few_tiles_kernel._next
-    assert set(inspect.getclosurevars(kernel).globals) <= {"np", called.__name__}
-    assert inspect.getsourcefile(kernel) == inspect.getsourcefile(called)
-
-
 @pytest.mark.parametrize(
     "kernel",
     [reduction._gather, packages_kernel.packages, streaming_kernel.stream, folding_kernel.fold],
@@ -189,11 +168,3 @@ def test_kernels_of_the_dense_engine_allocate_nothing_and_name_each_counter_a_wh
         for target in node.targets
     }
     assert grown & plain == set()
-
-
-def test_kernels_are_kept_in_the_users_cache(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("XDG_CACHE_HOME", "/somewhere")
-    assert str(compiled.cache_directory()) == "/somewhere/sonda/kernels"
-    monkeypatch.setenv("XDG_CACHE_HOME", "relative paths are to be ignored")
-    monkeypatch.setenv("HOME", "/elsewhere")
-    assert str(compiled.cache_directory()) == "/elsewhere/.cache/sonda/kernels"

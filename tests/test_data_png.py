@@ -13,9 +13,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from data_examples import CHANNELS, chunk, png
+from sonda.record.compiled import compiled
 from sonda.workloads.data.image_file import BadImageError, image_size, read_image
 from sonda.workloads.data.png import DEPTHS, png_size, read_png, write_png
-from sonda.workloads.data.png_kernel import compiled_filters, undo_filters
+from sonda.workloads.data.png_kernel import undo_filters
 
 KINDS = [(colour, depth) for colour, depths in DEPTHS.items() for depth in depths]
 
@@ -52,10 +53,10 @@ def test_the_compiled_filters_are_the_plain_ones() -> None:
     plain, fast = rows.copy(), rows.copy()
     with np.errstate(over="ignore"):
         assert undo_filters(plain, 3)
-    assert compiled_filters()(fast, 3)
+    assert compiled(undo_filters)(fast, 3)
     assert np.array_equal(plain, fast)
     rows[3, 0] = 5
-    assert not compiled_filters()(rows, 3)
+    assert not compiled(undo_filters)(rows, 3)
 
 
 def test_a_file_of_another_program() -> None:

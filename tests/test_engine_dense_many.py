@@ -12,14 +12,14 @@ from hypothesis import strategies as st
 from mapping_examples import layers, machines
 from sonda.accelerators import least_cycles
 from sonda.accelerators.candidate_tiles import LETTERS, candidates, extents, fits, runs
-from sonda.accelerators.compiled import compiled
 from sonda.accelerators.engines import flexible_dense, mesh
-from sonda.accelerators.few_tiles_kernel import _next, few
+from sonda.accelerators.few_tiles_kernel import few, next_size
 from sonda.accelerators.fullest_tiles import FullestTiles
 from sonda.accelerators.hardware import Hardware
 from sonda.accelerators.layer import Layer, Tile
 from sonda.accelerators.machines import together
 from sonda.accelerators.result import Result
+from sonda.record.compiled import compiled
 from sonda.record.errors import SondaError
 
 
@@ -105,13 +105,13 @@ def test_the_few_tiles_of_a_rule_in_plain_loops(layer: Layer, size: int) -> None
                 for groups in sizes_up_to(g, room // (rows * columns * channels * filters)):
                     for windows in sizes_up_to(x, room // (rows * columns * channels * filters * groups)):
                         expected.append([rows, columns, channels, filters, groups, 1, windows, 1])
-    assert compiled(few, _next)(room, most).tolist() == expected
+    assert compiled(few, next_size)(room, most).tolist() == expected
 
 
 def fullest(hardware: Hardware, layer: Layer) -> list[int] | None:
     """The rule in words: of the few tiles that run, the one with the least bound, then by the other keys in turn."""
     layer = replace(layer, N=1)
-    tiles = compiled(few, _next)(hardware.multipliers, extents(layer))
+    tiles = compiled(few, next_size)(hardware.multipliers, extents(layer))
     tiles = tiles[runs(hardware, layer, tiles)]
     if not len(tiles):
         return None

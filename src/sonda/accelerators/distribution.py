@@ -13,10 +13,10 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from sonda.accelerators.compiled import compiled
 from sonda.accelerators.hardware import Hardware
 from sonda.accelerators.instances import doublings
 from sonda.accelerators.result import Count, largest
+from sonda.record.compiled import compiled
 
 Whole = NDArray[np.int64]
 

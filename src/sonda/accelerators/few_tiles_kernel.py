@@ -11,7 +11,7 @@ Whole = NDArray[np.int64]
 def few(room: int, most: Whole) -> Whole:
     """Tiles on so many multipliers, rows in the order of Tile's fields; `most` holds the layer's sizes in that order.
 
-    Whole filters, whole rows of one, and parts of a row, with every size that `_next` gives of channels, filters,
+    Whole filters, whole rows of one, and parts of a row, with every size that `next_size` gives of channels, filters,
     groups and rows of the output, as far as they fit; one sample and one window of a row at a time.
     """
     tiles = np.empty((64, 8), np.int64)
@@ -29,7 +29,7 @@ def few(room: int, most: Whole) -> Whole:
                 continue
             height = 1
         else:
-            part = _next(part, min(most[1], room))
+            part = next_size(part, min(most[1], room))
             if part == 0:
                 break
             if part == most[1]:
@@ -38,23 +38,23 @@ def few(room: int, most: Whole) -> Whole:
         area = height * width
         channels = 0
         while True:
-            channels = _next(channels, min(most[2], room // area))
+            channels = next_size(channels, min(most[2], room // area))
             if channels == 0:
                 break
             size = area * channels
             filters = 0
             while True:
-                filters = _next(filters, min(most[3], room // size))
+                filters = next_size(filters, min(most[3], room // size))
                 if filters == 0:
                     break
                 groups = 0
                 while True:
-                    groups = _next(groups, min(most[4], room // (size * filters)))
+                    groups = next_size(groups, min(most[4], room // (size * filters)))
                     if groups == 0:
                         break
                     rows = 0
                     while True:
-                        rows = _next(rows, min(most[6], room // (size * filters * groups)))
+                        rows = next_size(rows, min(most[6], room // (size * filters * groups)))
                         if rows == 0:
                             break
                         if count == len(tiles):
@@ -66,7 +66,7 @@ def few(room: int, most: Whole) -> Whole:
     return tiles[:count].copy()
 
 
-def _next(size: int, most: int) -> int:
+def next_size(size: int, most: int) -> int:
     """The next power of two after this one as far as it fits, then the most, then 0."""
     if size == most:
         return 0

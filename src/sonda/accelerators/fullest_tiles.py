@@ -17,11 +17,11 @@ from numpy.typing import NDArray
 
 from sonda.accelerators import least_cycles
 from sonda.accelerators.candidate_tiles import C, K, N, X, Y, extents, multiplied, runs
-from sonda.accelerators.compiled import compiled
-from sonda.accelerators.few_tiles_kernel import _next, few
+from sonda.accelerators.few_tiles_kernel import few, next_size
 from sonda.accelerators.hardware import Hardware
 from sonda.accelerators.layer import Layer
 from sonda.accelerators.machines import picked, together, without_ports
+from sonda.record.compiled import compiled
 
 Whole = NDArray[np.int64]
 AT_ONCE = 1 << 20
@@ -74,7 +74,7 @@ class FullestTiles:
 
     def _try(self, hardware: Hardware) -> _Tried | None:
         """Nothing where a layer has no tile."""
-        listed = [compiled(few, _next)(hardware.multipliers, most) for most in extents(Layer(*self._sizes.T))]
+        listed = [compiled(few, next_size)(hardware.multipliers, most) for most in extents(Layer(*self._sizes.T))]
         which = np.repeat(np.arange(len(listed)), [len(one) for one in listed])
         tiles, sizes = np.concatenate(listed), self._sizes[which]
         kept = runs(hardware, Layer(*sizes.T), tiles)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from sonda.accelerators.compiled import compiled
+from sonda.record.compiled import compiled
 
 WORDS = 31
 THROWN_AWAY = 310

@@ -19,9 +19,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sonda.accelerators import instances
-from sonda.accelerators.compiled import compiled
 from sonda.accelerators.hardware import REDUCTIONS, Hardware
 from sonda.accelerators.result import Count, largest
+from sonda.record.compiled import compiled
 
 Whole = NDArray[np.int64]
 

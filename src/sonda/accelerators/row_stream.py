@@ -13,11 +13,11 @@ from weakref import WeakKeyDictionary
 import numpy as np
 from numpy.typing import NDArray
 
-from sonda.accelerators.compiled import compiled
 from sonda.accelerators.engine_description import EngineDescription
 from sonda.accelerators.memory import Sizes
 from sonda.accelerators.operation import Bags
 from sonda.accelerators.row_stream_kernel import reuse_distances
+from sonda.record.compiled import compiled
 
 Whole = NDArray[np.int64]
 

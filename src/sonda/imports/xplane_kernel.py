@@ -5,9 +5,6 @@ Both give the same: whole numbers stay within 64 bits with a sign, as in the fil
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import cache
-from types import FunctionType
 from typing import Any
 
 ALL_READ, FULL, DAMAGED = 0, 1, 2
@@ -170,19 +167,3 @@ def find_others(data: Any, at: int, until: int, end: int, others: Any, ended: An
                 others[count - 1] = begin
         at += length
     ended[0], ended[1], ended[2], ended[3] = at, count, how, events
-
-
-@cache
-def as_machine_code(kernel: Callable[..., None]) -> Callable[..., None]:
-    """One of the loops above, compiled; kept in numba's cache where that can be written."""
-    import numba
-
-    how = {"nogil": True, "error_model": "numpy"}
-    inner = numba.njit(**how)(varint)
-    whole = FunctionType(kernel.__code__, {**kernel.__globals__, "varint": inner}, kernel.__name__)
-    try:
-        found: Callable[..., None] = numba.njit(cache=True, **how)(whole)
-    except RuntimeError:
-        # Neither beside the package nor in the user's cache directory may files be written.
-        found = numba.njit(**how)(whole)
-    return found

@@ -24,9 +24,10 @@ from sonda.imports.xplane_kernel import (
     STAT,
     STOP,
     VALUE,
-    as_machine_code,
     scan_events,
+    varint,
 )
+from sonda.record.compiled import compiled
 
 EVENTS, STATS = 1 << 16, 1 << 19
 """Of one block."""
@@ -157,7 +158,7 @@ class Line:
     def blocks(self) -> Iterator[Block]:
         """Its events in the order of the file, at most `EVENTS` at a time."""
         data: Any = np.frombuffer(self.plane.data, np.uint8) if self.plane.compiled else self.plane.data
-        scan = as_machine_code(scan_events) if self.plane.compiled else scan_events
+        scan = compiled(scan_events, varint) if self.plane.compiled else scan_events
         at, given_back, room = self.at, self.at, min(EVENTS, self.count)
         stat_room = min(STATS, max(self.stop - self.at, 1))
         ended = np.zeros(5, np.int64)

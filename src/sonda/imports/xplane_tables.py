@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from sonda.imports.wire import EIGHT, NUMBER, STRETCH, Buffer, Field, fields, text
-from sonda.imports.xplane_kernel import DAMAGED, as_machine_code, find_others
+from sonda.imports.xplane_kernel import DAMAGED, find_others, varint
 from sonda.imports.xplane_plane import (
     BYTES,
     DOUBLE,
@@ -22,6 +22,7 @@ from sonda.imports.xplane_plane import (
     Space,
     give_back,
 )
+from sonda.record.compiled import compiled
 
 PLACES = 64
 """Fields of a line beside its events that are looked at."""
@@ -75,7 +76,7 @@ def _plane(data: Buffer, whole: Field, size: int, compiled: bool) -> Plane:
 def _line(plane: Plane, at: int, stop: int, truncated: bool) -> Line:
     line = Line(plane, at, stop, truncated=truncated)
     data: Any = np.frombuffer(plane.data, np.uint8) if plane.compiled else plane.data
-    find = as_machine_code(find_others) if plane.compiled else find_others
+    find = compiled(find_others, varint) if plane.compiled else find_others
     others, ended = np.empty(PLACES, np.int64), np.zeros(4, np.int64)
     while at < stop and ended[2] != DAMAGED:
         find(data, at, min(at + GIVEN_BACK, stop), stop, others, ended)

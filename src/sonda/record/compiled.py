@@ -42,7 +42,15 @@ def compiled(kernel: Callable[..., Any], *called: Callable[..., Any]) -> Callabl
     if called:
         inner = {one.__name__: numba.njit(**how)(one) for one in called}
         kernel = FunctionType(kernel.__code__, {**kernel.__globals__, **inner}, kernel.__name__)
-    return numba.njit(cache=_cache_is_usable(numba.config), **how)(kernel)
+    config = numba.config
+    before = config.CACHE_DIR
+    place = before or _own_place()
+    usable = bool(place) and (os.access(place, os.W_OK) or not os.path.exists(place))
+    try:
+        config.CACHE_DIR = place
+        return numba.njit(cache=usable, **how)(kernel)
+    finally:
+        config.CACHE_DIR = before  # functions of the program around are kept where it keeps them
 
 
 @cache
@@ -58,12 +66,11 @@ def _short_compiler() -> Any:
     return Short
 
 
-def _cache_is_usable(config: Any) -> bool:
-    if not config.CACHE_DIR:
+def _own_place() -> str:
+    """The directory for compiled kernels, made where there is none; '' where it cannot be."""
+    try:
         directory = cache_directory()
-        try:
-            directory.mkdir(parents=True, exist_ok=True)
-        except (OSError, RuntimeError):
-            return False
-        config.CACHE_DIR = str(directory)
-    return os.access(config.CACHE_DIR, os.W_OK) or not os.path.exists(config.CACHE_DIR)
+        directory.mkdir(parents=True, exist_ok=True)
+    except (OSError, RuntimeError):  # nothing can be written there, or the user has no home
+        return ""
+    return str(directory)

@@ -16,11 +16,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sonda.accelerators import collection, distribution, multiplication, reduction
-from sonda.accelerators.compiled import compiled
 from sonda.accelerators.engines import bitmap_iterations
 from sonda.accelerators.hardware import DATAFLOWS, Hardware
 from sonda.accelerators.operands import CompressedRows, compressed_rows
 from sonda.accelerators.result import Result
+from sonda.record.compiled import compiled
 from sonda.record.errors import SondaError
 
 Whole = NDArray[np.int64]

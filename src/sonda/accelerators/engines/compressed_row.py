@@ -18,10 +18,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sonda.accelerators import collection, distribution, multiplication, reduction
-from sonda.accelerators.compiled import compiled
 from sonda.accelerators.hardware import Hardware
 from sonda.accelerators.operands import CompressedRows
 from sonda.accelerators.result import Count, Result
+from sonda.record.compiled import compiled
 from sonda.record.errors import SondaError
 
 Whole = NDArray[np.int64]

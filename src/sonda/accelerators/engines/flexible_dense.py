@@ -13,7 +13,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sonda.accelerators import candidate_tiles, collection, distribution, multiplication, reduction
-from sonda.accelerators.compiled import compiled
 from sonda.accelerators.distribution import Routing
 from sonda.accelerators.engines.dense_plan import Plan, plan_of, waits_of
 from sonda.accelerators.engines.folding_kernel import fold
@@ -23,6 +22,7 @@ from sonda.accelerators.hardware import Hardware
 from sonda.accelerators.layer import Layer, Tile
 from sonda.accelerators.reduction import Reduction
 from sonda.accelerators.result import Count, Counters, Result, largest
+from sonda.record.compiled import compiled
 from sonda.record.errors import SondaError
 
 Whole = NDArray[np.int64]

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from sonda.accelerators.compiled import compiled
+from sonda.record.compiled import compiled
 
 Whole = NDArray[np.int64]
 

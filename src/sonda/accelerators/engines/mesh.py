@@ -18,9 +18,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sonda.accelerators import collection, instances
-from sonda.accelerators.compiled import compiled
 from sonda.accelerators.hardware import Hardware
 from sonda.accelerators.result import Count, Counters, Result
+from sonda.record.compiled import compiled
 from sonda.record.errors import SondaError
 
 Whole = NDArray[np.int64]

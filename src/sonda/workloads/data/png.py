@@ -111,10 +111,11 @@ def _inflate(packed: bytes, length: int) -> np.ndarray:
 def _pixels(part: np.ndarray, columns: int, channels: int, depth: int) -> np.ndarray:
     """Rows as they are in the file to rows x columns x channels of plain numbers."""
     if part[:, 0].any():
-        from sonda.workloads.data.png_kernel import compiled_filters
+        from sonda.record.compiled import compiled
+        from sonda.workloads.data.png_kernel import undo_filters
 
         part = part.copy()
-        if not compiled_filters()(part, max(1, channels * depth // 8)):
+        if not compiled(undo_filters)(part, max(1, channels * depth // 8)):
             raise ValueError("a row names a filter that PNG does not have")
     part = part[:, 1:]
     if depth == 16:

@@ -5,10 +5,6 @@ PNG specification (third edition), section 9: filters none, sub, up, average, Pa
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import cache
-from typing import Any
-
 import numpy as np
 
 
@@ -46,15 +42,3 @@ def undo_filters(rows: np.ndarray, pixel: int) -> bool:
                     guess = corner
             rows[row, at] = (np.int32(rows[row, at]) + guess) & 255
     return True
-
-
-@cache
-def compiled_filters() -> Callable[[np.ndarray, int], bool]:
-    """`undo_filters` as machine code, kept beside this file or in the user's cache where either can be written."""
-    import numba
-
-    how: dict[str, Any] = {"nogil": True, "error_model": "numpy"}
-    try:
-        return numba.njit(cache=True, **how)(undo_filters)
-    except RuntimeError:  # no place to keep it: compiled anew in every process
-        return numba.njit(**how)(undo_filters)
