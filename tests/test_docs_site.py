@@ -157,3 +157,10 @@ def test_blocks_are_what_they_say(language: str) -> None:
                 tomllib.loads(block.text)
         except (SyntaxError, tomllib.TOMLDecodeError) as error:
             pytest.fail(f"{block.page}:{block.line}: {error}")
+
+
+@pytest.mark.parametrize("page", sorted(str(path.relative_to(DOCS)) for path in DOCS.rglob("*.md")))
+def test_a_page_has_one_title(page: str) -> None:
+    """What stands below a second one is not in the navigation."""
+    text = re.sub(r"^```.*?^```", "", (DOCS / page).read_text(encoding="utf-8"), flags=re.DOTALL | re.MULTILINE)
+    assert len(re.findall(r"^# ", text, re.MULTILINE)) == 1
