@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from sonda.analysis import wording
 from sonda.analysis.device_side import union
 from sonda.analysis.summarise import summarise
 from sonda.analysis.summary import Summary
@@ -77,7 +78,13 @@ def test_a_step_that_the_host_holds_up_is_called_so(run: Run) -> None:
     summary = summarise(run)
     side = summary.parts[0].device
     assert side is not None and side.share < 0.5
-    assert summary.verdicts[0].kind == "host"
+    verdict = summary.verdicts[0]
+    assert verdict.kind == "host"
+    # What waiting for data takes is not launching: it is no part of the time that the launches are held against.
+    launching = (summary.parts[0].step.value or 0.0) * (
+        1 - sum(row.cost.share for row in summary.parts[0].phases if row.name == "data" and row.cost.time.value)
+    )
+    assert f"in {wording.duration(launching)}, " in verdict.sentence
     assert "NVIDIA H200" in render_summary(summary, 120, color=False)
 
 

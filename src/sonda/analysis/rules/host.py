@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from sonda.analysis import wording
 from sonda.analysis.rules import remedies
-from sonda.analysis.rules.work import first_part, host_share
+from sonda.analysis.rules.work import data_share, first_part, host_share
 from sonda.analysis.summary import Summary, Value, Verdict
 
 WORTH = 0.20
@@ -19,12 +19,12 @@ def rule(summary: Summary) -> Verdict | None:
     if part is None or side is None or waiting < WORTH:
         return None
     launches = side.launches.value or 0.0
-    step = part.step.value or 0.0
+    launching = (part.step.value or 0.0) * (1 - data_share(part))
     return Verdict(
         kind="host",
         sentence=f"Host-bound: for {wording.percent(waiting)} of the step the GPU waits for the program, which makes "
-        f"{launches:,.0f} {'launch' if round(launches) == 1 else 'launches'} in {wording.duration(step)}, "
-        f"{wording.duration(step / max(launches, 1))} each, "
+        f"{launches:,.0f} {'launch' if round(launches) == 1 else 'launches'} in {wording.duration(launching)}, "
+        f"{wording.duration(launching / max(launches, 1))} each, "
         f"and the GPU needs {wording.duration(side.devices * (side.busy.value or 0.0) / max(launches, 1))} for one.",
         evidence={
             "share": Value(waiting, "1", "derived"),
