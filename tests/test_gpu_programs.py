@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 import threading
+from dataclasses import replace
 from pathlib import Path
 from time import perf_counter_ns
 from types import SimpleNamespace
@@ -22,8 +23,10 @@ from sonda.frameworks.collector.kernel_pass import KernelPass
 from sonda.frameworks.collector.recorder import Recorder
 from sonda.frameworks.collector.schedule import Schedule
 from sonda.frameworks.collector.torch_observer import TorchObserver
+from sonda.probes.contamination import Conditions
 from sonda.record.run import RunInfo, new_id, now
 from sonda.record.span import Spans, Words
+from sonda.targets import keeping
 from sonda.targets.keeping import gpus
 from test_gpu_spans import FakeDevice, facts, fake_torch
 
@@ -255,6 +258,21 @@ def test_phases_on_another_gpu_are_named(tmp_path: Path, monkeypatch: pytest.Mon
     assembly = observed(tmp_path, step_once, on_gpu=True)
     assert sorted(assembly.devices) == ["0", "1"]
     assert [note for note in assembly.notes if note.startswith("2 of 6 marks lie on other GPUs")]
+
+
+def test_threads_that_wait_for_a_gpu_were_not_held_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Sixteen threads of which one is busy are as they should be, whatever others do meanwhile."""
+    begin = Conditions(time=0.0, cpu_time=0.0, cores=16, busy=0.0, steal=None, load=None, runnable=0)
+    end = replace(begin, time=10.0, cpu_time=12.0, busy=130.0)
+    monkeypatch.setattr(keeping, "load_or_measure", lambda *args, **kwargs: {})
+    monkeypatch.setattr(keeping, "load_or_measure_gpu", lambda *args: SimpleNamespace(record=lambda: {"devices": {}}))
+    signs = {}
+    for device, on_gpu in (("cpu", False), ("cuda", True)):
+        (tmp_path / device).mkdir()
+        assembly = observed(tmp_path / device, step_once, on_gpu)
+        found = keeping.observed(assembly, 16, tmp_path, begin, end)
+        signs[device] = found["machine"]["conditions"]["signs"]
+    assert signs == {"cpu": ["others", "use"], "cuda": ["others"]}
 
 
 # ---- other profilers -------------------------------------------------------------------------------------------------

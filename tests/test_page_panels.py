@@ -116,6 +116,17 @@ def test_long_tables_come_as_data_that_gives_every_cell_back() -> None:
     assert json.loads(html.partition('class="rows">')[2].partition("</script>")[0]) == json.loads(json.dumps(data))
 
 
+def test_numbers_that_are_copied_keep_all_digits_and_others_are_short() -> None:
+    exact = [Value(1e6 + n / 7, "ns", "measured", 1e6 - n / 3, 1e6 + n / 3) for n in range(300)]
+    ratios = [Cell(f"{n / 7:.2f}x", n / 7) for n in range(300)]
+    table = build([(Column("ms"), numbers(exact)[1]), (Column("ratio"), ratios)])
+    copied, sorted_by = packed(table)["columns"]
+    assert copied["order"] == [value.value for value in exact]
+    assert (copied["low"], copied["high"]) == ([value.low for value in exact], [value.high for value in exact])
+    assert json.dumps(copied["order"][:8:7]) == "[1000000, 1000001]"  # whole ones without the point
+    assert sorted_by["order"][1] == 0.1428571
+
+
 def test_what_could_not_be_measured_is_listed_with_reason_and_remedy() -> None:
     info = RunInfo(
         id="7f3a9c21", created="", status="complete",

@@ -4,25 +4,31 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
 import report_examples as examples
-from sonda.analysis.summary import Value
+from simulated_examples import CLOCKED, nested_run
+from sonda.analysis.summarise import summarise
+from sonda.analysis.summary import MODEL, READINGS, Value
 from sonda.record.quantity import SOURCES
+from sonda.record.store import Store
 from sonda.report.document import (
     checks_document,
     comparison_document,
-    plain_data,
     runs_in_pieces,
     summaries_document,
     to_document,
-    value_document,
 )
+from sonda.report.faces import face_of
+from sonda.report.values import plain_data, value_document
 
+RUNS = Path(__file__).parent / "data" / "gpu" / "runs"
 DOCUMENTS = {
     "training": to_document(examples.training()),
     "incomplete": to_document(examples.inference()),
@@ -91,3 +97,56 @@ def test_ceilings_of_any_shape_become_plain_data() -> None:
     assert plain_data(shape) == {
         "peak": {"value": 5e10, "unit": "FLOP/s", "source": "measured"}, "n": 2.5, "k": 3, "t": [1, None, True],
     }  # fmt: skip
+
+
+def test_a_value_says_what_its_ends_are() -> None:
+    ends = {"value": 2.0, "unit": "J", "source": "estimated", "low": 1.0, "high": 3.0}
+    assert value_document(Value(2.0, "J", "estimated", 1.0, 3.0)) == ends  # a 95 % interval
+    assert value_document(Value(2.0, "J", "estimated", 1.0, 3.0, few=3)) == {**ends, "few": 3}
+    assert value_document(Value(2.0, "J", "estimated", 1.0, 3.0, bounds=MODEL)) == {**ends, "bounds": MODEL}
+    assert value_document(Value(2.0, "J", "estimated", 1.0, math.inf))["high"] is None
+
+
+@pytest.mark.parametrize("start", ["534b", "352b", "726d", "1332", "a7a8"])
+def test_what_a_real_gpu_left_is_plain_json_with_units_sources_and_reasons(start: str) -> None:
+    document = face_of(Store(RUNS).one(start)).document()
+    assert json.loads(json.dumps(document, allow_nan=False)) == document
+    for number in numbers_in(document):
+        assert number["unit"] and number["source"] in SOURCES
+        assert number["value"] is not None or number["reason"]
+
+
+def test_kernels_that_were_counted_hide_none_that_were_timed() -> None:
+    summary = summarise(Store(RUNS).one("726d"))
+    assert summary.device_work is not None and summary.kernel_counters is not None
+    device = to_document(summary)["device"]
+    timed, counted = device["kernels"], device["counted"]["kernels"]
+    assert [one["total_ns"] for one in timed] == [one.total for one in summary.device_work.kernels]
+    assert [one["flops"]["value"] for one in counted] == [one.flops.value for one in summary.kernel_counters.kernels]
+    assert device["counted"]["stalls"]
+
+
+def test_energies_say_which_bounds_they_have() -> None:
+    devices = face_of(Store(RUNS).one("352b")).document()["devices"]
+    (card,) = (one for one in devices if one["device"] == "cuda:0")
+    assert card["energy"]["low"] <= card["energy"]["value"] <= card["energy"]["high"]
+    assert card["energy"]["bounds"] == READINGS
+
+
+def test_times_of_a_simulated_step_are_simulated_and_without_a_clock_missing(tmp_path: Path) -> None:
+    part = to_document(summarise(nested_run(CLOCKED, tmp_path)))["parts"][0]
+    assert part["step_durations"]["source"] == part["phase_durations"]["source"] == "simulated"
+    assert part["step_durations"]["values"] == [part["metrics"]["step_time:simulated"]["value"]]
+    part = to_document(summarise(nested_run(replace(CLOCKED, clock_hz=None), tmp_path)))["parts"][0]
+    for durations in (part["step_durations"], part["phase_durations"]):
+        assert not durations["values"] and "gives no clock" in durations["reason"]
+    assert to_document(examples.training())["parts"][0]["step_durations"]["source"] == "measured"
+
+
+def test_the_documentation_names_every_kind_of_document() -> None:
+    source = Path(__file__).parents[1] / "src" / "sonda"
+    texts = [path.read_text(encoding="utf-8") for path in (*source.glob("report/*.py"), *source.glob("cli/*.py"))]
+    written = set(re.findall(r'"schema": ?SCHEMA,\s*"kind": "([^"]+)"', "\n".join(texts)))
+    written |= set(re.findall(r'write_json\(.*, "([^"]+)"\)', "\n".join(texts))) | {"runs"}
+    page = (source.parents[1] / "docs" / "json.md").read_text(encoding="utf-8").partition("## Documents")[2]
+    assert set(re.findall(r"^\| `([^`]+)` \|", page, re.MULTILINE)) == written

@@ -23,6 +23,7 @@ from sonda.report.labels import plain, script_data, shortened
         (1.9e9, "B", "1.90 GB"),
         (999, "B", "999 B"),
         (0, "B", "0 B"),
+        (0, "J", "0 J"),
         (35.1e9, "FLOP/s", "35.1 GFLOP/s"),
         (0.0312, "J", "31.2 mJ"),
         (48, "W", "48.0 W"),
@@ -33,6 +34,10 @@ from sonda.report.labels import plain, script_data, shortened
 )
 def test_a_number_on_its_own_gets_the_scale_that_suits_it(value: float | None, unit: str, words: str) -> None:
     assert quantities.amount(value, unit) == words
+
+
+def test_what_is_no_number_has_no_digits() -> None:
+    assert [quantities.number(value) for value in (math.nan, math.inf, -math.inf)] == ["–", "–", "–"]
 
 
 def _column(unit: str, *values: float | None) -> tuple[str, list[str]]:

@@ -122,7 +122,7 @@ def test_differences_are_relative_to_ours() -> None:
     assert texts["page faults"] == ["1,000", "1,010", "+1 %"]
     document = to_document(summarise(run_with(target)))["second_sources"]
     assert document["sources"] == ["sonda", "perf-stat"]
-    assert document["counts"]["page_faults"]["perf-stat"]["apart"] == pytest.approx(0.01)
+    assert document["counts"]["page_faults"]["perf-stat"]["apart"]["value"] == pytest.approx(0.01)
 
 
 def test_of_a_command_ours_is_what_was_counted_from_outside() -> None:

@@ -15,10 +15,11 @@ from sonda.analysis.summarise import summarise
 from sonda.analysis.summary import Value
 from sonda.analysis.training import Training, summarise_training
 from sonda.record.run import Run
-from sonda.report.document import to_document, value_document
+from sonda.report.document import to_document
 from sonda.report.quantities import provenance
 from sonda.report.terminal import render_summary
 from sonda.report.training import before_words, energy_words
+from sonda.report.values import value_document
 from sonda.studies.trained_figure import energy_value
 from training_examples import S, trained
 
@@ -52,7 +53,7 @@ def test_an_accuracy_is_reached_in_the_first_epoch_that_has_it() -> None:
 
 def test_a_training_without_validation_or_test_has_neither() -> None:
     found = training(trained([50, 48]))
-    assert (found.validate, found.test, found.accuracy, found.whole) == (0, None, None, 98 * S)
+    assert (found.validate, found.test, found.accuracy, found.whole) == (None, None, None, 98 * S)
     assert found.epochs[0].accuracy is None
     assert accuracy_curve([found]) == ()
 
@@ -230,7 +231,7 @@ def test_two_to_five_values_have_no_95_percent_interval_but_a_least_and_a_most()
     few, many = (summarise(stepped([100.0 + step for step in range(steps)])).parts[0].step for steps in (3, 8))
     assert (few.few, few.low, few.high) == (3, 100e6, 102e6)
     assert provenance(few).endswith("; least to most of 3: 100 ms to 102 ms")
-    assert value_document(few)["least_to_most_of"] == 3
+    assert value_document(few)["few"] == 3
     assert (many.few, "95 % interval" in provenance(many)) == (0, True)
 
 

@@ -26,6 +26,8 @@ cores: an H200 does twice as many float64 FLOPs on them as beside them. Some hav
 kernels say so."""
 LEVELS = {"DRAM": "dram_bytes", "L2": "l2_bytes"}
 NO_PEAK = "no peak was measured for this precision"
+NO_THEORY = "the theoretical peak of this precision is not known"
+NO_FLOPS = "no FLOPs were counted in this kernel"
 
 
 @dataclass(frozen=True)
@@ -172,8 +174,8 @@ def _roof(kernel: KernelTotals, roofs: Roofs, precision: str) -> KernelRoof | No
         flops=flops,
         traffic=traffic,
         achieved=_over(flops.value, spent / 1e9, "FLOP/s", flops.reason),
-        peak=_over(limits.get(unit), spent, "1", NO_PEAK if unit else flops.reason),
-        theory=_theory(roofs.theory.get(unit), work.get(unit), spent),
+        peak=_over(limits.get(unit), spent, "1", NO_PEAK if unit else NO_FLOPS),
+        theory=_theory(roofs.theory.get(unit), work.get(unit), spent, NO_THEORY if unit else NO_FLOPS),
         bandwidth={level: Value(time / spent, "1", "derived") for level, time in moving.items()},
         roof=bounded,
         bound=name_bound(least, spent),
@@ -182,13 +184,13 @@ def _roof(kernel: KernelTotals, roofs: Roofs, precision: str) -> KernelRoof | No
 
 def _flops(counted: float | None, work: dict[str, float]) -> Value:
     if counted is None and not work:
-        return Value(None, "FLOP", "counted", reason="no FLOPs were counted in this kernel")
+        return Value(None, "FLOP", "counted", reason=NO_FLOPS)
     return Value(counted if counted is not None else sum(work.values()), "FLOP", "counted")
 
 
-def _theory(peak: Value | None, flops: float | None, spent: float) -> Value:
+def _theory(peak: Value | None, flops: float | None, spent: float, reason: str) -> Value:
     if peak is None or not peak.value or flops is None:
-        return Value(None, "1", "derived", reason="the theoretical peak of this precision is not known")
+        return Value(None, "1", "derived", reason=reason)
     return Value(flops / peak.value / (spent / 1e9), "1", "derived")
 
 

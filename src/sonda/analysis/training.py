@@ -57,13 +57,15 @@ class Training:
         return sum(epoch.train for epoch in self.epochs)
 
     @property
-    def validate(self) -> float:
-        return sum(epoch.validate or 0.0 for epoch in self.epochs)
+    def validate(self) -> float | None:
+        """None where nothing was validated."""
+        times = [epoch.validate for epoch in self.epochs if epoch.validate is not None]
+        return sum(times) if times else None
 
     @property
     def whole(self) -> float:
         """Training, validation and test."""
-        return self.train + self.validate + (self.test or 0.0)
+        return self.train + (self.validate or 0.0) + (self.test or 0.0)
 
     def reached(self, accuracy: float) -> Epoch | None:
         """The first epoch whose validation told as many right; None where none did."""

@@ -84,7 +84,8 @@ def make(
     place = make_fish(directory, count=count, image=_size(image), seed=seed, say=say)
     hush()
     if json:
-        write_json({"directory": str(place), "classes": [kind.name for kind in KINDS], "count": count, "seed": seed})
+        classes = [kind.name for kind in KINDS]
+        write_json({"directory": str(place), "classes": classes, "count": count, "seed": seed}, "drawn data set")
     else:
         put(f"{len(KINDS)} kinds, {count:,} fish each, in {place}. Next: sonda data prepare {place} --image 197x148")
 
@@ -117,7 +118,7 @@ def _show(found: Prepared, json: bool, verified: bool = False, fractions: list[f
     manifest = found.manifest
     if json:
         extra: dict[str, Any] = {"shares": tables} if shares else {}
-        write_json({"directory": str(found.directory), "verified": verified, **_plain(manifest), **extra})
+        write_json({"directory": str(found.directory), "verified": verified, **_plain(manifest), **extra}, "data set")
         return
     from sonda.report.data_set import render_data_set
 

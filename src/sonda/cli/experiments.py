@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from sonda.cli import completion
-from sonda.cli.face import Json, app, hush, open_store, put, say, say_each, workload_options, write_json
+from sonda.cli.face import Json, Tags, app, hush, open_store, put, say, say_each, workload_options, write_json
 from sonda.cli.own_options import OfAWorkload
 from sonda.cli.showing import show_run
 
@@ -62,20 +62,22 @@ def study(
     from shlex import quote
 
     from sonda.report.operations import write_recording
+    from sonda.report.output import refuse_folders
     from sonda.report.study import render_plan, render_studies, render_study
     from sonda.studies.catalogue import carry_out, list_studies, load_plan, show_study, with_statistics
     from sonda.studies.recorded import recording
 
+    refuse_folders(record, page)
     if not reference:
         rows = list_studies()
-        write_json({"studies": rows}) if json else put(render_studies(rows))
+        write_json({"studies": rows}, "studies") if json else put(render_studies(rows))
         return
     if plan:
         document = load_plan(reference, scale, repeat, energy_probe, data)
         given = {"repeat": repeat, "energy-probe": energy_probe, "data": data, "workers": workers,
                  "on-cluster": on_cluster, "nodes": nodes}  # fmt: skip
         typed = "".join(f" --{name} {quote(str(value))}" for name, value in given.items() if value)
-        write_json(document) if json else put(render_plan(document, reference=reference, options=typed))
+        write_json(document, "plan") if json else put(render_plan(document, reference=reference, options=typed))
         return
     if show:
         document = show_study(reference, scale, repeat, open_store(), energy_probe, data, nodes)
@@ -91,7 +93,7 @@ def study(
         from sonda.report.study_page import write_study_page
 
         write_study_page(page, document)
-    write_json(document) if json else put(render_study(document, reference=reference))
+    write_json(document, "study") if json else put(render_study(document, reference=reference))
 
 
 @app.command(
@@ -151,6 +153,7 @@ def explore(
     from sonda.analysis.compare import parse_percent
     from sonda.record.errors import SondaError
     from sonda.report.exploration import write_points
+    from sonda.report.output import refuse_folders
     from sonda.studies.executors.choice import executor_for
     from sonda.studies.explore import BATCH
     from sonda.studies.explore import explore as explore_space
@@ -159,6 +162,7 @@ def explore(
     from sonda.targets.job import Job
     from sonda.targets.keeping import Lasting
 
+    refuse_folders(csv, parquet)
     job = Job(
         workload=workload,
         options=workload_options(context, workload, input),
@@ -274,7 +278,7 @@ def verify(
         result = verify_mesh(Job(workload=subject, options=options, on=on, set=" ".join(set or [])))
         hush()
         document = result.to_document()
-        write_json(document) if json else put(render_scalesim(document))
+        write_json(document, "scalesim verification") if json else put(render_scalesim(document))
         if result.exit_status:
             raise SystemExit(result.exit_status)
     else:
@@ -293,7 +297,7 @@ def _verify_stonne(file: str, options: list[str], json: bool) -> None:
     result = verify_stonne(file, say)
     hush()
     document = result.to_document()
-    write_json(document) if json else put(render_verification(document))
+    write_json(document, "stonne verification") if json else put(render_verification(document))
     if result.exit_status:
         raise SystemExit(result.exit_status)
 
@@ -335,6 +339,6 @@ def _validate(json: bool) -> None:
     found = validate(say)
     hush()
     document = found.to_document()
-    write_json(document) if json else put(render_validation(document))
+    write_json(document, "validation") if json else put(render_validation(document))
     if found.exit_status:
         raise SystemExit(found.exit_status)

@@ -213,11 +213,13 @@ def put(text: Any, to: TextIO | None = None) -> None:
     print(text, file=to or sys.stdout)
 
 
-def write_json(document: Any) -> None:
-    import msgspec
+def write_json(document: dict[str, Any], kind: str = "") -> None:
+    """One document on stdout; in front of one that does not say its `kind` this, and the version of the documents."""
+    from sonda.report.values import SCHEMA, encoded
 
     hush()
-    sys.stdout.buffer.write(msgspec.json.encode(document) + b"\n")
+    named = {"schema": SCHEMA, "kind": kind} if kind else {}
+    sys.stdout.buffer.write(encoded({**named, **document}) + b"\n")
     sys.stdout.flush()
 
 

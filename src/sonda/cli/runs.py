@@ -101,7 +101,7 @@ def tag(
         else:
             store.tag(one.id, name)
     if json:
-        write_json({"tag": name, "runs": [one.id for one in found], "removed": remove})
+        write_json({"tag": name, "runs": [one.id for one in found], "removed": remove}, "tag")
 
 
 @app.command("rm")
@@ -133,7 +133,7 @@ def rm(
             gone.append(directory)
     removed = [directory.name for directory in gone]
     if json:
-        write_json({"removed": removed})
+        write_json({"removed": removed}, "removed")
     else:
         put(f"removed {len(removed)} run{'' if len(removed) == 1 else 's'}")
 
@@ -250,8 +250,10 @@ def report(
     from sonda.analysis.compare import compare as compare_runs
     from sonda.analysis.summarise import summarise
     from sonda.record.errors import SondaError
+    from sonda.report.output import refuse_folders
     from sonda.report.page import write_page
 
+    refuse_folders(output)
     store = open_store()
     groups = {reference: _found(store, reference) for reference in references or ["last"]}
     runs = [one for found in groups.values() for one in found]
@@ -272,7 +274,7 @@ def report(
     path = write_page(output, summaries, runs, comparison, asked)
     hush()
     if json:
-        write_json({"page": str(path)})
+        write_json({"page": str(path)}, "page")
     else:
         put(path)
 
@@ -300,6 +302,7 @@ def export(
     """
     from sonda.accelerators.stonne_export import export_run
     from sonda.record.errors import SondaError
+    from sonda.report.output import refuse_folders
     from sonda.report.trace import write_trace
     from sonda.report.tracks import IN_CYCLES, in_cycles
     from sonda.report.xplane import write_xplane
@@ -308,6 +311,7 @@ def export(
         raise SondaError("no format was named", "write: sonda export last --trace trace.json, or --xplane, --stonne")
     if layers and stonne is None:
         raise SondaError("--layers means nothing without --stonne", "leave it out, or add --stonne folder")
+    refuse_folders(trace, xplane)
     found = open_store().one(reference)
     document: dict[str, Any] = {}
     if stonne is not None:
@@ -321,7 +325,7 @@ def export(
     if drawn and in_cycles(found):
         document["times"] = IN_CYCLES
     if json:
-        write_json(document)
+        write_json(document, "export")
         return
     if stonne is not None:
         put(f"{stonne}: {len(document['stonne'])} files")

@@ -9,7 +9,7 @@ from sonda.analysis.comparison import ComparedRow, Comparison, PartComparison
 from sonda.analysis.summary import Value
 from sonda.report import quantities
 from sonda.report.labels import plain
-from sonda.report.table import Cell, Column, Table, build, numbers
+from sonda.report.table import Cell, Column, Table, build, numbers, quantity
 
 CYCLE, EXACT = "cycle", "exact, simulated"
 
@@ -119,7 +119,7 @@ def _ratio(row: ComparedRow) -> Cell:
     value = row.ratio.value
     if value is None or not math.isfinite(value):
         return Cell(quantities.MISSING, None, quantities.provenance(row.ratio), row.ratio.reason, "quiet")
-    return Cell(f"{value:.3f}", value, quantities.provenance(row.ratio), tone=_grey(row))
+    return quantity(row.ratio, f"{value:.3f}", _grey(row))
 
 
 def _grey(row: ComparedRow) -> str:

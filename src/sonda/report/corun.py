@@ -19,13 +19,13 @@ from sonda.report.corun_details import (
     slowdown_cell,
 )
 from sonda.report.corun_figures import slowdown_map
-from sonda.report.document import SCHEMA, value_document
 from sonda.report.figures import Figure
 from sonda.report.labels import markup, plain
 from sonda.report.markup import panel, place_figure, table_html
 from sonda.report.screen import Screen
 from sonda.report.sections import Section
 from sonda.report.table import Cell, Column, Table, build, numbers, percents, words
+from sonda.report.values import SCHEMA, value_document
 
 ALL = "all others"
 GREYED = "Time per step beside another program over time per step alone; what is not significant is grey."

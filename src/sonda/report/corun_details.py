@@ -9,9 +9,9 @@ from sonda.analysis.corun_layers import LayerSlowdown, order
 from sonda.analysis.interference import Interference
 from sonda.analysis.summary import Value
 from sonda.report import quantities
-from sonda.report.document import value_document
 from sonda.report.labels import plain
 from sonda.report.table import Cell, Column, Table, build, numbers, quantity, words
+from sonda.report.values import value_document
 
 LEAST, MOST = 0.1, 10
 """Ends of an interval beyond these are not printed: nothing is known then."""
@@ -162,10 +162,7 @@ def figure_cell(value: Value) -> Cell:
 
 
 def plain_cells(values: Sequence[Value]) -> list[Cell]:
-    return [
-        _missing(one) if one.value is None else Cell(_digits(one.value), one.value, quantities.provenance(one))
-        for one in values
-    ]
+    return [_missing(one) if one.value is None else quantity(one, _digits(one.value)) for one in values]
 
 
 def _digits(value: float) -> str:

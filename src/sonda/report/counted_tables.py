@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from sonda.analysis.counted_flops import CountedKernel, CountedPlace
 from sonda.analysis.kernel_counters import KernelCounters
 from sonda.analysis.stalls import NVPROF, REASONS, StallRow, kernel_label, nvprof_shares
 from sonda.analysis.summary import Value
-from sonda.report.document import value_document
 from sonda.report.labels import plain
 from sonda.report.screen import Screen
 from sonda.report.table import Cell, Column, Table, build, numbers, percents, shares, words
+from sonda.report.values import Document, finite, plain_data, value_document
 
 REASONS_SHOWN = 3
 """Reasons of a kernel in a row of the screen's table; the page has nvprof's names, the document all."""
@@ -131,12 +130,12 @@ def nvprof_table(rows: Sequence[StallRow]) -> Table:
     return build(columns, "stalls of nvprof")
 
 
-def counted_document(found: KernelCounters) -> dict[str, Any]:
+def counted_document(found: KernelCounters) -> Document:
     """Everything as plain JSON values, times in ns."""
     return {
         "kernels": [
             {"name": one.name, "launches": one.launches, "time_ns": one.time, "flops": value_document(one.flops),
-             "flops_by_precision": one.precisions, "dram_bytes": value_document(one.dram),
+             "flops_by_precision": plain_data(one.precisions), "dram_bytes": value_document(one.dram),
              "l2_bytes": value_document(one.l2), "special_functions": value_document(one.special),
              "intensity": value_document(one.intensity), "roof": value_document(one.roof), "nearest": one.nearest}
             for one in found.kernels
@@ -148,9 +147,9 @@ def counted_document(found: KernelCounters) -> dict[str, Any]:
             for one in found.places
         ],
         "stalls": [
-            {"name": row.name, "launches": row.launches, "time_ns": row.time, "share": row.share,
-             "shares": row.shares, "nvprof": nvprof_shares(row.shares), "top": row.top, "sentence": row.sentence,
-             "remedy": row.remedy}
+            {"name": row.name, "launches": row.launches, "time_ns": row.time, "share": finite(row.share),
+             "shares": plain_data(row.shares), "nvprof": plain_data(nvprof_shares(row.shares)), "top": row.top,
+             "sentence": row.sentence, "remedy": row.remedy}
             for row in found.stalls
         ],
         "sentences": list(found.sentences),

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 from sonda.analysis.summary import DeviceSide, Summary
 from sonda.record.throttle_reasons import throttling
 from sonda.report import quantities
 from sonda.report.counted_tables import counted_document, show_counted
-from sonda.report.document import value_document
 from sonda.report.kernel_roofline import kernel_roof_document, kernel_roof_table
 from sonda.report.kernel_tables import device_work_document, devices_table, kernels_table, streams_table
 from sonda.report.labels import plain
 from sonda.report.screen import Screen
 from sonda.report.table import Table
+from sonda.report.values import Document, value_document
 
 
 def show_device(screen: Screen, summary: Summary, rows: int) -> None:
@@ -93,8 +92,9 @@ def state_phrases(state: Mapping[str, float]) -> list[str]:
     return [f"after the timed steps {', '.join(read)}"] if read else []
 
 
-def device_document(summary: Summary) -> dict[str, Any]:
-    """For `--json`: what the device did in a step of the first part, its timeline and kernels."""
+def device_document(summary: Summary) -> Document:
+    """For `--json`: what the device did in a step of the first part, its timeline, its kernels as they were timed, and
+    what was `counted` in them."""
     side = summary.parts[0].device if summary.parts else None
     if side is None or summary.device_work is None:
         return {}
@@ -106,7 +106,7 @@ def device_document(summary: Summary) -> dict[str, Any]:
             "phases": {name: value_document(value) for name, value in side.phases.items()},
             "steps": side.steps,
             **device_work_document(summary.device_work),
-            **(counted_document(summary.kernel_counters) if summary.kernel_counters is not None else {}),
+            **({"counted": counted_document(summary.kernel_counters)} if summary.kernel_counters is not None else {}),
             "kernel_roofline": kernel_roof_document(summary.kernel_roofline.rows) if summary.kernel_roofline else [],
         }
     }

@@ -6,12 +6,8 @@ its reason.
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import fields, is_dataclass
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
-
-import msgspec
 
 from sonda.analysis.comparison import ComparedRow, Comparison
 from sonda.analysis.counted_summary import Outside
@@ -28,6 +24,7 @@ from sonda.analysis.summary import (
     Value,
     Verdict,
 )
+from sonda.report.device_tables import device_document
 from sonda.report.energy_document import energy_fields
 from sonda.report.modelled_document import modelled_document
 from sonda.report.nodes import nodes_document
@@ -36,18 +33,21 @@ from sonda.report.probed import probed_document
 from sonda.report.ranks import ranks_document
 from sonda.report.system_tables import second_document
 from sonda.report.topdown_document import counters_document, topdown_document
-
-SCHEMA = 1
-"""Version of these documents."""
-
-Document = dict[str, Any]
+from sonda.report.training import training_document
+from sonda.report.values import (
+    SCHEMA,
+    Document,
+    encoded,
+    finite,
+    metrics,
+    number_document,
+    plain_data,
+    value_document,
+)
 
 
 def to_document(summary: Summary) -> Document:
     """A summary as a JSON object."""
-    from sonda.report.device_tables import device_document  # it needs `value_document`
-    from sonda.report.training import training_document
-
     return {
         "schema": SCHEMA,
         "kind": "summary",
@@ -55,7 +55,7 @@ def to_document(summary: Summary) -> Document:
         "title": summary.title,
         "subtitle": summary.subtitle,
         "status": summary.status,
-        "verdicts": [_verdict(verdict) for verdict in summary.verdicts],
+        "verdicts": [verdict_document(verdict) for verdict in summary.verdicts],
         "parts": [_part(part) for part in summary.parts],
         "ceilings": plain_data(summary.ceilings),
         **_simulation(summary),
@@ -107,8 +107,8 @@ def runs_in_pieces(rows: Iterable[RunRow], damaged: Callable[[], Sequence[str]])
     """The listing of a store as text, piece by piece as the rows come; `damaged` is asked when all have come."""
     yield b'{"schema":%d,"kind":"runs","runs":[' % SCHEMA
     for number, row in enumerate(rows):
-        yield (b"," if number else b"") + msgspec.json.encode(_run_document(row))
-    yield b'],"damaged":' + msgspec.json.encode(list(damaged())) + b"}\n"
+        yield (b"," if number else b"") + encoded(_run_document(row))
+    yield b'],"damaged":' + encoded(list(damaged())) + b"}\n"
 
 
 def _run_document(row: RunRow) -> Document:
@@ -130,48 +130,13 @@ def checks_document(checks: Sequence[tuple[str, str, str, str]]) -> Document:
     return {"schema": SCHEMA, "kind": "doctor", "checks": [dict(zip(names, row, strict=True)) for row in checks]}
 
 
-def metrics(values: Mapping[str, Value]) -> Document:
-    """Values by metric name: `{"flops:nominal": {"value": 14.1e9, "unit": "FLOP", "source": "nominal"}}`."""
-    return {_metric_name(name, value): value_document(value) for name, value in values.items()}
-
-
-def value_document(value: Value) -> Document:
-    """One number with unit and source; interval and reason only where there is one."""
-    document: Document = {"value": _finite(value.value), "unit": value.unit, "source": value.source}
-    if value.low is not None and value.high is not None:
-        document |= {"low": _finite(value.low), "high": _finite(value.high)}
-        document |= {"least_to_most_of": value.few} if value.few else {}
-    if value.reason:
-        document["reason"] = value.reason
-    elif value.value is not None and document["value"] is None:
-        document["reason"] = "not a finite number"
-    return document
-
-
-def plain_data(value: Any) -> Any:
-    """The same data in JSON's own types: dataclasses as objects, tuples as arrays, numbers without NaN."""
-    if isinstance(value, Value):
-        return value_document(value)
-    if is_dataclass(value) and not isinstance(value, type):
-        return {field.name: plain_data(getattr(value, field.name)) for field in fields(value)}
-    if isinstance(value, Mapping):
-        return {str(key): plain_data(item) for key, item in value.items()}
-    if isinstance(value, list | tuple | set | frozenset):
-        return [plain_data(item) for item in value]
-    if value is None or isinstance(value, str | bool | int):
-        return value
-    if hasattr(value, "item"):  # numpy's scalars
-        return plain_data(value.item())
-    return _finite(value) if isinstance(value, float) else str(value)
-
-
 def _part(part: PartSummary) -> Document:
     return {
         "name": part.name,
         "steps": part.steps,
         "warmup": part.warmup,
         "warmup_steps": sorted(part.set_apart),
-        "noise": _finite(part.noise),
+        "noise": finite(part.noise),
         "metrics": metrics(
             {
                 "step_time": part.step,
@@ -184,13 +149,20 @@ def _part(part: PartSummary) -> Document:
         | _simulated(part.simulated),
         "phases": [_phase(row) for row in part.phases],
         "layers": [_layer(row) for row in part.layers],
-        "step_durations": {"unit": "ns", "source": "measured", "values": plain_data(part.durations)},
-        "phase_durations": {"unit": "ns", "source": "measured", "values": plain_data(part.phase_steps)},
+        "step_durations": _durations(part, plain_data(part.durations)),
+        "phase_durations": _durations(part, plain_data(part.phase_steps)),
         **({"ranks": [_rank(row) for row in part.ranks]} if part.ranks else {}),
         **counters_document(part.counted),
         **topdown_document(part.topdown),
         **over_time_document(part.over_time),
+        **({"remarks": list(part.system.remarks)} if part.system is not None and part.system.remarks else {}),
     }
+
+
+def _durations(part: PartSummary, values: Any) -> Document:
+    """ns of every step, warm-up included; empty, with the reason, where a simulated machine has no clock."""
+    document = {"unit": "ns", "source": part.step.source, "values": values}
+    return document if values or not part.step.reason else {**document, "reason": part.step.reason}
 
 
 def _rank(row: RankPhases) -> Document:
@@ -213,7 +185,7 @@ def _phase(row: PhaseRow) -> Document:
     counters = {column: value_document(value) for column, value in row.counters.items()}
     return {
         "name": row.name,
-        "share": _finite(row.cost.share),
+        "share": finite(row.cost.share),
         "bound": row.cost.bound or None,
         "metrics": metrics(found) | counters | _simulated(row.simulated),
     }
@@ -234,7 +206,7 @@ def _layer(row: LayerRow) -> Document:
         "depth": row.depth,
         "leaf": row.leaf,
         "calls": row.calls,
-        "share": _finite(row.cost.share),
+        "share": finite(row.cost.share),
         "bound": row.cost.bound or None,
         "metrics": metrics(found) | _simulated(row.simulated),
         **({"mapping": list(row.own_simulated.mapping)} if row.own_simulated else {}),
@@ -280,7 +252,7 @@ def _outside(outside: Outside | None) -> Document:
     ipc = {"ipc": outside.ipc} if outside.ipc.value is not None else {}
     whole = {"duration": outside.duration, "busy_processors": outside.busy, **outside.totals, **ipc}
     series: Document = {
-        "interval": {"value": outside.interval, "unit": "ns", "source": "measured"},
+        "interval": number_document(outside.interval, "ns", "nominal"),
         "starts": list(outside.starts),
         "ends": list(outside.ends),
         "series": [series_document(one, "interval") for one in outside.series],
@@ -313,10 +285,12 @@ def _compared(row: ComparedRow) -> Document:
     }
 
 
-def _verdict(verdict: Verdict) -> Document:
+def verdict_document(verdict: Verdict) -> Document:
+    """What limits a run, with the numbers that say so and what to try."""
     return {
         "kind": verdict.kind,
         "sentence": verdict.sentence,
+        "share": finite(verdict.share),
         "evidence": {name: value_document(value) for name, value in verdict.evidence.items()},
         "remedies": [_remedy(remedy) for remedy in verdict.remedies],
     }
@@ -325,11 +299,3 @@ def _verdict(verdict: Verdict) -> Document:
 def _remedy(remedy: Remedy) -> Document:
     speedup = None if remedy.speedup is None else value_document(remedy.speedup)
     return {"text": remedy.text, "options": list(remedy.options), "speedup": speedup}
-
-
-def _metric_name(name: str, value: Value) -> str:
-    return f"{name}:{value.source}" if value.source else name
-
-
-def _finite(value: float | None) -> float | None:
-    return value if value is not None and math.isfinite(value) else None

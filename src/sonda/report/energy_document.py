@@ -2,24 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from sonda.analysis.energy_summary import Cost, Device, EnergySummary, Window
-from sonda.analysis.summary import Value
-
-SCHEMA = 1
+from sonda.report.values import SCHEMA, Document, value_document
 
 
-def energy_document(found: EnergySummary) -> dict[str, Any]:
+def energy_document(found: EnergySummary) -> Document:
     """As a JSON object."""
     return {"schema": SCHEMA, "kind": "energy", "run": found.run, "title": found.title, **energy_fields(found)}
 
 
-def energy_fields(found: EnergySummary) -> dict[str, Any]:
+def energy_fields(found: EnergySummary) -> Document:
     """What a document of any run says of energy."""
     return {
         "sentence": found.sentence,
-        "duration": _value(found.time),
+        "duration": value_document(found.time),
         "covers": list(found.covers),
         "not_covered": list(found.not_covered),
         "devices": [_device(one) for one in found.devices],
@@ -32,44 +28,37 @@ def energy_fields(found: EnergySummary) -> dict[str, Any]:
     }
 
 
-def _device(one: Device) -> dict[str, Any]:
+def _device(one: Device) -> Document:
     return {
         "device": one.name,
         "model": one.model or None,
         "used": one.used,
         **_cost(one.cost),
-        "counters": {name: _value(value) for name, value in one.counters.items()},
-        "power_integral": _value(one.integral) if one.integral is not None else None,
-        "disagreement": _value(one.disagreement) if one.disagreement is not None else None,
+        "counters": {name: value_document(value) for name, value in one.counters.items()},
+        "power_integral": value_document(one.integral) if one.integral is not None else None,
+        "disagreement": value_document(one.disagreement) if one.disagreement is not None else None,
         "throttled": dict(one.throttled),
-        "states": {name: _value(value) for name, value in one.states.items()},
+        "states": {name: value_document(value) for name, value in one.states.items()},
     }
 
 
-def _cost(cost: Cost) -> dict[str, Any]:
+def _cost(cost: Cost) -> Document:
     return {
-        "energy": _value(cost.energy),
-        "mean_power": _value(cost.power),
-        "idle_power": _value(cost.idle),
-        "above_idle": _value(cost.above),
-        "energy_delay_product": _value(cost.product),
+        "energy": value_document(cost.energy),
+        "mean_power": value_document(cost.power),
+        "idle_power": value_document(cost.idle),
+        "above_idle": value_document(cost.above),
+        "energy_delay_product": value_document(cost.product),
     }
 
 
-def _window(one: Window) -> dict[str, Any]:
+def _window(one: Window) -> Document:
     return {
         "kind": one.kind,
         "name": one.name,
         "count": one.count,
-        "time": _value(one.time),
-        "devices": {name: _value(value) for name, value in one.devices.items()},
-        "energy": _value(one.total),
-        "energy_in_use": _value(one.used),
+        "time": value_document(one.time),
+        "devices": {name: value_document(value) for name, value in one.devices.items()},
+        "energy": value_document(one.total),
+        "energy_in_use": value_document(one.used),
     }
-
-
-def _value(value: Value) -> dict[str, Any]:
-    document: dict[str, Any] = {"value": value.value, "unit": value.unit, "source": value.source}
-    if value.low is not None and value.high is not None:
-        document |= {"low": value.low, "high": value.high}
-    return document | ({"reason": value.reason} if value.reason else {})

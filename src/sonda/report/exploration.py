@@ -9,7 +9,6 @@ from typing import Any
 from sonda.analysis.exploration import SUPERLATIVES, Exploration, Point
 from sonda.analysis.summary import Value
 from sonda.record.errors import SondaError
-from sonda.report.document import SCHEMA, value_document
 from sonda.report.exploration_figures import trade_figure
 from sonda.report.exploration_points import points_table
 from sonda.report.figures import Figure
@@ -20,6 +19,7 @@ from sonda.report.quantities import provenance
 from sonda.report.screen import Screen
 from sonda.report.sections import Section
 from sonda.report.table import LAST, Cell, Column, Table, build, numbers, words
+from sonda.report.values import SCHEMA, metrics
 
 SHOWN_REASONS = 5
 MOST_ROWS = 500
@@ -244,7 +244,7 @@ def _point_document(point: Point) -> dict[str, Any]:
     return {
         "point": point.number,
         "settings": point.settings,
-        "metrics": {f"{name}:simulated": value_document(value) for name, value in point.values.items()},
+        "metrics": metrics(point.values),
         "on_host": point.on_host,
         "equal": point.equal,
     }

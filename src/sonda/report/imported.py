@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from sonda.analysis.critical_path import CriticalPath
 from sonda.analysis.rank_verdict import several
 from sonda.analysis.ranks import Job
 from sonda.analysis.trace_summary import DeviceWork, TraceSummary
 from sonda.report import quantities
-from sonda.report.document import SCHEMA, value_document
+from sonda.report.document import verdict_document
 from sonda.report.figures import Figure
 from sonda.report.group_tables import group_lines, groups_table
 from sonda.report.job_tables import job_document, job_figure, job_lines, job_table, steps_table
@@ -29,6 +28,7 @@ from sonda.report.profile_tables import profile_document, profile_tables
 from sonda.report.screen import Screen
 from sonda.report.sections import Section
 from sonda.report.table import Table
+from sonda.report.values import SCHEMA, Document, plain_data, value_document
 from sonda.report.verdict_panel import evidence, remedies
 
 MOST_ON_PAGE = 500
@@ -140,15 +140,14 @@ def _job_panels(job: Job, place: str, drawn: list[Figure]) -> list[str]:
     ]  # fmt: skip
 
 
-def trace_document(found: TraceSummary) -> dict[str, Any]:
+def trace_document(found: TraceSummary) -> Document:
     """Everything as plain JSON values, times in ns."""
     summary = found.summary
     return {
-        "schema": SCHEMA, "kind": "imported", "run": summary.run, "title": summary.title, "status": summary.status,
-        "workload": summary.workload, "machine": summary.machine,
-        "verdicts": [{"kind": one.kind, "sentence": one.sentence, "share": one.share,
-                      "evidence": {key: value_document(value) for key, value in one.evidence.items()}}
-                     for one in summary.verdicts],
+        "schema": SCHEMA, "kind": "imported", "run": summary.run, "title": summary.title,
+        "subtitle": summary.subtitle, "status": summary.status,
+        "workload": plain_data(summary.workload), "machine": plain_data(summary.machine),
+        "verdicts": [verdict_document(one) for one in summary.verdicts],
         **device_work_document(found.work),
         "steps_ns": {str(rank): list(durations) for rank, durations in found.work.steps.items()},
         "counts": {name: value_document(value) for name, value in found.work.counters},

@@ -8,11 +8,11 @@ from typing import Any
 from sonda.analysis.compare_kernels import ComparedKernel, KernelComparison, LoneKernel
 from sonda.analysis.summary import Value
 from sonda.report import quantities
-from sonda.report.document import SCHEMA, value_document
 from sonda.report.kernel_tables import kernel_name
 from sonda.report.labels import plain
 from sonda.report.screen import Screen
 from sonda.report.table import Cell, Column, Table, build, numbers, words
+from sonda.report.values import SCHEMA, value_document
 
 WIDEST = 9.0
 """The upper end of an interval, tenfold, from which it says nothing to a reader; the document has it all the same."""

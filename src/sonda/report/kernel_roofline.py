@@ -9,12 +9,12 @@ from typing import Any
 from sonda.analysis.kernel_roofline import LEVELS, KernelRoof, Roofs
 from sonda.analysis.summary import Value
 from sonda.report import quantities
-from sonda.report.document import value_document
 from sonda.report.figures import Figure, axis_ends, axis_ticks, ceiling_lines
 from sonda.report.kernel_tables import kernel_name
 from sonda.report.labels import markup
 from sonda.report.palette import BOUND_COLORS, GREEN
 from sonda.report.table import Cell, Column, Table, build, numbers, percents, words
+from sonda.report.values import value_document
 
 MOST_POINTS = 500
 COLORS = {"compute": BOUND_COLORS["compute"], "DRAM": BOUND_COLORS["memory"], "L2": GREEN, "": BOUND_COLORS[""]}

@@ -12,9 +12,9 @@ from sonda.analysis.summary import Value
 from sonda.analysis.timeline import DeviceTime
 from sonda.analysis.trace_summary import DeviceWork
 from sonda.record.quantity import Metric
-from sonda.report.document import value_document
 from sonda.report.labels import plain
 from sonda.report.table import Cell, Column, Table, build, numbers, shares, words
+from sonda.report.values import value_document
 
 LONGEST_NAME = 60
 """Characters of a kernel's name on a screen; a page has all of them in the hint."""

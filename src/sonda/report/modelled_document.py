@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import fields
-from typing import Any
 
 from sonda.analysis.modelled_summary import Modelled, ModelledSummary
 from sonda.analysis.summary import Value
+from sonda.report.values import Document, finite, metrics, value_document
 
 
-def modelled_document(summary: ModelledSummary | None) -> dict[str, Any]:
+def modelled_document(summary: ModelledSummary | None) -> Document:
     """What a modelled step adds to a JSON document; nothing where there is none."""
     if summary is None:
         return {}
@@ -30,8 +30,8 @@ def modelled_document(summary: ModelledSummary | None) -> dict[str, Any]:
                     "path": one.path,
                     "name": one.name,
                     "leaf": one.leaf,
-                    "forward_instructions:modelled": _value(one.forward),
-                    "backward_instructions:modelled": _value(one.backward),
+                    "forward_instructions:modelled": value_document(one.forward),
+                    "backward_instructions:modelled": value_document(one.backward),
                     **_document(one.own),
                 }
                 for one in summary.layers
@@ -53,20 +53,12 @@ def modelled_document(summary: ModelledSummary | None) -> dict[str, Any]:
     }
 
 
-def _document(modelled: Modelled) -> dict[str, Any]:
+def _document(modelled: Modelled) -> Document:
     values = dict(modelled.counters)
     for one in fields(modelled):
         value = getattr(modelled, one.name)
         if isinstance(value, Value):
             values[f"{one.name}_ratio" if one.name in modelled.counters else one.name] = value
-    found = {f"{name}:{value.source}": _value(value) for name, value in values.items()}
     if modelled.budget is not None:
-        for one in fields(modelled.budget):
-            value = getattr(modelled.budget, one.name)
-            found[f"budget_{one.name}:{value.source}"] = _value(value)
-    return {"metrics": found}
-
-
-def _value(value: Value) -> dict[str, Any]:
-    plain_value = {"value": value.value, "unit": value.unit, "source": value.source}
-    return plain_value if value.value is not None else {**plain_value, "reason": value.reason}
+        values |= {f"budget_{one.name}": getattr(modelled.budget, one.name) for one in fields(modelled.budget)}
+    return {"share": finite(modelled.share), "metrics": metrics(values)}

@@ -10,6 +10,9 @@ from sonda.record.nodes import nodes_of
 from sonda.report.labels import plain
 from sonda.report.screen import Screen
 from sonda.report.table import Cell, Column, Table, build, numbers, words
+from sonda.report.values import Document, value_document
+
+UNTIMED = "the node did not say"
 
 
 def show_nodes(screen: Screen, target: Mapping[str, Any]) -> None:
@@ -22,7 +25,7 @@ def show_nodes(screen: Screen, target: Mapping[str, Any]) -> None:
 
 def nodes_table(nodes: Sequence[Mapping[str, Any]]) -> Table:
     """A row for each node; the time is that of its own clock, from the start of its ranks to the end of all."""
-    unit, times = numbers([Value(_number(one.get("duration_ns")), "ns", "measured") for one in nodes])
+    unit, times = numbers([_time(one) for one in nodes])
     columns: list[tuple[Column, Sequence[Cell]]] = [
         (Column("node", right=False), words([plain(str(one.get("node", ""))) for one in nodes])),
         (Column("ranks", right=False), words([", ".join(map(str, one.get("ranks") or ())) for one in nodes])),
@@ -32,7 +35,7 @@ def nodes_table(nodes: Sequence[Mapping[str, Any]]) -> Table:
     return build(columns, "nodes")
 
 
-def nodes_document(target: Mapping[str, Any]) -> dict[str, Any]:
+def nodes_document(target: Mapping[str, Any]) -> Document:
     """For `--json`."""
     nodes = nodes_of(target)
     if not nodes:
@@ -43,7 +46,7 @@ def nodes_document(target: Mapping[str, Any]) -> dict[str, Any]:
                 "node": one.get("node"),
                 "ranks": one.get("ranks"),
                 "processor": _processor(one),
-                "time": {"value": one.get("duration_ns"), "unit": "ns", "source": "measured"},
+                "time": value_document(_time(one)),
             }
             for one in nodes
         ]
@@ -55,5 +58,8 @@ def _processor(node: Mapping[str, Any]) -> str:
     return str(machine.get("processor") or "") if isinstance(machine, Mapping) else ""
 
 
-def _number(value: object) -> float | None:
-    return float(value) if isinstance(value, int | float) else None
+def _time(node: Mapping[str, Any]) -> Value:
+    duration = node.get("duration_ns")
+    if isinstance(duration, int | float):
+        return Value(float(duration), "ns", "measured")
+    return Value(None, "ns", "measured", reason=UNTIMED)

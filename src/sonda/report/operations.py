@@ -9,8 +9,8 @@ from typing import Any
 import msgspec
 
 from sonda.analysis.wording import FRAMEWORKS
-from sonda.record.errors import SondaError
 from sonda.report import quantities
+from sonda.report.output import whole_file
 from sonda.report.table import Cell, Column, Table, build
 
 Row = Mapping[str, Any]
@@ -32,10 +32,8 @@ def write_recording(path: Path, recording: Row) -> None:
         text = operations_markdown(recording)
     else:
         text = msgspec.json.format(msgspec.json.encode(recording), indent=1).decode() + "\n"
-    try:
-        path.write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise SondaError(f"{path} cannot be written: {error.strerror}", "give another file") from None
+    with whole_file(path) as stream:
+        stream.write(text.encode("utf-8"))
 
 
 def _order(text: str, number: bool) -> float | str | None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
 
 from sonda.analysis.change_points import Change
 from sonda.analysis.counted_summary import OverTime, Series
@@ -14,6 +13,7 @@ from sonda.report.figures import MOST_BARS, MOST_STEPS, Figure, phase_color
 from sonda.report.labels import markup, plain
 from sonda.report.palette import BLUE, VERMILION
 from sonda.report.screen import Screen
+from sonda.report.values import Document, finite, number_document, plain_data
 
 MOST_PANELS = 6
 """Quantities that one figure has room for; all are in `sonda show --json`."""
@@ -99,7 +99,7 @@ def panels(
     return {"data": data, "layout": layout}
 
 
-def over_time_document(over_time: OverTime | None) -> dict[str, Any]:
+def over_time_document(over_time: OverTime | None) -> Document:
     """What changes over time adds to a JSON document; nothing where there is none."""
     if over_time is None:
         return {}
@@ -157,37 +157,37 @@ def _thinned(places: list[float], values: list[float], group: int) -> tuple[list
     return [sum(at) / len(at) for at, _ in chunks], [sum(value) / len(value) for _, value in chunks]
 
 
-def series_document(series: Series, noun: str = "step") -> dict[str, Any]:
+def series_document(series: Series, noun: str = "step") -> Document:
     """A series as a JSON object; `noun` is what it is a series of."""
     return {
         "name": series.name,
         "unit": series.unit,
         "source": series.source,
         f"{noun}s": list(series.steps),
-        "values": list(series.values),
+        "values": plain_data(series.values),
         "changes": [_change(series, change, noun) for change in series.changes],
         "drift": None if series.drift is None else {"first": series.drift.first, "last": series.drift.last},
     }
 
 
-def _change(series: Series, change: Change, noun: str) -> dict[str, Any]:
-    relative = change.relative if math.isfinite(change.relative) else None
+def _change(series: Series, change: Change, noun: str) -> Document:
+    relative = finite(change.relative)
     return {noun: series.step_of(change), "before": change.before, "after": change.after, "relative": relative}
 
 
-def _intervals(over_time: OverTime) -> dict[str, Any]:
+def _intervals(over_time: OverTime) -> Document:
     found = over_time.intervals
     if found is None:
         return {}
     return {
         "intervals": {
-            "length": {"value": found.length, "unit": "ns", "source": "measured"},
+            "length": number_document(found.length, "ns", "derived"),
             "starts": list(found.starts),
             "rates": {
                 name: {
                     "unit": found.units[name],
                     "source": "derived",
-                    "values": [value if math.isfinite(value) else None for value in values],
+                    "values": plain_data(values),
                 }
                 for name, values in found.rates.items()
             },

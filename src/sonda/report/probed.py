@@ -9,6 +9,7 @@ from sonda.report import quantities
 from sonda.report.labels import plain
 from sonda.report.screen import Screen
 from sonda.report.table import Cell, Column, Table, build, words
+from sonda.report.values import Document, number_document
 
 PROBED = "probed"
 SHOWN = ("mean", "least", "most", "growth")
@@ -40,12 +41,12 @@ def probed_table(target: Mapping[str, Any]) -> Table | None:
     return build(columns, "added probes")
 
 
-def probed_document(target: Mapping[str, Any]) -> dict[str, Any]:
+def probed_document(target: Mapping[str, Any]) -> Document:
     """The same for JSON: values by name with unit and source."""
     rows: list[dict[str, Any]] = target.get(PROBED) or []
     told = [
         {"probe": row["probe"], "sensor": row["sensor"], "readings": row["readings"],
-         **{key: {"value": row[key], "unit": row["unit"], "source": row["source"]} for key in SHOWN if key in row}}
+         **{key: number_document(row[key], row["unit"], row["source"]) for key in SHOWN if key in row}}
         for row in rows
     ]  # fmt: skip
     return {PROBED: told} if told else {}

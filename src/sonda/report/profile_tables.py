@@ -9,10 +9,10 @@ from sonda.analysis.operation_table import OperationTotals
 from sonda.analysis.profile_summary import ProfileSummary, StepTimes
 from sonda.analysis.step_breakdown import PARTS
 from sonda.analysis.summary import Value
-from sonda.report.document import value_document
 from sonda.report.kernel_tables import kernel_name
 from sonda.report.labels import plain
 from sonda.report.table import Cell, Column, Table, build, numbers, shares, words
+from sonda.report.values import value_document
 
 HINTS = {
     "compute": "a device computes", "communication": "a device communicates, and none computes",

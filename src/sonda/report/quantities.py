@@ -74,7 +74,10 @@ def fixed(value: float, decimals: int) -> str:
 
 
 def number(value: float) -> str:
-    """Three significant digits without exponent: `1,204`, `40.2`, `0.0312`. Large whole numbers keep all digits."""
+    """Three significant digits without exponent: `1,204`, `40.2`, `0.0312`. Large whole numbers keep all digits;
+    what is no number, or infinite, is `–`."""
+    if not math.isfinite(value):
+        return MISSING
     if value == 0:
         return "0"
     rounded = float(f"{value:.3g}")
@@ -92,7 +95,7 @@ def amount(value: float | None, unit: str) -> str:
         return MISSING
     if unit == "1" and value == round(value):
         return f"{value:,.0f}"
-    scale = scales(unit)[0] if value == 0 else own_scale(value, unit)
+    scale = common_scale((), unit) if value == 0 else own_scale(value, unit)
     return f"{number(value / scale.factor)} {scale.unit}".rstrip()
 
 

@@ -9,9 +9,12 @@ from sonda.analysis.summary import PartSummary, RankPhases, Value
 from sonda.report.labels import plain
 from sonda.report.screen import Screen
 from sonda.report.table import LAST, Cell, Column, Table, build, numbers, words
+from sonda.report.values import Document, plain_data, value_document
 
 LEFT_OUT = "left out, because it would not pay"
 UNTIMED = "a GPU's steps are not waited for one by one"
+NUMBERS = {"samples": ("1", "counted"), "worked_ns": ("ns", "measured"), "waited_ns": ("ns", "measured")}
+"""What a rank says of itself in numbers, with unit and source."""
 ALWAYS = ("step", "work", "communicate", "forward", "backward")
 """Columns of the phases that stay where a screen is narrow."""
 PHASE_HINTS = {
@@ -46,36 +49,33 @@ def ranks_table(ranks: Sequence[Mapping[str, Any]]) -> Table:
         first = [(one.get("modules") or [""])[0] for one in ranks]
         columns.append((Column("from module", right=False, path=True), words([plain(str(name)) for name in first])))
     if any("samples" in one for one in ranks):
-        columns.append((Column("samples"), numbers([_value(one, "samples", "1", "counted") for one in ranks])[1]))
+        columns.append((Column("samples"), numbers([_value(one, "samples") for one in ranks])[1]))
     if any("worked_ns" in one for one in ranks):
         for name, key in (("work", "worked_ns"), ("wait", "waited_ns")):
-            unit, cells = numbers([_value(one, key, "ns", "measured") for one in ranks])
+            unit, cells = numbers([_value(one, key) for one in ranks])
             columns.append((Column(f"{name} {unit}", hint="median over its steps"), cells))
     return build(columns, "ranks")
 
 
-def _value(rank: Mapping[str, Any], key: str, unit: str, source: str) -> Value:
+def _value(rank: Mapping[str, Any], key: str) -> Value:
+    unit, source = NUMBERS[key]
     value = rank.get(key)
     if isinstance(value, int | float):
         return Value(float(value), unit, source)
     return Value(None, unit, source, reason=LEFT_OUT if rank.get("left_out") else UNTIMED)
 
 
-def ranks_document(target: Mapping[str, Any]) -> dict[str, Any]:
+def ranks_document(target: Mapping[str, Any]) -> Document:
     """For `--json`."""
     ranks = ranks_of(target)
     if not ranks:
         return {}
-    names = {"samples": ("1", "counted"), "worked_ns": ("ns", "measured"), "waited_ns": ("ns", "measured")}
+    timed = [key for key in NUMBERS if any(key in one for one in ranks)]
     return {
         "ranks": [
             {
-                **{key: value for key, value in one.items() if key not in names},
-                **{
-                    key.removesuffix("_ns"): {"value": one[key], "unit": unit, "source": source}
-                    for key, (unit, source) in names.items()
-                    if key in one
-                },
+                **{key: plain_data(value) for key, value in one.items() if key not in NUMBERS},
+                **{key.removesuffix("_ns"): value_document(_value(one, key)) for key in timed},
             }
             for one in ranks
         ]

@@ -10,6 +10,8 @@ from sonda.report.quantities import titled
 from sonda.report.table import Cell, Column, Table
 
 _NUMBER = re.compile(r"\d[\d,.]*")
+EXACT = 2**53
+"""Whole numbers below it are the same in JavaScript."""
 BLANK = "\0"
 """Stands in a hint where a number is."""
 
@@ -52,7 +54,7 @@ def copied_name(column: Column, cells: list[Cell]) -> str:
 def _column(cells: list[Cell]) -> dict[str, Any]:
     texts = [plain(cell.text) for cell in cells]
     found: dict[str, Any] = {"text": texts}
-    orders = [_rounded(cell.order) for cell in cells]
+    orders = [_kept(cell.order) if cell.unit else _rounded(cell.order) for cell in cells]
     if orders != texts:
         found["order"] = orders
     if any(cell.hint for cell in cells):
@@ -68,7 +70,7 @@ def _column(cells: list[Cell]) -> dict[str, Any]:
         kept = {cell.unit for cell in cells if cell.order is not None}
         found["unit"] = units if len(kept) > 1 else kept.pop()
         for end in ("low", "high"):
-            ends = [_rounded(getattr(cell, end)) for cell in cells]
+            ends = [_kept(getattr(cell, end)) for cell in cells]
             if any(one is not None for one in ends):
                 found[end] = ends
     tones = [classes(cell) for cell in cells]
@@ -78,6 +80,13 @@ def _column(cells: list[Cell]) -> dict[str, Any]:
     return found
 
 
+def _kept(number: float | str | None) -> float | str | None:
+    """All digits, because it is copied; a whole number without the point."""
+    if isinstance(number, float) and number.is_integer() and abs(number) < EXACT:
+        return int(number)
+    return number
+
+
 def _rounded(order: float | str | None) -> float | str | None:
-    """Seven digits sort as well as seventeen."""
-    return float(f"{order:.7g}") if isinstance(order, float) else order
+    """Of what is sorted by and copied as it is written: seven digits sort as well as seventeen."""
+    return _kept(float(f"{order:.7g}")) if isinstance(order, float) else order

@@ -19,8 +19,8 @@ from sonda.report.palette import BLUE
 from sonda.report.screen import Screen
 from sonda.report.sections import Section
 from sonda.report.table import Cell, Column, Table, build, numbers, percents, words
+from sonda.report.values import SCHEMA, value_document
 
-SCHEMA = 1
 COUNTED = "queries, counted"
 BAR = 40
 """Cells of the longest bar of a histogram."""
@@ -120,9 +120,10 @@ def histogram_table(found: ServingSummary) -> Table:
 def trials_table(found: ServingSummary) -> Table:
     """The rates that were tried, in order; the last is the run that counts."""
     rows = found.trials
+    rates = [Cell(quantities.number(one["rate"]), one["rate"], unit="queries/s") for one in rows]
     return build(
         [
-            (Column("tried queries/s"), [Cell(quantities.number(one["rate"]), one["rate"]) for one in rows]),
+            (Column("tried queries/s"), rates),
             (Column("queries"), [Cell(f"{one['queries']:,}", one["queries"], COUNTED) for one in rows]),
             (Column("late"), [Cell(f"{one['late']:,}", one["late"], COUNTED) for one in rows]),
             (Column("bound", right=False), words(["held" if one["held"] else "did not hold" for one in rows])),
@@ -174,20 +175,20 @@ def serving_document(found: ServingSummary) -> dict[str, Any]:
         "sentence": found.sentence,
         "queries": found.queries,
         "samples_per_query": found.samples,
-        "duration": _value(found.time),
-        "arrived": _value(found.rate),
-        "throughput": _value(found.throughput),
-        "samples": _value(found.sample_rate),
-        "busy": _value(found.busy),
-        "queries_per_inference": _value(found.batch),
-        "mean_latency": _value(found.mean),
-        "mean_wait": _value(found.wait),
+        "duration": value_document(found.time),
+        "planned_rate": value_document(found.rate),
+        "throughput": value_document(found.throughput),
+        "sample_rate": value_document(found.sample_rate),
+        "busy": value_document(found.busy),
+        "queries_per_inference": value_document(found.batch),
+        "mean_latency": value_document(found.mean),
+        "mean_wait": value_document(found.wait),
         "asked_percentile": found.asked.percentile,
         "percentiles": [
             {
                 "percentile": one.percentile,
-                "latency": _value(one.latency),
-                "early_stopping": _value(one.estimate),
+                "latency": value_document(one.latency),
+                "early_stopping": value_document(one.estimate),
                 "quotable": one.quotable or None,
                 "missing_queries": one.missing,
                 "queries_to_count": one.needed,
@@ -197,27 +198,20 @@ def serving_document(found: ServingSummary) -> dict[str, Any]:
         "bound": None
         if bound is None
         else {
-            "latency": _value(bound.bound),
+            "latency": value_document(bound.bound),
             "late": bound.late,
             "late_allowed": max(0, bound.allowed),
             "held": bound.held,
             "missing_queries": bound.missing,
         },
         "histogram": {"edges": list(found.edges), "unit": "ns", "counts": list(found.counts)},
-        "energy_per_query": _value(found.per_query),
+        "energy_per_query": value_document(found.per_query),
         "trials": list(found.trials),
         "loadgen": found.loadgen or None,
         "energy": energy_fields(found.energy) if found.energy is not None else None,
         "warnings": list(found.warnings),
         "notes": list(found.notes),
     }
-
-
-def _value(value: Value) -> dict[str, Any]:
-    document: dict[str, Any] = {"value": value.value, "unit": value.unit, "source": value.source}
-    if value.low is not None and value.high is not None:
-        document |= {"low": value.low, "high": value.high}
-    return document | ({"reason": value.reason} if value.reason else {})
 
 
 def serving_section(found: ServingSummary, index: int, alone: bool) -> Section:

@@ -139,12 +139,6 @@ class Drawing:
         """As Plotly has it: `data` and `layout`."""
         self._words = words
 
-    def to_plotly(self) -> Any:
-        """A `plotly.graph_objects.Figure`, to be changed and drawn anew."""
-        import plotly.graph_objects as go
-
-        return go.Figure(self.figure)
-
     def _repr_svg_(self) -> str:
         return svg(self.figure)
 

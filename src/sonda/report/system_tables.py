@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from sonda.analysis.counted_summary import SecondSources, SystemSummary
 from sonda.analysis.summary import PartSummary, Value
@@ -12,6 +11,7 @@ from sonda.report import quantities
 from sonda.report.labels import plain
 from sonda.report.screen import Screen
 from sonda.report.table import Cell, Column, Table, build, numbers
+from sonda.report.values import Document, value_document
 
 COLUMNS = (
     ("clock", "CPU", 6, "time that all threads spent on processors"),
@@ -84,7 +84,7 @@ def _signed(value: Value) -> Cell:
     return Cell(text if share else "0", value.value, quantities.provenance(value))
 
 
-def second_document(second: SecondSources | None) -> dict[str, Any]:
+def second_document(second: SecondSources | None) -> Document:
     """What second sources add to a JSON document; nothing where none was asked."""
     if second is None:
         return {}
@@ -93,8 +93,8 @@ def second_document(second: SecondSources | None) -> dict[str, Any]:
             "sources": [OWN, *second.sources],
             "counts": {
                 row.quantity: {
-                    OWN: _plain(row.ours),
-                    **{source: {**_plain(value), "apart": row.apart[source].value}
+                    OWN: value_document(row.ours),
+                    **{source: {**value_document(value), "apart": value_document(row.apart[source])}
                        for source, value in row.others.items()},
                 }
                 for row in second.rows
@@ -102,11 +102,6 @@ def second_document(second: SecondSources | None) -> dict[str, Any]:
             "notes": list(second.sentences),
         }
     }  # fmt: skip
-
-
-def _plain(value: Value) -> dict[str, Any]:
-    document = {"value": value.value, "unit": value.unit, "source": value.source}
-    return {**document, "reason": value.reason} if value.value is None else document
 
 
 def in_table(part: PartSummary) -> frozenset[str]:

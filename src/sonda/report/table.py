@@ -23,7 +23,7 @@ class Cell:
     missing: str = ""
     """Why there is no number, where there is none."""
     tone: str = ""
-    """good, bad, strong, quiet, name, or what bounds: compute, memory, overhead, input; '' is none of them."""
+    """good, bad, strong, quiet, name, or one of `BOUNDS`; '' is none of them."""
     unit: str = ""
     """Unit of `order`, `low` and `high`, for who copies them; '' where only the text tells what the number is."""
     low: float | None = None

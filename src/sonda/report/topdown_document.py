@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import math
-from typing import Any
-
 from sonda.analysis.counted_summary import Counted, CounterSummary, Slots, TopDown
-from sonda.analysis.summary import Value
+from sonda.report.values import Document, finite, metrics, value_document
 
 
-def counters_document(summary: CounterSummary | None) -> dict[str, Any]:
+def counters_document(summary: CounterSummary | None) -> Document:
     """What hardware counters add to a JSON document; nothing where there are none."""
     if summary is None:
         return {}
@@ -25,7 +22,7 @@ def counters_document(summary: CounterSummary | None) -> dict[str, Any]:
     }
 
 
-def topdown_document(topdown: TopDown | None) -> dict[str, Any]:
+def topdown_document(topdown: TopDown | None) -> Document:
     """What Top-Down adds to a JSON document; nothing where it was not counted."""
     if topdown is None:
         return {}
@@ -46,38 +43,25 @@ def topdown_document(topdown: TopDown | None) -> dict[str, Any]:
                 "stretches": [list(ends) for ends in topdown.stretches],
                 "unit": "1",
                 "source": "derived",
-                "shares": {
-                    name: [value if math.isfinite(value) else None for value in values]
-                    for name, values in topdown.over_steps.items()
-                },
+                "shares": {name: [finite(one) for one in values] for name, values in topdown.over_steps.items()},
             },
             "notes": list(topdown.sentences),
         }
     }  # fmt: skip
 
 
-def _counted(counted: Counted) -> dict[str, Any]:
-    found = {f"{name}:{value.source}": _value(value) for name, value in counted.counters.items()}
-    found[f"ipc:{counted.ipc.source}"] = _value(counted.ipc)
-    for name, value in counted.per_thousand.items():
-        found[f"{name}_per_thousand_instructions:{value.source}"] = _value(value)
-    return {"metrics": found}
+def _counted(counted: Counted) -> Document:
+    thousand = {f"{name}_per_thousand_instructions": value for name, value in counted.per_thousand.items()}
+    return {"metrics": metrics({**counted.counters, "ipc": counted.ipc, **thousand})}
 
 
-def _slots(slots: Slots) -> dict[str, Any]:
+def _slots(slots: Slots) -> Document:
     return {
         "shares": {
-            name: {**_value(share.value), "counts": share.counts, "across_groups": share.across}
+            name: {**value_document(share.value), "counts": share.counts, "across_groups": share.across}
             for name, share in slots.shares.items()
         },
-        "residual": _value(slots.residual),
-        "residuals": {name: _value(value) for name, value in slots.residuals.items()},
+        "residual": value_document(slots.residual),
+        "residuals": {name: value_document(value) for name, value in slots.residuals.items()},
         "leading": list(slots.leading),
     }
-
-
-def _value(value: Value) -> dict[str, Any]:
-    document: dict[str, Any] = {"value": value.value, "unit": value.unit, "source": value.source}
-    if value.value is None:
-        return {**document, "reason": value.reason}
-    return document if value.low is None or value.high is None else {**document, "low": value.low, "high": value.high}

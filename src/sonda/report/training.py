@@ -12,7 +12,6 @@ from sonda.analysis.training import Epoch, Training
 from sonda.analysis.training_energy import Spent
 from sonda.record.nodes import nodes_of
 from sonda.report import quantities
-from sonda.report.document import value_document
 from sonda.report.figures import Figure
 from sonda.report.labels import markup, plain
 from sonda.report.markup import panel, place_figure, table_html
@@ -22,6 +21,7 @@ from sonda.report.ranks import ranks_of, ranks_table
 from sonda.report.screen import Screen
 from sonda.report.sections import Section
 from sonda.report.table import Cell, Column, Table, build, numbers
+from sonda.report.values import Document, number_document, value_document
 
 FEW = 12
 """Epochs that a screen lists: all of so many, else the first, the best and the last."""
@@ -29,6 +29,7 @@ ENDS = 5
 HEIGHT = 340
 ACCURACY, TRAINING, VALIDATION = GREEN, SKY, BLUE
 NOT_VALIDATED = "nothing was validated"
+NOT_KEPT = "not done, or not kept"
 
 
 def show_training(screen: Screen, found: Training) -> None:
@@ -188,7 +189,7 @@ def curve(found: Training) -> Figure:
     return {"data": data, "layout": layout}
 
 
-def training_document(found: Training | None) -> dict[str, Any]:
+def training_document(found: Training | None) -> Document:
     """For `--json`: every number with unit and source."""
     if found is None:
         return {}
@@ -220,7 +221,7 @@ def training_document(found: Training | None) -> dict[str, Any]:
     }
 
 
-def _energy_document(spent: Spent | None) -> dict[str, Any] | None:
+def _energy_document(spent: Spent | None) -> Document | None:
     """Of the walks; `between` is what lies between them and is in no other."""
     if spent is None:
         return None
@@ -252,9 +253,8 @@ def _origin(energy: Value) -> str:
     return f"{energy.source}, {low}–{high} {scale.unit}"
 
 
-def _number(value: float | None, unit: str, source: str) -> dict[str, Any]:
-    document: dict[str, Any] = {"value": value, "unit": unit, "source": source}
-    return document if value is not None else {**document, "reason": "not done, or not kept"}
+def _number(value: float | None, unit: str, source: str) -> Document:
+    return number_document(value, unit, source, NOT_KEPT)
 
 
 def _value(value: float | None, unit: str) -> Value:
@@ -264,7 +264,7 @@ def _value(value: float | None, unit: str) -> Value:
 def _loss(value: float | None) -> Cell:
     if value is None:
         return Cell(quantities.MISSING, None, missing=NOT_VALIDATED, tone="quiet")
-    return Cell(quantities.number(value), value, "mean over the samples, measured")
+    return Cell(quantities.number(value), value, "mean over the samples, measured", unit="1")
 
 
 def _right(share: float | None) -> Cell:

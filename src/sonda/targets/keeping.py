@@ -74,7 +74,9 @@ def observed(
             ceilings |= {"devices": devices} if devices else {}
         except SondaError as error:
             notes.append(str(error))  # what was observed is worth keeping all the same
-    flags = contamination(before, after, threads, wait_policy()) if seen else []
+    # Where a GPU computes, threads of the host need not be busy.
+    policy = "passive" if assembly.devices else wait_policy()
+    flags = contamination(before, after, threads, policy) if seen else []
     conditions = {"conditions": conditions_record(before, after, flags)} if seen else {}
     return {
         "created": now(),
