@@ -14,7 +14,7 @@ from sonda.analysis.kernels import KernelTotals
 from sonda.analysis.roofline import ceilings, lines
 from sonda.analysis.summarise import summarise
 from sonda.report.document import to_document
-from sonda.report.kernel_roofline import kernel_roof_document, kernel_roof_table, kernel_roofline
+from sonda.report.kernel_roofline import kernel_caption, kernel_roof_document, kernel_roof_table, kernel_roofline
 from sonda.report.sections import run_section
 from sonda.report.terminal import render_summary
 
@@ -303,8 +303,20 @@ def test_kernels_stand_at_the_intensity_of_each_level():
     marks = {trace["name"]: trace for trace in figure["data"] if trace.get("mode") == "markers"}
     assert marks["DRAM intensity, compute-bound"]["x"] == pytest.approx([250])
     assert marks["L2 intensity, compute-bound"]["x"] == pytest.approx([62.5])
-    assert marks["L2 intensity, L2-bound"]["marker"]["symbol"] == "circle-open"
+    assert marks["L2 intensity, L2-bound"]["marker"]["symbol"] == "diamond-open"
     assert kernel_roofline([], device_roofs(MACHINE, "cuda:0")) is None
+
+
+def test_the_caption_tells_of_the_marks_and_lines_that_are_drawn():
+    found, roofs = kernels(), device_roofs(MACHINE, "cuda:0")
+    said = {
+        names: kernel_caption([found[name] for name in names], kernel_roofline([found[name] for name in names], roofs))
+        for names in (("gemm",), ("add",), ("cached",))
+    }
+    lines = "Lines are ceilings (solid: measured, dashed: theoretical)."
+    assert said["gemm",] == f"Each kernel filled by its bytes in DRAM, open by those in L2, as counted. {lines}"
+    assert said["add",] == f"Each kernel by its bytes in DRAM, as counted. {lines}"  # no byte of L2 was counted
+    assert said["cached",] == f"Each kernel by its bytes in L2, as counted. {lines}"  # none came from DRAM
 
 
 def test_names_with_markup_do_not_reach_the_page():

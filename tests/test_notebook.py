@@ -19,7 +19,8 @@ from simulated_examples import CLOCKED, LAYER, SMALL_LAYER, nested_run
 from sonda.analysis.interference import interference
 from sonda.api import Profile, compare
 from sonda.record.errors import SondaError
-from sonda.report.drawing import HEIGHT, WIDTH, svg
+from sonda.report.drawing import HEIGHT, LETTER, TOP, WIDTH, svg
+from sonda.report.palette import SYMBOLS
 from sonda.report.shown import PLOTLY, Layers, companions
 from test_interference import experiment, known
 
@@ -178,12 +179,38 @@ def test_nothing_to_draw_is_said_in_a_line():
     assert len(empty) == 0 and repr(empty) == "<no layer was seen>" and empty.to_arrow().num_rows == 0
 
 
+def corners(drawing):
+    """The shapes of all marks: corners, or a circle's middle."""
+    shapes = [[(float(one.get("cx")), float(one.get("cy")))] for one in drawing.iter(f"{SVG}circle")]
+    for one in drawing.iter(f"{SVG}polygon"):
+        shapes.append([tuple(map(float, corner.split(","))) for corner in one.get("points").split()])
+    return shapes
+
+
 def test_every_point_and_roof_lies_inside_the_drawing():
-    drawing = ElementTree.fromstring(svg(Profile(trained()).roofline().figure))
-    circles = [(float(one.get("cx")), float(one.get("cy"))) for one in drawing.iter(f"{SVG}circle")]
-    squares = [(float(one.get("x")), float(one.get("y"))) for one in drawing.iter(f"{SVG}rect")]
-    assert circles or squares
-    assert all(0 <= x <= WIDTH and 0 <= y <= HEIGHT for x, y in [*circles, *squares])
+    found = corners(ElementTree.fromstring(svg(Profile(trained()).roofline().figure)))
+    assert found
+    assert all(0 <= x <= WIDTH and 0 <= y <= HEIGHT for shape in found for x, y in shape)
+
+
+def test_every_limit_is_drawn_in_a_shape_of_its_own_and_named_inside_the_drawing():
+    """Colours are never alone, and eleven names need more than a line."""
+    axis = {"title": {"text": ""}, "tickvals": [], "ticktext": [], "range": [0.0, 2.0]}
+    points = [
+        {"type": "scatter", "mode": "markers", "name": f"mostly {name}", "x": [10.0], "y": [10.0], "text": [name],
+         "marker": {"color": "#000000", "symbol": symbol, "size": [20.0]}}
+        for name, symbol in SYMBOLS.items()
+    ]  # fmt: skip
+    drawing = ElementTree.fromstring(svg({"data": points, "layout": {"xaxis": axis, "yaxis": axis}}))
+    marks = [one for one in drawing if one.find(f"{SVG}title") is not None]
+    forms = [(one.tag, one.get("points") or "") for one in marks]
+    assert len(marks) == len(set(forms)) == len(SYMBOLS)
+    top, height = (float(drawing.get("viewBox").split()[at]) for at in (1, 3))
+    names = [one for one in drawing.iter(f"{SVG}text") if (one.text or "").startswith("mostly")]
+    assert len(names) == len(SYMBOLS) and len({one.get("y") for one in names}) > 1
+    for one in names:
+        assert float(one.get("x")) + LETTER * len(one.text) <= WIDTH and top < float(one.get("y")) < TOP
+    assert height == float(drawing.get("height")) == HEIGHT - top
 
 
 def test_a_point_stands_where_its_numbers_say():

@@ -124,6 +124,16 @@ def test_the_layer_table_folds_and_sorts_by_mouse(browser: Browser, page: Callab
     assert browser.run(NAMES)[0] == "layer1.0.conv"  # a third click brings back the order of the run
 
 
+def test_numbers_in_names_sort_as_numbers(browser: Browser, tmp_path: Path) -> None:
+    layers = [examples.layer(f"block.{n}", "Linear", 1e6, 0, 1e6, 1e5, 1e5, 1e8) for n in (10, 2, 1)]
+    made = replace(examples.training(), parts=(replace(examples.training_part(), layers=tuple(layers)),))
+    path = tmp_path / "page.html"
+    path.write_text(page_text([made]), encoding="utf-8")
+    browser.open(path)
+    browser.click(f"{TABLE} thead th:nth-child(1)")
+    assert browser.run(NAMES) == ["block.1", "block.2", "block.10"]
+
+
 def test_keys_sort_walk_and_show_unit_and_source(browser: Browser, page: Callable[[str], Path]) -> None:
     browser.open(page("one"))
     browser.run(f"document.querySelector('{TABLE} thead button.sort').focus()")
@@ -248,6 +258,15 @@ def test_energy_of_an_accelerator_is_hatched_for_its_tables_are_guesses(
     for _, told, seen in hatched:
         assert seen and re.search(r"J, simulated \(an accelerator model\); bounds of the tables it comes from: ", told)
     assert not browser.run("document.querySelector('td[title*=\"bounds of the tables\"]:not(.estimated)')")
+    tree = "document.getElementById('run0p0tree')"
+    shapes = {}
+    for name in ("cycles", "energy"):
+        browser.run(f"""[...document.querySelectorAll('[data-measures] label')]
+            .find((l) => l.textContent.trim() === '{name}').querySelector('input').click()""")
+        shapes[name] = browser.run(f"{tree}.data[0].marker.pattern.shape ?? ''")
+        hatched = f"{tree}.querySelectorAll('path.surface[style*=\"url(\"]').length > 0"
+        assert browser.comes_true(hatched if name == "energy" else f"!({hatched})")
+    assert shapes == {"cycles": "", "energy": "/"}
 
 
 def test_on_paper_nothing_is_cut(browser: Browser, page: Callable[[str], Path]) -> None:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import re
+from importlib import resources
 from itertools import combinations
 
 import numpy as np
 import pytest
 
 from sonda.report import palette
+from sonda.report.table import BOUNDS
 
 SIGHT = {
     "all cones": np.eye(3),
@@ -59,6 +62,24 @@ def test_text_on_a_field_is_readable() -> None:
     for color in {*palette.BOUND_COLORS.values(), *palette.STACK_COLORS.values(), *palette.SLOT_COLORS.values()}:
         bright, dim = sorted((palette.luminance(color), palette.luminance(palette.ink_on(color))), reverse=True)
         assert (bright + 0.05) / (dim + 0.05) >= 4.5, color
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_every_bound_has_a_readable_tone_in_tables_and_beside_verdicts(scheme: str) -> None:
+    """At least 4.5 to 1 on the panel, which WCAG 2.2 asks of small text, and no two tones are one."""
+    css = resources.files("sonda.report").joinpath("assets", "page.css").read_text(encoding="utf-8")
+    light, dark = (
+        dict(re.findall(r"--(\w+): (#\w{6});", block))
+        for block in re.findall(r":root[^{]*\{([^}]*--ground[^}]*)\}", css)
+    )
+    colors = light if scheme == "light" else dark
+    tones = [colors[bound] for bound in BOUNDS]
+    assert len(set(tones)) == len(BOUNDS)
+    for bound, tone in zip(BOUNDS, tones, strict=True):
+        bright, dim = sorted((palette.luminance(tone), palette.luminance(colors["panel"])), reverse=True)
+        assert (bright + 0.05) / (dim + 0.05) >= 4.5, bound
+        assert f"td.{bound} {{ color: var(--{bound}); }}" in css
+        assert f".verdict.{bound} {{ border-left-color: var(--{bound}); }}" in css
 
 
 def test_luminance_is_that_of_the_definition() -> None:

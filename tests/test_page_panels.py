@@ -10,12 +10,12 @@ import pytest
 import report_examples as examples
 from builders import MS, RunBuilder
 from sonda.analysis.energy_phases import STRETCHES, phases_beneath
-from sonda.analysis.energy_summary import Beneath, EnergySummary
+from sonda.analysis.energy_summary import Beneath, Cost, Device, EnergySummary
 from sonda.analysis.summary import Value
 from sonda.record.run import ProbeState, RunInfo
 from sonda.record.span import Spans
 from sonda.report.behind import power_table, roofline_table, steps_table
-from sonda.report.energy_figures import power_figure
+from sonda.report.energy_figures import bars, energy_panels, power_figure
 from sonda.report.labels import plain
 from sonda.report.markup import STATIC, table_html
 from sonda.report.provenance import lacking_table
@@ -68,6 +68,39 @@ def test_power_is_drawn_over_the_phases_and_a_model_is_dotted() -> None:
     assert figure["layout"]["yaxis"]["domain"][0] > figure["layout"]["yaxis2"]["domain"][1]
     bare = power_figure(metered(None))
     assert bare is not None and "yaxis2" not in bare["layout"]
+
+
+def spent(*energies: Value) -> EnergySummary:
+    """Devices that took these."""
+    none = Value(None, "W", "derived", reason="not known")
+    devices = tuple(
+        Device(f"d{at}", "", True, Cost(energy, none, none, none, none)) for at, energy in enumerate(energies)
+    )
+    return replace(metered(None), devices=devices)
+
+
+def test_only_energy_with_bounds_has_a_line_of_bounds() -> None:
+    figure = bars(spent(Value(300.0, "J", "measured", 290.0, 320.0), Value(50.0, "J", "derived")))
+    assert figure is not None
+    lines = figure["data"][0]["error_x"]
+    assert (lines["arrayminus"], lines["array"]) == ([10.0, None], [20.0, None])
+
+
+@pytest.mark.parametrize(
+    ("energy", "said"),
+    [
+        (Value(50.0, "J", "derived"), ""),
+        (Value(50.0, "J", "measured", 40.0, 60.0), "Thin lines are bounds. "),
+        (Value(50.0, "J", "estimated", 30.0, 70.0), "Hatched: estimated by a model, not measured. "
+                                                    "Thin lines are bounds. "),
+    ],
+)  # fmt: skip
+def test_the_caption_of_energy_tells_of_what_is_drawn(energy: Value, said: str) -> None:
+    html, _ = energy_panels(spent(energy), "run0")
+    assert f">{said}EDP is energy times time.<" in html
+    assert "dotted lines are a model&#x27;s" in html  # of the power of the GPU
+    solid, _ = energy_panels(replace(spent(energy), estimated=frozenset()), "run0")
+    assert "Mean power between readings.<" in solid
 
 
 def test_the_table_behind_power_has_every_reading_and_marks_guesses() -> None:

@@ -191,6 +191,35 @@ def test_long_runs_are_drawn_as_means_of_neighbours() -> None:
     assert figure["layout"]["xaxis"]["title"]["text"] == "step (means of 3 neighbours)"
 
 
+@pytest.mark.parametrize(
+    ("count", "warmup", "said"),
+    [
+        (200, 3, "One bar for every step, in the order in which they ran; shaded ones are warm-up and count nowhere."),
+        (200, 0, "One bar for every step, in the order in which they ran."),
+        (201, 0, "Every step as a part of the area, in the order in which they ran."),
+        (10_001, 0, "Every 3 neighbouring steps by their mean, in the order in which they ran."),
+    ],
+)
+def test_the_caption_of_steps_says_how_they_are_drawn(count: int, warmup: int, said: str) -> None:
+    times = {"forward": (1e6,) * count}
+    part = replace(examples.training_part(), durations=(1e6,) * count, phase_steps=times, warmup=warmup)
+    assert figures.steps_caption(part) == said
+    figure = figures.phases_over_steps(part)
+    assert figure is not None
+    assert (figure["data"][0]["type"] == "bar") == ("bar" in said)
+    assert ("shapes" in figure["layout"]) == ("shaded" in said)
+    assert ("mean of 3 steps" in figure["data"][0]["hovertemplate"]) == ("mean" in said)
+
+
+def test_a_roofline_without_ceilings_or_with_too_many_layers_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = examples.training()
+    assert "Lines are the ceilings of this machine" in page_text([made])
+    assert "Lines are the ceilings of this machine" not in page_text([replace(made, ceilings={})])
+    count = len(figures.roofline_rows(made.parts[0].layers))
+    monkeypatch.setattr(figures, "MOST_POINTS", 5)
+    assert f"Of {count} layers the picture has the 5 with the most time." in page_text([made])
+
+
 def test_the_roofline_meets_at_the_ridge_and_points_lie_where_the_numbers_say() -> None:
     row = examples.layer("conv", "Conv2d", 1e6, 1e6, 2e6, 5e7, 1e7, 1e9)
     lines = (("peak", Value(5e10, "FLOP/s", "measured")), ("DRAM", Value(2e10, "B/s", "measured")))
@@ -274,6 +303,7 @@ def test_cycles_and_energy_are_widths_where_a_run_has_them() -> None:
     ]  # fmt: skip
     tree = layer_icicle(part.layers, measures_of(part), "table", {0: -1, 1: 0, 2: 1})
     assert tree is not None
+    assert [measure["hatched"] for measure in tree["measures"][:2]] == [False, False]
     cycles, energy = (measure["views"][""] for measure in tree["measures"][:2])
     assert (cycles["values"], energy["values"]) == ([0.0, 300.0, 100.0], [0.0, 2e-6, 6e-6])
     assert cycles["rows"] == [-1, 0, 1]

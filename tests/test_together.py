@@ -108,6 +108,19 @@ def test_a_run_that_cannot_be_compared_says_why(runs: list[Run], tmp_path: Path)
     assert "alike: not significant" in section.html
 
 
+def test_so_does_the_only_other_run(runs: list[Run], tmp_path: Path) -> None:
+    """As a page of two runs is made whose comparison failed."""
+    two = [runs[0], nested_run(CLOCKED, tmp_path)]
+    text = page_text([summarise(run) for run in two], two, None, ["first", "sim"])
+    assert "sim cannot be compared: abcd1234abcd is simulated, others are measured" in text
+    assert "does not differ significantly" not in text
+
+
+def test_what_differs_is_looked_up_once(runs: list[Run]) -> None:
+    one = Against("slow", compare(runs[:1], runs[2:]))
+    assert one.rows is one.rows
+
+
 def test_runs_of_one_name_are_judged_together_and_named_by_it() -> None:
     """Two processes each: main takes 120 ms and 121.2 ms, head exactly twice as long; within main nothing is judged."""
     main = [trained([one * by for one in NOISE], id=f"a{at}") for at, by in enumerate((1.0, 1.01))]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -16,11 +17,13 @@ import snapshot_files as snapshots
 from browser import Browser, browser, needs_browser
 from builders import stepped
 from counted_examples import SKYLAKE, ZEN4, counted_run, groups
+from sonda.analysis.change_points import Change
+from sonda.analysis.counted_summary import Series
 from sonda.analysis.summarise import summarise
 from sonda.analysis.summary import Summary
 from sonda.record.quantity import SOURCES
 from sonda.report.document import to_document
-from sonda.report.over_time import over_time_figure
+from sonda.report.over_time import over_time_caption, over_time_figure
 from sonda.report.page import page_text
 from sonda.report.terminal import render_summary
 from sonda.report.topdown_figures import topdown_icicle, topdown_map, topdown_over_steps
@@ -204,6 +207,25 @@ def test_changes_are_marked_in_their_panel_with_the_phases_beneath() -> None:
     ordered = sorted(domains)
     assert ordered[0][0] == 0 and ordered[-1][1] <= 1
     assert all(low[1] < high[0] for low, high in pairwise(ordered))
+
+
+@pytest.mark.parametrize(
+    ("source", "changed", "phases", "said"),
+    [
+        ("counted", False, (), ""),
+        ("counted", True, ("forward",), "Dashed lines are changes of level. Beneath are the phases of each step."),
+        ("estimated", False, ("forward",), "Dotted curves are estimated. Beneath are the phases of each step."),
+    ],
+)
+def test_the_caption_over_time_tells_of_what_is_drawn(
+    source: str, changed: bool, phases: tuple[str, ...], said: str
+) -> None:
+    changes = (Change(1, 2, 1.0, 2.0),) if changed else ()
+    one = Series("cycles", "cycle", source, (1, 2), (1.0, 2.0), changes)
+    assert over_time_caption([one], dict.fromkeys(phases), "of each step") == said
+    many = over_time_caption([*(replace(one, changes=()) for _ in range(7)), one], {}, "of each step")
+    assert many.endswith("6 of 8 quantities are drawn, those that change before others.")
+    assert ("Dashed" in many) == changed
 
 
 def test_long_runs_are_drawn_as_means_and_stay_small() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 from sonda.analysis.comparison import ComparedRow, Comparison
 from sonda.report import quantities
@@ -25,7 +26,7 @@ class Against:
     columns: tuple[int, ...] = ()
     """Its places among all runs: one, or those of all processes that were compared together."""
 
-    @property
+    @cached_property
     def rows(self) -> Mapping[tuple[str, str], ComparedRow]:
         """Step and phases of the first part by name, layers by path and class."""
         if self.comparison is None or not self.comparison.parts:

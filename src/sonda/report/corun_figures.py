@@ -63,7 +63,8 @@ def miss_curve(misses: Mapping[str, Mapping[float, float]]) -> Figure | None:
             "type": "scatter", "mode": "lines+markers", "name": markup(name), "x": sorted(by),
             "y": [by[size] for size in sorted(by)],
             "line": {"color": COLORS[at % len(COLORS)]}, "marker": {"symbol": MARKS[at % len(MARKS)], "size": 9},
-            "hovertemplate": f"{markup(name)}: %{{y:,}} misses a step with %{{x:.3s}}B, modelled<extra></extra>",
+            "text": [_size(size) for size in sorted(by)],
+            "hovertemplate": f"{markup(name)}: %{{y:,}} misses a step with %{{text}}, modelled<extra></extra>",
         }
         for at, (name, by) in enumerate(misses.items())
     ]  # fmt: skip

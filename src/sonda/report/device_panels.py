@@ -5,10 +5,11 @@ from __future__ import annotations
 from sonda.analysis.summary import PartSummary, Summary
 from sonda.report.counted_tables import stall_sentences, titled_tables
 from sonda.report.device_tables import device_tables, memory_phrases, side_phrases
-from sonda.report.figures import Figure
-from sonda.report.kernel_roofline import kernel_roof_table, kernel_roofline
+from sonda.report.figures import Figure, largest_of
+from sonda.report.kernel_roofline import kernel_caption, kernel_roof_table, kernel_roofline
 from sonda.report.labels import markup
 from sonda.report.markup import legend, panel, place_figure, table_html
+from sonda.report.stall_figures import MOST_KERNELS as STALLED
 from sonda.report.stall_figures import reasons_meant, stall_figure
 
 MOST_KERNELS = 200
@@ -37,14 +38,14 @@ def device_panels(part: PartSummary, summary: Summary, place: str, drawn: list[F
             "Kernels against the roofline",
             place_figure(figure, f"{place}kernels", drawn, "no kernel has FLOPs and bytes")
             + table_html(table, "sortable"),
-            "Each kernel by its counted bytes: filled in DRAM, open in L2; dashed lines are theoretical.",
+            kernel_caption(roofline.rows, figure) if figure is not None else "",
         )
     counted = summary.kernel_counters
     if counted is not None:
         for title, table in titled_tables(counted):
             figure = stall_figure(counted.stalls) if table.name == "stalls" else None
             picture = place_figure(figure, f"{place}stalls", drawn, "") if figure is not None else ""
-            caption = STALLS if picture else ""
+            caption = STALLS + largest_of(STALLED, len(counted.stalls), "kernels", "time") if picture else ""
             meant = legend(reasons_meant(counted.stalls)) if table.name == "stalls" else ""
             panels += panel(title, picture + meant + table_html(table, f"{table.name} sortable"), caption)
         sentences = [*stall_sentences(counted.stalls), *counted.sentences]

@@ -5,6 +5,7 @@ It draws what `figures.roofline` describes: scattered points and lines on logari
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterable
 from typing import Any
@@ -16,8 +17,37 @@ LEFT, RIGHT, TOP, BOTTOM = 108, 16, 40, 48
 """Room around the field, px."""
 INK = "#6b7480"
 """Axes, labels and roofs: seen on white and on black alike."""
-LETTER = 6.6
-"""Width of a letter of the legend, px."""
+LETTER, LINE = 6.6, 20
+"""Width of a letter of the legend and height of a line of it, px."""
+
+
+def _around(count: int, *reach: float, turn: float = 0.0) -> tuple[tuple[float, float], ...]:
+    """Corners around the middle, the first on top or a `turn` of the circle after it, each as far out as told."""
+    turns = (turn + at / count for at in range(count))
+    return tuple(
+        (out * math.sin(math.tau * one), -out * math.cos(math.tau * one))
+        for one, out in zip(turns, itertools.cycle(reach), strict=False)
+    )
+
+
+_CROSS = (
+    (-0.4, -1), (0.4, -1), (0.4, -0.4), (1, -0.4), (1, 0.4), (0.4, 0.4), (0.4, 1), (-0.4, 1), (-0.4, 0.4), (-1, 0.4),
+    (-1, -0.4), (-0.4, -0.4),
+)  # fmt: skip
+CORNERS: dict[str, tuple[tuple[float, float], ...]] = {
+    "circle": (),
+    "square": ((-0.9, -0.9), (0.9, -0.9), (0.9, 0.9), (-0.9, 0.9)),
+    "triangle-up": _around(3, 1.1),
+    "triangle-down": _around(3, 1.1, turn=0.5),
+    "diamond": _around(4, 1.2),
+    "pentagon": _around(5, 1.1),
+    "hexagon": _around(6, 1.1),
+    "star": _around(10, 1.3, 0.5),
+    "cross": _CROSS,
+    "x": tuple(((x - y) / math.sqrt(2), (x + y) / math.sqrt(2)) for x, y in _CROSS),
+    "hourglass": ((-0.9, -1), (0.9, -1), (-0.9, 1), (0.9, 1)),
+}
+"""Of every symbol of `palette.SYMBOLS`, in parts of half its size; a circle has none."""
 
 Figure = dict[str, Any]
 
@@ -30,10 +60,13 @@ def svg(figure: Figure) -> str:
     for trace in figure["data"]:
         places = [(across.place(x), upright.place(y)) for x, y in zip(trace["x"], trace["y"], strict=True)]
         pieces += _line(trace, places) if "lines" in trace["mode"] else _points(trace, places)
-    pieces += _legend(figure["data"])
+    legend = _lines(trace for trace in figure["data"] if "marker" in trace)
+    pieces += _legend(legend)
+    above = LINE * (len(legend) - 1)
     return (
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" width="{WIDTH}" height="{HEIGHT}" '
-        f'style="max-width: 100%; height: auto; font: 12px system-ui, sans-serif" role="img">{"".join(pieces)}</svg>'
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 {-above} {WIDTH} {HEIGHT + above}" width="{WIDTH}" '
+        f'height="{HEIGHT + above}" style="max-width: 100%; height: auto; font: 12px system-ui, sans-serif" role="img">'
+        f"{''.join(pieces)}</svg>"
     )
 
 
@@ -82,28 +115,37 @@ def _points(trace: Figure, places: list[tuple[float, float]]) -> Iterable[str]:
 
 
 def _mark(marker: Figure, x: float, y: float, half: float, hint: str = "") -> str:
-    """A circle, a square or a triangle, as the symbol asks: colours are never alone."""
-    color, symbol = markup(str(marker["color"])), str(marker["symbol"])
-    fill = "none" if symbol.endswith("-open") else color
-    style = f'fill="{fill}" fill-opacity=".75" stroke="{color}"'
-    if symbol.startswith("square"):
-        where = f'x="{x - half:.1f}" y="{y - half:.1f}" width="{2 * half:.1f}" height="{2 * half:.1f}"'
-        return f"<rect {where} {style}>{hint}</rect>"
-    corners = {"triangle": ((0, -1), (0.87, 0.5), (-0.87, 0.5)), "diamond": ((0, -1), (1, 0), (0, 1), (-1, 0))}
-    shape = corners.get(symbol.partition("-")[0])
-    if shape is None:
+    """The shape that the symbol names, around its middle: colours are never alone."""
+    color = markup(str(marker["color"]))
+    style = f'fill="{color}" fill-opacity=".75" stroke="{color}"'
+    corners = CORNERS[str(marker["symbol"])]
+    if not corners:
         return f'<circle cx="{x:.1f}" cy="{y:.1f}" r="{half:.1f}" {style}>{hint}</circle>'
-    points = " ".join(f"{x + half * dx:.1f},{y + half * dy:.1f}" for dx, dy in shape)
+    points = " ".join(f"{x + half * dx:.1f},{y + half * dy:.1f}" for dx, dy in corners)
     return f'<polygon points="{points}" {style}>{hint}</polygon>'
 
 
-def _legend(traces: Iterable[Figure]) -> Iterable[str]:
+def _lines(traces: Iterable[Figure]) -> list[list[tuple[float, Figure]]]:
+    """The lines of the legend: each mark with its place, as many in a line as there is room for."""
+    lines: list[list[tuple[float, Figure]]] = [[]]
     x = float(LEFT)
     for trace in traces:
-        if "marker" in trace:
-            yield _mark(trace["marker"], x + 6, 18, 6)
-            yield _text(x + 18, 22, trace["name"], "start")
-            x += 34 + LETTER * len(trace["name"])
+        wide = 34 + LETTER * len(trace["name"])
+        if lines[-1] and x + wide > WIDTH:
+            lines.append([])
+            x = float(LEFT)
+        lines[-1].append((x, trace))
+        x += wide
+    return lines
+
+
+def _legend(lines: list[list[tuple[float, Figure]]]) -> Iterable[str]:
+    """The last line stands above the field, the others above it."""
+    for above, line in enumerate(reversed(lines)):
+        y = 18 - LINE * above
+        for x, trace in line:
+            yield _mark(trace["marker"], x + 6, y, 6)
+            yield _text(x + 18, y + 4, trace["name"], "start")
 
 
 def _text(x: float, y: float, text: str, anchor: str, extra: str = "") -> str:

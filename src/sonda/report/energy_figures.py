@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from sonda.analysis.energy_summary import Beneath, EnergySummary
+from sonda.analysis.summary import Value
 from sonda.report import quantities
 from sonda.report.behind import power_table
 from sonda.report.energy import devices_table, windows_table
@@ -27,16 +28,14 @@ def energy_panels(found: EnergySummary, place: str) -> tuple[str, tuple[Figure, 
         figure = bars(found)
         html = place_figure(figure, f"{place}bars", drawn, "") if figure is not None else ""
         pieces.append(
-            panel("Energy by device", html + table_html(devices_table(found), "sortable"),
-                  "Hatched: estimated by a model, not measured. Thin lines are bounds. EDP is energy times time.")
-        )  # fmt: skip
+            panel("Energy by device", html + table_html(devices_table(found), "sortable"), _bars_caption(found))
+        )
     power = power_figure(found)
     if power is not None:
         below = ", what the program did beneath" if found.beneath is not None else ""
+        dotted = "; dotted lines are a model's" if any(name in found.estimated for name in found.power) else ""
         html = place_figure(power, f"{place}power", drawn, "", power_table(found))
-        pieces.append(
-            panel("Power over time", html, f"Mean power between readings{below}; dotted lines are a model's.")
-        )
+        pieces.append(panel("Power over time", html, f"Mean power between readings{below}{dotted}."))
     if found.regions:
         pieces.append(panel("Regions", table_html(windows_table(found.regions), "sortable")))
     if found.windows:
@@ -46,21 +45,33 @@ def energy_panels(found: EnergySummary, place: str) -> tuple[str, tuple[Figure, 
     return "\n".join(pieces), tuple(drawn)
 
 
+def _bars_caption(found: EnergySummary) -> str:
+    """What the picture and the table show, of what there is."""
+    values = [one.cost.energy for one in found.devices if one.cost.energy.value is not None]
+    said = ["Hatched: estimated by a model, not measured."] if any(one.source == "estimated" for one in values) else []
+    said += ["Thin lines are bounds."] if any(_reach(one) != (None, None) for one in values) else []
+    return " ".join([*said, "EDP is energy times time."])
+
+
+def _reach(value: Value) -> tuple[float | None, float | None]:
+    """How far its bounds lie below and above it; None where it has none."""
+    if value.value is None or value.low is None or value.high is None:
+        return None, None
+    return value.value - value.low, value.high - value.value
+
+
 def bars(found: EnergySummary) -> Figure | None:
-    """Energy by device with its bounds; a model's is hatched."""
+    """Energy by device with its bounds, where it has some; a model's is hatched."""
     known = [one for one in found.devices if one.cost.energy.value is not None]
     if not known:
         return None
     values = [one.cost.energy for one in known]
     places = list(range(len(known)))
+    below, above = zip(*(_reach(value) for value in values), strict=True)
     trace = {
         "type": "bar", "orientation": "h", "y": places,
         "x": [value.value for value in values],
-        "error_x": {
-            "type": "data", "symmetric": False,
-            "array": [(value.high or value.value or 0.0) - (value.value or 0.0) for value in values],
-            "arrayminus": [(value.value or 0.0) - (value.low or 0.0) for value in values],
-        },
+        "error_x": {"type": "data", "symmetric": False, "array": list(above), "arrayminus": list(below)},
         "marker": {"color": BLUE,
                    "pattern": {**HATCH, "shape": ["/" if value.source == "estimated" else "" for value in values]}},
         "hovertext": [f"{markup(one.name)}: {markup(quantities.provenance(one.cost.energy))}" for one in known],

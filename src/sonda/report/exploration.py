@@ -9,7 +9,7 @@ from typing import Any
 from sonda.analysis.exploration import SUPERLATIVES, Exploration, Point
 from sonda.analysis.summary import Value
 from sonda.record.errors import SondaError
-from sonda.report.exploration_figures import trade_figure
+from sonda.report.exploration_figures import MOST_DOTS, trade_figure
 from sonda.report.exploration_points import points_table
 from sonda.report.figures import Figure
 from sonda.report.labels import markup, plain
@@ -160,10 +160,10 @@ def exploration_section(found: Exploration, points: Any, index: int, alone: bool
     for number, name in enumerate(others):
         shade = next((one for one in others if one != name), "")
         figure = trade_figure(found, points, name, shade)
-        behind = front_table(found, found.front[:MOST_ROWS]) if found.front else None
+        behind = front_table(found, found.front[:MOST_ROWS])
         drawing = place_figure(figure, f"{place}f{number}", drawn, "", behind)
         pieces.append(panel(f"{found.speed.capitalize()} and {name}", drawing, _trade_caption(found, name, shade)))
-    table = table_html(front_table(found, found.front[:MOST_ROWS]), "sortable") if found.front else ""
+    table = table_html(front_table(found, found.front[:MOST_ROWS]), "sortable")
     more = len(found.front) - MOST_ROWS
     left = f'<p class="soft small">{more:,} more are in sonda show {markup(found.run)} --json</p>' if more > 0 else ""
     pieces.append(panel("Pareto front", table + left))
@@ -180,9 +180,10 @@ def exploration_section(found: Exploration, points: Any, index: int, alone: bool
 
 def _trade_caption(found: Exploration, name: str, shade: str) -> str:
     varies = shade and len({point.values[shade].value for point in found.front}) > 1
+    sampled = " Of the other points an even sample is drawn." if found.possible - len(found.front) > MOST_DOTS else ""
     return (
         f"Diamonds are the front: no other point is better in {', '.join(found.objectives)} at once. Down and left is "
-        f"better in {found.speed} and {name}{f'; the shade is {shade}' if varies else ''}."
+        f"better in {found.speed} and {name}{f'; the shade is {shade}' if varies else ''}.{sampled}"
     )
 
 

@@ -18,15 +18,16 @@ FEW_DOTS = 300
 
 def trade_figure(found: Exploration, points: Any, name: str, shade: str = "") -> Figure:
     """Cycles to the right, or time where clocks differ, energy or area upwards, both logarithmic; the shade of the
-    front is a third objective."""
-    unit = found.front[0].values[name].unit if found.front else ""
+    front, which is never empty, is a third objective."""
+    unit = found.front[0].values[name].unit
     cloud = _cloud(points, name, found.by_time)
-    speed = "time, ns" if found.by_time else "cycles"
+    speed, per = ("time, ns", "time %{x:,.4~g} ns") if found.by_time else ("cycles", "cycles %{x:,}")
+    other = f"not on the front<br>{per}, simulated<br>{markup(f'{name} %{{y:.4~g}} {unit}')}, simulated<extra></extra>"
     data = [
         {
             "type": "scatter", "mode": "markers", "name": "other points", "x": cloud[0], "y": cloud[1],
             "marker": {"size": 4 if len(cloud[0]) > FEW_DOTS else 7, "color": GREY, "opacity": 0.6},
-            "hoverinfo": "skip",
+            "hovertemplate": other,
         },
         {
             "type": "scatter", "mode": "markers", "name": "Pareto front",
@@ -64,8 +65,8 @@ def _shading(found: Exploration, shade: str) -> dict[str, Any]:
     values = [point.values[shade].value for point in found.front] if shade else []
     if len(set(values)) < 2:  # one shade tells nothing
         return {"color": VERMILION}
-    unit = found.front[0].values[shade].unit if found.front else ""
-    return {"color": values, "colorscale": HEAT, "colorbar": {"title": {"text": markup(f"{shade}, {unit}")}}}
+    title = f"{shade}, {found.front[0].values[shade].unit}"
+    return {"color": values, "colorscale": HEAT, "colorbar": {"title": {"text": markup(title)}}}
 
 
 def _hover(found: Exploration, point: Point) -> str:

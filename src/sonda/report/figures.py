@@ -45,7 +45,8 @@ def phases_over_steps(part: PartSummary) -> Figure | None:
             if bars
             else {"type": "scatter", "mode": "none", "stackgroup": "steps", "fillcolor": color}
         )
-        hover = f"{markup(name)} %{{y:.4~g}} {scale.unit} (measured)<extra>step %{{x:.0f}}</extra>"
+        where = "step %{x:.0f}" if group == 1 else f"mean of {group} steps, around %{{x:.0f}}"
+        hover = f"{markup(name)} %{{y:.4~g}} {scale.unit} (measured)<extra>{where}</extra>"
         data.append({**shape, "name": markup(name), "x": positions, "y": heights, "hovertemplate": hover})
     title = "step" if group == 1 else f"step (means of {group} neighbours)"
     layout: Figure = {
@@ -74,6 +75,21 @@ def phases_over_steps(part: PartSummary) -> Figure | None:
     return {"data": data, "layout": layout}
 
 
+def steps_caption(part: PartSummary) -> str:
+    """What the picture of phases over steps shows: bars, or an area where there are too many steps for bars."""
+    shape = "One bar for every step" if len(part.durations) <= MOST_BARS else "Every step as a part of the area"
+    group = math.ceil(len(part.durations) / MOST_STEPS)
+    if group > 1:
+        shape = f"Every {group} neighbouring steps by their mean"
+    shaded = "; shaded ones are warm-up and count nowhere" if part.set_apart else ""
+    return f"{shape}, in the order in which they ran{shaded}."
+
+
+def largest_of(most: int, count: int, noun: str, what: str) -> str:
+    """The end of a caption where a picture has no room for all; '' where it has."""
+    return f" Of {count:,} {noun} the picture has the {most:,} with the most {what}." if count > most else ""
+
+
 def _stretches(places: Sequence[int]) -> list[tuple[int, int]]:
     """First and last of the neighbours among places in order."""
     found: list[tuple[int, int]] = []
@@ -100,7 +116,7 @@ def roofline(rows: Sequence[LayerRow], lines: Sequence[tuple[str, Value]]) -> Fi
     across = axis_ends([*intensity, *(x for line in data for x in line["x"])])
     upright = axis_ends([*achieved, *(y for line in data for y in line["y"])])
     for bound, color in {**STACK_COLORS, **BOUND_COLORS}.items():
-        chosen = [index for index, row in enumerate(points) if (row.cost.bound or "") == bound]
+        chosen = [index for index, row in enumerate(points) if row.cost.bound == bound]
         if not chosen:
             continue
         name = f"{bound}-bound" if bound in BOUND_COLORS else f"mostly {bound}"
@@ -193,12 +209,12 @@ def cycle_stacks(rows: Sequence[LayerRow]) -> Figure | None:
     scale = quantities.common_scale((one.cycles.value for _, one in found), "cycle")
     places = list(range(len(found)))
     data = []
-    for index, part in enumerate(found[0][1].stack):
+    for part in found[0][1].stack:
         values = [one.stack[part] for _, one in found]
         data.append({
             "type": "bar", "orientation": "h", "name": part, "y": places,
             "x": [(value.value or 0.0) / scale.factor for value in values],
-            "marker": {"color": STACK_COLORS.get(part, SPARE_COLORS[index % len(SPARE_COLORS)])},
+            "marker": {"color": STACK_COLORS[part]},
             "hovertext": [f"{markup(layer_name(row))}: {(value.value or 0.0):,.0f} cycles in {part}, simulated"
                           for (row, _), value in zip(found, values, strict=True)],
             "hoverinfo": "text",

@@ -29,6 +29,8 @@ class Measure:
     unit: str
     source: str
     weight: Weight
+    hatched: bool = False
+    """Whether it is a guess with bounds."""
 
 
 def measures_of(part: PartSummary) -> list[Measure]:
@@ -50,7 +52,8 @@ def measures_of(part: PartSummary) -> list[Measure]:
     for name, way in ways.items():
         values = [value for row in part.layers if (value := way(row)) is not None and quantities.known(value)]
         if any((value.value or 0.0) > 0 for value in values):
-            found.append(Measure(name, values[0].unit, values[0].source, _weight(way)))
+            guess = quantities.is_guess(quantities.provenance(values[0]))
+            found.append(Measure(name, values[0].unit, values[0].source, _weight(way), guess))
     return found
 
 
@@ -72,7 +75,7 @@ def layer_icicle(
         "colors": [[color, ink_on(color)] for color in [*colors, GREY]],
         "measures": [
             {
-                "name": measure.name, "unit": measure.unit, "source": measure.source,
+                "name": measure.name, "unit": measure.unit, "source": measure.source, "hatched": measure.hatched,
                 "scales": [[scale.unit, scale.factor] for scale in quantities.scales(measure.unit)],
                 "views": {name: _view(nodes, name, colors, places) for name, nodes in views.items()},
             }

@@ -12,6 +12,7 @@ from sonda.analysis.summary import Value
 from sonda.report.figures import Figure
 from sonda.report.group_tables import groups_document
 from sonda.report.labels import markup, plain
+from sonda.report.palette import HEAT
 from sonda.report.table import Cell, Column, Table, build, numbers, shares, words
 
 MOST_STEPS = 400
@@ -70,15 +71,17 @@ def job_figure(job: Job) -> Figure:
     data = {
         "type": "heatmap", "x": [below[at] for at in columns], "y": [f"rank {one.rank}" for one in job.ranks],
         "z": [[float(own[row, at : at + together].mean()) for at in columns] for row in range(len(job.ranks))],
-        "colorscale": "Viridis", "colorbar": {"title": {"text": "ms"}},
-        "hovertemplate": f"%{{y}}, {markup(alike)} %{{x}}: %{{z:.4~g}} ms<extra></extra>",
+        "colorscale": HEAT, "colorbar": {"title": {"text": "ms"}},
+        "hovertemplate": f"%{{y}}, {markup(alike)} %{{x}}{f' and {together - 1} more' if together > 1 else ''}: "
+                         "%{z:.4~g} ms, derived<extra></extra>",
     }  # fmt: skip
     if together == 1 and own.size <= MOST_HINTS:
         data["text"] = [[_hint(job, row, at, names[at]) for at in columns] for row in range(len(job.ranks))]
         data["hovertemplate"] = "%{text}<extra></extra>"
+    means = f" (means of {together} neighbours)" if together > 1 else ""
     layout = {
         "height": min(MOST_HEIGHT, HEIGHT + ROW * len(job.ranks)),
-        "xaxis": {"title": {"text": markup(alike) or "step"}, "type": "category", "showgrid": False},
+        "xaxis": {"title": {"text": (markup(alike) or "step") + means}, "type": "category", "showgrid": False},
         "yaxis": {"type": "category", "autorange": "reversed", "automargin": True},
     }
     return {"data": [data], "layout": layout}
@@ -104,8 +107,9 @@ def steps_table(job: Job) -> Table:
 
 
 def _hint(job: Job, row: int, at: int, name: str) -> str:
-    whole, wait, compute = (times[row, at] / 1e6 for times in (job.durations, job.wait, job.compute))
-    parts = f"{whole:,.3f} ms, of it waiting {wait:,.3f} ms, computing {compute:,.3f} ms"
+    own, whole, wait, compute = (times[row, at] / 1e6 for times in (job.own, job.durations, job.wait, job.compute))
+    parts = f"{own:,.3f} ms without waiting for others, {compute:,.3f} ms of it computing"
+    parts += f"; the whole step {whole:,.3f} ms, waiting {wait:,.3f} ms (all derived)"
     return markup(f"rank {job.ranks[row].rank}, {name}: {parts}")
 
 

@@ -9,16 +9,20 @@ from typing import Any
 from sonda.analysis.kernel_roofline import LEVELS, KernelRoof, Roofs
 from sonda.analysis.summary import Value
 from sonda.report import quantities
-from sonda.report.figures import Figure, axis_ends, axis_ticks, ceiling_lines
+from sonda.report.figures import Figure, axis_ends, axis_ticks, ceiling_lines, largest_of
 from sonda.report.kernel_tables import kernel_name
 from sonda.report.labels import markup
 from sonda.report.palette import BOUND_COLORS, GREEN
+from sonda.report.palette import SYMBOLS as MARKS
 from sonda.report.table import Cell, Column, Table, build, numbers, percents, words
 from sonda.report.values import value_document
 
 MOST_POINTS = 500
 COLORS = {"compute": BOUND_COLORS["compute"], "DRAM": BOUND_COLORS["memory"], "L2": GREEN, "": BOUND_COLORS[""]}
-SYMBOLS = {"DRAM": "circle", "L2": "circle-open"}
+SYMBOLS = {"compute": MARKS["compute"], "DRAM": MARKS["memory"], "L2": "diamond", "": MARKS[""]}
+"""Of what bounds a kernel, as colours are; open at its intensity in L2."""
+OPEN = {"DRAM": "", "L2": "-open"}
+LINES = {"solid": "solid: measured", "dash": "dashed: theoretical"}
 
 
 def kernel_roof_table(rows: Sequence[KernelRoof], whole: bool = False) -> Table:
@@ -57,7 +61,7 @@ def kernel_roofline(rows: Sequence[KernelRoof], roofs: Roofs) -> Figure | None:
     ends = axis_ends([*across, *(x for line in data for x in line["x"])])
     upright = axis_ends([*(row.achieved.value or 0.0 for row, _, _ in marks), *(y for line in data for y in line["y"])])
     longest = max(row.total for row, _, _ in marks) or 1.0
-    for level, symbol in SYMBOLS.items():
+    for level, form in OPEN.items():
         for bound, color in COLORS.items():
             chosen = [(row, x) for row, of, x in marks if of == level and row.bound == bound]
             if not chosen:
@@ -66,7 +70,7 @@ def kernel_roofline(rows: Sequence[KernelRoof], roofs: Roofs) -> Figure | None:
                 "type": "scatter", "mode": "markers", "name": f"{level} intensity, {_bound_words(bound)}",
                 "x": [x for _, x in chosen], "y": [row.achieved.value for row, _ in chosen],
                 # The area is the time; 5 px keeps the smallest visible.
-                "marker": {"color": color, "symbol": symbol, "opacity": 0.75,
+                "marker": {"color": color, "symbol": SYMBOLS[bound] + form, "opacity": 0.75,
                            "size": [5 + 25 * math.sqrt(row.total / longest) for row, _ in chosen]},
                 "text": [_words(row) for row, _ in chosen],
                 "hovertemplate": f"%{{text}}<br>{level} intensity %{{x:.3~g}} FLOP/B, counted<extra></extra>",
@@ -78,6 +82,18 @@ def kernel_roofline(rows: Sequence[KernelRoof], roofs: Roofs) -> Figure | None:
         "height": 480,
     }
     return {"data": data, "layout": layout}
+
+
+def kernel_caption(rows: Sequence[KernelRoof], figure: Figure) -> str:
+    """What the marks and lines of the picture of these kernels are, of those that it has."""
+    names = [trace["name"] for trace in figure["data"] if "marker" in trace]
+    levels = [level for level in OPEN if any(name.startswith(f"{level} ") for name in names)]
+    both = len(levels) == len(OPEN)
+    where = "filled by its bytes in DRAM, open by those in L2" if both else f"by its bytes in {levels[0]}"
+    dashes = {trace["line"]["dash"] for trace in figure["data"] if "line" in trace}
+    roofs = [words for dash, words in LINES.items() if dash in dashes]
+    said = f" Lines are ceilings ({', '.join(roofs)})." if roofs else ""
+    return f"Each kernel {where}, as counted.{said}{largest_of(MOST_POINTS, len(rows), 'kernels', 'time')}"
 
 
 def kernel_roof_document(rows: Sequence[KernelRoof]) -> list[dict[str, Any]]:

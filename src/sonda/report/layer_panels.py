@@ -22,14 +22,15 @@ TREE = (
 )
 ROOFLINE = (
     "Each mark is a layer: the further right, the more it computes for every byte it moves; the higher, the faster. "
-    "Lines are the ceilings of this machine (solid: measured, dashed: theoretical). A layer on a line cannot go faster "
-    "on this machine; one far below has room. The area of a mark is its time."
+    "The area of a mark is its time."
 )
-
+CEILINGS = (
+    "Lines are the ceilings of this machine (solid: measured, dashed: theoretical). A layer on a line cannot go faster "
+    "on this machine; one far below has room."
+)
 SIMULATED = (
-    "Each mark is a layer: the further right, the more it computes for every byte it moves; the higher, the faster. "
     "Lines are what the accelerator's description allows: its multipliers and its memory, at its clock. A layer on a "
-    "line cannot go faster there; one far below has room. The area of a mark is its time."
+    "line cannot go faster there; one far below has room."
 )
 
 
@@ -58,9 +59,9 @@ def tree_figure(part: PartSummary, place: str, drawn: list[Figure], table: str, 
 
 
 def roofline_panel(
-    part: PartSummary, summary: Summary, place: str, drawn: list[Figure], caption: str = ROOFLINE
+    part: PartSummary, summary: Summary, place: str, drawn: list[Figure], ceilings: str = CEILINGS
 ) -> str:  # fmt: skip
-    """Layers against the ceilings, with the table behind."""
+    """Layers against the ceilings, with the table behind; `ceilings` says what these are."""
     from sonda.analysis.roofline import lines
 
     roofs = lines(summary.ceilings)
@@ -69,7 +70,11 @@ def roofline_panel(
     note = "" if roofs or figure is None else f'<p class="soft small">No ceilings are drawn: {markup(reason)}.</p>'
     table = roofline_table(figures.roofline_rows(part.layers)) if figure else None
     html = place_figure(figure, f"{place}roof", drawn, "no layer has FLOPs, bytes and time", table)
-    return panel("Roofline", html + note, caption if figure else "")
+    if table is None:
+        return panel("Roofline", html)
+    said = f"{ROOFLINE} {ceilings}" if roofs else ROOFLINE
+    said += figures.largest_of(figures.MOST_POINTS, len(table.rows), "layers", "time")
+    return panel("Roofline", html + note, said)
 
 
 def _tree_table(nodes: Sequence[Node]) -> Table:

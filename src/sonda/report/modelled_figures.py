@@ -14,6 +14,15 @@ PARTS = {
 """Of a budget, in the order in which they are stacked."""
 
 
+def budget_caption(figure: Figure) -> str:
+    """What the bars are, and the marks where there are some."""
+    native = any(trace.get("meta") == "native" for trace in figure["data"])
+    return (
+        "Cycles that the step's instructions allow: the floor, where every stall is hidden, and what stalls add where "
+        f"none is. Hatched, because a model says so{'; the line is what the same took natively' if native else ''}."
+    )
+
+
 def budget_figure(summary: ModelledSummary) -> Figure | None:
     """A stacked bar for every phase and the step, hatched because a model made it; None where no budget is known.
 

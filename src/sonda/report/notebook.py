@@ -33,6 +33,7 @@ _STYLE = """<style>
 .sonda .soft, .sonda .reasons, .sonda .quiet { opacity: .7; }
 .sonda .reasons { list-style: none; padding: 0; font-size: 12px; }
 .sonda .scroll { overflow-x: auto; }
+.sonda .estimated { background: repeating-linear-gradient(135deg, rgba(128,128,128,.3) 0 2px, transparent 2px 6px); }
 </style>"""
 
 
@@ -106,13 +107,13 @@ def _framed(pieces: Sequence[str]) -> str:
     return f'{_STYLE}<div class="sonda">{"".join(pieces)}</div>'
 
 
-def exploration_fragment(found: Exploration, points: int = POINTS) -> str:
+def exploration_fragment(found: Exploration) -> str:
     """A fragment for `_repr_html_` of an exploration: the sentence, points of the front, counts."""
     pieces = [
         f"<div><b>{markup(found.title)}</b> <span class='soft'>{markup(found.subtitle)}</span></div>",
         f"<div>{markup(found.sentence)}</div>",
     ]
-    shown = front_to_show(found, points)
+    shown = front_to_show(found, POINTS)
     if shown:
         pieces.append(table_html(front_table(found, shown)))
     pieces += [f"<div>{markup(line)}</div>" for line in count_lines(found)]

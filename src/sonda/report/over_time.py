@@ -99,6 +99,17 @@ def panels(
     return {"data": data, "layout": layout}
 
 
+def over_time_caption(series: Sequence[Series], phases: Mapping[str, object], of: str) -> str:
+    """What a reader sees in the picture of these series: `of` tells whose phases are beneath."""
+    drawn = _chosen(series)
+    said = ["Dashed lines are changes of level."] if any(one.changes for one in drawn) else []
+    said += ["Dotted curves are estimated."] if any(one.source == "estimated" for one in drawn) else []
+    said += [f"Beneath are the phases {of}."] if phases else []
+    if len(drawn) < len(series):
+        said.append(f"{len(drawn)} of {len(series)} quantities are drawn, those that change before others.")
+    return " ".join(said)
+
+
 def over_time_document(over_time: OverTime | None) -> Document:
     """What changes over time adds to a JSON document; nothing where there is none."""
     if over_time is None:
@@ -132,7 +143,7 @@ def _phase_bars(
             if len(middles) <= MOST_BARS
             else {"type": "scatter", "mode": "none", "stackgroup": "phases", "fillcolor": color}
         )
-        said = f"{markup(name)} %{{y:.3~g}} % of the {noun} (measured)<extra>{hover}</extra>"
+        said = f"{markup(name)} %{{y:.3~g}} % of the {noun} (derived)<extra>{hover}</extra>"
         found.append({**shape, "name": markup(name), "x": middles, "y": heights, "hovertemplate": said})
     return found
 

@@ -8,7 +8,16 @@ from dataclasses import dataclass
 
 from sonda.analysis.summary import LayerRow, Summary, Value
 from sonda.report.behind import roofline_table
-from sonda.report.figures import Figure, axis_ends, axis_ticks, ceiling_lines, intensity_of, layer_words, roofline_rows
+from sonda.report.figures import (
+    Figure,
+    axis_ends,
+    axis_ticks,
+    ceiling_lines,
+    intensity_of,
+    largest_of,
+    layer_words,
+    roofline_rows,
+)
 from sonda.report.labels import markup
 from sonda.report.markup import panel, place_figure
 from sonda.report.palette import BLUE, GREEN, ORANGE, PURPLE, SKY, VERMILION
@@ -50,7 +59,8 @@ def targets_section(summaries: Sequence[Summary], names: Sequence[str]) -> Secti
     rows = [row for target in found for row in target.rows]
     table = roofline_table(rows, [target.name for target in found for _ in target.rows])
     html = place_figure(rooflines(found), "rooflines", drawn, "", table)
-    caption = " ".join([CAPTION, *without])
+    most = max(len(target.rows) for target in found)
+    caption = " ".join([CAPTION + largest_of(MOST_POINTS, most, "layers of a target", "time"), *without])
     return Section("Rooflines", "targets", panel("Roofline of all targets", html, caption), tuple(drawn))
 
 

@@ -13,16 +13,16 @@ from sonda.report.figures import Figure
 from sonda.report.labels import markup
 from sonda.report.layer_panels import SIMULATED, TREE, layers_panel, roofline_panel, tree_figure
 from sonda.report.markup import legend, panel, place_figure, table_html
-from sonda.report.modelled_figures import budget_figure
+from sonda.report.modelled_figures import budget_caption, budget_figure
 from sonda.report.modelled_tables import titled_tables
 from sonda.report.outside import outside_figure, outside_table, totals_words
-from sonda.report.over_time import over_time_figure
+from sonda.report.over_time import over_time_caption, over_time_figure
 from sonda.report.probed import PROBED_MEANS, probed_table
 from sonda.report.simulated_tables import choose_simulated, is_idle, simulated_layer_table, stack_tables
 from sonda.report.summary_tables import counter_phrases, phase_table
 from sonda.report.system_tables import second_table, system_table
 from sonda.report.table import Cell
-from sonda.report.topdown_figures import topdown_bars, topdown_icicle, topdown_map, topdown_over_steps
+from sonda.report.topdown_figures import MOST_LAYERS, topdown_bars, topdown_icicle, topdown_map, topdown_over_steps
 from sonda.report.topdown_tables import (
     categories_meant,
     choose_counted,
@@ -34,7 +34,6 @@ from sonda.report.topdown_tables import (
 from sonda.report.verdict_panel import verdict_panel
 
 PHASES = "A step is one batch through the network. Times are medians over the timed steps."
-OVER_STEPS = "One bar for every step, in the order in which they ran; shaded ones are warm-up and count nowhere."
 SLOTS = (
     "Every cycle the processor has room for several operations, its slots. Retiring is useful work; the rest is lost "
     "to waiting for instructions (frontend), for data or arithmetic units (backend), or to wrong guesses (speculation)."
@@ -92,7 +91,8 @@ def _part(part: PartSummary, summary: Summary, place: str, drawn: list[Figure], 
         heading,
         panel("Phases of a step", table_html(phase_table(part), "phases sortable") + listed, PHASES),
         panel(
-            "Phases over steps", place_figure(steps, f"{place}steps", drawn, "no step was seen", behind), OVER_STEPS
+            "Phases over steps", place_figure(steps, f"{place}steps", drawn, "no step was seen", behind),
+            figures.steps_caption(part) if steps is not None else "",
         ),
         layers_panel(part, place, drawn),
         roofline_panel(part, summary, place, drawn),
@@ -111,7 +111,7 @@ def _over_time_panel(part: PartSummary, place: str, drawn: list[Figure]) -> str:
     said = "".join(f'<p class="warning">{markup(sentence)}</p>' for sentence in part.over_time.sentences)
     table = series_table(part.over_time.series, "step")
     figure = place_figure(over_time_figure(part), f"{place}time", drawn, "no step was seen", table)
-    return panel("Over time", said + figure, "Dashed lines are changes of level; beneath are the phases of each step.")
+    return panel("Over time", said + figure, over_time_caption(part.over_time.series, part.phase_steps, "of each step"))
 
 
 def _outside_panel(outside: Outside, place: str, drawn: list[Figure]) -> str:
@@ -128,7 +128,7 @@ def _outside_panel(outside: Outside, place: str, drawn: list[Figure]) -> str:
     return panel(
         "The whole program over time",
         totals + said + figure + table_html(outside_table(outside), "sortable"),
-        "Counted from outside; dashed lines are changes of level, phases of the first process are beneath.",
+        f"Counted from outside. {over_time_caption(outside.series, outside.phases, 'of the first process')}".strip(),
     )
 
 
@@ -139,11 +139,8 @@ def _modelled_panels(summary: Summary, place: str, drawn: list[Figure]) -> str:
     for number, (title, table) in enumerate(titled_tables(summary.modelled)):
         figure = budget_figure(summary.modelled) if number == 0 else None
         html = place_figure(figure, f"{place}budget", drawn, "") if figure is not None else ""
-        caption = (
-            "Cycles that the step's instructions allow: the floor, where every stall is hidden, and what stalls add "
-            "where none is. Hatched, because a model says so; the line is what the same took natively."
-        )
-        pieces.append(panel(title, html + table_html(table, "sortable"), caption if figure is not None else ""))
+        caption = budget_caption(figure) if figure is not None else ""
+        pieces.append(panel(title, html + table_html(table, "sortable"), caption))
     pieces += [f'<p class="soft small">{markup(one)}</p>' for one in summary.modelled.sentences]
     return "\n".join(pieces)
 
@@ -193,7 +190,7 @@ def _topdown_panels(part: PartSummary, place: str, drawn: list[Figure]) -> str:
             f"{title} by layer",
             place_figure(topdown_map(topdown, layers), f"{place}map", drawn, "layers were not read", by_layer),
             "Forward and backward together, without the layers inside; most time first. The lighter, the more of the "
-            "slots.",
+            f"{topdown.definition.of}.{figures.largest_of(MOST_LAYERS, len(layers), 'layers', 'time')}",
         ),
     ]
     return "\n".join(pieces)
@@ -222,7 +219,8 @@ def _simulated_part(part: PartSummary, summary: Summary, place: str, drawn: list
                 figures.cycle_stacks(choice.shown), f"{place}stack", drawn, "no layer ran on an engine",
                 stack_table(choice.shown),
             ),
-            f"The {figures.MOST_STACKS} layers with the most cycles of their own, most first.",
+            "Layers by the cycles of their own, most first."
+            + figures.largest_of(figures.MOST_STACKS, len(choice.shown), "layers", "cycles"),
         ),
         # Without a clock in the description there are cycles and no times.
         roofline_panel(part, summary, place, drawn, SIMULATED) if figures.roofline_rows(part.layers) else "",

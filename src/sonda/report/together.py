@@ -50,8 +50,8 @@ def side_by_side_section(
     else:
         others = _others(together, runs)
     said = against_first.verdict_words(first, others)
-    verdict = f'<div class="panel verdict"><p class="first">{markup(said)}</p>{_reasons(others)}</div>' if said else ""
-    html = f"<h1>Side by side</h1>\n{verdict}"
+    told = (f'<p class="first">{markup(said)}</p>' if said else "") + _reasons(others)
+    html = "<h1>Side by side</h1>\n" + (f'<div class="panel verdict">{told}</div>' if told else "")
     by_cycles = figures.in_cycles(summaries)
     for title, cycles, place in (("Time", False, "bars"), ("Cycles", True, "cyclebars")):
         chosen = [index for index, one in enumerate(by_cycles) if one is cycles]

@@ -130,7 +130,7 @@ def topdown_over_steps(topdown: TopDown) -> Figure | None:
 
 
 def topdown_map(topdown: TopDown, layers: Sequence[LayerRow]) -> Figure | None:
-    """Layers in the order given by category, dark where much of the slots goes; None without layers.
+    """Layers in the order given by category, light where much of the slots goes; None without layers.
 
     A field that is not known stays empty.
     """

@@ -156,6 +156,8 @@
 
   /* ---- layer trees: width by what the reader chooses, small layers folded until asked for ---- */
 
+  const HATCH = { shape: "/", fillmode: "overlay", fgcolor: "rgba(255,255,255,.4)", size: 9, solidity: 0.15 }; // beneath text
+
   function icicle(figure) {
     const measure = figure.measures[figure.measure || 0];
     const view = measure.views[figure.view || ""];
@@ -191,7 +193,10 @@
       branchvalues: "remainder", hovertext: said, hoverinfo: "text", text: seen, textinfo: "text", level,
       customdata: view.views, tiling: { orientation: "v" }, pathbar: { visible: true, thickness: 22 }, maxdepth: 8,
       leaf: { opacity: 1 }, sort: false,
-      marker: { colors: view.colors.map((one) => figure.colors[one][0]), line: { width: 1, color: css("--panel") } },
+      marker: {
+        colors: view.colors.map((one) => figure.colors[one][0]), line: { width: 1, color: css("--panel") },
+        pattern: measure.hatched ? HATCH : {},
+      },
       textfont: { color: view.colors.map((one) => figure.colors[one][1]) },
     };
   }

@@ -7,6 +7,7 @@ const sonda = { tables: new Map(), paper: [] };
   const PRINTED = 1000;
   const FEW = 5; // rows that nobody needs to search
   const number = (value) => value.toLocaleString("en-US");
+  const words = new Intl.Collator("en", { numeric: true }); // layer 2 before layer 10
 
   /* ---- what a table holds: read from its elements, or from data where it is long ---- */
 
@@ -209,7 +210,7 @@ const sonda = { tables: new Map(), paper: [] };
       return (a, b) => {
         const [x, y] = [values[a], values[b]];
         if (x === undefined || y === undefined) return (x === undefined) - (y === undefined) || a - b;
-        return sign * (numeric ? x - y : String(x).localeCompare(String(y))) || a - b;
+        return sign * (numeric ? x - y : words.compare(x, y)) || a - b;
       };
     }
 
