@@ -17,6 +17,7 @@ from sonda.record.run import RunInfo, new_id, now, write_run
 from sonda.record.span import Spans, Words
 from sonda.report.corun import corun_document, corun_section, render_corun
 from sonda.report.page import page_text
+from sonda.report.quantities import provenance
 
 MS = 1_000_000
 T2 = 4.302653
@@ -162,6 +163,13 @@ def test_fewer_than_three_repetitions_have_no_interval_and_say_so(tmp_path, repe
 def test_three_repetitions_say_nothing_of_too_few(tmp_path):
     found = interference(experiment(tmp_path, known, repeat=3))
     assert "too few repetitions" not in render_corun(found, 160, color=False)
+
+
+def test_the_ends_of_three_repetitions_are_the_least_and_the_most(tmp_path):
+    """Three values reach no 95 %."""
+    found = interference(experiment(tmp_path, known, repeat=3))
+    for value in (found.together.steps["a"], found.together.counters["a"]["page_faults"]):
+        assert value.few == 3 and "least to most of 3" in provenance(value)
 
 
 def test_one_piece_has_no_interval_but_a_reason(tmp_path):

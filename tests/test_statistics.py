@@ -22,6 +22,7 @@ def test_median_of_odd_and_even_series():
 def test_one_value_has_no_interval():
     assert (median([5.0]).low, median([5.0]).high) == (None, None)
     assert math.isnan(median([5.0]).noise)
+    assert [median(list(range(count))).few for count in (1, 2, 5, 6, 20)] == [0, 2, 5, 0, 0]
 
 
 def test_the_median_of_nothing_is_refused():

@@ -233,6 +233,9 @@ def test_two_to_five_values_have_no_95_percent_interval_but_a_least_and_a_most()
     assert provenance(few).endswith("; least to most of 3: 100 ms to 102 ms")
     assert value_document(few)["few"] == 3
     assert (many.few, "95 % interval" in provenance(many)) == (0, True)
+    short, long = (summarise(stepped([100.0 + step for step in range(steps)])).subtitle for steps in (3, 8))
+    # Half of 100 to 102 over 101.
+    assert short.endswith("3 steps, ±1.0 % (least to most of 3)") and "least" not in long
 
 
 def test_a_quotient_is_of_medians_and_has_an_interval_where_something_was_repeated() -> None:

@@ -77,4 +77,4 @@ def _middle(
     if not known:
         return Value(None, unit, source, reason=reason or "no counter gave a number")
     estimate = median(known)
-    return Value(estimate.value, unit, source, estimate.low, estimate.high)
+    return Value(estimate.value, unit, source, estimate.low, estimate.high, few=estimate.few)

@@ -98,7 +98,7 @@ def _slowdown(pairs: Sequence[tuple[Table, Table]], key: Key) -> Value:
 
 def _time(tables: Sequence[Mapping[Key, np.ndarray]], key: Key) -> Value:
     estimate = median([float(table[key].mean()) for table in tables])
-    return Value(estimate.value, "ns", "measured", estimate.low, estimate.high)
+    return Value(estimate.value, "ns", "measured", estimate.low, estimate.high, few=estimate.few)
 
 
 def _tables(

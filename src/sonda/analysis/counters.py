@@ -301,7 +301,7 @@ def typical(values: np.ndarray, estimated: np.ndarray, unit: str, source: str, e
     if not effective:
         return Value(middle(chosen), unit, "estimated" if scaled else source)
     estimate = median(chosen, min(effective, len(chosen)))
-    return Value(estimate.value, unit, "estimated" if scaled else source, estimate.low, estimate.high)
+    return Value(estimate.value, unit, "estimated" if scaled else source, estimate.low, estimate.high, few=estimate.few)
 
 
 def _counted(readings: Readings, names: Iterable[str], effective: int) -> Counted:

@@ -263,7 +263,7 @@ class _Reader:
         if self.facts["participants"][slot].get("region") == "window":
             return Value(None, "ns", "measured", reason=NO_STEPS)
         estimate = median([_window_rate(one, STEP).mean for _, one in found])
-        return Value(estimate.value, "ns", "measured", estimate.low, estimate.high)
+        return Value(estimate.value, "ns", "measured", estimate.low, estimate.high, few=estimate.few)
 
     def _pairs(
         self, tables: Mapping[tuple[int, int], Table], members: tuple[int, ...], partition: str, slot: int

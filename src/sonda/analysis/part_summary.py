@@ -14,7 +14,7 @@ from sonda.analysis.counts import FUSED, Counts, count, counted_step
 from sonda.analysis.device_side import device_side
 from sonda.analysis.parts import Part
 from sonda.analysis.roofline import Ceilings
-from sonda.analysis.statistics import ENOUGH_STEPS, medians
+from sonda.analysis.statistics import median
 from sonda.analysis.summary import DeviceSide, LayerRow, PartSummary, PhaseRow, Value
 from sonda.record.quantity import LEVELS, Metric
 
@@ -101,10 +101,8 @@ def _per_second(part: Part, quantity: str, constant: float | None, effective: in
             return missing(unit, "derived", f"it is not known how many {quantity} a step processes")
         processed = np.full(len(durations), float(constant))
     rates = processed / np.maximum(durations, 1) * 1e9
-    middle, low, high = (float(end) for end in medians(rates, effective))
-    if len(rates) < 2:
-        return Value(middle, unit, "derived")
-    return Value(middle, unit, "derived", low, high, few=len(rates) if len(rates) < ENOUGH_STEPS else 0)
+    estimate = median(rates, effective)
+    return Value(estimate.value, unit, "derived", estimate.low, estimate.high, few=estimate.few)
 
 
 def _phases(
@@ -227,9 +225,10 @@ def _counters(part: Part, effective: int) -> dict[str, dict[str, Value]]:
                     found.setdefault(name.words[code], {})[column] = missing(metric.unit, metric.source, reason)
                     continue
             seen = _per_step(metric, values[mask], step[mask], steps)[read]
-            middle, low, high = (float(end) for end in medians(seen, min(effective, len(seen))))
-            ends = (None, None) if len(seen) < 2 else (low, high)
-            found.setdefault(name.words[code], {})[column] = Value(middle, metric.unit, metric.source, *ends)
+            estimate = median(seen, min(effective, len(seen)))
+            found.setdefault(name.words[code], {})[column] = Value(
+                estimate.value, metric.unit, metric.source, estimate.low, estimate.high, few=estimate.few
+            )
     return found
 
 

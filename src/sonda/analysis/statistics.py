@@ -62,6 +62,8 @@ class Estimate:
     value: float
     low: float | None
     high: float | None
+    few: int = 0
+    """How many values there were, where these are too few for a 95 % interval."""
 
     @property
     def noise(self) -> float:
@@ -104,7 +106,9 @@ def median(values: Sequence[float] | np.ndarray, effective: int | None = None) -
     if len(series) == 0:
         raise ValueError("the median of nothing")
     middle, low, high = (float(end) for end in medians(series, effective))
-    return Estimate(middle, None, None) if len(series) < 2 else Estimate(middle, low, high)
+    if len(series) < 2:
+        return Estimate(middle, None, None)
+    return Estimate(middle, low, high, len(series) if len(series) < ENOUGH_STEPS else 0)
 
 
 def find_warmup(durations: Sequence[float] | np.ndarray) -> int:

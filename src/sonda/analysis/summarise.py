@@ -27,7 +27,7 @@ from sonda.analysis.rules import verdicts
 from sonda.analysis.second_sources import summarise_second
 from sonda.analysis.serving import summarise_serving
 from sonda.analysis.simulated import summarise_simulated
-from sonda.analysis.statistics import judge_noise
+from sonda.analysis.statistics import interval_words, judge_noise
 from sonda.analysis.summary import PartSummary, Summary
 from sonda.analysis.system_counters import summarise_system
 from sonda.analysis.topdown import summarise_topdown
@@ -263,5 +263,6 @@ def _with_steps(sections: list[str], summaries: list[PartSummary]) -> str:
     else:
         part = summaries[0]
         steps = wording.plural(part.steps, "step") + (f" after {part.warmup} warm-up" if part.warmup else "")
-        sections.append(steps if part.noise != part.noise else f"{steps}, ±{100 * part.noise:.1f} %")
+        few = f" ({interval_words(part.step.few)})" if part.step.few else ""
+        sections.append(steps if part.noise != part.noise else f"{steps}, ±{100 * part.noise:.1f} %{few}")
     return " · ".join(sections)

@@ -12,6 +12,7 @@ from sonda.analysis.summary import TABLES, Value
 from sonda.record.quantity import SOURCES
 
 MISSING = "–"
+INTERVAL = "95 % interval"
 
 _TIMES = (("ns", 1.0), ("µs", 1e3), ("ms", 1e6), ("s", 1e9))
 _PREFIXES = (("", 1.0), ("k", 1e3), ("M", 1e6), ("G", 1e9), ("T", 1e12), ("P", 1e15))
@@ -132,7 +133,7 @@ def known(value: Value | None) -> bool:
 
 
 def half_width(value: Value) -> float | None:
-    """Half of the 95 % interval relative to the value, or None where there is no interval."""
+    """Half of the interval relative to the value, or None where there is no interval."""
     if not value.value or value.low is None or value.high is None:
         return None
     return (value.high - value.low) / 2 / abs(value.value)
@@ -157,15 +158,24 @@ def provenance(value: Value | None) -> str:
         return f"missing: {value.reason}" if value.reason else "missing"
     text = f"{amount(value.value, value.unit)}, {_source_words(value.source)}"
     if value.low is not None and value.high is not None:
-        text += f"; {_ends(value)} {amount(value.low, value.unit)} to {amount(value.high, value.unit)}"
+        colon = "" if ends_words(value) == INTERVAL else ":"
+        text += f"; {ends_words(value)}{colon} {amount(value.low, value.unit)} to {amount(value.high, value.unit)}"
     return text
 
 
-def _ends(value: Value) -> str:
-    """What the ends of an interval are, before they are named."""
-    if value.bounds:
-        return f"{value.bounds}:"
-    return f"least to most of {value.few}:" if value.few else "95 % interval"
+def ends_words(value: Value) -> str:
+    """What the ends of an interval are: `95 % interval`, `least to most of 4`, or what bounds."""
+    return value.bounds or (f"least to most of {value.few}" if value.few else INTERVAL)
+
+
+def spread(value: Value) -> str:
+    """Half of the interval in percent of the value, `±4.1 %`; where it is no 95 % interval, what it is too: `±4.1 %
+    (least to most of 4)`; '' where there is none."""
+    half = half_width(value)
+    if half is None:
+        return ""
+    words = ends_words(value)
+    return f"±{percent(half, 1)} %" + (f" ({words})" if words != INTERVAL else "")
 
 
 def is_guess(words: str) -> bool:

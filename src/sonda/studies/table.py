@@ -11,7 +11,7 @@ from typing import Any
 from sonda.analysis.accuracy_curve import CurvePoint, accuracy_curve
 from sonda.analysis.scaling import ScalingCurve, ScalingPoint, scaling_curve
 from sonda.analysis.spread import Spread, spread
-from sonda.analysis.statistics import ENOUGH_STEPS, median
+from sonda.analysis.statistics import median
 from sonda.analysis.summary import Summary, Value
 from sonda.analysis.training import devices_of
 from sonda.record.errors import SondaError
@@ -264,8 +264,7 @@ def _cell(
         sources = {value.source for value in known}
         reason = "" if len(known) > 1 else "one repetition has no interval"
         source = sources.pop() if len(sources) == 1 else "derived"
-        few = len(known) if 1 < len(known) < ENOUGH_STEPS else 0
-        value = Value(estimate.value, figure.unit, source, estimate.low, estimate.high, reason, few)
+        value = Value(estimate.value, figure.unit, source, estimate.low, estimate.high, reason, estimate.few)
         if source == "estimated" or (figure.of_energy and len(known) == 1):
             value = _bounded(value, known)
     else:
