@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import json
+import math
+
+import numpy as np
 
 from sonda.analysis.summarise import summarise
+from sonda.record.run import Run
+from sonda.record.training import Trained, Walk, read_trained, write_trained
 from sonda.report.document import to_document
 from sonda.report.page import page_text
 from sonda.report.terminal import render_side_by_side, render_summary
 from sonda.report.training import chosen, curve
+from sonda.studies.trained_figure import trained_value
 from training_examples import trained
 
 
@@ -87,3 +93,49 @@ def test_trainings_stand_side_by_side() -> None:
     text = render_side_by_side([summarise(run) for run in runs], ["cpu", "ddp=cpu+cpu"], 110)
     assert ["training", "98.0", "s", "58.0", "s"] in lines(text)
     assert ["right", "in", "the", "test", "75.0", "%", "70.0", "%"] in lines(text)
+
+
+def diverged() -> Run:
+    """Three epochs, the loss of the second and third no number; the third was validated without one either."""
+    run = trained([50, 48, 47], [5, 5, 5], 12, [0.4, 0.1, 0.1], 0.1)
+    names, kinds = (run.spans.words(name).decoded() for name in ("name", "kind"))
+    call = run.spans.number("call")
+    loss = run.spans.metric("loss", "measured")
+    epoch = kinds == "epoch"
+    run.spans.metrics["samples:counted"] = np.where(epoch, 640.0, np.nan)
+    loss[epoch & (names == "train") & (call > 0)] = np.nan
+    loss[epoch & (names == "validate") & (call > 1)] = np.nan
+    return run
+
+
+def test_a_loss_that_is_no_number_is_not_called_missing() -> None:
+    summary = summarise(diverged())
+    text = render_summary(summary, 110)
+    assert ["2", "48.0", "5.00", "108", "–", "1.00", "10.0"] in lines(text)
+    assert "– training loss, validation loss: the loss was no finite number" in text
+    assert "nothing was validated" not in text
+    document = to_document(summary)["training"]
+    assert document["epochs"][1]["train_loss"]["value"] is None
+    assert document["epochs"][1]["train_loss"]["reason"] == "not a finite number"
+    assert document["epochs"][0]["train_loss"]["value"] == 2.0
+    json.dumps(document, allow_nan=False)
+    value = trained_value(summary, "training_loss")
+    assert (value.value, value.reason) == (None, "the loss was no finite number")
+    assert "NaN" not in page_text([summary]).split("<script type=")[0]
+
+
+def test_a_training_without_validation_has_none_beside_others() -> None:
+    runs = [trained([50, 48]), trained([30, 28], [5, 5], 12, [0.3, 0.6], 0.7)]
+    text = render_side_by_side([summarise(run) for run in runs], ["cpu", "ddp=cpu+cpu"], 110)
+    assert ["validation", "–", "10.0", "s"] in lines(text) and ["test", "–", "12.0", "s"] in lines(text)
+    assert "– cpu: nothing was validated" in text and "– cpu: nothing was tested" in text
+    assert "0 ns" not in text
+
+
+def test_what_a_training_left_may_hold_a_loss_that_is_no_number(tmp_path) -> None:
+    walks = [
+        Walk(part="train", epoch=at, begin=0, end=1, samples=8, loss=loss) for at, loss in enumerate((0.5, math.nan))
+    ]
+    write_trained(tmp_path, Trained(walks=walks))
+    found = read_trained(tmp_path)
+    assert found is not None and [walk.loss for walk in found.walks] == [0.5, None]

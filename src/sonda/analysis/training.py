@@ -18,6 +18,7 @@ from sonda.record.run import Run
 TRAIN, VALIDATE, TEST = "train", "validate", "test"
 AT_ONCE = 1e6
 """ns. A walk that begins so soon after the one before follows it at once: nothing was written in between."""
+DIVERGED = "the loss was no finite number"
 
 
 @dataclass(frozen=True)
@@ -29,6 +30,7 @@ class Epoch:
     train: float
     validate: float | None
     train_loss: float | None
+    """NaN where it was no finite number, as the other losses."""
     validate_loss: float | None
     accuracy: float | None
     """Share of the validation's samples that were told right, 0 to 1."""
@@ -88,6 +90,7 @@ def summarise_training(run: Run) -> Training | None:
         return None
     duration = spans.number("duration").astype(np.float64)
     loss, accuracy = spans.metric("loss", "measured"), spans.metric("accuracy", "measured")
+    kept = ~np.isnan(spans.metric("samples", "counted"))
     epochs: list[Epoch] = []
     passed = 0.0
     for number, row in sorted(by_part[TRAIN].items()):
@@ -98,8 +101,8 @@ def summarise_training(run: Run) -> Training | None:
                 number + 1,
                 float(duration[row]),
                 None if after is None else float(duration[after]),
-                _known(loss, row),
-                _known(loss, after),
+                _known(loss, row, kept),
+                _known(loss, after, kept),
                 _known(accuracy, after),
                 float(passed),
             )
@@ -110,7 +113,7 @@ def summarise_training(run: Run) -> Training | None:
         tuple(epochs),
         None if test is None else float(duration[test]),
         _known(accuracy, test),
-        _known(loss, test),
+        _known(loss, test, kept),
         _known(spans.metric("loading", "measured"), root),
         _known(spans.metric("initialisation", "measured"), root),
         devices_of(run.info.target),
@@ -147,7 +150,8 @@ def devices_of(target: Mapping[str, Any]) -> int:
     return max(1, sum(len(one.get("devices", ())) or 1 for one in ranks))
 
 
-def _known(column: np.ndarray, row: int | None) -> float | None:
-    if row is None or np.isnan(column[row]):
+def _known(column: np.ndarray, row: int | None, kept: np.ndarray | None = None) -> float | None:
+    """What a column has in a row; None where it has nothing. Of a walk that was `kept` nothing means NaN."""
+    if row is None or (np.isnan(column[row]) and not (kept is not None and kept[row])):
         return None
     return float(column[row])

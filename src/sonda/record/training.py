@@ -41,8 +41,9 @@ class Walk(msgspec.Struct, kw_only=True):
     """ns, CLOCK_MONOTONIC."""
     end: int
     samples: int
-    loss: float
-    """Mean over the samples. Of training: of the batches as they were met, while weights changed."""
+    loss: float | None
+    """Mean over the samples; None where it is no finite number, for which JSON has no word. Of training: of the batches
+    as they were met, while weights changed."""
     accuracy: float | None = None
     """Share of right answers; None for training."""
 

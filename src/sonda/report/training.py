@@ -2,25 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 from sonda.analysis import wording
 from sonda.analysis.summary import Summary, Value
-from sonda.analysis.training import Epoch, Training
+from sonda.analysis.training import DIVERGED, Epoch, Training
 from sonda.analysis.training_energy import Spent
 from sonda.record.nodes import nodes_of
 from sonda.report import quantities
 from sonda.report.figures import Figure
-from sonda.report.labels import markup, plain
+from sonda.report.labels import markup
 from sonda.report.markup import panel, place_figure, table_html
 from sonda.report.nodes import nodes_table
 from sonda.report.palette import BLUE, GREEN, SKY
 from sonda.report.ranks import ranks_of, ranks_table
 from sonda.report.screen import Screen
 from sonda.report.sections import Section
-from sonda.report.table import Cell, Column, Table, build, numbers
+from sonda.report.table import Cell, Column, Table, build, numbers, quantity
 from sonda.report.values import Document, number_document, value_document
 
 FEW = 12
@@ -28,7 +29,8 @@ FEW = 12
 ENDS = 5
 HEIGHT = 340
 ACCURACY, TRAINING, VALIDATION = GREEN, SKY, BLUE
-NOT_VALIDATED = "nothing was validated"
+NOT_VALIDATED, NOT_TESTED = "nothing was validated", "nothing was tested"
+NO_LOSS, NO_TRAINING = "no loss was kept", "no training through whole epochs"
 NOT_KEPT = "not done, or not kept"
 
 
@@ -108,9 +110,9 @@ def epochs_table(epochs: Sequence[Epoch]) -> Table:
         columns.append((Column(f"validation {validate[0]}"), validate[1]))
     passed = numbers([Value(one.passed, "ns", "derived") for one in epochs])
     columns.append((Column(f"so far {passed[0]}", keep=6), passed[1]))
-    columns.append((Column("training loss", keep=8), [_loss(one.train_loss) for one in epochs]))
+    columns.append((Column("training loss", keep=8), [_loss(one.train_loss, NO_LOSS) for one in epochs]))
     if any(one.validate is not None for one in epochs):
-        columns.append((Column("validation loss", keep=7), [_loss(one.validate_loss) for one in epochs]))
+        columns.append((Column("validation loss", keep=7), [_loss(one.validate_loss, NOT_VALIDATED) for one in epochs]))
         columns.append((Column("right %"), [_right(one.accuracy) for one in epochs]))
     return build(columns, "epochs")
 
@@ -120,22 +122,9 @@ def trainings_table(summaries: Sequence[Summary], names: Sequence[str]) -> Table
     trainings = [summary.training for summary in summaries]
     if not any(trainings):
         return None
-    rows: list[tuple[str, str, list[float | None]]] = [
-        ("training", "ns", [one.train if one else None for one in trainings]),
-        ("validation", "ns", [one.validate if one else None for one in trainings]),
-        ("test", "ns", [one.test if one else None for one in trainings]),
-        ("training, validation and test", "ns", [one.whole if one else None for one in trainings]),
-        ("right in the last validation", "%", [one.epochs[-1].accuracy if one else None for one in trainings]),
-        ("right in the test", "%", [one.accuracy if one else None for one in trainings]),
-    ]
-    heads = [Column("whole training", right=False), *(Column(plain(name)) for name in names)]
-    return Table(
-        tuple(heads),
-        tuple(
-            (Cell(name, name, tone="name"), *(_written(value, unit) for value in values)) for name, unit, values in rows
-        ),
-        "trainings",
-    )
+    heads = [Column("whole training", right=False), *(Column(name) for name in names)]
+    body = [(Cell(row[0], row[0], tone="name"), *(_written(one, *row[1:]) for one in trainings)) for row in ROWS]
+    return Table(tuple(heads), tuple(body), "trainings")
 
 
 def with_training(section: Section, found: Training | None) -> Section:
@@ -261,20 +250,33 @@ def _value(value: float | None, unit: str) -> Value:
     return Value(value, unit, "measured", reason="" if value is not None else NOT_VALIDATED)
 
 
-def _loss(value: float | None) -> Cell:
-    if value is None:
-        return Cell(quantities.MISSING, None, missing=NOT_VALIDATED, tone="quiet")
+def _loss(value: float | None, reason: str) -> Cell:
+    if value is None or not math.isfinite(value):
+        return Cell(quantities.MISSING, None, missing=reason if value is None else DIVERGED, tone="quiet")
     return Cell(quantities.number(value), value, "mean over the samples, measured", unit="1")
 
 
 def _right(share: float | None) -> Cell:
     if share is None:
         return Cell(quantities.MISSING, None, missing=NOT_VALIDATED, tone="quiet")
-    return Cell(quantities.percent(share, 1), share, "of the validation's samples, measured")
+    return Cell(quantities.percent(share, 1), 100 * share, "of the validation's samples, measured", unit="%")
 
 
-def _written(value: float | None, unit: str) -> Cell:
-    if value is None:
-        return Cell(quantities.MISSING, None, tone="quiet")
-    text = f"{quantities.percent(value, 1)} %" if unit == "%" else quantities.amount(value, unit)
-    return Cell(text, value)
+def _written(training: Training | None, unit: str, source: str, read: Read, reason: str) -> Cell:
+    found = None if training is None else read(training)
+    value = Value(found, unit, source, reason=NO_TRAINING if training is None else reason)
+    if unit == "ns" or found is None:
+        return quantity(value, quantities.amount(found, unit))
+    return quantity(replace(value, value=100 * found, unit="%"), f"{quantities.percent(found, 1)} %")
+
+
+Read = Callable[[Training], float | None]
+ROWS: tuple[tuple[str, str, str, Read, str], ...] = (
+    ("training", "ns", "derived", lambda one: one.train, ""),
+    ("validation", "ns", "derived", lambda one: one.validate, NOT_VALIDATED),
+    ("test", "ns", "measured", lambda one: one.test, NOT_TESTED),
+    ("training, validation and test", "ns", "derived", lambda one: one.whole, ""),
+    ("right in the last validation", "1", "measured", lambda one: one.epochs[-1].accuracy, NOT_VALIDATED),
+    ("right in the test", "1", "measured", lambda one: one.accuracy, NOT_TESTED),
+)
+"""Of trainings side by side: name, unit, source, how it is read, why there may be none."""

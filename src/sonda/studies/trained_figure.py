@@ -7,12 +7,13 @@ neither time nor energy.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import replace
 from statistics import median
 
 from sonda.analysis.summary import Summary, Value
-from sonda.analysis.training import Epoch, Training
+from sonda.analysis.training import DIVERGED, Epoch, Training
 from sonda.studies.simulated_figure import simulated_value
 
 NO_EPOCHS = "the run has no epochs: epochs = N trains through a data set"
@@ -26,7 +27,11 @@ def trained_value(summary: Summary, metric: str, path: str = "") -> Value:
     if summary.training is None:
         return Value(None, unit, "measured", reason=NO_EPOCHS)
     found = read(summary.training, path)
-    return found if isinstance(found, Value) else Value(found, unit, "measured", reason=_why(found, metric))
+    if isinstance(found, Value):
+        return found
+    if found is not None and not math.isfinite(found):
+        return Value(None, unit, "measured", reason=DIVERGED)
+    return Value(found, unit, "measured", reason=_why(found, metric))
 
 
 def energy_value(summary: Summary, metric: str, path: str = "") -> Value:

@@ -37,7 +37,7 @@ def with_walks(spans: Spans, trained: Trained, origin: int) -> Spans:
     places = [*range(count + 1, count + 1 + 2 * earlier, 2), *first.tolist(),
               *range(count + 1 + 2 * earlier, len(spans), 2)]  # fmt: skip
     for column, values in {
-        "loss:measured": [walk.loss for walk in trained.walks],
+        "loss:measured": [np.nan if walk.loss is None else walk.loss for walk in trained.walks],
         "accuracy:measured": [np.nan if walk.accuracy is None else walk.accuracy for walk in trained.walks],
         "samples:counted": [walk.samples for walk in trained.walks],
     }.items():
