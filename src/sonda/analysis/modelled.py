@@ -219,13 +219,13 @@ def _curve(points: Any) -> tuple[MissPoint, ...]:
 
 def _line(text: str) -> int:
     words = text.split(",")
-    return int(words[2]) if len(words) == 3 and words[2].isdigit() else LINE
+    return int(words[2]) if len(words) == 3 and words[2].isdecimal() else LINE
 
 
 def _geometry(text: str) -> str:
     """`50331648,12,64` in words."""
     words = text.split(",")
-    if len(words) != 3 or not all(word.isdigit() for word in words):
+    if len(words) != 3 or not all(word.isdecimal() for word in words):
         return text or "unknown"
     size, ways, line = (int(word) for word in words)
     factor, unit = (1 << 20, "MiB") if size >= 1 << 20 else (1 << 10, "KiB")

@@ -167,7 +167,7 @@ def _asked(directory: str) -> dict:
 def _release() -> tuple:
     """(5, 13) of Linux `5.13.0-27-generic`."""
     parts = os.uname().release.split("-")[0].split(".")
-    return tuple(int(part) if part.isdigit() else 0 for part in parts[:2])
+    return tuple(int(part) if part.isdecimal() else 0 for part in parts[:2])
 
 
 def _close_after_fork(counting: Counting) -> None:

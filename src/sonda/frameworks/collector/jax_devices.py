@@ -45,4 +45,4 @@ def _number(device: Any) -> str:
 def thread_count() -> int:
     """Threads of JAX's pool on a processor."""
     text = os.environ.get("PJRT_NPROC", "")
-    return int(text) if text.isdigit() and int(text) else len(os.sched_getaffinity(0))
+    return int(text) if text.isdecimal() and int(text) else len(os.sched_getaffinity(0))

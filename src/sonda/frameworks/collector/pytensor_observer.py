@@ -38,7 +38,7 @@ def threads() -> int:
     """Threads of PyTensor's products of matrices; everything else runs in one."""
     for name in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS"):
         text = os.environ.get(name, "")
-        if text.isdigit() and int(text):
+        if text.isdecimal() and int(text):
             return int(text)
     return len(os.sched_getaffinity(0))
 

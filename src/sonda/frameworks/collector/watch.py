@@ -157,7 +157,7 @@ def state_end(recorder: Recorder, schedule: Schedule, counting: Any, facts: dict
 def rank() -> int:
     """Which of the processes that train together this is; a program may say so after its framework is imported."""
     text = os.environ.get("RANK", "")
-    return int(text) if text.isdigit() else 0
+    return int(text) if text.isdecimal() else 0
 
 
 def _finish_before_hard_exit(watch: Watch) -> None:
