@@ -98,7 +98,8 @@ def test_it_says_what_differs_in_the_accelerators(tmp_path: Path) -> None:
 def test_screens_documents_and_pages(tmp_path: Path) -> None:
     runs = [nested_run(CLOCKED, tmp_path), narrow_run(tmp_path)]
     compared = compare(runs[:1], runs[1:])
-    snapshots.check("comparison_simulated_100", render_comparison(compared, 100, layers=5, color=False))
+    asked = (runs[0].id, runs[1].id)
+    snapshots.check("comparison_simulated_100", render_comparison(compared, 100, layers=5, asked=asked, color=False))
     document = json.loads(json.dumps(comparison_document(compared)))
     assert document["exact"] is True
     step = document["parts"][0]["step"]["metrics"]

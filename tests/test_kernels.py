@@ -205,7 +205,7 @@ def test_two_traces_kernel_by_kernel(tmp_path: Path) -> None:
     assert {name: (x.value, y.value) for name, x, y in found.totals}["step"] == (900_000, 900_000)
     assert found.slowdown.value == 0 and not found.fails(0.01)
     text = render_kernel_comparison(found, 120, fail_above=0.05, color=False)
-    assert "1.50x slower" in text and "only in A" in text and "not slower by more than 5.0 %" in text
+    assert "1.50x slower" in text and "only in A" in text and "Within the limit of 5 %." in text
     assert json.loads(json.dumps(kernel_comparison_document(found)))["kernels"][0]["ratio"]["value"] == pytest.approx(
         1.5
     )
@@ -215,7 +215,10 @@ def test_an_interval_that_says_nothing_is_not_shown(tmp_path: Path) -> None:
     a, b = (imported(tmp_path, [step(0, 0, first), step(1, 1000, 400), kernel("k", 5, 1)]) for first in (100, 300))
     found = compare_kernels([a], [b])
     assert found.slowdown.value == pytest.approx(350 / 250 - 1) and not found.fails(0.1)
-    assert "B's steps take +40.0 % (too few steps to say how surely)." in render_kernel_comparison(found, 120)
+    assert "B's steps are 40.0 % longer (too few steps to say how surely)." in render_kernel_comparison(found, 120)
+    said = render_kernel_comparison(found, 120, fail_above=0.1)
+    assert "Too noisy to tell whether it is slower by more than 10 %." in said and "not slower" not in said
+    assert said.endswith(f"Page of both: sonda report {a.id} {b.id}")
 
 
 def test_what_cannot_be_compared_is_one_line(tmp_path: Path) -> None:

@@ -23,6 +23,7 @@ from sonda.record.quantity import STALLS
 from sonda.record.span import Spans
 from sonda.report.counted_tables import counted_document, show_counted, titled_tables
 from sonda.report.screen import Screen
+from sonda.report.verdict_panel import evidence
 from trace_examples import GPU
 
 NCU = GPU / "ncu"
@@ -262,6 +263,7 @@ def test_only_a_kernel_that_no_roof_explains_is_out_of_line() -> None:
     add["metrics"]["dram_roof:derived"] = 0.38
     verdict = stall_rule(summarise(builder.run()))
     assert verdict is not None and verdict.evidence["roof"].value == pytest.approx(0.38)
+    assert "long scoreboard <strong>82 %</strong>" in evidence(verdict), "a share, not a count"
     assert verdict.sentence == ("Out of line: vectorized_elementwise_kernel (CUDAFunctor_add), 10 % of the step, "
                                 "reaches 38 % of what the device could do; warps wait 82 % of the time for data from "
                                 "memory (long_scoreboard).")  # fmt: skip

@@ -10,6 +10,7 @@ from rich.cells import cell_len
 
 import report_examples as examples
 import snapshot_files as snapshots
+from sonda.report.comparison_tables import limit_words
 from sonda.report.listing import render_runs
 from sonda.report.screen import Screen
 from sonda.report.summary_tables import layer_table
@@ -19,6 +20,7 @@ from sonda.report.terminal import (
     render_side_by_side,
     render_summary,
 )
+from sonda.report.verdict_panel import verdict_panel
 
 
 @pytest.fixture(autouse=True)
@@ -163,3 +165,47 @@ def test_no_line_ends_between_a_number_and_its_unit(width: int) -> None:
     assert " ".join(line.strip() for line in lines) == text
     assert not [line for line in lines if re.search(r"(?<!take 1)\d$", line)], lines
     assert len(lines) > 1 and max(map(len, lines)) <= width
+
+
+def few(summary: examples.Summary, count: int = 3) -> examples.Summary:
+    """The same run with so few steps that the ends of its interval are the least and the most: -1.8 % and +1.8 %."""
+    part = summary.parts[0]
+    return replace(summary, parts=(replace(part, step=replace(part.step, few=count)), *summary.parts[1:]))
+
+
+def test_the_least_and_the_most_of_few_steps_are_called_so() -> None:
+    """Of 2 to 5 steps there is no 95 % interval, on a screen as little as in a hint."""
+    one, two = few(two_parts()), replace(examples.training("1234abcd"), target={"spec": "cpu/2"})
+    assert "train: 20 steps after 3 warm-up, 1.26 s each, ±1.8 % (least to most of 3)" in render_summary(one, 110)
+    assert "train: 20 steps after 3 warm-up, 1.26 s each, ±1.8 %\n" in render_summary(two_parts(), 110)
+    side = render_side_by_side([replace(one, target={"spec": "cpu"}), two], width=110, color=False)
+    assert re.search(r"^  ± +1\.8 % \(least to most of 3\) +1\.8 % \(95 % interval\)$", side, re.MULTILINE), side
+    assert "± (95 %)" not in side
+    assert "<small>±1.8 % (least to most of 3)</small>" in verdict_panel(one)
+    assert "<small>±1.8 %</small>" in verdict_panel(two_parts())
+
+
+@pytest.mark.parametrize(
+    ("slowdown", "said"),
+    [
+        (examples.Value(0.08, "1", "derived", -0.06, 0.30), "Too noisy to tell whether it is slower by more than 5 %."),
+        (examples.Value(0.08, "1", "derived", 0.06, 0.30), "Slower by more than 5 % (lower end of the 95 % interval)."),
+        (examples.Value(0.01, "1", "derived", 0.0, 0.02), "Within the limit of 5 %."),
+        (
+            examples.Value(0.01, "1", "derived"),
+            "Within the limit of 5 % (one number on each side, without an interval).",
+        ),
+        (
+            examples.Value(None, "1", "derived", reason="a side took no time"),
+            "Nothing tells whether it is slower by more than 5 %: a side took no time.",
+        ),
+    ],
+)
+def test_a_limit_that_is_not_passed_is_not_thereby_kept(slowdown: examples.Value, said: str) -> None:
+    fails = slowdown.low is not None and slowdown.low > 0.05
+    assert limit_words(slowdown, fails, 0.05) == said
+
+
+def test_the_page_of_a_comparison_is_asked_for_by_the_names_that_were_given() -> None:
+    text = render_comparison(examples.comparison(), 100, asked=("main", "head"), color=False)
+    assert text.endswith("\n\n  Page of both: sonda report main head")

@@ -74,8 +74,9 @@ def main() -> None:
     """Run the command line: an error is one line and exit code 2, never a traceback."""
     from sonda.record.errors import SondaError
 
-    if sys.stdout is None:  # closed by whoever started us
-        sys.stdout = open(os.devnull, "w")  # noqa: SIM115 (stays open until the end)
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:  # closed by whoever started us
+            setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115 (stays open until the end)
     if completion.asked(os.environ):
         completion.answer(lambda: typer.main.get_command(app).main([], prog_name="sonda"), os.environ)
         sys.exit(0)
@@ -182,14 +183,14 @@ def workload_options(context: typer.Context, workload: str, input: list[str] | N
 
 def complain(text: str) -> None:
     hush()
-    print(f"sonda: {text}", file=sys.stderr)
+    _print(f"sonda: {text}")
 
 
 def say(text: str) -> None:
     """Tell somebody who watches what is going on, on one line that goes away; what is `lasting` stays."""
     if getattr(text, "lasting", False):
         hush()
-        print(text, file=sys.stderr, flush=True)
+        _print(text)
     else:
         SHOWN.say(text)
 
@@ -199,7 +200,14 @@ def say_each(text: str) -> None:
     if sys.stderr.isatty():
         say(text)
     else:
-        print(text, file=sys.stderr, flush=True)
+        _print(text)
+
+
+def _print(text: str) -> None:
+    """What is said, line by line, with no character that acts instead of being drawn: names come from outside."""
+    from sonda.report.labels import plain
+
+    print("\n".join(plain(line) for line in text.split("\n")), file=sys.stderr, flush=True)
 
 
 def hush() -> None:

@@ -12,6 +12,7 @@ from sonda.cli.face import (
     Json,
     Reference,
     Rows,
+    Tags,
     app,
     complain,
     hush,
@@ -83,7 +84,7 @@ def show(
 @app.command("tag")
 def tag(
     reference: Reference,
-    name: Annotated[str, typer.Argument(help="The tag; several runs may share one.")],
+    name: Annotated[str, typer.Argument(help="The tag; several runs may share one.", autocompletion=completion.tags)],
     remove: Annotated[bool, typer.Option("--remove", help="Take the tag off.")] = False,
     json: Json = False,
 ) -> None:
@@ -102,6 +103,9 @@ def tag(
             store.tag(one.id, name)
     if json:
         write_json({"tag": name, "runs": [one.id for one in found], "removed": remove}, "tag")
+    else:
+        counted = f"{len(found)} run{'' if len(found) == 1 else 's'}"
+        put(f"{counted} no longer tagged {name}" if remove else f"{counted} tagged {name}")
 
 
 @app.command("rm")
@@ -152,6 +156,8 @@ def compare(
     sonda compare main head
     sonda compare main head --fail-above 5%
     """
+    from shlex import quote
+
     from sonda.analysis.compare import compare as compare_runs
     from sonda.analysis.compare import parse_percent
     from sonda.analysis.trace_summary import is_imported
@@ -170,7 +176,7 @@ def compare(
     if json:
         write_json(comparison_document(result))
     else:
-        put(render_comparison(result, layers=rows, fail_above=limit))
+        put(render_comparison(result, layers=rows, fail_above=limit, asked=(quote(a), quote(b))))
     if limit is not None and result.fails(limit):
         raise SystemExit(1)
 
@@ -200,7 +206,7 @@ def _compare_imported(a: list[Run], b: list[Run], limit: float | None, rows: int
 @app.command("import", short_help="Read a file of another tool as a run.")
 def import_(
     files: Annotated[list[Path], typer.Argument(help="Files of one kind; several traces, or a directory, are ranks.")],
-    tag: Annotated[list[str] | None, typer.Option(help="Give the run a tag.")] = None,
+    tag: Tags = None,
     rows: Annotated[int, typer.Option("--rows", help="Kernels and operations to list.", min=0)] = 10,
     run: Annotated[str, typer.Option("--run", help="Of a TensorBoard log directory: this run, not the newest.")] = "",
     workers: Annotated[int, typer.Option(help="Processes of this machine that share the ranks.")] = 0,

@@ -8,10 +8,11 @@ from collections.abc import Sequence
 from sonda.analysis.comparison import ComparedRow, Comparison, PartComparison
 from sonda.analysis.summary import Value
 from sonda.report import quantities
-from sonda.report.labels import plain
 from sonda.report.table import Cell, Column, Table, build, numbers, quantity
 
-CYCLE, EXACT = "cycle", "exact, simulated"
+CYCLE, EXACT, ALONE = "cycle", "exact, simulated", "one number on each side, without an interval"
+MOST_NAMES = 5
+"""Of what only one side has that are listed."""
 
 
 def verdict_words(comparison: Comparison) -> str:
@@ -36,12 +37,12 @@ def sides_words(comparison: Comparison, names: Sequence[str] = ()) -> str:
 
 def step_and_phases_table(part: PartComparison) -> Table:
     """The whole step and its phases."""
-    return _table([part.step, *part.phases], "", [plain(row.name) for row in [part.step, *part.phases]])
+    return _table([part.step, *part.phases], "", [row.name for row in [part.step, *part.phases]])
 
 
 def layers_table(rows: Sequence[ComparedRow], title: str) -> Table:
     """These layers, in the order given."""
-    return _table(rows, title, [plain(row.path) if row.path else f"({plain(row.name)})" for row in rows])
+    return _table(rows, title, [row.path or f"({row.name})" for row in rows])
 
 
 def changed_layers(part: PartComparison, limit: int) -> tuple[ComparedRow, ...]:
@@ -50,13 +51,13 @@ def changed_layers(part: PartComparison, limit: int) -> tuple[ComparedRow, ...]:
     return tuple(sorted(changed, key=lambda row: -abs((row.b.value or 0.0) - (row.a.value or 0.0)))[:limit])
 
 
-def one_sided_phrases(part: PartComparison, limit: int = 5) -> list[str]:
+def one_sided_phrases(part: PartComparison) -> list[str]:
     """`only in A: phase data`, for what cannot be compared."""
     phrases = []
     for side, names in (("A", part.only_a), ("B", part.only_b)):
         if names:
-            more = f" and {len(names) - limit:,} more" if len(names) > limit else ""
-            phrases.append(f"only in {side}: {plain(', '.join(names[:limit]))}{more}")
+            more = f" and {len(names) - MOST_NAMES:,} more" if len(names) > MOST_NAMES else ""
+            phrases.append(f"only in {side}: {', '.join(names[:MOST_NAMES])}{more}")
     return phrases
 
 
@@ -66,13 +67,19 @@ def unchanged_words(part: PartComparison, exact: bool) -> str:
     return f"{left:,} of {len(part.layers):,} layers: {'equal' if exact else 'not significant'}"
 
 
-def limit_words(comparison: Comparison, limit: float) -> str:
-    """Whether B is slower than A by more than a limit (0.05 for 5 %)."""
+def limit_words(slowdown: Value, fails: bool, limit: float, exact: bool = False) -> str:
+    """Whether B is slower than A by more than a limit (0.05 for 5 %), which `fails` says, or that nothing tells."""
     shown = f"{100 * limit:g} %"
-    if comparison.fails(limit):
-        how = EXACT if comparison.exact else "lower end of the 95 % interval"
+    alone = slowdown.low is None or slowdown.high is None
+    if fails:
+        how = EXACT if exact else ALONE if alone else "lower end of the 95 % interval"
         return f"Slower by more than {shown} ({how})."
-    if comparison.slowdown.high is not None and comparison.slowdown.high <= limit:
+    if alone and slowdown.value is not None and slowdown.value <= limit:
+        return f"Within the limit of {shown} ({ALONE})."
+    if alone:
+        why = f": {slowdown.reason}" if slowdown.reason else ""
+        return f"Nothing tells whether it is slower by more than {shown}{why}."
+    if slowdown.high is not None and slowdown.high <= limit:
         return f"Within the limit of {shown}."
     return f"Too noisy to tell whether it is slower by more than {shown}."
 
@@ -92,7 +99,7 @@ def _exact_table(rows: Sequence[ComparedRow], title: str, names: list[str]) -> T
 
 
 def _cycles(value: Value) -> Cell:
-    return Cell(f"{value.value or 0.0:,.0f}", value.value, quantities.provenance(value))
+    return quantity(value, f"{value.value or 0.0:,.0f}")
 
 
 def _table(rows: Sequence[ComparedRow], title: str, names: list[str]) -> Table:
@@ -137,23 +144,22 @@ def _interval(row: ComparedRow) -> Cell:
 
 def _judged(row: ComparedRow) -> Cell:
     if not row.significant:
-        return Cell(plain(row.text), 0.0, tone="quiet")
+        return Cell(row.text, 0.0, tone="quiet")
     change = (row.ratio.value or 1.0) - 1
-    return Cell(plain(row.text), change, tone="bad" if change > 0 else "good")
+    return Cell(row.text, change, tone="bad" if change > 0 else "good")
 
 
 def _bounds(ratio: Value) -> str:
     if ratio.low is None or ratio.high is None:
-        return f" ({plain(ratio.reason)})" if ratio.reason else ""
+        return f" ({ratio.reason})" if ratio.reason else ""
     return f", {ratio.value:.3f} of the time (95 %: {ratio.low:.3f}–{ratio.high:.3f})"
 
 
 def _listed(runs: Sequence[str]) -> str:
-    shown = ", ".join(plain(run) for run in runs[:3])
-    return shown + (f" and {len(runs) - 3:,} more" if len(runs) > 3 else "")
+    return ", ".join(runs[:3]) + (f" and {len(runs) - 3:,} more" if len(runs) > 3 else "")
 
 
 def _amount(value: Value) -> str:
-    if value.unit == CYCLE:
-        return f"{value.value or 0.0:,.0f} cycles"
+    if value.unit == CYCLE and value.value is not None:
+        return f"{value.value:,.0f} cycles"
     return quantities.amount(value.value, value.unit)

@@ -20,7 +20,7 @@ from sonda.report.corun_details import (
 )
 from sonda.report.corun_figures import slowdown_map
 from sonda.report.figures import Figure
-from sonda.report.labels import markup, plain
+from sonda.report.labels import markup
 from sonda.report.markup import panel, place_figure, table_html
 from sonda.report.screen import Screen
 from sonda.report.sections import Section
@@ -35,17 +35,16 @@ def render_corun(found: Interference, width: int | None = None, *, short: str = 
     """One screen; `short` is the id to type."""
     screen = Screen(width, color)
     show_corun(screen, found)
-    name = plain(short or found.run)
-    screen.line(f"Saved as run {name}. Page: sonda report {name}", "", 2)
+    screen.saved(short or found.run)
     return screen.text()
 
 
 def show_corun(screen: Screen, found: Interference) -> None:
     """The sentence, who slows whom, what each lost, what was counted, and what a reader must know."""
-    screen.line(plain(found.title), "bold")
-    screen.line(plain(found.subtitle), "dim")
+    screen.line(found.title, "bold")
+    screen.line(found.subtitle, "dim")
     screen.line()
-    screen.line(plain(found.sentence), "bold", 2, 2)
+    screen.line(found.sentence, "bold", 2, 2)
     screen.line()
     screen.line("Time per step beside others over time per step alone; a row suffers from a column:", "dim", 2, 2)
     screen.table(matrix_table(found))
@@ -65,28 +64,26 @@ def show_corun(screen: Screen, found: Interference) -> None:
     screen.line("Counted:", "dim", 2)
     screen.table(counters_table(found))
     for line in not_counted(found):
-        screen.line(f"– {plain(line)}", "dim", 2, 2)
+        screen.line(f"– {line}", "dim", 2, 2)
     screen.line()
     screen.table(companies_table(found))
     if found.partition_reason:
-        screen.line(f"– partitions: {plain(found.partition_reason)}", "dim", 2, 2)
+        screen.line(f"– partitions: {found.partition_reason}", "dim", 2, 2)
     screen.line()
     for warning in found.warnings:
-        screen.line(plain(warning), "yellow", 2, 2)
+        screen.line(f"! {warning}", "yellow", 2, 2)
     for note in found.notes:
-        screen.line(plain(note), "dim", 2, 2)
+        screen.line(note, "dim", 2, 2)
 
 
 def matrix_table(found: Interference, cpu: bool = False) -> Table:
     """Who suffers from whom."""
     names = found.participants
     columns: list[tuple[Column, Sequence[Cell]]] = [
-        (Column("slowed", right=False), [Cell(plain(name), name, tone="name") for name in names])
+        (Column("slowed", right=False), [Cell(name, name, tone="name") for name in names])
     ]
     for other in names:
-        columns.append(
-            (Column(f"by {plain(other)}"), [slowdown_cell(found.slowdown(name, other, cpu)) for name in names])
-        )
+        columns.append((Column(f"by {other}"), [slowdown_cell(found.slowdown(name, other, cpu)) for name in names]))
     if len(names) > 2:
         all_of_them = found.together.cpu_slowdowns if cpu else found.together.slowdowns
         columns.append((Column(f"by {ALL}"), [slowdown_cell(all_of_them[name]) for name in names]))
@@ -106,7 +103,7 @@ def participants_table(found: Interference) -> Table:
         return [(company or found.alone[one]).counters[one][name] for one in names]
 
     columns: list[tuple[Column, Sequence[Cell]]] = [
-        (Column("program", right=False), [Cell(plain(name), name, tone="name") for name in names]),
+        (Column("program", right=False), [Cell(name, name, tone="name") for name in names]),
         (Column("cores", right=False, keep=4), words(cores)),
         (Column(f"alone, {unit} a step"), cells[: len(names)]),
         (Column(f"together, {unit}"), cells[len(names) :]),
@@ -124,13 +121,13 @@ def companies_table(found: Interference) -> Table:
     """Weighted speed-up, harmonic mean and fairness of every company, and of all together under every partition."""
     rows = [*(one for one in found.pairs if one is not found.together), found.together, *found.partitions]
     columns: list[tuple[Column, Sequence[Cell]]] = [
-        (Column("together", right=False), words([plain(one.label) for one in rows]))
+        (Column("together", right=False), words([one.label for one in rows]))
     ]
     if found.partitions:
-        columns.append((Column("partition", right=False), words([plain(one.partition or "none") for one in rows])))
+        columns.append((Column("partition", right=False), words([one.partition or "none" for one in rows])))
         for name in found.participants:
             cells = [slowdown_cell(one.slowdowns[name]) if name in one.slowdowns else Cell("") for one in rows]
-            columns.append((Column(plain(name), keep=7), cells))
+            columns.append((Column(name, keep=7), cells))
     columns += [
         (Column("weighted speed-up", hint="sum of the speeds beside others over those alone"),
          [figure_cell(one.weighted_speedup) for one in rows]),
@@ -213,7 +210,7 @@ def corun_section(found: Interference, index: int, alone: bool) -> Section:
 
 def _heat_map(found: Interference) -> Figure:
     """The matrix; what is not significant says so in its field."""
-    names = [plain(name) for name in found.participants]
+    names = found.participants
     fields = [[found.slowdown(row, column) for column in found.participants] for row in found.participants]
     values = [[value.value for value in line] for line in fields]
     texts = [["" if value.value is None else f"{times(value)}{_doubt(value)}" for value in line] for line in fields]

@@ -9,7 +9,6 @@ from sonda.analysis.corun_layers import LayerSlowdown, order
 from sonda.analysis.interference import Interference
 from sonda.analysis.summary import Value
 from sonda.report import quantities
-from sonda.report.labels import plain
 from sonda.report.table import Cell, Column, Table, build, numbers, quantity, words
 from sonda.report.values import value_document
 
@@ -44,7 +43,7 @@ def counters_table(found: Interference) -> Table:
     """What was counted of each program alone and with all others; what nobody has is left out, see `not_counted`."""
     names = found.participants
     columns: list[tuple[Column, Sequence[Cell]]] = [
-        (Column("program", right=False), [Cell(plain(name), name, tone="name") for name in names])
+        (Column("program", right=False), [Cell(name, name, tone="name") for name in names])
     ]
     for place, counter in enumerate(_counters(found)):
         alone, together = _of(found, counter)
@@ -79,7 +78,7 @@ def _counters(found: Interference) -> list[str]:
 
 
 def _title(counter: str) -> str:
-    return TITLES.get(counter) or f"{plain(counter)} /1000"
+    return TITLES.get(counter) or f"{counter} /1000"
 
 
 def _of(found: Interference, counter: str) -> tuple[list[Value], list[Value]]:
@@ -95,14 +94,14 @@ def phases_table(found: Interference) -> Table | None:
         return None
     names = [name for name in found.participants if found.together.phases.get(name)]
     columns: list[tuple[Column, Sequence[Cell]]] = [
-        (Column("program", right=False), [Cell(plain(name), name, tone="name") for name in names])
+        (Column("program", right=False), [Cell(name, name, tone="name") for name in names])
     ]
     for phase in phases:
         cells = [
             slowdown_cell(by[phase]) if phase in by else Cell("")
             for by in (found.together.phases[name] for name in names)
         ]
-        columns.append((Column(plain(phase)), cells))
+        columns.append((Column(phase), cells))
     return build(columns, "phases")
 
 
@@ -116,10 +115,10 @@ def layers_table(found: Interference, most: int = SHOWN_LAYERS) -> Table | None:
     unit, times = numbers([*(one.alone for one in layers), *(one.together for one in layers)])
     lost_unit, lost = numbers([one.lost for one in layers])
     columns: list[tuple[Column, Sequence[Cell]]] = [
-        (Column("program", right=False), [Cell(plain(name), name, tone="name") for name, _ in rows]),
-        (Column("layer", right=False, path=True), words([plain(one.layer or "(the model itself)") for one in layers])),
-        (Column("type", right=False, keep=4), words([plain(one.kind) for one in layers])),
-        (Column("direction", right=False, keep=7), words([plain(one.direction) for one in layers])),
+        (Column("program", right=False), [Cell(name, name, tone="name") for name, _ in rows]),
+        (Column("layer", right=False, path=True), words([one.layer or "(the model itself)" for one in layers])),
+        (Column("type", right=False, keep=4), words([one.kind for one in layers])),
+        (Column("direction", right=False, keep=7), words([one.direction for one in layers])),
         (Column(f"alone, {unit} a step"), times[: len(layers)]),
         (Column(f"together, {unit}"), times[len(layers) :]),
         (Column("slowdown"), [slowdown_cell(one.slowdown) for one in layers]),

@@ -8,7 +8,6 @@ from sonda.analysis.counted_flops import CountedKernel, CountedPlace
 from sonda.analysis.kernel_counters import KernelCounters
 from sonda.analysis.stalls import NVPROF, REASONS, StallRow, kernel_label, nvprof_shares
 from sonda.analysis.summary import Value
-from sonda.report.labels import plain
 from sonda.report.screen import Screen
 from sonda.report.table import Cell, Column, Table, build, numbers, percents, shares, words
 from sonda.report.values import Document, finite, plain_data, value_document
@@ -31,7 +30,7 @@ def show_counted(screen: Screen, found: KernelCounters, limit: int) -> None:
             screen.line()
             screen.table(table)
     for sentence in (*stall_sentences(found.stalls[:limit]), *found.sentences):
-        screen.line(plain(sentence), "dim", 2, 2)
+        screen.line(sentence, "dim", 2, 2)
 
 
 def stall_sentences(rows: Sequence[StallRow]) -> list[str]:
@@ -88,10 +87,10 @@ def counted_places_table(places: Sequence[CountedPlace]) -> Table:
     names = [(place.path or place.name) if place.layer else place.name for place in places]
     return build(
         [
-            (Column("counted layer", right=False, path=True), [Cell(plain(name), name, tone="name") for name in names]),
+            (Column("counted layer", right=False, path=True), [Cell(name, name, tone="name") for name in names]),
             (
                 Column("class", right=False, keep=2),
-                words([plain(place.name) if place.layer else "" for place in places]),
+                words([place.name if place.layer else "" for place in places]),
             ),
             (Column("kernels", keep=3), numbers([Value(place.kernels, "1", "counted") for place in places])[1]),
             (Column("counted"), _amounts([place.counted for place in places])),
@@ -157,7 +156,7 @@ def counted_document(found: KernelCounters) -> Document:
 
 
 def _labels(names: Sequence[str]) -> list[Cell]:
-    return [Cell(plain(kernel_label(name)) or "(no name)", name, plain(name), tone="name") for name in names]
+    return [Cell(kernel_label(name) or "(no name)", name, name, tone="name") for name in names]
 
 
 def _amounts(values: Sequence[Value]) -> list[Cell]:

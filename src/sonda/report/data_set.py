@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from sonda.report.labels import plain
 from sonda.report.screen import Screen
 from sonda.report.table import Cell, Column, Table, build
 
@@ -29,32 +28,32 @@ def render_data_set(
     made = manifest.made
     size = manifest.files["images.npy"].bytes / 1e6
     right = " Its checksums are right." if verified else ""
-    screen.line(plain(directory), "bold")
+    screen.line(directory, "bold")
     screen.line()
     screen.line(
         f"{count:,} images of {across}x{height}, {made.colour}, float16 in [0, 1], {size:,.1f} MB.{right}", "bold", 2, 2
     )
     origin = "".join(f", {key} {value}" for key, value in made.origin.items())
-    screen.line(plain(f"From {made.source} ({made.layout}), seed {made.seed}, sonda {made.sonda}{origin}"), "", 2, 2)
+    screen.line(f"From {made.source} ({made.layout}), seed {made.seed}, sonda {made.sonda}{origin}", "", 2, 2)
     if manifest.parts:
-        screen.items("Parts: ", [f"{plain(part.name)} {part.count:,}" for part in manifest.parts], ", ")
+        screen.items("Parts: ", [f"{part.name} {part.count:,}" for part in manifest.parts], ", ")
     screen.line()
     screen.table(classes_table(manifest, shares))
     if manifest.skipped:
         screen.line()
         screen.line(f"Skipped {len(manifest.skipped):,}", "yellow", 2)
         for one in manifest.skipped[:SHOWN]:
-            screen.line(f"{plain(one.name)}: {plain(one.reason)}", "", 4, 2)
+            screen.line(f"{one.name}: {one.reason}", "", 4, 2)
         if len(manifest.skipped) > SHOWN:
             screen.line(f"and {len(manifest.skipped) - SHOWN:,} more, in manifest.json", "dim", 4)
     screen.line()
-    screen.line(f"Train on it: sonda run resnet18 --train --epochs 2 --data {plain(directory)}", "", 2, 2)
+    screen.line(f"Train on it: sonda run resnet18 --train --epochs 2 --data {directory}", "", 2, 2)
     return screen.text()
 
 
 def classes_table(manifest: Any, shares: Sequence[Sequence[int]] = ()) -> Table:
     """Images of every class, in all and in every share; the last row is their sum."""
-    names = [Cell(plain(name), name, tone="name") for name in manifest.classes]
+    names = [Cell(name, name, tone="name") for name in manifest.classes]
     columns = [(Column("class", right=False), [*names, Cell("together", tone="quiet")] if shares else names)]
     titles = FEW_SHARES if len(shares) == len(FEW_SHARES) else [f"share {number + 1}" for number in range(len(shares))]
     for title, counts in zip(("images", *titles), (manifest.counts, *shares), strict=True):

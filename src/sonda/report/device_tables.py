@@ -10,7 +10,6 @@ from sonda.report import quantities
 from sonda.report.counted_tables import counted_document, show_counted
 from sonda.report.kernel_roofline import kernel_roof_document, kernel_roof_table
 from sonda.report.kernel_tables import device_work_document, devices_table, kernels_table, streams_table
-from sonda.report.labels import plain
 from sonda.report.screen import Screen
 from sonda.report.table import Table
 from sonda.report.values import Document, value_document
@@ -71,7 +70,7 @@ def memory_phrases(summary: Summary) -> list[str]:
     """`cuda:0 NVIDIA H200: 1.2 GiB allocated, 1.5 GiB reserved at most`."""
     said = []
     for name, about in (summary.target.get("devices") or {}).items():
-        card = f"{plain(name)} {plain(str(about.get('name', '')))}"
+        card = f"{name} {about.get('name', '')}"
         if about.get("peak_allocated") is None:
             said.append(f"{card}: how much of its memory was allocated is not known")
         else:

@@ -8,7 +8,6 @@ from dataclasses import replace
 from sonda.analysis.energy_summary import Cost, Device, EnergySummary, Window
 from sonda.analysis.summary import Value
 from sonda.report import quantities
-from sonda.report.labels import plain
 from sonda.report.screen import Screen
 from sonda.report.table import Cell, Column, Table, build, numbers, percents, words
 
@@ -22,18 +21,17 @@ def render_energy(
 ) -> str:  # fmt: skip
     """One screen; `short` is the id to type."""
     screen = Screen(width, color)
-    screen.line(plain(found.title), "bold")
+    screen.line(found.title, "bold")
     show_energy(screen, found)
-    name = plain(short or found.run)
     screen.line()
-    screen.line(f"Saved as run {name}. Page: sonda report {name}", "", 2)
+    screen.saved(short or found.run)
     return screen.text()
 
 
 def show_energy(screen: Screen, found: EnergySummary) -> None:
     """The sentence, the table of devices, regions, what a reader must know."""
     screen.line()
-    screen.line(plain(found.sentence), "bold", 2, 2)
+    screen.line(found.sentence, "bold", 2, 2)
     if found.devices:
         screen.line()
         screen.table(devices_table(found))
@@ -41,11 +39,14 @@ def show_energy(screen: Screen, found: EnergySummary) -> None:
         if rows:
             screen.line()
             screen.table(windows_table(rows))
+            note = spread_words(rows)
+            if note:
+                screen.line(note, "dim", 2, 2)
     screen.line()
     for warning in found.warnings:
-        screen.line(f"! {plain(warning)}", "yellow", 2, 2)
+        screen.line(f"! {warning}", "yellow", 2, 2)
     for note in found.notes:
-        screen.line(plain(note), "dim", 2, 2)
+        screen.line(note, "dim", 2, 2)
 
 
 def _shown(rows: Sequence[Window]) -> list[Window]:
@@ -64,7 +65,7 @@ def devices_table(found: EnergySummary) -> Table:
             rows += [(USED, source, cost, None) for source, cost in found.used.items()]
     costs = [cost for _, _, cost, _ in rows]
     columns: list[tuple[Column, Sequence[Cell]]] = [
-        (Column("device", right=False), [Cell(plain(name), name, tone="name") for name, _, _, _ in rows])
+        (Column("device", right=False), [Cell(name, name, tone="name") for name, _, _, _ in rows])
     ]
     unit, cells = numbers([one.energy for one in costs])
     columns.append(
@@ -93,7 +94,7 @@ def windows_table(rows: Sequence[Window]) -> Table:
     names = [row.name if kind != "window" else f"{row.kind} {row.name}" for row in rows]
     unit, times = numbers([row.time for row in rows])
     columns: list[tuple[Column, Sequence[Cell]]] = [
-        (Column(kind, right=False), [Cell(plain(name), name, tone="name") for name in names]),
+        (Column(kind, right=False), [Cell(name, name, tone="name") for name in names]),
         (Column("times", keep=4), [Cell(f"{row.count:,}", row.count, "windows, counted") for row in rows]),
         (Column(f"each, {unit}", keep=7), times),
     ]
@@ -101,7 +102,7 @@ def windows_table(rows: Sequence[Window]) -> Table:
     for name in devices if len(devices) > 1 else ():
         values = [row.devices.get(name, Value(None, "J", "measured")) for row in rows]
         unit, cells = numbers(values)
-        columns.append((Column(f"{plain(name)}, {unit}", keep=6), _with_bounds(cells, values)))
+        columns.append((Column(f"{name}, {unit}", keep=6), _with_bounds(cells, values)))
     totals = [("energy", [row.total for row in rows])]
     if any(row.used != row.total for row in rows):
         totals = [(ALL, [row.total for row in rows]), (USED, [row.used for row in rows])]
@@ -109,6 +110,13 @@ def windows_table(rows: Sequence[Window]) -> Table:
         unit, cells = numbers(values)
         columns.append((Column(f"{title}, {unit}"), _with_bounds(cells, values)))
     return build(columns, "energy by window")
+
+
+def spread_words(rows: Sequence[Window]) -> str:
+    """What ± stands for in the table of these; '' where it does not occur."""
+    values = [value for row in rows for value in (row.total, row.used, *row.devices.values())]
+    found = dict.fromkeys(quantities.ends_words(value) for value in values if quantities.half_width(value) is not None)
+    return f"± is half of the {' or of the '.join(found)}" if found else ""
 
 
 def _device_name(one: Device) -> str:

@@ -54,8 +54,7 @@ def render_exploration(
         screen.line(plain(line), "", 2, 2)
     for note in found.notes:
         screen.line(plain(note), "dim", 2, 2)
-    name = plain(short or found.run)
-    screen.line(f"Saved as run {name}. Page: sonda report {name}", "", 2)
+    screen.saved(short or found.run)
     return screen.text()
 
 

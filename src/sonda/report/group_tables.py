@@ -8,7 +8,6 @@ from typing import Any
 from sonda.analysis.rank_verdict import group_sentence
 from sonda.analysis.ranks import GroupTime, Job
 from sonda.analysis.summary import Value
-from sonda.report.labels import plain
 from sonda.report.table import LAST, Cell, Column, Table, build, numbers, words
 
 MOST_RANKS = 8
@@ -26,7 +25,7 @@ def groups_table(job: Job, rows: int) -> Table:
     shown = _slowest_first(job)[:rows]
     hints = [group_sentence(one, job.step) for one in shown]
     columns: list[tuple[Column, Sequence[Cell]]] = [
-        (Column("group", right=False), [Cell(plain(_name(one)), None, hint)
+        (Column("group", right=False), [Cell(_name(one), None, hint)
                                         for one, hint in zip(shown, hints, strict=True)]),
         (Column("ranks", right=False, keep=8), words([_ranks(one) for one in shown])),
         (Column("collectives", keep=7), [Cell(f"{one.collectives:,}", float(one.collectives)) for one in shown]),

@@ -22,12 +22,13 @@ from sonda.report.kernel_tables import (
     path_table,
     streams_table,
 )  # fmt: skip
-from sonda.report.labels import markup, plain
+from sonda.report.labels import markup
 from sonda.report.markup import panel, place_figure, table_html
 from sonda.report.profile_tables import profile_document, profile_tables
 from sonda.report.screen import Screen
 from sonda.report.sections import Section
 from sonda.report.table import Table
+from sonda.report.terminal import show_verdicts
 from sonda.report.values import SCHEMA, Document, plain_data, value_document
 from sonda.report.verdict_panel import evidence, remedies
 
@@ -39,32 +40,26 @@ def render_trace(found: TraceSummary, width: int | None = None, *, rows: int = 1
     """One screen; `rows` is how many kernels are listed, `short` the id to type."""
     screen = Screen(width, color)
     show_trace(screen, found, rows)
-    name = plain(short or found.summary.run)
-    screen.line(f"Saved as run {name}. Page: sonda report {name}", "", 2)
+    screen.saved(short or found.summary.run)
     return screen.text()
 
 
 def show_trace(screen: Screen, found: TraceSummary, rows: int) -> None:
     """Verdicts, ranks, steps, devices and so many kernels, and what a reader must know."""
     summary, work = found.summary, found.work
-    screen.line(f"{plain(summary.title)} · {plain(summary.subtitle)}", "bold")
-    screen.line()
-    for verdict in summary.verdicts:
-        screen.line(plain(verdict.sentence), "bold", 2, 2)
-        for remedy in verdict.remedies:
-            screen.line(f"Try: {plain(remedy.text)}", "", 2, 2)
+    show_verdicts(screen, summary)
     if found.job is not None and rows:
         screen.line()
         screen.table(job_table(found.job, rows))
         if rows < len(found.job.ranks):
             screen.line(f"not above: {len(found.job.ranks) - rows:,} more ranks", "dim", 2)
         for line in job_lines(found.job):
-            screen.line(plain(line), "dim", 2, 2)
+            screen.line(line, "dim", 2, 2)
         if several(found.job):
             screen.line()
             screen.table(groups_table(found.job, rows))
             for line in group_lines(found.job):
-                screen.line(plain(line), "", 2, 2)
+                screen.line(line, "", 2, 2)
     for table in _profile(found, rows) + _tables(work, found.paths, rows):
         screen.line()
         screen.table(table)
@@ -73,9 +68,9 @@ def show_trace(screen: Screen, found: TraceSummary, rows: int) -> None:
             screen.line(f"not above: {len(work.kernels) - rows:,} more, {quantities.amount(rest, 'ns')}", "dim", 2)
     screen.line()
     for warning in summary.warnings:
-        screen.line(f"! {plain(warning)}", "yellow", 2, 2)
+        screen.line(f"! {warning}", "yellow", 2, 2)
     for note in summary.notes:
-        screen.line(plain(note), "dim", 2, 2)
+        screen.line(note, "dim", 2, 2)
 
 
 def _profile(found: TraceSummary, rows: int) -> list[Table]:

@@ -11,7 +11,7 @@ from sonda.analysis.step_breakdown import PARTS
 from sonda.analysis.summary import Value
 from sonda.report.figures import Figure
 from sonda.report.group_tables import groups_document
-from sonda.report.labels import markup, plain
+from sonda.report.labels import markup
 from sonda.report.palette import HEAT
 from sonda.report.table import Cell, Column, Table, build, numbers, shares, words
 
@@ -37,7 +37,7 @@ def job_table(job: Job, rows: int) -> Table:
         (Column("rank"), [Cell(str(one.rank), float(one.rank)) for one in shown]),
     ]
     if len({one.host for one in job.ranks}) > 1:
-        columns.append((Column("machine", right=False, keep=3), words([plain(one.host) for one in shown])))
+        columns.append((Column("machine", right=False, keep=3), words([one.host for one in shown])))
     for name, hint, values, keep in (
         ("step", "mean over the steps that all ranks have", [one.step for one in shown], 9),
         ("compute", "a step: the device computes, or without one operations of the host do",
@@ -96,7 +96,7 @@ def steps_table(job: Job) -> Table:
     columns: list[tuple[Column, Sequence[Cell]]] = [
         (Column("rank"), [Cell(str(job.ranks[row].rank), float(job.ranks[row].rank)) for row, _, _ in places]),
         (Column("step", right=False), [
-            Cell(plain(names[first] if last - first == 1 else f"{names[first]} to {names[last - 1]}"), float(first))
+            Cell(names[first] if last - first == 1 else f"{names[first]} to {names[last - 1]}", float(first))
             for _, first, last in places
         ]),
     ]  # fmt: skip

@@ -8,8 +8,8 @@ from typing import Any
 from sonda.analysis.compare_kernels import ComparedKernel, KernelComparison, LoneKernel
 from sonda.analysis.summary import Value
 from sonda.report import quantities
+from sonda.report.comparison_tables import limit_words
 from sonda.report.kernel_tables import kernel_name
-from sonda.report.labels import plain
 from sonda.report.screen import Screen
 from sonda.report.table import Cell, Column, Table, build, numbers, words
 from sonda.report.values import SCHEMA, value_document
@@ -28,27 +28,34 @@ def render_kernel_comparison(
     screen.line()
     screen.line(_slowdown_words(found), "bold", 2, 2)
     if fail_above is not None:
-        passed = "slower by more than" if found.fails(fail_above) else "not slower by more than"
-        screen.line(f"B is {passed} {quantities.percent(fail_above, 1)} %", "red" if found.fails(fail_above) else "", 2)
+        fails = found.fails(fail_above)
+        screen.line(limit_words(found.slowdown, fails, fail_above), "red" if fails else "", 2, 2)
     screen.line()
     screen.table(totals_table(found))
-    if rows:
+    if rows and found.rows:
         screen.line()
         screen.table(compared_table(found.rows[:rows], found.on_host))
+        _more(screen, len(found.rows) - rows)
     for side, lone in (("A", found.only_a), ("B", found.only_b)):
         if lone and rows:
             screen.line()
             screen.table(lone_table(lone[:rows], side, found.on_host))
-            if len(lone) > rows:
-                screen.line(f"and {len(lone) - rows:,} more", "dim", 2)
+            _more(screen, len(lone) - rows)
     for warning in found.warnings:
-        screen.line(f"! {plain(warning)}", "yellow", 2, 2)
+        screen.line(f"! {warning}", "yellow", 2, 2)
+    screen.line()
+    screen.line(f"Page of both: sonda report {found.a} {found.b}", "", 2, 2)
     return screen.text()
+
+
+def _more(screen: Screen, count: int) -> None:
+    if count > 0:
+        screen.line(f"and {count:,} more", "dim", 2)
 
 
 def _slowdown_words(found: KernelComparison) -> str:
     value = found.slowdown.value
-    what = "steps take" if found.totals[0][0] == "step" else "windows are"
+    what = {"step": "steps", "window": "windows"}.get(found.totals[0][0], "operations together")
     if value is None:
         return found.slowdown.reason
     interval = ""
@@ -56,7 +63,8 @@ def _slowdown_words(found: KernelComparison) -> str:
         interval = " (too few steps to say how surely)"
     elif found.slowdown.low is not None and found.slowdown.high is not None:
         interval = f" (95 % interval {100 * found.slowdown.low:+.1f} to {100 * found.slowdown.high:+.1f} %)"
-    return f"B's {what} {100 * value:+.1f} %{interval}."
+    how = "shorter" if value < 0 else "longer"
+    return f"B's {what} are {100 * abs(value):.1f} % {how}{interval}."
 
 
 def totals_table(found: KernelComparison) -> Table:

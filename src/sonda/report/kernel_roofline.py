@@ -25,10 +25,10 @@ OPEN = {"DRAM": "", "L2": "-open"}
 LINES = {"solid": "solid: measured", "dash": "dashed: theoretical"}
 
 
-def kernel_roof_table(rows: Sequence[KernelRoof], whole: bool = False) -> Table:
-    """Kernels against their ceilings, one row each; `whole` shows their names as they are."""
+def kernel_roof_table(rows: Sequence[KernelRoof]) -> Table:
+    """Kernels against their ceilings, one row each."""
     columns: list[tuple[Column, Sequence[Cell]]] = [
-        (Column("kernel", right=False), [kernel_name(row.name, whole) for row in rows]),
+        (Column("kernel", right=False), [kernel_name(row.name) for row in rows]),
         (Column("launches", keep=2), numbers([Value(row.launches, "1", "counted") for row in rows])[1]),
         (Column("mean"), numbers([row.time for row in rows], suffix=True)[1]),
         (Column("precision", right=False, keep=7), words([row.precision for row in rows])),

@@ -12,7 +12,6 @@ from sonda.analysis.summary import Value
 from sonda.analysis.timeline import DeviceTime
 from sonda.analysis.trace_summary import DeviceWork
 from sonda.record.quantity import Metric
-from sonda.report.labels import plain
 from sonda.report.table import Cell, Column, Table, build, numbers, shares, words
 from sonda.report.values import value_document
 
@@ -78,11 +77,11 @@ def streams_table(devices: Sequence[DeviceTime]) -> Table:
     return build(columns, "streams")
 
 
-def kernels_table(work: DeviceWork, kernels: Sequence[KernelTotals], whole: bool = False) -> Table:
-    """Kernels, those that took longest first; `whole` shows their names as they are."""
+def kernels_table(work: DeviceWork, kernels: Sequence[KernelTotals]) -> Table:
+    """Kernels, those that took longest first."""
     total = work.total
     columns: list[tuple[Column, Sequence[Cell]]] = [
-        (Column("kernel", right=False), [kernel_name(one.name, whole) for one in kernels]),
+        (Column("kernel", right=False), [kernel_name(one.name) for one in kernels]),
         (Column("kind", right=False, keep=2), words([one.kind for one in kernels])),
         (Column("launches", keep=6), numbers([Value(one.launches, "1", "counted") for one in kernels])[1]),
         (Column("total"), numbers(_times([one.total for one in kernels]), suffix=True)[1]),
@@ -159,15 +158,14 @@ def _kernel_document(one: KernelTotals) -> dict[str, Any]:
 
 
 def _place(one: DeviceTime) -> str:
-    return f"rank {one.rank} {plain(one.device)}"
+    return f"rank {one.rank} {one.device}"
 
 
-def kernel_name(name: str, whole: bool = False) -> Cell:
-    """A kernel's name, shortened unless `whole`; the hint has all of it."""
-    text = plain(name)
-    shown = text if whole or len(text) <= LONGEST_NAME else SAID_BY_ALL.sub("", text)
-    shown = shown if whole or len(shown) <= LONGEST_NAME else shown[: LONGEST_NAME - 1] + "…"
-    return Cell(shown or "(no name)", name, text, tone="name")
+def kernel_name(name: str) -> Cell:
+    """A kernel's name, shortened where it is long; the hint has all of it."""
+    shown = name if len(name) <= LONGEST_NAME else SAID_BY_ALL.sub("", name)
+    shown = shown if len(shown) <= LONGEST_NAME else shown[: LONGEST_NAME - 1] + "…"
+    return Cell(shown or "(no name)", name, name, tone="name")
 
 
 def _latency(one: KernelTotals) -> Value:

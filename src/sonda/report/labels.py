@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import html
 import json
-import math
 import re
 import unicodedata
 from typing import Any
+
+from sonda.report.values import plain_data
 
 _HIDDEN = {"Cc", "Cf", "Cs", "Zl", "Zp"}
 """Unicode categories that draw nothing and may act instead: control codes, direction overrides, line separators."""
@@ -57,22 +58,16 @@ def script_data(value: Any) -> str:
     try:
         text = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
     except ValueError:
-        text = json.dumps(_finite(value), ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+        text = json.dumps(plain_data(value), ensure_ascii=False, allow_nan=False, separators=(",", ":"))
     for char in "<>&\u2028\u2029":
         text = text.replace(char, f"\\u{ord(char):04x}")
     return text
 
 
-def shortened(text: str, width: int) -> str:
-    """At most `width` characters, cut in front, because the end of a module path tells more than its beginning."""
-    return text if len(text) <= width else "…" + text[len(text) - width + 1 :]
+def shortened(text: str, width: int, front: bool = True) -> str:
+    """At most `width` columns of a terminal: cut in `front`, as the end of a module path tells most, or behind."""
+    from rich.cells import cell_len, set_cell_size
 
-
-def _finite(value: Any) -> Any:
-    if isinstance(value, float):
-        return value if math.isfinite(value) else None
-    if isinstance(value, dict):
-        return {key: _finite(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_finite(item) for item in value]
-    return value
+    if cell_len(text) <= width:
+        return text
+    return "…" + set_cell_size(text[::-1], width - 1)[::-1] if front else set_cell_size(text, width - 1) + "…"

@@ -8,7 +8,6 @@ from datetime import UTC, datetime
 from sonda.analysis.run_rows import RunRow
 from sonda.analysis.summary import Value
 from sonda.report import quantities
-from sonda.report.labels import plain
 from sonda.report.screen import Screen
 from sonda.report.table import Cell, Column, Table, build, tone_of, words
 
@@ -23,15 +22,15 @@ def runs_table(rows: Sequence[RunRow]) -> Table:
     steps = [Cell(_step_words(row.step), row.step.value, quantities.provenance(row.step)) for row in rows]
     return build(
         [
-            (Column("run", right=False), [Cell(plain(row.id), row.id, tone="name") for row in rows]),
+            (Column("run", right=False), [Cell(row.id, row.id, tone="name") for row in rows]),
             (Column("when (UTC)", right=False, keep=3), words([_moment(row.created) for row in rows])),
-            (Column("workload", right=False), words([plain(row.workload) for row in rows])),
-            (Column("target", right=False, keep=4), words([plain(row.target) for row in rows])),
+            (Column("workload", right=False), words([row.workload for row in rows])),
+            (Column("target", right=False, keep=4), words([row.target for row in rows])),
             # Runs of different workloads share this column, so every step has the scale that suits it.
             (Column("step", keep=6), steps),
             (Column("limited by", right=False, keep=2), words([row.verdict for row in rows], tone_of)),
             (Column("status", right=False, keep=5), words([row.status for row in rows], _state_tone)),
-            (Column("tags", right=False, keep=1), words([plain(", ".join(row.tags)) for row in rows])),
+            (Column("tags", right=False, keep=1), words([", ".join(row.tags) for row in rows])),
         ],
         "runs",
     )
@@ -54,7 +53,7 @@ def render_runs(
     if more:
         screen.line(f"{more:,} older, shown with --all", "dim")
     for cause in damaged:
-        screen.line(f"! skipped: {plain(cause)}", "yellow", 0, 2)
+        screen.line(f"! skipped: {cause}", "yellow", 0, 2)
     if rows:
         screen.line()
         screen.line("Next: sonda show RUN; sonda compare RUN RUN; sonda report RUN", "dim")
@@ -66,9 +65,9 @@ def checks_table(checks: Iterable[tuple[str, str, str]]) -> Table:
     rows = list(checks)
     return build(
         [
-            (Column("check", right=False), [Cell(plain(name), name, tone="name") for name, _, _ in rows]),
-            (Column("state", right=False), words([plain(state) for _, state, _ in rows], _state_tone)),
-            (Column("detail", right=False, wrap=True), words([plain(detail) for _, _, detail in rows])),
+            (Column("check", right=False), [Cell(name, name, tone="name") for name, _, _ in rows]),
+            (Column("state", right=False), words([state for _, state, _ in rows], _state_tone)),
+            (Column("detail", right=False, wrap=True), words([detail for _, _, detail in rows])),
         ],
         "checks",
     )
@@ -84,7 +83,7 @@ def _moment(created: str) -> str:
     try:
         moment = datetime.fromisoformat(created)
     except ValueError:
-        return plain(created)
+        return created
     return (moment.astimezone(UTC) if moment.tzinfo else moment).strftime("%Y-%m-%d %H:%M")
 
 

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from sonda.analysis.modelled_summary import Budget, Modelled, ModelledLayer, ModelledSummary
 from sonda.analysis.summary import Value
 from sonda.report import quantities
-from sonda.report.labels import plain
 from sonda.report.screen import Screen
 from sonda.report.table import Cell, Column, Table, build, numbers, quantity, shares, words
 
@@ -41,7 +40,7 @@ def show_modelled(screen: Screen, summary: ModelledSummary, limit: int) -> None:
         screen.line()
         screen.table(miss_curve_table(summary, limit))
     for sentence in summary.sentences:
-        screen.line(plain(sentence), "dim", 2, 2)
+        screen.line(sentence, "dim", 2, 2)
 
 
 def titled_tables(summary: ModelledSummary) -> list[tuple[str, Table]]:
@@ -59,7 +58,7 @@ def modelled_phase_table(summary: ModelledSummary) -> Table:
     """Phases of the modelled step in their order, what belongs to none of them, and the step."""
     rows = [(phase.name, phase.modelled) for phase in summary.phases]
     rows += [("other", summary.outside), ("step", summary.step)]
-    names = [Cell(plain(name), name, tone="quiet" if name == "step" else "name") for name, _ in rows]
+    names = [Cell(name, name, tone="quiet" if name == "step" else "name") for name, _ in rows]
     return build(
         [(Column("modelled", right=False), names), *_columns([one for _, one in rows])],
         "modelled phases",
@@ -84,14 +83,14 @@ def choose_modelled(summary: ModelledSummary, limit: int) -> ModelledChoice:
 
 def modelled_layer_table(layers: Sequence[ModelledLayer], title: str) -> Table:
     """One row for each of these layers, forward and backward together, without the layers inside."""
-    names = [Cell(plain(one.path) or f"({plain(one.name)})", one.path, tone="name") for one in layers]
+    names = [Cell(one.path or f"({one.name})", one.path, tone="name") for one in layers]
     ways = [one.forward for one in layers] + [one.backward for one in layers]
     unit, cells = _millions(ways)
     inside = "layers inside included"
     return build(
         [
             (Column(title, right=False, path=True), names),
-            (Column("type", right=False, keep=1), words([plain(one.name) for one in layers])),
+            (Column("type", right=False, keep=1), words([one.name for one in layers])),
             (Column(f"forward{unit}", keep=2, hint=f"instructions, {inside}"), cells[: len(layers)]),
             (Column(f"backward{unit}", keep=2, hint=f"instructions, {inside}"), cells[len(layers) :]),
             *_columns([one.own for one in layers]),
@@ -106,8 +105,8 @@ def miss_curve_table(summary: ModelledSummary, limit: int) -> Table:
     phases = list(dict.fromkeys(name for point in points for name in point.phases))
     paths = list(dict.fromkeys(path for point in points for path in point.layers))
     paths.sort(key=lambda path: -max(point.layers.get(path, 0.0) for point in points))
-    rows = [(plain(name), [point.phases.get(name) for point in points]) for name in phases]
-    rows += [(plain(path) or "(model)", [point.layers.get(path) for point in points]) for path in paths[:limit]]
+    rows = [(name, [point.phases.get(name) for point in points]) for name in phases]
+    rows += [(path or "(model)", [point.layers.get(path) for point in points]) for path in paths[:limit]]
     columns: list[tuple[Column, list[Cell]]] = [
         (Column("last-level misses", right=False, path=True), [Cell(name, name, tone="name") for name, _ in rows])
     ]
@@ -149,12 +148,7 @@ def _millions(values: Sequence[Value]) -> tuple[str, list[Cell]]:
 
 
 def _ratios(values: Sequence[Value]) -> list[Cell]:
-    return [
-        quantity(value, f"{value.value:.2f}")
-        if value.value is not None
-        else Cell(quantities.MISSING, tone="quiet", missing=value.reason)
-        for value in values
-    ]
+    return [quantity(value, f"{value.value or 0.0:.2f}") for value in values]
 
 
 def _interval(budget: Budget | None) -> Cell:
@@ -169,9 +163,7 @@ def _interval(budget: Budget | None) -> Cell:
 
 
 def _cycles(value: Value) -> Cell:
-    if value.value is None:
-        return Cell(quantities.MISSING, None, quantities.provenance(value), tone="quiet")
-    return quantity(value, quantities.fixed(value.value / MILLION, 2))
+    return quantity(value, quantities.fixed((value.value or 0.0) / MILLION, 2))
 
 
 def _instructions(modelled: Modelled) -> float:

@@ -7,7 +7,6 @@ from typing import Any
 
 from sonda.analysis.summary import Value
 from sonda.record.nodes import nodes_of
-from sonda.report.labels import plain
 from sonda.report.screen import Screen
 from sonda.report.table import Cell, Column, Table, build, numbers, words
 from sonda.report.values import Document, value_document
@@ -27,9 +26,9 @@ def nodes_table(nodes: Sequence[Mapping[str, Any]]) -> Table:
     """A row for each node; the time is that of its own clock, from the start of its ranks to the end of all."""
     unit, times = numbers([_time(one) for one in nodes])
     columns: list[tuple[Column, Sequence[Cell]]] = [
-        (Column("node", right=False), words([plain(str(one.get("node", ""))) for one in nodes])),
+        (Column("node", right=False), words([str(one.get("node", "")) for one in nodes])),
         (Column("ranks", right=False), words([", ".join(map(str, one.get("ranks") or ())) for one in nodes])),
-        (Column("processor", right=False, path=True), words([plain(_processor(one)) for one in nodes])),
+        (Column("processor", right=False, path=True), words([_processor(one) for one in nodes])),
         (Column(f"time {unit}", hint="on its own clock"), times),
     ]
     return build(columns, "nodes")

@@ -48,7 +48,7 @@ class Sheet(Screen):
             kind = {"bold": " class='first'", "dim": " class='soft'"}.get(style, "")
             self._pieces.append(f"<div{kind}>{markup(text)}</div>")
 
-    def items(self, lead: str, items: list[str], separator: str = "   ·   ", indent: int = 2) -> None:
+    def items(self, lead: str, items: list[str], separator: str = "   ·   ") -> None:
         self.line(lead + separator.join(items))
 
     def table(self, table: Table, indent: int = 2, reasons: bool = True) -> None:

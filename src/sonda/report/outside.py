@@ -6,7 +6,6 @@ from sonda.analysis.counted_summary import Outside
 from sonda.analysis.summary import Value
 from sonda.report import quantities
 from sonda.report.figures import Figure
-from sonda.report.labels import plain
 from sonda.report.over_time import panels
 from sonda.report.screen import Screen
 from sonda.report.table import Cell, Column, Table, build, numbers, words
@@ -22,7 +21,7 @@ def show_outside(screen: Screen, outside: Outside) -> None:
         screen.line()
         screen.table(outside_table(outside))
     for sentence in outside.sentences:
-        screen.line(plain(sentence), "yellow", 2, 2)
+        screen.line(sentence, "yellow", 2, 2)
 
 
 def totals_words(outside: Outside) -> str:
@@ -30,8 +29,8 @@ def totals_words(outside: Outside) -> str:
     said = [quantities.amount(outside.duration.value, "ns")]
     clock = outside.totals.get(CLOCK)
     if clock is not None and clock.value is not None:
-        busy = quantities.fixed(outside.busy.value or 0.0, 2)
-        said.append(f"{quantities.amount(clock.value, 'ns')} of processor time ({busy} processors busy)")
+        busy = f" ({quantities.fixed(outside.busy.value, 2)} processors busy)" if outside.busy.value is not None else ""
+        said.append(f"{quantities.amount(clock.value, 'ns')} of processor time{busy}")
     said += [
         f"{_sign(value)}{quantities.amount(value.value, value.unit)} {_noun(name, value.value)}"
         for name, value in outside.totals.items()
@@ -45,12 +44,12 @@ def totals_words(outside: Outside) -> str:
             missing.setdefault(value.reason, []).append(name.replace("_", " "))
     how = "counted from outside, child processes included" if len(said) > 1 else "measured"
     reasons = [f"{', '.join(names)} ({reason})" for reason, names in missing.items()]
-    why = f"; not counted: {plain('; '.join(reasons))}" if reasons else ""
+    why = f"; not counted: {'; '.join(reasons)}" if reasons else ""
     return f"Whole program: {', '.join(said)} ({how}){why}"
 
 
 def _noun(name: str, count: float) -> str:
-    words = plain(name.replace("_", " "))
+    words = name.replace("_", " ")
     if count != 1:
         return words
     return words.removesuffix("es") if words.endswith("ches") else words.removesuffix("s")
@@ -68,9 +67,9 @@ def outside_table(outside: Outside) -> Table:
         unit, cells = numbers([one.rates[name] for one in outside.stretches])
         short = name.removesuffix(" per second")
         title = f"{short}, 1/s" if short != name else name
-        columns.append((Column(plain(title), keep=max(1, 8 - index), hint=f"{name}, derived"), cells))
+        columns.append((Column(title, keep=max(1, 8 - index), hint=f"{name}, derived"), cells))
     if outside.phases:
-        said = [f"{plain(one.phase)} {quantities.percent(one.share)} %" for one in outside.stretches]
+        said = [f"{one.phase} {quantities.percent(one.share)} %" for one in outside.stretches]
         columns.append((Column("mostly", right=False, keep=8), words(said)))
     return build(columns, "Over time")
 

@@ -10,7 +10,7 @@ from sonda.analysis.counted_summary import OverTime, Series
 from sonda.analysis.summary import PartSummary
 from sonda.report import quantities
 from sonda.report.figures import MOST_BARS, MOST_STEPS, Figure, phase_color
-from sonda.report.labels import markup, plain
+from sonda.report.labels import markup
 from sonda.report.palette import BLUE, VERMILION
 from sonda.report.screen import Screen
 from sonda.report.values import Document, finite, number_document, plain_data
@@ -29,7 +29,7 @@ LINE_COLOR, CHANGE_COLOR = BLUE, VERMILION
 def show_over_time(screen: Screen, part: PartSummary) -> None:
     """The changes of a part, a line each; nothing where nothing changes."""
     for sentence in part.over_time.sentences if part.over_time is not None else ():
-        screen.line(plain(sentence), "yellow", 2, 2)
+        screen.line(sentence, "yellow", 2, 2)
 
 
 def over_time_figure(part: PartSummary) -> Figure | None:

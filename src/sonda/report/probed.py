@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from typing import Any
 
 from sonda.report import quantities
-from sonda.report.labels import plain
 from sonda.report.screen import Screen
 from sonda.report.table import Cell, Column, Table, build, words
 from sonda.report.values import Document, number_document
@@ -31,13 +30,13 @@ def probed_table(target: Mapping[str, Any]) -> Table | None:
     rows: list[dict[str, Any]] = target.get(PROBED) or []
     if not rows:
         return None
-    names = [Cell(plain(f"{row['probe']}: {row['sensor']}"), row["sensor"], tone="name") for row in rows]
+    names = [Cell(f"{row['probe']}: {row['sensor']}", row["sensor"], tone="name") for row in rows]
     columns = [(Column("probe", right=False), names)]
     for key in SHOWN:
         if any(key in row for row in rows):
             columns.append((Column(key), [_cell(row, key) for row in rows]))
     columns.append((Column("readings", keep=1), [Cell(f"{row['readings']:,}", row["readings"]) for row in rows]))
-    columns.append((Column("source", right=False, keep=2), words([plain(str(row["source"])) for row in rows])))
+    columns.append((Column("source", right=False, keep=2), words([str(row["source"]) for row in rows])))
     return build(columns, "added probes")
 
 
@@ -55,5 +54,5 @@ def probed_document(target: Mapping[str, Any]) -> Document:
 def _cell(row: Mapping[str, Any], key: str) -> Cell:
     if key not in row:
         return Cell("–")
-    unit = plain(str(row["unit"])) if row["unit"] != "1" else ""
-    return Cell(f"{quantities.number(row[key])} {unit}".rstrip(), row[key], plain(str(row["source"])))
+    unit = str(row["unit"]) if row["unit"] != "1" else ""
+    return Cell(f"{quantities.number(row[key])} {unit}".rstrip(), row[key], str(row["source"]))

@@ -10,7 +10,6 @@ from sonda.analysis.profile_summary import ProfileSummary, StepTimes
 from sonda.analysis.step_breakdown import PARTS
 from sonda.analysis.summary import Value
 from sonda.report.kernel_tables import kernel_name
-from sonda.report.labels import plain
 from sonda.report.table import Cell, Column, Table, build, numbers, shares, words
 from sonda.report.values import value_document
 
@@ -38,7 +37,7 @@ def profile_tables(found: ProfileSummary, rows: int) -> list[Table]:
 def steps_table(steps: tuple[StepTimes, ...]) -> Table:
     """How long steps took, by rank and name."""
     ranks = len({one.rank for one in steps}) > 1
-    named = [f"rank {one.rank} {plain(one.name)}" if ranks else plain(one.name) for one in steps]
+    named = [f"rank {one.rank} {one.name}" if ranks else one.name for one in steps]
     columns: list[tuple[Column, list[Cell]]] = [
         (Column("steps of", right=False), words(named)),
         (Column("count"), numbers([Value(len(one.durations), "1", "counted") for one in steps])[1]),
@@ -65,7 +64,7 @@ def breakdown_table(steps: StepTimes) -> Table:
              else Cell("–", None, one.reason, one.reason, "quiet") for one in share]  # fmt: skip
     return build(
         [
-            (Column(f"a step of {plain(steps.name)}", right=False), labels),
+            (Column(f"a step of {steps.name}", right=False), labels),
             (Column("mean"), numbers(means, suffix=True)[1]),
             (Column("share %"), cells),
         ],
@@ -137,5 +136,4 @@ def _mean(value: Value, count: int) -> Value:
 
 
 def _path(path: str) -> Cell:
-    shown = plain(path)
-    return Cell(shown if len(shown) <= LONGEST else f"…{shown[1 - LONGEST :]}", path, shown)
+    return Cell(path if len(path) <= LONGEST else f"…{path[1 - LONGEST :]}", path, path)

@@ -11,7 +11,7 @@ from sonda.analysis.summary import Summary, Value
 from sonda.record.quantity import SOURCES
 from sonda.record.run import RunInfo
 from sonda.report import quantities
-from sonda.report.labels import markup, plain
+from sonda.report.labels import markup
 from sonda.report.markup import panel, table_html
 from sonda.report.sections import Section
 from sonda.report.table import Cell, Column, Table, build, words
@@ -29,7 +29,8 @@ WORDS = {
     "roof": "the least time that this machine's measured peak and bandwidth allow; 50 % of roof is twice that time",
     "limit": "compute, memory or overhead, whichever explains at least half of the time; otherwise –",
     "overhead": "time that the framework needs to start operations, whatever they compute",
-    "median": "half of the steps are faster, half slower; ± is the half-width of its 95 % interval",
+    "median": "half of the steps are faster, half slower; ± is half of its 95 % interval, of fewer than six steps half "
+    "of what lies between the least and the most",
 }
 """What a page of a measured run takes for granted."""
 SIMULATED = {
@@ -136,9 +137,9 @@ def lacking_table(summary: Summary, info: RunInfo | None) -> Table | None:
         return None
     return build(
         [
-            (Column("not measured", right=False), [Cell(plain(name), name, tone="name") for name, _, _ in rows]),
-            (Column("why", right=False), words([plain(why) for _, why, _ in rows])),
-            (Column("what would help", right=False, wrap=True), words([plain(help_) for _, _, help_ in rows])),
+            (Column("not measured", right=False), [Cell(name, name, tone="name") for name, _, _ in rows]),
+            (Column("why", right=False), words([why for _, why, _ in rows])),
+            (Column("what would help", right=False, wrap=True), words([help_ for _, _, help_ in rows])),
         ],
         "not measured",
     )

@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from sonda.analysis.summary import PartSummary, RankPhases, Value
-from sonda.report.labels import plain
 from sonda.report.screen import Screen
 from sonda.report.table import LAST, Cell, Column, Table, build, numbers, words
 from sonda.report.values import Document, plain_data, value_document
@@ -41,13 +40,13 @@ def ranks_table(ranks: Sequence[Mapping[str, Any]]) -> Table:
     """A row for each rank: samples of its last step, medians of work and wait over its steps."""
     columns: list[tuple[Column, Sequence[Cell]]] = [
         (Column("rank"), [Cell(str(one.get("rank", "")), float(one.get("rank", 0))) for one in ranks]),
-        (Column("device", right=False), words([plain(str(one.get("device", ""))) for one in ranks])),
+        (Column("device", right=False), words([str(one.get("device", "")) for one in ranks])),
     ]
     if any("node" in one for one in ranks):
-        columns.insert(0, (Column("node", right=False), words([plain(str(one.get("node", ""))) for one in ranks])))
+        columns.insert(0, (Column("node", right=False), words([str(one.get("node", "")) for one in ranks])))
     if any("modules" in one for one in ranks):
         first = [(one.get("modules") or [""])[0] for one in ranks]
-        columns.append((Column("from module", right=False, path=True), words([plain(str(name)) for name in first])))
+        columns.append((Column("from module", right=False, path=True), words([str(name) for name in first])))
     if any("samples" in one for one in ranks):
         columns.append((Column("samples"), numbers([_value(one, "samples") for one in ranks])[1]))
     if any("worked_ns" in one for one in ranks):
@@ -91,15 +90,15 @@ def rank_phases_table(part: PartSummary) -> Table:
         (Column("phases of", right=False), [_rank(one) for one in ranks]),
     ]
     if len({one.device for one in ranks}) > 1:
-        columns.append((Column("device", right=False), words([plain(one.device) for one in ranks])))
+        columns.append((Column("device", right=False), words([one.device for one in ranks])))
     if len({one.node for one in ranks}) > 1:
-        columns.append((Column("node", right=False, keep=1), words([plain(one.node) for one in ranks])))
+        columns.append((Column("node", right=False, keep=1), words([one.node for one in ranks])))
     rows = {"step": [one.step for one in ranks], "work": [one.work for one in ranks]}
     rows |= {name: [one.phases.get(name, absent) for one in ranks] for name in names}
     # One unit for all, so that a row can be read across.
     unit, cells = numbers([value for values in rows.values() for value in values])
     for at, name in enumerate(rows):
-        label = f"{plain(name)} {unit}" if name == "step" else plain(name)
+        label = f"{name} {unit}" if name == "step" else name
         keep = LAST if name in ALWAYS else 4
         columns.append((Column(label, keep=keep, hint=PHASE_HINTS.get(name, "time per step, median over its steps")),
                         cells[at * len(ranks) : (at + 1) * len(ranks)]))  # fmt: skip

@@ -8,7 +8,7 @@ import sys
 from dataclasses import replace
 from typing import TYPE_CHECKING, TextIO
 
-from sonda.report.labels import held, let_go, shortened
+from sonda.report.labels import held, let_go, plain, shortened
 from sonda.report.table import LAST, Table
 
 if TYPE_CHECKING:
@@ -19,12 +19,13 @@ PIPE_WIDTH = 120
 """Columns where nobody says how wide the reader's window is."""
 
 GAP = 3
+INDENT = 2
 LEAST_PATH = 16
 LEAST_SENTENCE = 28
 
 _STYLES = {
     "good": "green", "bad": "red", "strong": "yellow", "quiet": "dim", "head": "dim",
-    "compute": "cyan", "memory": "yellow", "overhead": "red", "input": "magenta",
+    "compute": "cyan", "memory": "yellow", "overhead": "red", "input": "magenta", "transfer": "blue", "host": "green",
 }  # fmt: skip
 
 
@@ -32,13 +33,14 @@ class Screen:
     """Collects lines and tables; `text()` lays them out.
 
     `width` None is the terminal's, or 120 columns into a pipe. Colours appear on a terminal only, and never under
-    NO_COLOR. Every text is literal: nothing in it is read as markup.
+    NO_COLOR or on a dumb one. Every text is literal: nothing in it is read as markup, and no character of it acts
+    instead of being drawn, wherever the text comes from.
     """
 
     def __init__(self, width: int | None = None, color: bool | None = None) -> None:
         from rich.console import Console
 
-        terminal = sys.stdout.isatty() if color is None else color
+        terminal = (sys.stdout.isatty() if color is None else color) and os.environ.get("TERM") != "dumb"
         self._plain = not terminal
         self._buffer = io.StringIO()
         if width is None:
@@ -59,27 +61,25 @@ class Screen:
             self._print(Text(""))
             return
         room = max(10, self.width - indent - hang)
-        wrapped = Text(held(text), style=style).wrap(self._console, room)
-        for index, piece in enumerate(wrapped):
-            piece.plain = let_go(piece.plain)
+        for index, piece in enumerate(self._folded(plain(text), room, style)):
             self._print(Text(" " * (indent + (hang if index else 0))) + piece)
 
-    def items(self, lead: str, items: list[str], separator: str = "   ·   ", indent: int = 2) -> None:
+    def items(self, lead: str, items: list[str], separator: str = "   ·   ") -> None:
         """Several things after one word, broken between things only where they fit."""
-        room = max(10, self.width - indent - len(lead))
+        room = max(10, self.width - INDENT - _cells(lead))
         rows = [""]
         for item in items:
             joined = f"{rows[-1]}{separator}{item}" if rows[-1] else item
-            if rows[-1] and len(joined) > room:
+            if rows[-1] and _cells(joined) > room:
                 rows.append(item)
             else:
                 rows[-1] = joined
         for index, row in enumerate(rows):
-            self.line((" " * len(lead) if index else lead) + row, "", indent, len(lead))
+            self.line((" " * _cells(lead) if index else lead) + row, "", INDENT, _cells(lead))
 
-    def table(self, table: Table, indent: int = 2, reasons: bool = True) -> None:
+    def table(self, table: Table, indent: int = INDENT, reasons: bool = True) -> None:
         """A table; columns that do not fit are left out and named below, as are the reasons of missing numbers."""
-        shown, dropped = fitted(table, self.width - indent)
+        shown, dropped = fitted(_harmless(table), self.width - indent)
         # Where nothing can be left out, or not enough, the columns stand in bands one below the other.
         for number, band in enumerate(bands(shown, self.width - indent)):
             if number:
@@ -98,10 +98,24 @@ class Screen:
         for cells in shown.rows:
             tones = [cell.tone for cell in cells]
             texts = [cell.text for cell in cells]
-            lines = _folded(texts[-1], room) if shown.columns[-1].wrap else texts[-1:]
+            folds = shown.columns[-1].wrap
+            lines = [one.plain for one in self._folded(texts[-1], max(LEAST_PATH, room))] if folds else texts[-1:]
             self._print(_row([*texts[:-1], lines[0]], tones, shown, widths, indent))
             for line in lines[1:]:
                 self._print(_row([""] * (len(texts) - 1) + [line], tones, shown, widths, indent))
+
+    def _folded(self, text: str, room: int, style: str = "") -> list[Text]:
+        """The text in lines of at most `room` cells, none of which ends between a number and its unit."""
+        from rich.text import Text
+
+        lines = list(Text(held(text), style=style).wrap(self._console, room))
+        for line in lines:
+            line.plain = let_go(line.plain)
+        return lines
+
+    def saved(self, run: str) -> None:
+        """Where to look next: the run by the name to type, and its page."""
+        self.line(f"Saved as run {run}. Page: sonda report {run}", "", INDENT, 2)
 
     def text(self) -> str:
         """Everything so far, without blanks at the ends of lines."""
@@ -114,9 +128,12 @@ class Screen:
 
 def width_of(stream: TextIO) -> int | None:
     """Columns of the terminal that this stream is, or those that COLUMNS says; None for anything else."""
-    said = os.environ.get("COLUMNS", "")
-    if said.isdigit() and int(said) > 0:
-        return int(said)
+    try:
+        said = int(os.environ.get("COLUMNS", ""))
+    except ValueError:
+        said = 0
+    if said > 0:
+        return said
     try:
         return os.get_terminal_size(stream.fileno()).columns or None
     except (OSError, ValueError):
@@ -134,7 +151,7 @@ def fitted(table: Table, room: int) -> tuple[Table, list[str]]:
     excess = _width(shown) - room
     if excess > 0:
         shown = _narrowed(shown, excess)
-    return shown, [column.name for column in table.columns if column.name in dropped]
+    return shown, list(dict.fromkeys(column.name for column in table.columns if column.name in dropped))
 
 
 def bands(table: Table, room: int) -> list[Table]:
@@ -147,6 +164,13 @@ def bands(table: Table, room: int) -> list[Table]:
             found.append([])
         found[-1].append(index)
     return [_columns(table, [0, *band]) for band in found]
+
+
+def _harmless(table: Table) -> Table:
+    """The same table with names and texts in which no character acts instead of being drawn."""
+    columns = tuple(replace(column, name=plain(column.name)) for column in table.columns)
+    rows = tuple(tuple(replace(cell, text=plain(cell.text)) for cell in row) for row in table.rows)
+    return replace(table, columns=columns, rows=rows)
 
 
 def _columns(table: Table, kept: list[int]) -> Table:
@@ -164,10 +188,12 @@ def _width(table: Table) -> int:
 
 def _least(table: Table) -> int:
     """Cells that the table needs once its paths are cut as short as is bearable."""
-    widths = _widths(table)
-    flexible = [index for index, column in enumerate(table.columns) if column.path]
-    slack = sum(max(0, widths[index] - max(LEAST_PATH, len(table.columns[index].name))) for index in flexible)
-    return sum(widths) + GAP * (len(widths) - 1) - slack
+    slack = sum(
+        max(0, width - max(LEAST_PATH, _cells(column.name)))
+        for width, column in zip(_widths(table), table.columns, strict=True)
+        if column.path
+    )
+    return _width(table) - slack
 
 
 def _narrowed(table: Table, excess: int) -> Table:
@@ -180,45 +206,41 @@ def _narrowed(table: Table, excess: int) -> Table:
         return table
     target = max(choice, key=lambda index: widths[index])
     room = max(LEAST_PATH, widths[target] - excess)
-    column = table.columns[target]
-
-    def cut(text: str) -> str:
-        if column.path:
-            return shortened(text, room)
-        return text if len(text) <= room else text[: room - 1] + "…"
-
+    front = table.columns[target].path
     rows = tuple(
-        tuple(replace(cell, text=cut(cell.text)) if index == target else cell for index, cell in enumerate(row))
+        tuple(
+            replace(cell, text=shortened(cell.text, room, front)) if index == target else cell
+            for index, cell in enumerate(row)
+        )
         for row in table.rows
     )
     return replace(table, rows=rows)
 
 
 def _widths(table: Table) -> list[int]:
-    from rich.cells import cell_len
-
     return [
-        max([cell_len(column.name), *(cell_len(row[index].text) for row in table.rows)])
+        max([_cells(column.name), *(_cells(row[index].text) for row in table.rows)])
         for index, column in enumerate(table.columns)
     ]
 
 
-def _row(texts: list[str], tones: list[str], table: Table, widths: list[int], indent: int) -> Text:
+def _cells(text: str) -> int:
+    """Columns of a terminal that a text takes: a Chinese character has two."""
     from rich.cells import cell_len
+
+    return cell_len(text)
+
+
+def _row(texts: list[str], tones: list[str], table: Table, widths: list[int], indent: int) -> Text:
     from rich.text import Text
 
     line = Text(" " * indent)
     for index, (text, tone, column, width) in enumerate(zip(texts, tones, table.columns, widths, strict=True)):
         gap = " " * GAP if index else ""
-        blanks = " " * max(0, width - cell_len(text))
+        blanks = " " * max(0, width - _cells(text))
         line.append(gap + (blanks if column.right else ""))
         line.append(text, style=_STYLES.get(tone, ""))
-        if not column.right:
+        # Behind the last column blanks would run over the edge, where a sentence is folded.
+        if not column.right and index < len(texts) - 1:
             line.append(blanks)
     return line
-
-
-def _folded(text: str, room: int) -> list[str]:
-    import textwrap
-
-    return [let_go(line) for line in textwrap.wrap(held(text), max(LEAST_PATH, room))] or [""]

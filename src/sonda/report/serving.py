@@ -13,7 +13,7 @@ from sonda.report.energy import show_energy
 from sonda.report.energy_document import energy_fields
 from sonda.report.energy_figures import energy_panels
 from sonda.report.figures import Figure
-from sonda.report.labels import markup, plain
+from sonda.report.labels import markup
 from sonda.report.markup import panel, place_figure, table_html
 from sonda.report.palette import BLUE
 from sonda.report.screen import Screen
@@ -22,7 +22,7 @@ from sonda.report.table import Cell, Column, Table, build, numbers, percents, wo
 from sonda.report.values import SCHEMA, value_document
 
 COUNTED = "queries, counted"
-BAR = 40
+BAR = 30
 """Cells of the longest bar of a histogram."""
 HEIGHT = 320
 
@@ -33,17 +33,16 @@ def render_serving(
     """One screen; `short` is the id to type."""
     screen = Screen(width, color)
     show_serving(screen, found)
-    name = plain(short or found.run)
     screen.line()
-    screen.line(f"Saved as run {name}. Page: sonda report {name}", "", 2)
+    screen.saved(short or found.run)
     return screen.text()
 
 
 def show_serving(screen: Screen, found: ServingSummary) -> None:
     """The sentence, traffic, percentiles, histogram, rates that were tried, and what a reader must know."""
-    screen.line(plain(f"{found.title} · {found.subtitle}"), "bold", 0, 2)
+    screen.line(f"{found.title} · {found.subtitle}", "bold", 0, 2)
     screen.line()
-    screen.line(plain(found.sentence), "bold", 2, 2)
+    screen.line(found.sentence, "bold", 2, 2)
     screen.line()
     screen.table(totals_table(found))
     if found.scenario != "offline":
@@ -59,9 +58,9 @@ def show_serving(screen: Screen, found: ServingSummary) -> None:
         screen.table(loadgen_table(found))
     screen.line()
     for warning in found.warnings:
-        screen.line(f"! {plain(warning)}", "yellow", 2, 2)
+        screen.line(f"! {warning}", "yellow", 2, 2)
     for note in found.notes:
-        screen.line(plain(note), "dim", 2, 2)
+        screen.line(note, "dim", 2, 2)
     if found.energy is not None:
         show_energy(screen, found.energy)
 
@@ -137,8 +136,8 @@ def loadgen_table(found: ServingSummary) -> Table:
     rows = [(key, value) for key, value in found.loadgen.items() if key != "errors"]
     return build(
         [
-            (Column("LoadGen says", right=False), words([plain(str(key)) for key, _ in rows])),
-            (Column("value", right=False), words([plain(str(value)) for _, value in rows])),
+            (Column("LoadGen says", right=False), words([str(key) for key, _ in rows])),
+            (Column("value", right=False), words([str(value) for _, value in rows])),
         ],
         "loadgen",
     )

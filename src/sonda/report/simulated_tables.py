@@ -7,7 +7,6 @@ from dataclasses import dataclass
 
 from sonda.analysis.summary import LayerRow, PartSummary, Simulated, Summary, Traffic, Value
 from sonda.report import quantities
-from sonda.report.labels import plain
 from sonda.report.summary_tables import layer_hint, layer_name, type_keep
 from sonda.report.table import Cell, Column, Table, build, numbers, percents, quantity, shares, tone_of, words
 
@@ -36,7 +35,7 @@ def stack_tables(part: PartSummary) -> tuple[Table, ...]:
     """Phases of a step, and what their cycles were spent on; then, where the buffer is finite, what they moved."""
     rows = [(row.name, row.simulated, row.cost.time) for row in part.phases if row.simulated is not None]
     found = [simulated for _, simulated, _ in rows]
-    names = (Column("phase", right=False), [Cell(plain(name), name, tone="name") for name, _, _ in rows])
+    names = (Column("phase", right=False), [Cell(name, name, tone="name") for name, _, _ in rows])
     columns = [names, (Column("cycles"), _whole([one.cycles for one in found]))]
     if len(rows) > 1:
         columns.append((Column("%", hint=_HINTS["share"]), shares([one.share for one in found], "the step's cycles")))
@@ -80,7 +79,7 @@ def simulated_layer_table(rows: Sequence[LayerRow], title: str) -> Table:
     return build(
         [
             (Column(title, right=False, path=True), names),
-            (Column("type", right=False, keep=type_keep(rows)), words([plain(row.name) for row in rows])),
+            (Column("type", right=False, keep=type_keep(rows)), words([row.name for row in rows])),
             (Column("mapping", right=False, keep=5, hint=_HINTS["mapping"]), [_mapping(one) for one in found]),
             (Column("cycles"), _whole([one.cycles for one in found])),
             (Column("%", keep=6, hint=_HINTS["share"]), shares([one.share for one in found], "the step's cycles")),
@@ -108,7 +107,7 @@ def layers_side_by_side(summaries: Sequence[Summary], names: Sequence[str], limi
     wanted = sorted((path for path in weight if weight[path] > 0), key=lambda path: -weight[path])[:limit]
     columns = [
         (Column("layer", right=False, path=True), [Cell(layer_name(label[p]), p, tone="name") for p in wanted]),
-        (Column("type", right=False, keep=1), words([plain(label[path].name) for path in wanted])),
+        (Column("type", right=False, keep=1), words([label[path].name for path in wanted])),
     ]
     for part, rows, name in zip(parts, by_path, names, strict=True):
         simulated = part is not None and part.simulated is not None
@@ -117,10 +116,10 @@ def layers_side_by_side(summaries: Sequence[Summary], names: Sequence[str], limi
         if simulated:
             cycles = [one.cycles if one else absent
                       for one in (rows[path].own_simulated if path in rows else None for path in wanted)]  # fmt: skip
-            columns.append((Column(f"{plain(name)} cycles"), _whole(cycles)))
+            columns.append((Column(f"{name} cycles"), _whole(cycles)))
         if not simulated or any(quantities.known(value) for value in own):
             unit, cells = numbers(own)
-            columns.append((Column(f"{plain(name)} {unit}"), cells))
+            columns.append((Column(f"{name} {unit}"), cells))
         taken = [_own_share(rows[path]) if path in rows else float("nan") for path in wanted]
         columns.append((Column("%", keep=3), shares([one or float("nan") for one in taken], "the step")))
     return build(columns, "layers side by side")
@@ -221,5 +220,5 @@ def _mapping(simulated: Simulated) -> Cell:
     chosen = simulated.mapping
     if not chosen:
         return Cell(quantities.MISSING, tone="quiet")
-    shown = plain(chosen[0]) + (f" +{len(chosen) - 1}" if len(chosen) > 1 else "")
-    return Cell(shown, chosen[0], plain("; ".join(chosen)))
+    shown = chosen[0] + (f" +{len(chosen) - 1}" if len(chosen) > 1 else "")
+    return Cell(shown, chosen[0], "; ".join(chosen))

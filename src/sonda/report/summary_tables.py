@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 from sonda.analysis.summary import LayerRow, PartSummary, Simulated, Summary, Value
 from sonda.record.quantity import LEVELS, Metric
 from sonda.report import quantities
-from sonda.report.labels import plain
 from sonda.report.system_tables import in_table
 from sonda.report.table import Cell, Column, Table, build, numbers, percents, quantity, shares, tone_of, words
 
@@ -33,7 +32,7 @@ def phase_table(part: PartSummary) -> Table:
     flop_unit, flops = numbers([cost.flops for cost in costs])
     rate_unit, rates = numbers([cost.achieved for cost in costs])
     _, peaks = numbers([row.peak_memory for row in part.phases], suffix=True)
-    names = [Cell(plain(row.name), row.name, tone="name") for row in part.phases]
+    names = [Cell(row.name, row.name, tone="name") for row in part.phases]
     sides: list[tuple[Column, list[Cell]]] = []
     if part.device is not None:
         nothing = Value(0.0, "ns", "measured")
@@ -109,7 +108,7 @@ def layer_table(rows: Sequence[LayerRow], title: str, own: bool = False) -> Tabl
     return build(
         [
             (Column(title, right=False, path=True), names),
-            (Column("type", right=False, keep=type_keep(rows)), words([plain(row.name) for row in rows])),
+            (Column("type", right=False, keep=type_keep(rows)), words([row.name for row in rows])),
             (Column(f"forward {unit}", hint=hint), forward),
             (Column(f"backward {unit}", hint=hint), backward),
             *extra,
@@ -125,7 +124,7 @@ def layer_table(rows: Sequence[LayerRow], title: str, own: bool = False) -> Tabl
 
 def layer_name(row: LayerRow) -> str:
     """A layer's path; the model itself, which has none, by its class in brackets."""
-    return plain(row.path) if row.path else f"({plain(row.name)})"
+    return row.path or f"({row.name})"
 
 
 def type_keep(rows: Sequence[LayerRow]) -> int:
@@ -135,7 +134,7 @@ def type_keep(rows: Sequence[LayerRow]) -> int:
 
 def layer_hint(row: LayerRow) -> str:
     """Class and calls of a layer in words."""
-    return f"{plain(row.name)}, {row.calls:,} call{'' if row.calls == 1 else 's'} per step"
+    return f"{row.name}, {row.calls:,} call{'' if row.calls == 1 else 's'} per step"
 
 
 def column_names(summaries: Sequence[Summary], asked: Sequence[str] = ()) -> list[str]:
@@ -169,20 +168,22 @@ def side_by_side_table(summaries: Sequence[Summary], names: Sequence[str]) -> Ta
     if any(engines):
         lines.append(("cycles", [_cycles(one) for one in engines]))
         lines.append(("  utilisation", percents([one.utilisation if one else measured for one in engines])))
-    lines.append(("± (95 %)", [_spread(part) for part in parts]))
+    if any(part is not None and part.step.low is not None for part in parts):
+        few = any(part is not None and part.step.few for part in parts)
+        lines.append(("±" if few else "± (95 %)", [_spread(part, few) for part in parts]))
     add("samples/s", [part.samples_per_second if part else absent for part in parts], suffix=False)
     add("tokens/s", [part.tokens_per_second if part else absent for part in parts], suffix=False)
     for phase in dict.fromkeys(row.name for part in parts if part for row in part.phases):
         lacking = Value(None, "ns", "measured")
         rows = [next((row for row in part.phases if row.name == phase), None) if part else None for part in parts]
-        add(plain(phase), [row.cost.time if row else lacking for row in rows])
+        add(phase, [row.cost.time if row else lacking for row in rows])
         roofs = [row.cost.roof if row else Value(None, "1", "derived") for row in rows]
         if any(quantities.known(roof) for roof in roofs):
             lines.append(("  % of roof", percents(roofs)))
     lines.append(("limited by", words([s.verdicts[0].kind if s.verdicts else "" for s in summaries], tone_of)))
     columns = [Column("", right=False)]
     for index, name in enumerate(names):
-        columns.append(Column(plain(name) + (" (fastest)" if index == fastest else "")))
+        columns.append(Column(name + (" (fastest)" if index == fastest else "")))
     body = []
     for name, cells in lines:
         marked = [_strong(cell) if name == "step" and index == fastest else cell for index, cell in enumerate(cells)]
@@ -217,11 +218,14 @@ def _total(rows: Sequence[LayerRow]) -> Value:
     return Value(sum(row.own.value or 0.0 for row in rows), "ns", "derived")
 
 
-def _spread(part: PartSummary | None) -> Cell:
+def _spread(part: PartSummary | None, named: bool) -> Cell:
+    """Half of the interval of a step; `named` says what it is."""
     if part is None or part.step.low is None:
         return Cell(quantities.MISSING, None, "too few steps for an interval", tone="quiet")
-    text = f"{quantities.percent(part.noise, 1)} %"
-    return Cell(text, 100 * part.noise, "half-width of the 95 % interval over the median, derived", unit="%")
+    half = 100 * (quantities.half_width(part.step) or 0.0)
+    what = quantities.ends_words(part.step)
+    text = f"{quantities.fixed(half, 1)} %" + (f" ({what})" if named else "")
+    return Cell(text, half, f"half of the {what} over the median, derived", unit="%")
 
 
 def _strong(cell: Cell) -> Cell:

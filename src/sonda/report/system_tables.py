@@ -8,7 +8,6 @@ from sonda.analysis.counted_summary import SecondSources, SystemSummary
 from sonda.analysis.summary import PartSummary, Value
 from sonda.record.quantity import Metric
 from sonda.report import quantities
-from sonda.report.labels import plain
 from sonda.report.screen import Screen
 from sonda.report.table import Cell, Column, Table, build, numbers
 from sonda.report.values import Document, value_document
@@ -32,12 +31,12 @@ def show_system(screen: Screen, part: PartSummary) -> None:
     screen.line()
     screen.table(system_table(part.system))
     for remark in part.system.remarks:
-        screen.line(plain(remark), "yellow", 2, 2)
+        screen.line(remark, "yellow", 2, 2)
 
 
 def system_table(system: SystemSummary) -> Table:
     """Phases and the step: CPU time, faults, switches, migrations, waits and memory, per step."""
-    names = [Cell(plain(row.name), row.name, tone="quiet" if row.name == "step" else "name") for row in system.rows]
+    names = [Cell(row.name, row.name, tone="quiet" if row.name == "step" else "name") for row in system.rows]
     columns = [(Column("per step", right=False), names)]
     for key, title, keep, hint in COLUMNS:
         values = [row.values[key] for row in system.rows]
@@ -55,18 +54,18 @@ def show_second(screen: Screen, second: SecondSources) -> None:
     screen.line()
     screen.table(second_table(second))
     for sentence in second.sentences:
-        screen.line(plain(sentence), "dim", 2, 2)
+        screen.line(sentence, "dim", 2, 2)
 
 
 def second_table(second: SecondSources) -> Table:
     """A row for each quantity: ours, then each source's with its difference from ours."""
     rows = second.rows
-    names = [Cell(plain(row.quantity.replace("_", " ")), row.quantity, tone="name") for row in rows]
+    names = [Cell(row.quantity.replace("_", " "), row.quantity, tone="name") for row in rows]
     columns = [(Column("whole program", right=False), names), (Column(OWN), _alone([row.ours for row in rows]))]
     for source in second.sources:
-        columns.append((Column(plain(source)), _alone([row.others[source] for row in rows])))
+        columns.append((Column(source), _alone([row.others[source] for row in rows])))
         apart = [_signed(row.apart[source]) for row in rows]
-        columns.append((Column(f"{plain(source)} − {OWN}", hint="of what Sonda counted, derived"), apart))
+        columns.append((Column(f"{source} − {OWN}", hint="of what Sonda counted, derived"), apart))
     return build(columns, "second sources")
 
 

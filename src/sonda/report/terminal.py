@@ -20,7 +20,6 @@ from sonda.report.comparison_tables import (
 )
 from sonda.report.device_tables import show_device
 from sonda.report.energy import show_energy
-from sonda.report.labels import plain
 from sonda.report.listing import checks_table
 from sonda.report.modelled_tables import show_modelled
 from sonda.report.nodes import show_nodes
@@ -58,16 +57,14 @@ def render_summary(
     layers: int = 10,
     *,
     short: str = "",
-    saved: bool = True,
     color: bool | None = None,
 ) -> str:
     """A run on one screen: verdict, phases, layers, counters, warnings.
 
-    `layers` is how many are listed; `short` is the id to type; `saved` adds the line that names the run.
+    `layers` is how many are listed; `short` is the id to type.
     """
     screen = Screen(width, color)
-    _heading(screen, summary)
-    _verdicts(screen, summary)
+    show_verdicts(screen, summary)
     if summary.training is not None:
         show_training(screen, summary.training)
     show_nodes(screen, summary.target)
@@ -104,9 +101,7 @@ def render_summary(
         show_second(screen, summary.second)
     show_probed(screen, summary.target)
     _below(screen, summary)
-    if saved:
-        name = plain(short or summary.run)
-        screen.line(f"Saved as run {name}. Page: sonda report {name}", "", 2)
+    screen.saved(short or summary.run)
     return screen.text()
 
 
@@ -125,15 +120,15 @@ def render_side_by_side(
     """
     screen = Screen(width, color)
     heads = list(names) or column_names(summaries)
-    titles = list(dict.fromkeys(plain(summary.title) for summary in summaries))
+    titles = list(dict.fromkeys(summary.title for summary in summaries))
     screen.line(SEPARATOR.join(titles), "bold")
     screen.line()
     for head, summary in zip(heads, summaries, strict=True):
-        screen.line(f"{plain(head)}: {plain(summary.verdicts[0].sentence)}", "", 2, 2)
+        screen.line(f"{head}: {summary.verdicts[0].sentence}", "", 2, 2)
     screen.line()
     trainings = trainings_table(summaries, heads)
     for table in bands(trainings, screen.width - 2) if trainings is not None else ():
-        screen.table(table, reasons=False)
+        screen.table(table)
         screen.line()
     for table in bands(side_by_side_table(summaries, heads), screen.width - 2):
         screen.table(table)
@@ -144,7 +139,7 @@ def render_side_by_side(
             screen.line()
     for head, summary in zip(heads, summaries, strict=True):
         for warning in summary.warnings:
-            screen.line(f"! {plain(head)}: {plain(warning)}", "yellow", 2, 2)
+            screen.line(f"! {head}: {warning}", "yellow", 2, 2)
     if saved:
         screen.line(f"Saved as runs {' '.join(saved)}. Page: sonda report {' '.join(saved)}", "", 2, 2)
     return screen.text()
@@ -156,11 +151,16 @@ def render_comparison(
     layers: int = 10,
     *,
     fail_above: float | None = None,
+    asked: tuple[str, str] | None = None,
     color: bool | None = None,
 ) -> str:
-    """B against A: step, phases, the layers that changed; `fail_above` 0.05 adds whether 5 % is passed."""
+    """B against A: step, phases, the layers that changed; `fail_above` 0.05 adds whether 5 % is passed, `asked` are the
+    names to type for both sides."""
     screen = Screen(width, color)
     show_comparison(screen, comparison, layers, fail_above)
+    if asked is not None:
+        screen.line()
+        screen.line(f"Page of both: sonda report {' '.join(asked)}", "", 2, 2)
     return screen.text()
 
 
@@ -172,12 +172,13 @@ def show_comparison(
     screen.line()
     screen.line(verdict_words(comparison), "bold", 2, 2)
     if fail_above is not None:
-        style = "red" if comparison.fails(fail_above) else ""
-        screen.line(limit_words(comparison, fail_above), style, 2, 2)
+        fails = comparison.fails(fail_above)
+        said = limit_words(comparison.slowdown, fails, fail_above, comparison.exact)
+        screen.line(said, "red" if fails else "", 2, 2)
     for part in comparison.parts:
         screen.line()
         if len(comparison.parts) > 1:
-            screen.line(plain(part.name), "bold", 2)
+            screen.line(part.name, "bold", 2)
         screen.table(step_and_phases_table(part))
         changed = changed_layers(part, layers)
         total = sum(row.significant for row in part.layers)
@@ -191,12 +192,9 @@ def show_comparison(
     if comparison.notes or comparison.warnings:
         screen.line()
     for note in comparison.notes:
-        screen.line(plain(note), "dim", 2, 2)
+        screen.line(note, "dim", 2, 2)
     for warning in comparison.warnings:
-        screen.line(f"! {plain(warning)}", "yellow", 2, 2)
-    if len(comparison.a) == len(comparison.b) == 1:
-        screen.line()
-        screen.line(f"Page of both: sonda report {plain(comparison.a[0])} {plain(comparison.b[0])}", "", 2, 2)
+        screen.line(f"! {warning}", "yellow", 2, 2)
 
 
 def render_doctor(
@@ -206,7 +204,7 @@ def render_doctor(
     rows = list(checks)
     screen = Screen(width, color)
     good = sum(state == "ok" for _, state, _, _ in rows)
-    lacking = [plain(name) for name, state, _, _ in rows if state in ("missing", "dead", "off")]
+    lacking = [name for name, state, _, _ in rows if state in ("missing", "dead", "off")]
     without = f" Without: {', '.join(lacking)}." if lacking else ""
     screen.line(f"{good} of {len(rows)} checks are fine.{without}", "bold")
     screen.line()
@@ -216,23 +214,21 @@ def render_doctor(
         screen.line()
         screen.line("What would change that", "bold")
         for name, remedy in remedies:
-            screen.line(f"{plain(name)}: {plain(remedy)}", "", 2, 2)
+            screen.line(f"{name}: {remedy}", "", 2, 2)
     screen.line()
     screen.line("Next: sonda doctor --validate counts known work with every probe; sonda run resnet18 --train", "dim")
     return screen.text()
 
 
-def _heading(screen: Screen, summary: Summary) -> None:
-    words = [plain(text) for text in (summary.title, summary.subtitle) if text]
+def show_verdicts(screen: Screen, summary: Summary) -> None:
+    """What ran on what, what limits it, and what to try."""
+    words = [text for text in (summary.title, summary.subtitle) if text]
     if summary.status != "complete":
         words.append(summary.status)
     screen.line(SEPARATOR.join(words), "bold")
     screen.line()
-
-
-def _verdicts(screen: Screen, summary: Summary) -> None:
     for index, verdict in enumerate(summary.verdicts):
-        screen.line(plain(verdict.sentence), "bold" if index == 0 else "", 2, 2)
+        screen.line(verdict.sentence, "bold" if index == 0 else "", 2, 2)
     remedies = dict.fromkeys(remedy for verdict in summary.verdicts for remedy in verdict.remedies)
     if remedies:
         screen.items("Try: ", [remedy_words(remedy) for remedy in remedies])
@@ -240,10 +236,10 @@ def _verdicts(screen: Screen, summary: Summary) -> None:
 
 def remedy_words(remedy: Remedy) -> str:
     """`--threads 2  1.63x (measured)`; not yet tried: its text; not a flag away: the text alone."""
-    options = plain(" ".join(remedy.options))
+    options = " ".join(remedy.options)
     if remedy.speedup is not None:
-        return f"{options or plain(remedy.text)}  {plain(quantities.factor(remedy.speedup))}"
-    return f"{options} ({plain(remedy.text)})" if options else plain(remedy.text)
+        return f"{options or remedy.text}  {quantities.factor(remedy.speedup)}"
+    return f"{options} ({remedy.text})" if options else remedy.text
 
 
 def _simulated_layers(screen: Screen, part: PartSummary, limit: int) -> None:
@@ -279,8 +275,9 @@ def _layers(screen: Screen, part: PartSummary, limit: int) -> None:
 def _rates(part: PartSummary) -> list[str]:
     """`44.9 samples/s`, and tokens where the workload has them."""
     rates = {"samples/s": part.samples_per_second, "tokens/s": part.tokens_per_second}
-    rates |= {f"tokens/s in {plain(name)}": rate for name, rate in part.phase_tokens.items()}
-    return [f"{quantities.number(rate.value)} {name} ({rate.source})" for name, rate in rates.items() if rate.value]
+    rates |= {f"tokens/s in {name}": rate for name, rate in part.phase_tokens.items()}
+    return [f"{quantities.number(rate.value)} {name} ({rate.source})" for name, rate in rates.items()
+            if rate.value and quantities.known(rate)]  # fmt: skip
 
 
 def _below(screen: Screen, summary: Summary) -> None:
@@ -289,17 +286,16 @@ def _below(screen: Screen, summary: Summary) -> None:
     if facts:
         screen.items("", facts, SEPARATOR)
     for note in summary.notes:
-        screen.line(plain(note), "dim", 2, 2)
+        screen.line(note, "dim", 2, 2)
     for warning in summary.warnings:
-        screen.line(f"! {plain(warning)}", "yellow", 2, 2)
+        screen.line(f"! {warning}", "yellow", 2, 2)
 
 
 def _part_words(part: PartSummary) -> str:
-    steps = f"{part.steps:,} step{'' if part.steps == 1 else 's'}"
     warmup = f" after {part.warmup:,} warm-up" if part.warmup else ""
-    step = quantities.amount(part.step.value, part.step.unit)
-    spread = f", ±{quantities.percent(part.noise, 1)} %" if part.step.low is not None else ""
-    return f"{plain(part.name)}: {steps}{warmup}, {step} each{spread}"
+    steps = f"{part.steps:,} step{'' if part.steps == 1 else 's'}{warmup}"
+    pieces = [steps, f"{quantities.amount(part.step.value, part.step.unit)} each", quantities.spread(part.step)]
+    return f"{part.name}: {', '.join(piece for piece in pieces if piece)}"
 
 
 def _time(nanoseconds: float | None) -> str:

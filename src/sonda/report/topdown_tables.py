@@ -9,7 +9,6 @@ from sonda.analysis.counted_summary import Counted, CounterSummary, Share, Slots
 from sonda.analysis.summary import LayerRow, PartSummary, Value
 from sonda.record.topdown import Category
 from sonda.report import quantities
-from sonda.report.labels import plain
 from sonda.report.screen import Screen
 from sonda.report.table import Cell, Column, Table, build, numbers, words
 
@@ -59,7 +58,7 @@ def show_counters(screen: Screen, part: PartSummary, limit: int) -> None:
             title = f"layer ({len(chosen)} of {total})" if total > len(chosen) else "layer"
             screen.table(topdown_layer_table(part, chosen, title))
     for sentence in counter_sentences(part):
-        screen.line(plain(sentence), "dim", 2, 2)
+        screen.line(sentence, "dim", 2, 2)
 
 
 def counter_sentences(part: PartSummary) -> list[str]:
@@ -128,9 +127,9 @@ def topdown_layer_table(part: PartSummary, layers: Sequence[LayerRow], title: st
     assert part.topdown is not None
     topdown = part.topdown
     rows = [(row.path, topdown.layers[row.path]) for row in layers]
-    names = [Cell(plain(row.path) or f"({plain(row.name)})", row.path, tone="name") for row in layers]
+    names = [Cell(row.path or f"({row.name})", row.path, tone="name") for row in layers]
     columns = [(Column(title, right=False, path=True), names),
-               (Column("type", right=False, keep=1), words([plain(row.name) for row in layers]))]  # fmt: skip
+               (Column("type", right=False, keep=1), words([row.name for row in layers]))]  # fmt: skip
     if part.counted is not None:
         ipc = [_of_layer(part.counted, row.path) for row in layers]
         columns.append((Column("IPC", keep=4, hint="instructions per cycle, derived"), _marked(ipc, numbers(ipc)[1])))
@@ -156,7 +155,7 @@ def _rows(topdown: TopDown) -> list[Row]:
 
 
 def _names(names: Sequence[str]) -> list[Cell]:
-    return [Cell(plain(name), name, tone="quiet" if name == "step" else "name") for name in names]
+    return [Cell(name, name, tone="quiet" if name == "step" else "name") for name in names]
 
 
 def _category(category: Category, rows: Sequence[Row]) -> tuple[Column, list[Cell]]:
@@ -165,7 +164,7 @@ def _category(category: Category, rows: Sequence[Row]) -> tuple[Column, list[Cel
     hint = f"{category.meaning or MEANINGS.get(category.name) or category.words}{bound}{threshold}"
     cells = [_share(slots.shares[category.name], bool(category.parent), slots, category.name) for _, slots in rows]
     keep = 6 if not category.parent else 2
-    return Column(plain(category.words), keep=keep, hint=hint), cells
+    return Column(category.words, keep=keep, hint=hint), cells
 
 
 def _share(share: Share, child: bool, slots: Slots, name: str) -> Cell:
@@ -194,7 +193,7 @@ def _marked(values: Sequence[Value], cells: Sequence[Cell]) -> list[Cell]:
 def _leading(topdown: TopDown, slots: Slots) -> str:
     """`backend bound › memory bound`."""
     titles = {category.name: category.words for category in topdown.definition.categories}
-    return " › ".join(plain(titles[name]).lower() for name in slots.leading)
+    return " › ".join(titles[name].lower() for name in slots.leading)
 
 
 def _rate(counted: Counted, name: str) -> Value:

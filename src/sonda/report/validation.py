@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from sonda.report.labels import plain
 from sonda.report.screen import Screen
 from sonda.report.table import Cell, Column, Table, build, words
 
@@ -30,13 +29,15 @@ def render_validation(document: Document, width: int | None = None, *, color: bo
         screen.line("Not tried", "bold")
         for probe, reason in dict.fromkeys((one["probe"], one["reason"]) for one in untried):
             checks = [one["check"] for one in untried if (one["probe"], one["reason"]) == (probe, reason)]
-            screen.line(plain(f"{probe}: {', '.join(checks)}: {reason}"), "dim", 2, 2)
+            screen.line(f"{probe}: {', '.join(checks)}: {reason}", "dim", 2, 2)
     remedies = dict.fromkeys((one["probe"], one["remedy"]) for one in document["trials"] if one["remedy"])
     if remedies:
         screen.line()
         screen.line("What would change that", "bold")
         for probe, remedy in remedies:
-            screen.line(plain(f"{probe}: {remedy}"), "", 2, 2)
+            screen.line(f"{probe}: {remedy}", "", 2, 2)
+    screen.line()
+    screen.line("Next: sonda run resnet18 --train; sonda doctor says what else this machine can measure", "dim")
     return screen.text()
 
 
@@ -50,26 +51,26 @@ def _verdict(probes: Sequence[Document]) -> str:
 def probes_table(probes: Sequence[Document]) -> Table:
     """One row for each probe."""
     return build([
-        (Column("probe", right=False), [Cell(plain(one["probe"]), one["probe"], tone="name") for one in probes]),
+        (Column("probe", right=False), [Cell(one["probe"], one["probe"], tone="name") for one in probes]),
         (Column("state", right=False), _states(probes)),
-        (Column("how far", right=False, wrap=True), words([plain(one["sentence"]) for one in probes])),
+        (Column("how far", right=False, wrap=True), words([one["sentence"] for one in probes])),
     ])  # fmt: skip
 
 
 def trials_table(trials: Sequence[Document]) -> Table:
     """One row for each trial that took place."""
     return build([
-        (Column("probe", right=False), words([plain(one["probe"]) for one in trials])),
+        (Column("probe", right=False), words([one["probe"] for one in trials])),
         (Column("state", right=False), _states(trials)),
-        (Column("expected"), words([plain(one["expected"]) for one in trials])),
-        (Column("counted"), words([plain(one["found"]) for one in trials])),
+        (Column("expected"), words([one["expected"] for one in trials])),
+        (Column("counted"), words([one["found"] for one in trials])),
         (Column("off by"), words([_apart(one["deviation"]) for one in trials])),
         (Column("work", right=False, wrap=True), words([_work(one) for one in trials])),
     ])  # fmt: skip
 
 
 def _work(trial: Document) -> str:
-    return plain(", ".join(text for text in (trial["check"], trial["reason"]) if text))
+    return ", ".join(text for text in (trial["check"], trial["reason"]) if text)
 
 
 def _apart(deviation: float | None) -> str:

@@ -10,7 +10,7 @@ from sonda.report.simulated_tables import energy_cell, is_idle
 NAMES = {
     "share": "part of the step", "of_peak": "of the peak", "of_bandwidth": "of the bandwidth",
     "of_time": "of their time", "operation_cost": "cost of an operation", "spent": "of their cycles",
-    "busy": "GPU busy", "noise": "half-width of the 95 % interval",
+    "busy": "GPU busy", "noise": "half of the interval of a step",
 }  # fmt: skip
 """What the numbers behind a verdict are called on the page, where their own names say too little."""
 RATIOS = ("IPC", "imbalance")
@@ -66,8 +66,7 @@ def _remedy(remedy: Remedy) -> str:
 
 
 def _facts(part: PartSummary) -> str:
-    spread = f"±{quantities.percent(part.noise, 1)} %" if part.step.low is not None else ""
-    facts = [("time of a step", part.step, spread), ("samples/s", part.samples_per_second, "")]
+    facts = [("time of a step", part.step, quantities.spread(part.step)), ("samples/s", part.samples_per_second, "")]
     facts.append(("tokens/s", part.tokens_per_second, ""))
     boxes = [_fact(name, value, note) for name, value, note in facts if quantities.known(value)]
     if part.simulated is not None:

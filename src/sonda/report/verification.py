@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from sonda.report.labels import plain
 from sonda.report.screen import Screen
 from sonda.report.table import LAST, Column, build, words
 
@@ -42,22 +41,23 @@ def render_verification(report: Mapping[str, Any], width: int | None = None, *, 
         if one["what"] == "run":
             text = f"cannot be simulated, though the reference ended well: {one['found']}"
         text = f"{one['mode']} {one['run']}: {text}"
-        screen.line(plain(text), "red", 2, 2)
+        screen.line(text, "red", 2, 2)
     _more(screen, len(report["differences"]), "difference")
     for why in dict.fromkeys(one["why"] for one in report["known"]):
         alike = [one for one in report["known"] if one["why"] == why]
         runs = len({(one["mode"], one["run"]) for one in alike})
         first = f"{alike[0]['mode']} {alike[0]['run']}: {alike[0]['what']} is {alike[0]['found']:,}"
         text = f"known: {len(alike)} number{_s(len(alike))} of {runs} run{_s(runs)} ({why}), as {first}, "
-        screen.line(plain(f"{text}the reference has {alike[0]['expected']:,}"), "dim", 2, 2)
+        screen.line(f"{text}the reference has {alike[0]['expected']:,}", "dim", 2, 2)
     if report["not_compared"]:
         names = ", ".join(f"{name} ({count:,} run{_s(count)})" for name, count in report["not_compared"].items())
-        screen.line(plain(f"not compared: {names}"), "dim", 2, 2)
+        screen.line(f"not compared: {names}", "dim", 2, 2)
     if report["failures"]:
         screen.line()
         screen.line("Where the reference itself failed", "bold", 2)
         for one in report["failures"]:
-            screen.line(plain(f"{one['mode']} {one['run']} ({one['status']}): {one['says']}"), "", 4, 2)
+            screen.line(f"{one['mode']} {one['run']} ({one['status']}): {one['says']}", "", 4, 2)
+    _next(screen)
     return screen.text()
 
 
@@ -78,10 +78,10 @@ def render_scalesim(report: Mapping[str, Any], width: int | None = None, *, colo
     same = report["exact"] == report["total"]
     screen.line(
         f"{report['exact']} of {report['total']} layers agree with SCALE-Sim's formulas on "
-        f"{plain(report['accelerator'])} ({report['rows']} x {report['columns']}, output stationary)",
+        f"{report['accelerator']} ({report['rows']} x {report['columns']}, output stationary)",
         "bold" if same else "bold red",
     )
-    columns: list[tuple[Column, Any]] = [(Column("layer", right=False), words([plain(one["layer"]) for one in layers]))]
+    columns: list[tuple[Column, Any]] = [(Column("layer", right=False), words([one["layer"] for one in layers]))]
     columns += [(Column(letter), words([f"{one[letter]:,}" for one in layers])) for letter in ("M", "N", "K")]
     if any(one["times"] > 1 for one in layers):
         columns.append((Column("times"), words([f"{one['times']:,}" for one in layers])))
@@ -100,8 +100,14 @@ def render_scalesim(report: Mapping[str, Any], width: int | None = None, *, colo
     for one in layers:
         for name, pair in one["differences"].items():
             text = f"{one['layer']}: {name}: the mesh has {pair['found']:,}, SCALE-Sim's formula {pair['expected']:,}"
-            screen.line(plain(text), "red", 2, 2)
+            screen.line(text, "red", 2, 2)
+    _next(screen)
     return screen.text()
+
+
+def _next(screen: Screen) -> None:
+    screen.line()
+    screen.line("Every number: the same command with --json", "dim", 2)
 
 
 def _s(count: int) -> str:

@@ -39,7 +39,7 @@ def rule(summary: Summary) -> Verdict | None:
         evidence={
             "share": Value(share, "1", "derived"),
             **({"roof": Value(row.roof, "1", "derived")} if row.roof is not None else {}),
-            **{reason: Value(value, "1", "counted") for reason, value in list(row.shares.items())[:3]},
+            **{reason: Value(value, "1", "derived") for reason, value in list(row.shares.items())[:3]},
         },
         remedies=(Remedy(row.remedy),),
         share=share,
