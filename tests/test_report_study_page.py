@@ -9,9 +9,11 @@ from typing import Any
 
 import pytest
 
+from builders import stepped
 from sonda.report.study_figures import accuracy_caption, accuracy_figure, energy_figure, scaling_figure
 from sonda.report.study_page import study_section, write_study_page
-from sonda.report.study_tables import row_names
+from sonda.report.study_tables import row_names, unmeasured
+from sonda.studies.recorded import provenance
 
 
 def figure(value: float | None, source: str = "measured", unit: str = "J", **more: Any) -> dict[str, Any]:
@@ -156,3 +158,26 @@ def test_a_study_without_trainings_has_tables_only() -> None:
     assert section.figures == ()
     assert "2.50" in section.html
     assert "out of memory" in section.html
+
+
+def test_where_numbers_come_from_says_the_framework_that_ran_and_simulated_where_nothing_was_measured() -> None:
+    versions = {"python": "3.11", "sonda": "0.1", "torch": "2.13", "tensorflow": "2.21", "keras": "3.15", "jax": "0.10"}
+    about = provenance([stepped([1.0], workload={"name": "cnn", "framework": "tensorflow"}, versions=versions)])
+    assert about["versions"] == {"keras": "3.15", "python": "3.11", "sonda": "0.1", "tensorflow": "2.21"}
+    about["devices"] = ["a processor"]
+    html = study_section({**STUDY, "provenance": about}).html
+    assert "Measured on a processor, " in html and "tensorflow 2.21" in html
+    rows = [row("one", figure(1.0, "simulated"), figure(1.0, "derived", ""), [])]
+    assert "Simulated on a processor, " in study_section({**STUDY, "rows": rows, "provenance": about}).html
+
+
+def test_reasons_name_few_variants_and_count_many() -> None:
+    rows = [row(name, figure(None), figure(None), []) for name in ("a", "b, c", "d", "e", "f")]
+    for one in rows[2:]:
+        one["figures"]["energy_J"]["reason"] = "no runs"
+    for one in rows[:2]:
+        one["figures"]["energy_J"]["reason"] = "no device"
+    one_of_them = next(reason for reason, names in unmeasured({**STUDY, "rows": rows}).items() if "energy J" in names)
+    assert one_of_them == "no device (a; b, c); no runs (d; e; f)"
+    more = [*rows, row("g", figure(None, reason="no runs"), figure(None), [])]
+    assert any(reason == "no device (a; b, c); no runs (4 variants)" for reason in unmeasured({**STUDY, "rows": more}))

@@ -140,8 +140,21 @@ def test_a_place_is_one_line_and_a_variant_one_mark() -> None:
     assert first["marker"]["symbol"] != second["marker"]["symbol"], "colours alone tell nothing apart"
     assert published["x"] == [50, 100, None, 50, 100, None], "a range from end to end"
     assert drawn["layout"]["yaxis"]["ticktext"] == ["2MiB", "4MiB"]
-    assert [round(y) for y in first["y"]] == [0, 1] and round(second["y"][0]) == 0
-    assert first["y"][0] != second["y"][0], "equal values of two variants are both seen"
+    assert first["y"] == [0, 1] and second["y"] == [0]
+
+
+def test_marks_that_would_hide_each_other_are_drawn_one_below_the_other() -> None:
+    """100 and 101 of 200 are less than a mark apart; 10 stands alone."""
+    values = {"a": (100.0, 200.0), "b": (10.0, 200.0), "c": (101.0, 50.0)}
+    rows = [({"variant": name, "size": size}, {"cycles": figure(value)})
+            for name, pair in values.items() for size, value in zip(("2MiB", "4MiB"), pair, strict=True)]  # fmt: skip
+    made = study({"cycles": "cycles"}, rows)
+    drawn = dots_figure(made, made["columns"][0])
+    assert drawn is not None
+    (a, b, c) = (trace["y"] for trace in drawn["data"])
+    assert b[0] == 0 and a[0] < 0 < c[0] and c[0] - a[0] < 0.5, "within their place, in the order of variants"
+    assert a[1] < 1 < b[1] and c[1] == 1
+    assert drawn["layout"]["height"] > 130 + 3 * 20, "a place has room for both"
 
 
 def test_ratios_that_may_as_well_be_one_are_grey_in_picture_and_table() -> None:

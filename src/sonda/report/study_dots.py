@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import math
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from sonda.report import quantities
@@ -18,11 +19,13 @@ MARKS = ("circle", "square", "diamond", "triangle-up", "cross", "x", "star", "he
 """So that variants are told apart without their colours too."""
 WIDE = 30
 """Values that differ by more than this are drawn on a logarithmic axis."""
-OF_A_PLACE, OF_A_VARIANT, OF_A_NAME, AROUND = 20, 4, 10, 130
+OF_A_PLACE, OF_A_MARK, OF_A_NAME, AROUND = 20, 9, 10, 130
 """px of height."""
 FEW_NAMES = 3
 BESIDE = 0.5
-"""Of the height of a place, that variants and published figures are spread over, so that none hides another."""
+"""Of the height of a place, that published figures are spread over."""
+NEAR = 0.02
+"""Of the width of the axis: marks that are nearer hide each other."""
 
 
 @dataclass(frozen=True)
@@ -59,12 +62,15 @@ def dots_figure(study: Document, column: Document) -> Figure | None:
     known = [dot for dot in dots if dot.figure["value"] is not None]
     if len(known) < 2:
         return None
-    of_a_place = OF_A_PLACE + OF_A_VARIANT * (len({dot.variant for dot in known}) - 1)
-    name = figure_name(column)
-    data = [*_published(dots, places), *_ours(known, places, column)]
     values = [abs(dot.figure["value"]) for dot in known] + [abs(end) for dot in dots for end in _printed_ends(dot)]
     log = min(values) > 0 and max(values) / min(values) > WIDE
-    axis: Figure = {"title": {"text": markup(name)}, **({"type": "log"} if log else {"rangemode": "tozero"})}
+    crowds = _crowds(known, max(values), min(values) if log else None)
+    of_a_place = max(OF_A_PLACE, OF_A_MARK * (max(map(len, crowds)) + 1))
+    heights = {(dot.place, dot.variant): places.index(dot.place) + (at - (len(crowd) - 1) / 2) * OF_A_MARK / of_a_place
+               for crowd in crowds for at, dot in enumerate(crowd)}  # fmt: skip
+    data = [*_published(dots, places), *_ours(known, heights, column)]
+    scale: Figure = {"type": "log"} if log else {"rangemode": "tozero"}
+    axis: Figure = {"title": {"text": markup(figure_name(column))}, **scale}
     layout: Figure = {
         # A phone lists the names below each other.
         "height": AROUND + of_a_place * max(3, len(places)) + OF_A_NAME * max(0, len(data) - FEW_NAMES),
@@ -95,12 +101,33 @@ def dots_table(study: Document, column: Document) -> Table:
     return build(columns, figure_name(column))
 
 
-def _ours(dots: Sequence[Dot], places: Sequence[str], column: Document) -> Iterator[Figure]:
+def _crowds(dots: Sequence[Dot], most: float, least: float | None) -> list[list[Dot]]:
+    """Marks of a place that would hide each other, in the order of their variants, which are drawn one below the other;
+    a mark that stands alone is a crowd too. `least` and `most` are the ends of the axis; without a least it is linear.
+    """
+
+    def at(dot: Dot) -> float:
+        value = abs(dot.figure["value"])
+        return value / (most or 1.0) if least is None else math.log(value / least) / math.log(most / least)
+
+    found: list[list[Dot]] = []
+    for place in dict.fromkeys(dot.place for dot in dots):
+        before = -math.inf
+        for dot in sorted((one for one in dots if one.place == place), key=at):
+            if at(dot) - before > NEAR:
+                found.append([])
+            found[-1].append(dot)
+            before = at(dot)
+    order = list(dict.fromkeys(dot.variant for dot in dots))
+    return [sorted(crowd, key=lambda dot: order.index(dot.variant)) for crowd in found]
+
+
+def _ours(dots: Sequence[Dot], heights: Mapping[tuple[str, str], float], column: Document) -> Iterator[Figure]:
     """A series for each variant, and a grey one of its ratios that may as well be 1."""
     name, ratio = figure_name(column), is_ratio(str(column["figure"]))
     variants = list(dict.fromkeys(dot.variant for dot in dots))
     for number, variant in enumerate(variants):
-        mark, height = MARKS[number % len(MARKS)], _beside(number, len(variants))
+        mark = MARKS[number % len(MARKS)]
         unsure = [dot for dot in dots if dot.variant == variant and ratio and holds(dot.figure, 1.0)]
         sure = [dot for dot in dots if dot.variant == variant and dot not in unsure]
         for color, own in ((COLORS[number % len(COLORS)], sure), (GREY, unsure)):
@@ -109,7 +136,7 @@ def _ours(dots: Sequence[Dot], places: Sequence[str], column: Document) -> Itera
                 yield {
                     "type": "scatter", "mode": "markers", "name": markup(variant or "ours"),
                     "legendgroup": markup(variant), "showlegend": own is sure or not sure,
-                    "x": [dot.figure["value"] for dot in own], "y": [places.index(dot.place) + height for dot in own],
+                    "x": [dot.figure["value"] for dot in own], "y": [heights[dot.place, dot.variant] for dot in own],
                     "error_x": reach([dot.figure for dot in own]),
                     "marker": {"color": color, "size": 9, "symbol": [f"{mark}{one}" for one in opened]},
                     "text": [f"<b>{markup(', '.join(one for one in (dot.variant, dot.place) if one))}</b><br>"
@@ -125,7 +152,7 @@ def _published(dots: Sequence[Dot], places: Sequence[str]) -> Iterator[Figure]:
     machines = list(dict.fromkeys(_machine(one) for dot in dots for one in _printed(dot)))
     for number, machine in enumerate(machines):
         printed = [(dot.place, one) for dot in dots for one in _printed(dot) if _machine(one) == machine]
-        beside = _beside(number, len(machines))
+        beside = BESIDE * ((number + 0.5) / len(machines) - 0.5)
         x: list[float | None] = []
         y: list[float | None] = []
         texts: list[str] = []
@@ -143,11 +170,6 @@ def _published(dots: Sequence[Dot], places: Sequence[str]) -> Iterator[Figure]:
                        "line": {"width": 2}},
             "text": texts, "hovertemplate": "%{text}<extra></extra>",
         }  # fmt: skip
-
-
-def _beside(number: int, count: int) -> float:
-    """How far from the middle of its place the one of `count` is drawn."""
-    return BESIDE * ((number + 0.5) / count - 0.5)
 
 
 def _printed(dot: Dot) -> Sequence[Document]:

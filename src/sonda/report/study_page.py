@@ -319,7 +319,10 @@ def _origin(study: Document) -> Iterator[str]:
     """Machines, days, versions, and what all configurations share."""
     about = study.get("provenance") or {}
     if about.get("devices"):
-        yield f"Measured on {', '.join(about['devices'])}, {', '.join(about['recorded'])}."
+        where = f"{', '.join(about['devices'])}, {', '.join(about['recorded'])}"
+        found = {figure["source"] for row in study["rows"] for figure in row["figures"].values()
+                 if figure["value"] is not None}  # fmt: skip
+        yield f"Simulated on {where}." if "simulated" in found and "measured" not in found else f"Measured on {where}."
     if about.get("versions"):
         yield "Versions: " + ", ".join(f"{name} {version}" for name, version in about["versions"].items()) + "."
     if study.get("fixed"):

@@ -138,6 +138,8 @@ RELATIVE = "geometric mean"
 """Names the row of ratios to the first variant."""
 NUMBER = 11
 """Cells of a large number."""
+MOST_NAMED = 3
+"""Variants that a reason names."""
 
 
 def variants_of(study: Document) -> list[str]:
@@ -173,9 +175,14 @@ def unmeasured(study: Document) -> dict[str, list[str]]:
                 variants.setdefault(_bare_reason(cell), {})[str(row["configuration"].get(VARIANT, ""))] = None
             # A reason that all variants share is said once; others name theirs.
             one = len(variants) == 1 or VARIANT not in study["axes"]
-            said = [reason if one else f"{reason} ({', '.join(of)})" for reason, of in variants.items()]
+            said = [reason if one else f"{reason} ({_of(list(of))})" for reason, of in variants.items()]
             found.setdefault("; ".join(said), []).append(column)
     return {reason: _joined(columns) for reason, columns in found.items()}
+
+
+def _of(variants: Sequence[str]) -> str:
+    """Their names, which may have commas themselves; of many, how many."""
+    return "; ".join(variants) if len(variants) <= MOST_NAMED else f"{len(variants)} variants"
 
 
 def _joined(columns: Sequence[Document]) -> list[str]:

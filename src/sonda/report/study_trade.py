@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from sonda.report import quantities
@@ -61,9 +62,7 @@ def trade_figure(found: list[Trade]) -> Figure:
             "line": {"color": color, "width": 1, "shape": "hv"},
             "marker": {"color": color, "size": 12 if front else 9, "symbol": mark},
             "text": [markup(one.name) for one in own],
-            # Neighbours are labelled above and below in turn.
-            "textposition": "bottom right" if front else ["bottom center" if at % 2 else "top center"
-                                                          for at in range(len(own))],
+            "textposition": "bottom right" if front else [_side(one, found) for one in own],
             "hovertext": [f"<b>{markup(one.name)}</b><br>{one.cycles:.3g} times the cycles, {one.energy:.3g} times the "
                           f"energy, derived (geometric mean of {one.n})" for one in own],
             "hoverinfo": "text",
@@ -76,6 +75,16 @@ def trade_figure(found: list[Trade]) -> Figure:
         "legend": {"orientation": "h", "y": 1.02, "yanchor": "bottom"},
     }
     return {"data": [one for one in data if one["x"]], "layout": layout}
+
+
+def _side(one: Trade, found: list[Trade]) -> str:
+    """Where the name of a point does not run into that of its nearest neighbour."""
+
+    def way(other: Trade) -> tuple[float, float]:
+        return math.log(other.cycles / one.cycles), math.log(other.energy / one.energy)
+
+    others = [way(other) for other in found if other is not one]
+    return "bottom center" if others and min(others, key=lambda pair: math.hypot(*pair))[1] > 0 else "top center"
 
 
 def trade_table(found: list[Trade]) -> Table:

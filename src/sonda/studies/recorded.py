@@ -1,6 +1,6 @@
 """Recorded results: what a study of operations found on one machine, kept as a dated file.
 
-Files in `recorded/` ship with Sonda; pages and tests show them where the machine is not at hand.
+Files in `recorded/` ship with Sonda: the docs show them, and tests hold what is said of them against them.
 """
 
 from __future__ import annotations
@@ -16,7 +16,9 @@ from sonda.record.nearest import nearest
 from sonda.record.run import Run
 
 FORMAT = 1
-LIBRARIES = ("sonda", "python", "torch", "jax", "jaxlib")
+LIBRARIES = {"torch": ("torch",), "tensorflow": ("tensorflow", "keras"), "jax": ("jax", "jaxlib"),
+             "pytensor": ("pytensor", "numba")}  # fmt: skip
+"""Whose versions matter to runs of a framework."""
 FOLDER = "recorded"
 
 
@@ -27,7 +29,8 @@ def provenance(runs: Iterable[Run]) -> dict[str, Any]:
     for run in runs:
         info = run.info
         dates.add(info.created[:10])
-        versions |= {name: info.versions[name] for name in LIBRARIES if name in info.versions}
+        used = ("sonda", "python", *LIBRARIES.get(str(info.workload.get("framework") or "torch"), ()))
+        versions |= {name: info.versions[name] for name in used if name in info.versions}
         named = [str(one["name"]) for one in (info.target.get("devices") or {}).values()]
         devices.update(named or [str(info.machine.get("processor", ""))])
         counted.update(note for note in info.notes if note.startswith("counted by"))
