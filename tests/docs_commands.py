@@ -127,10 +127,15 @@ INSTEAD: dict[str, str] = {
     r"\bRUN\b": "trained",
     r"tcp://10\.0\.0\.1:8786": "tcp://127.0.0.1:9",
     r"^data make fish fish\b": "data make fish drawn-fish",
+    r"drawn-fish --count 100": "counted-fish --count 3",
+    r"--trace trace\.json\.gz": "--trace again.json.gz",
+    r"^study mine\.toml": "study my-study.toml",
+    r"^tag (\S+) main": r"tag \1 named",
     r"^data prepare fish --image \S+": "data prepare fish --image 20x15 -o fish-again",
     r"^data prepare mnist\b": "data prepare mnist -o mnist-again",
     r"^data prepare photos .*": "data prepare photos --colour rgb --image 8x8 -o small",
     r"--data /shared/fish": "--data fish-prepared",
+    r"cmd:python train\.py'": "cmd:python train.py --epochs 100000'",  # for as long as others are measured
     r"-- make$": "-- true",
     r"-- \./a\.out$": "-- true",
     r"latency_cycles=10\.\.200\+2": "latency_cycles=10..200+95",
@@ -160,7 +165,7 @@ ELSEWHERE = {
 """Commands that take minutes, two machines or a package of one's own, and the test that runs what they do."""
 
 FIRST = {
-    r"^compare main head": ("--tag main", "--tag head"),
+    r"^(compare|report) main head": ("--tag main", "--tag head"),
     r"^compare before after": ("--tag before", "--tag after"),
     r"--weights trained": ("--tag trained",),
 }

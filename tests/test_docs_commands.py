@@ -1,4 +1,4 @@
-"""Every command that README and docs show is run: as it stands, or with lighter settings, or to its one line."""
+"""Every command that README, docs and help show is run: as it stands, or with lighter settings, or to its one line."""
 
 from __future__ import annotations
 
@@ -36,6 +36,7 @@ from docs_desk import laid
 from sonda.cli import app
 from sonda.targets.spec import parse_target
 from sonda.workloads.catalogue import describe, names
+from test_help import ALL, examples
 
 pytestmark = pytest.mark.timeout(900)
 
@@ -43,10 +44,17 @@ pytestmark = pytest.mark.timeout(900)
 def distinct() -> dict[str, list[Shown]]:
     """What is run here, each with the places that show it; the same words in another order are the same command."""
     found: dict[tuple[str, ...], list[Shown]] = {}
-    for command in shown():
+    for command in [*shown(), *helped()]:
         if not re.search(FRAMEWORKS, command.text) and not elsewhere(command):
             found.setdefault(tuple(sorted(lighter(command.words))), []).append(command)
     return {shlex.join(lighter(commands[0].words)): commands for commands in found.values()}
+
+
+def helped() -> list[Shown]:
+    """The examples of every command's help, those that remove something last."""
+    found = [Shown(f"sonda {name} --help", place, shlex.join(words))
+             for name, command in ALL.items() for place, words in enumerate(examples(command), 1)]  # fmt: skip
+    return sorted(found, key=lambda one: one.words[1] == "rm")
 
 
 def elsewhere(command: Shown) -> str:

@@ -124,15 +124,38 @@ UNKNOWN = {
     "a backend": (("run", "mlp", "--train", "--on", "ddp=cpu/1+cpu/1@backend=glo"), "did you mean 'gloo'?"),
     "a type of an input": (("run", "model.py:build", "--input", "8x4:int46"), "did you mean 'int64'?"),
     "a statistic": (("study", "six-operations", "--show", "--statistics", "meen"), "did you mean 'mean'?"),
+    "a preset": (
+        ("run", "dlrm", "--preset", "5-1M-20-10"),
+        "did you mean '5-1M-20-100'?",
+    ),
+    "an operation": (
+        ("run", "ops", "--op", "add,sigmod"),
+        "cannot be read; did you mean 'sigmoid'?",
+    ),
+    "a figure": (("study", "mine.toml", "--plan"), "'cycels@top' is not a metric; did you mean 'cycles@top'?"),
+    "a participant": (("corun", "mlp", "cnn", "--partition", "mpl=0xf"), "'mpl' takes no part; did you mean 'mlp'?"),
     "a workload like nothing": (("run", "zzz"), "transformer. Your own: file.py:factory"),
 }
 
 
+MISSPELT = """
+[study]
+name = "mine"
+metrics = ["cycels@top"]
+[workload]
+name = "mlp"
+on = "sim:maeri-256"
+[axes]
+batch = [1, 2]
+"""
+
+
 @pytest.fixture(scope="module")
 def place(tmp_path_factory) -> Path:
-    """A directory with a model, whose store has one run with a tag."""
+    """A directory with a model and a study, whose store has one run with a tag."""
     directory = tmp_path_factory.mktemp("place")
     (directory / "model.py").write_text("def build(): ...\n")
+    (directory / "mine.toml").write_text(MISSPELT)
     made = stepped([10.0, 10.0, 10.0], id="7f3a9c21d04e")
     write_run(directory / "store", made.info, made.spans)
     Store(directory / "store").tag(made.id, "base")

@@ -131,7 +131,7 @@ where = {}
         (2, "study.nane", "unknown key; did you mean 'name'?"),
         (3, "study.repeat", "must be between 1 and 10000, not 0"),
         (4, "study.protocol", "'plane' is not a protocol; did you mean 'plain'?"),
-        (5, "study.metrics[1]", "'speed' is not a metric; name it with its unit, such as 'step_ms'"),
+        (5, "study.metrics[1]", "'speed' is not a metric; did you mean 'speedup'?"),
         (5, "study.metrics[2]", "step is kept in ns, which J is not"),
         (5, "study.metrics[3]", "'step_ms' is there twice"),
         (7, "workload.name", "there is no workload 'resnet43'"),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import codecs
+import io
 import os
 import sys
 from collections.abc import Iterable
@@ -74,9 +76,7 @@ def main() -> None:
     """Run the command line: an error is one line and exit code 2, never a traceback."""
     from sonda.record.errors import SondaError
 
-    for name in ("stdout", "stderr"):
-        if getattr(sys, name) is None:  # closed by whoever started us
-            setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115 (stays open until the end)
+    _open_streams()
     if completion.asked(os.environ):
         completion.answer(lambda: typer.main.get_command(app).main([], prog_name="sonda"), os.environ)
         sys.exit(0)
@@ -109,6 +109,16 @@ def main() -> None:
     finally:
         hush()
     sys.exit(code)
+
+
+def _open_streams() -> None:
+    """Make streams take everything: one that is closed writes nowhere, what an encoding has no code for becomes `?`."""
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115 (stays open until the end)
+    out = sys.stdout
+    if isinstance(out, io.TextIOWrapper) and (out.errors == "strict" or codecs.lookup(out.encoding).name != "utf-8"):
+        out.reconfigure(errors="replace")
 
 
 def tell_options(words: list[str]) -> None:
@@ -161,6 +171,7 @@ def workload_options(context: typer.Context, workload: str, input: list[str] | N
 
     Raises SondaError for one that the workload does not know either and that is near to an option of the command.
     """
+    from sonda.cli.own_options import own_flags
     from sonda.record.errors import SondaError
     from sonda.record.nearest import near
     from sonda.targets.job import options_of
@@ -171,11 +182,13 @@ def workload_options(context: typer.Context, workload: str, input: list[str] | N
     try:
         describe(workload, options)
     except SondaError:
-        own = describe(workload, {}).parameters()  # raises what is wrong with the workload itself
+        describe(workload, {})  # raises what is wrong with the workload itself
+        own = own_flags(workload)
         flags = [word for parameter in context.command.params for word in parameter.opts if word.startswith("--")]
         for key in unlisted:
-            meant = near(f"--{key}", [*flags, *(f"--{name}" for name in own)])
-            if meant in flags and key.replace("-", "_") not in own:
+            flag = f"--{key.replace('_', '-')}"
+            meant = near(flag, [*flags, *own])
+            if meant in flags and flag not in own:
                 raise SondaError(f"{workload} has no option {key!r}", f"did you mean {meant!r}?") from None
         raise
     return options

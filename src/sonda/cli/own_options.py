@@ -45,12 +45,12 @@ class OfAWorkload(TyperCommand):
         item_of = type(super().shell_complete(ctx, "--help")[0])  # Typer's own, which it does not export
         there = {item.value for item in found}
         return found + [
-            item_of(flag) for flag in _flags(str(ctx.params.get("workload") or ctx.params.get("subject") or ""))
+            item_of(flag) for flag in own_flags(str(ctx.params.get("workload") or ctx.params.get("subject") or ""))
             if flag.startswith(incomplete) and flag not in there
         ]  # fmt: skip
 
 
-def _flags(workload: str) -> list[str]:
+def own_flags(workload: str) -> list[str]:
     """The options of a workload as one types them; none of what is not known."""
     from sonda.record.errors import SondaError
     from sonda.workloads.catalogue import describe

@@ -9,10 +9,10 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from sonda.record.nearest import nearest
+from sonda.record.nearest import near, nearest
 from sonda.studies.check_protocol import SETTING_KEYS, check_no_energy_probe, check_protocol, check_settings
 from sonda.studies.check_published import AxisNames, check_published
-from sonda.studies.figure import parse_figure
+from sonda.studies.figure import figure_names, parse_figure
 from sonda.studies.lines import Path
 from sonda.studies.mistake import Mistake
 from sonda.studies.plan import configurations, options
@@ -90,7 +90,7 @@ def _head(walk: Walk, document: Mapping[str, Any]) -> Study:
         if figure.mistake:
             walk.wrong((*path, "metrics", index), figure.mistake)
         elif not figure.measurable:
-            walk.wrong((*path, "metrics", index), f"{key!r} is not a metric; name it with its unit, such as 'step_ms'")
+            walk.wrong((*path, "metrics", index), f"{key!r} is not a metric; {_meant(key)}")
         elif key in metrics[:index]:
             walk.wrong((*path, "metrics", index), f"{key!r} is there twice")
     return Study(
@@ -106,6 +106,14 @@ def _head(walk: Walk, document: Mapping[str, Any]) -> Study:
         base=walk.text(table, path, "base"),
         **check_protocol(walk, table, path),
     )
+
+
+def _meant(key: str) -> str:
+    """What a figure that is none was probably meant to be."""
+    whole, _, place = key.partition("@")
+    found = near(whole, figure_names())
+    meant = f"{found}@{place}" if place else found
+    return f"did you mean {meant!r}?" if found else "name it with its unit, such as 'step_ms'"
 
 
 def _check_base(walk: Walk, base: str, variants: Mapping[str, Any], scales: Mapping[str, Mapping[str, Any]]) -> None:

@@ -148,6 +148,17 @@ def parse_figure(key: str) -> Figure:
     return Figure(key, whole, "", "1", 1.0, path)
 
 
+def figure_names() -> list[str]:
+    """The names of all figures of a whole step, in every unit that they may have."""
+    kept = [*METRICS, *PLACED, *RELATIVE]
+    plain = [name for name in kept if _unit(name) == "1"]
+    return [
+        *WHOLE_NAMES,
+        *plain,
+        *(f"{name}_{word}" for name in kept for word in UNITS if UNITS[word][1] == _unit(name)),
+    ]
+
+
 def _flops(summary: Summary) -> Value:
     return _total("FLOP", "FLOPs", [phase.cost.flops for phase in summary.parts[0].phases])
 

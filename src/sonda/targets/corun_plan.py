@@ -17,6 +17,7 @@ from sonda.probes.kernel_files import LONGEST_CPU_LIST, read_cpu_list
 from sonda.probes.resctrl import CacheControl
 from sonda.probes.resctrl_partition import Shares, masks_of_ways
 from sonda.record.errors import SondaError
+from sonda.record.nearest import nearest
 from sonda.targets.command import program_name
 from sonda.targets.corun_events import extra_events
 from sonda.targets.corun_messages import WINDOW
@@ -296,7 +297,7 @@ def _masks(text: str, names: Sequence[str]) -> dict[str, int]:
     for piece in text.split(","):
         name, _, mask = piece.strip().rpartition("=")
         if name not in names:
-            raise SondaError(f"--partition: {name or piece!r} takes no part", f"participants: {', '.join(names)}")
+            raise SondaError(f"--partition: {name or piece!r} takes no part", nearest(name or piece, names))
         if name in masks:
             raise SondaError(f"--partition names {name} twice", "give each participant one mask")
         try:

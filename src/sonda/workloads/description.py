@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, fields
 from typing import Any, Self
 
 from sonda.record.errors import MissingExtraError, SondaError
-from sonda.record.nearest import nearest
+from sonda.record.nearest import near, nearest
 from sonda.record.protocols import Task
 
 UNITS = {"": 1, "B": 1, "kB": 10**3, "KB": 10**3, "MB": 10**6, "GB": 10**9, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30}
@@ -26,6 +26,8 @@ class Kind:
     """Completes the sentence "size=... is not ..."."""
     parse: Callable[[str], Any]
     show: Callable[[Any], Any] = lambda value: value
+    names: tuple[str, ...] = ()
+    """The words that it may be, or be made of, where these are few."""
 
 
 def whole(least: int = 1) -> Kind:
@@ -60,7 +62,7 @@ def choice(*words: str) -> Kind:
             raise ValueError
         return text
 
-    return Kind(f"one of {', '.join(words)}", parse)
+    return Kind(f"one of {', '.join(words)}", parse, names=words)
 
 
 def choices(*words: str) -> Kind:
@@ -72,7 +74,7 @@ def choices(*words: str) -> Kind:
             raise ValueError
         return chosen
 
-    return Kind(f"all, or some of {', '.join(words)} separated by commas", parse, ",".join)
+    return Kind(f"all, or some of {', '.join(words)} separated by commas", parse, ",".join, words)
 
 
 def widths(least: int) -> Kind:
@@ -189,7 +191,10 @@ def read(name: str, key: str, text: str, kind: Kind) -> Any:
     try:
         return kind.parse(text.strip())
     except (ValueError, OverflowError):
-        raise SondaError(f"{name}: {key}={text} cannot be read", f"write {kind.words}") from None
+        wrong = next((word for word in map(str.strip, text.split(",")) if word not in kind.names), text)
+        meant = near(wrong, kind.names)
+        remedy = f"did you mean {meant!r}?" if meant else f"write {kind.words}"
+        raise SondaError(f"{name}: {key}={text} cannot be read", remedy) from None
 
 
 def require_torch(name: str, framework: str) -> None:

@@ -47,6 +47,6 @@ def require_garden() -> None:
     if find_spec(PACKAGE) is None:
         raise SondaError(
             "the models of tf-models: are in tf-models-official, which is not installed",
-            "install it in an environment of its own: pip install --use-pep517 tf-models-official sonda (version 2.20 "
-            "needs TensorFlow 2.20)",
+            "install it in an environment of its own, and Sonda from its clone: pip install --use-pep517 "
+            "tf-models-official (version 2.20 needs TensorFlow 2.20)",
         )
