@@ -13,17 +13,19 @@ from sonda.frameworks.parallel.batches import cut
 from sonda.frameworks.parallel.batchnorm import share_batch_norms
 from sonda.frameworks.parallel.gradients import distribute
 from sonda.frameworks.parallel.group import Group, part
-from sonda.frameworks.parallel.local_sgd import Averaging
+from sonda.frameworks.parallel.local_sgd import Averaging, average
 from sonda.frameworks.parallel.pipeline import Neighbours, Stage, StageTask
+from sonda.frameworks.torch_driver import Driving, Training
 from sonda.targets import parallel_rank
 
 BATCH, CLASSES = 16, 5
 
 
 def network(kind: str = "norms") -> nn.Module:
-    """A small network in double precision: with batch norms of every sort, or `plain`, without any."""
+    """A small network in double precision: with batch norms of every sort, or `plain`, without any, or `frozen`, which
+    is the same with a first layer that does not learn."""
     torch.manual_seed(0)
-    plain = kind == "plain"
+    plain = kind != "norms"
     made = nn.Sequential(
         nn.Conv2d(3, 8, 3, padding=1, bias=plain), nn.Identity() if plain else nn.BatchNorm2d(8), nn.ReLU(inplace=True),
         nn.Conv2d(8, 16, 3, 2), nn.Identity() if plain else nn.BatchNorm2d(16, affine=False), nn.ReLU(),
@@ -34,6 +36,7 @@ def network(kind: str = "norms") -> nn.Module:
         if isinstance(module, (nn.BatchNorm1d, nn.BatchNorm2d)) and module.affine:
             nn.init.uniform_(module.weight, 0.5, 1.5)
             nn.init.uniform_(module.bias, -1.0, 1.0)
+    made[0].requires_grad_(kind != "frozen")
     return made
 
 
@@ -75,7 +78,7 @@ def train(group: Group, shares: tuple[int, ...], kind: str, steps: int, how: str
         weight = 1 / group.size if how == "unweighted" else len(wanted) / BATCH
         optimizer.zero_grad()
         (loss(wrapped(mine), wanted) * weight).backward()
-        gradients = gradients or flat(parameter.grad for parameter in model.parameters())
+        gradients = gradients or flat(one.grad for one in model.parameters() if one.grad is not None)
         optimizer.step()
     model.eval()
     with torch.no_grad():
@@ -98,7 +101,7 @@ def alone(kind: str, steps: int) -> dict[str, Any]:
     for inputs, target in data(steps):
         optimizer.zero_grad()
         nn.functional.cross_entropy(model(inputs), target).backward()
-        gradients = gradients or flat(parameter.grad for parameter in model.parameters())
+        gradients = gradients or flat(one.grad for one in model.parameters() if one.grad is not None)
         optimizer.step()
     model.eval()
     with torch.no_grad():
@@ -118,6 +121,14 @@ def local_sgd(group: Group, shares: tuple[int, ...], every: int, steps: int) -> 
         optimizer.step()
         averaging.step_ended(step, len(wanted))
     return flat(model.parameters())
+
+
+def averaged(group: Group) -> list[float]:
+    """A complex weight of 1 + 0i or 2 - 1i, averaged in the ratio of 3 to 1; its two parts."""
+    model = nn.Module()
+    model.weight = nn.Parameter(torch.tensor([complex(group.me + 1, -group.me)], dtype=torch.complex128))
+    average(model, group, (0.75, 0.25)[group.me])
+    return [model.weight.real.item(), model.weight.imag.item()]
 
 
 class _Fork(nn.Module):
@@ -182,14 +193,19 @@ class _Given:
 
 
 def pipeline(
-    group: Group, bounds: tuple[int, ...], parts: int, steps: int, shares: tuple[int, ...] = (BATCH,)
+    group: Group,
+    bounds: tuple[int, ...],
+    parts: int,
+    steps: int,
+    shares: tuple[int, ...] = (BATCH,),
+    kind: str = "plain",
 ) -> dict[str, list[float]]:
     """Weights of this rank's stage after some steps, by the path of its modules; a pipeline for every share."""
     stages = len(bounds) - 1
     lines = [range(number * stages, (number + 1) * stages) for number in range(len(shares))]
     groups = [part(list(ranks), group.meter, 60) for ranks in (*lines, *zip(*lines, strict=True))]
     line, peers = (one for one in groups if one.me >= 0)
-    model = network("plain")
+    model = network(kind)
     chain = list(model.named_children())
     begin, end = bounds[line.me], bounds[line.me + 1]
     with torch.no_grad():
@@ -204,3 +220,25 @@ def pipeline(
         task.loss(summed(*inputs), target).backward()
         optimizer.step()
     return {path: flat(module.parameters()) for path, module in chain[begin:end] if list(module.parameters())}
+
+
+def scaled(group: Group | None = None) -> list[list[float]]:
+    """After each of two steps with a loss that is scaled for gradients in float16: the scale, then the weights, of a
+    stage or without a group of the whole. In the first step those of the first layer alone are too large."""
+    torch.manual_seed(0)
+    chain = [("0", nn.Linear(4, 4)), ("1", nn.Linear(4, 2))]
+    nn.init.zeros_(chain[0][1].weight)
+    model = nn.Sequential(*(one for _, one in chain))
+    task: Any = _Given(model, 0)
+    if group is not None:
+        own = [chain[group.me]]
+        stage = Stage(own, Neighbours(group, 2), 8, torch.zeros(1, 4, dtype=torch.float16) if group.me else None)
+        task, model = StageTask(task, stage), nn.Sequential(own[0][1])
+    loop = Training(task, Driving(True, None, 0, 0.0, "mixed_float16"))
+    found = []
+    for size in (3e4, 1.0):
+        loop.learn((torch.full((8, 4), size),), torch.tensor([0, 1] * 4))
+        if group is not None:
+            stage.neighbours.settle()
+        found.append([loop.scaler.get_scale(), *flat(model.parameters())])
+    return found

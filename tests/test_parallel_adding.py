@@ -219,3 +219,57 @@ def test_weights_in_common_are_changed_by_the_optimizer_only() -> None:
 
     for said in on_threads(2, work, room=room_for(torch.nn.Linear(3, 1))):
         assert len(said) == 1 and "outside of the optimizer" in said[0]
+
+
+class _Ways(torch.nn.Module):  # type: ignore[misc]
+    """Two layers, of which a forward may use one, or none."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.always, self.one, self.other = (torch.nn.Linear(3, 3) for _ in range(3))
+
+    def forward(self, values: Any, used: str) -> Any:
+        values = self.always(values)
+        for name in used.split():
+            values = getattr(self, name)(values)
+        return values.sum()
+
+
+@pytest.mark.parametrize("used", [("one", "other"), ("one other", ""), ("", "other"), ("one other", "other one")])
+def test_ranks_whose_gradients_are_of_different_weights_are_refused(used: tuple[str, str]) -> None:
+    """As many of others, more of them, or the same in another order: what lay there before would be added. Nobody waits
+    for what does not come."""
+
+    def work(memory: SharedMemory) -> str:
+        model = _Ways()
+        with closing(Adding(model, _Group(), memory, nullcontext)):  # type: ignore[arg-type]
+            try:
+                model(torch.ones(1, 3), used[memory.me]).backward()
+            except SondaError as error:
+                return error.cause
+        return ""
+
+    said = on_threads(2, work, room=room_for(_Ways()), timeout_s=20)
+    assert said == ["ranks have gradients of different weights in one step"] * 2
+
+
+def test_weights_that_no_rank_uses_have_no_gradient() -> None:
+    """In one step both layers are used, in the next one of them, and so on; every sum is that of both ranks."""
+
+    def work(memory: SharedMemory) -> list[list[float] | None]:
+        model, found = _Ways(), []
+        with closing(Adding(model, _Group(), memory, nullcontext)):  # type: ignore[arg-type]
+            for used in ("one", "one other", "other", ""):
+                model.zero_grad()
+                model(torch.full((1, 3), float(memory.me + 1)), used).backward()
+                found += [None if one.bias.grad is None else one.bias.grad.tolist() for one in (model.one, model.other)]
+                if not used:
+                    found.append(model.always.weight.grad[0].tolist())
+        return found
+
+    for rank in on_threads(2, work, room=room_for(_Ways())):
+        # The gradient of the last bias is 1 of each rank; that of the first weight the input, 1 and 2.
+        assert rank[0] == [2.0] * 3 and rank[1] is None
+        assert rank[2] is not None and rank[3] == [2.0] * 3
+        assert rank[4] is None and rank[5] == [2.0] * 3
+        assert rank[6:] == [None, None, [3.0] * 3]

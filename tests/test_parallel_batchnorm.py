@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
 from typing import Any
 
@@ -55,3 +56,38 @@ def test_gradients_are_those_of_pytorch_in_every_layout(
         found.append((given.grad, norm.weight.grad, norm.bias.grad))
     for theirs, ours in zip(*found, strict=True):
         torch.testing.assert_close(ours, theirs, rtol=1e-9, atol=1e-9)
+
+
+def test_a_norm_that_stands_twice_is_shared_in_both_places() -> None:
+    norm = nn.BatchNorm1d(4)
+    model = nn.Sequential(nn.Linear(4, 4), norm, nn.Sequential(nn.Linear(4, 4), norm), nn.ReLU(), norm)
+    share_batch_norms(model, Alone())  # type: ignore[arg-type]
+    assert model[1] is model[4] is model[2][1] is not norm
+    assert model[1].weight is norm.weight
+
+
+@pytest.mark.parametrize("lacking", ["bias", "weight that learns", "bias that learns"])
+@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16])
+def test_weight_and_bias_have_a_gradient_where_they_are_and_learn(lacking: str, dtype: torch.dtype) -> None:
+    made = torch.Generator().manual_seed(3)
+    values = torch.randn((6, 3, 4, 4), generator=made, dtype=torch.float64).to(dtype)
+    own = nn.BatchNorm2d(3)
+    if lacking == "bias":
+        own.bias = None  # as PyTorch makes it with bias=False, from 2.12 on
+    elif lacking == "weight that learns":
+        own.weight.requires_grad_(False)
+    else:
+        own.bias.requires_grad_(False)
+    own = own.to(dtype)
+    shared = share_batch_norms(copy.deepcopy(own), Alone())  # type: ignore[arg-type]
+    found = []
+    for norm in (own, shared):
+        given = values.clone().requires_grad_()
+        (norm(given) ** 3).sum().backward()
+        found.append([None if one is None else one.grad for one in (given, norm.weight, norm.bias)])
+    near = 1e-9 if dtype is torch.float64 else 0.05
+    for theirs, ours in zip(*found, strict=True):
+        assert (ours is None) == (theirs is None)
+        if theirs is not None:
+            assert ours.dtype == theirs.dtype
+            torch.testing.assert_close(ours, theirs, rtol=near, atol=near)

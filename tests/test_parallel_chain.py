@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sonda.frameworks.parallel.chain import REPEATS, chain_of, cut_chain, measure_chain, measure_whole
+from sonda.frameworks.parallel.chain import REPEATS, chain_of, check_cut, cut_chain, measure_chain, measure_whole
 from sonda.record.errors import SondaError
 from sonda.targets.parallel_stages import expected
 
@@ -106,3 +106,39 @@ def test_a_pipeline_is_not_said_to_bring_more_than_its_devices() -> None:
     speedup, words = expected([0.9, 0.9], 0.2)
     assert speedup is None and "cannot be told" in words and "predicted" not in words
     assert expected([math.inf, math.inf], 0.2) == (None, "and no device holds the whole batch at once")
+
+
+class _Dropping(nn.Module):  # type: ignore[misc]
+    """Drops values between its layers, in training, by itself."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.one, self.two = nn.Linear(4, 4), nn.Linear(4, 4)
+
+    def forward(self, values: object) -> object:
+        return self.two(nn.functional.dropout(self.one(values), 0.5, self.training))
+
+
+def test_what_a_forward_does_in_training_only_is_kept() -> None:
+    """In evaluation its layers one after the other give the same: taken apart, nothing would be dropped any more."""
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(4, 4), _Dropping(), nn.Dropout(0.5), nn.BatchNorm1d(4), nn.Linear(4, 2))
+    before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+    chance = torch.random.get_rng_state()
+    for training in (True, False):
+        found = chain_of(model.train(training), torch.randn(8, 4, generator=torch.Generator().manual_seed(1)))
+        assert [path for path, _ in found] == ["0", "1", "2", "3", "4"]
+        assert model.training is training
+    assert all(torch.equal(tensor, before[name]) for name, tensor in model.state_dict().items())
+    assert torch.equal(torch.random.get_rng_state(), chance)
+
+
+def test_weights_in_common_stay_in_one_stage() -> None:
+    model = nn.Sequential(nn.Linear(4, 4), nn.ReLU(), nn.Linear(4, 4), nn.ReLU(), nn.Linear(4, 4))
+    model[4].weight = model[0].weight
+    chain = list(model.named_children())
+    with pytest.raises(SondaError, match=r"^0 and 4 have weights in common, and are in different stages; use ddp="):
+        check_cut(chain, [0, 2, 5])
+    check_cut(chain[:4], [0, 2, 4])
+    model[0].weight.requires_grad_(False)
+    check_cut(chain, [0, 2, 5])

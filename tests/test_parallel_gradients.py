@@ -26,7 +26,8 @@ def error(found: Any, wanted: Any) -> float:
 @pytest.mark.parametrize(
     ("shares", "kind", "how"),
     [((12, 4), "plain", "exact"), ((12, 4), "norms", "exact"), ((3, 11, 2), "norms", "exact"),
-     ((1, 15), "norms", "memory"), ((3, 11, 2), "norms", "memory")],
+     ((12, 4), "frozen", "exact"), ((12, 4), "frozen", "memory"), ((1, 15), "norms", "memory"),
+     ((3, 11, 2), "norms", "memory")],
 )  # fmt: skip
 def test_unequal_ranks_train_as_one_process_does(shares: tuple[int, ...], kind: str, how: str) -> None:
     ranks = on_ranks(len(shares), cases.train, shares, kind, 3, how)
@@ -69,6 +70,28 @@ def test_stages_train_as_one_process_does(bounds: tuple[int, ...], parts: int) -
     ranks = on_ranks(len(bounds) - 1, cases.pipeline, bounds, parts, 3)
     weights = [value for rank in ranks for values in rank.values() for value in values]
     assert error(weights, cases.alone("plain", 3)["weights"]) < EXACT
+
+
+def test_a_stage_that_has_nothing_to_learn_passes_on_what_others_need() -> None:
+    """The first stage is frozen: no gradient would lead back to it."""
+    ranks = on_ranks(2, cases.pipeline, (0, 3, 10), 4, 3, (cases.BATCH,), "frozen")
+    weights = [value for rank in ranks for values in rank.values() for value in values]
+    assert error(weights, cases.alone("frozen", 3)["weights"]) < EXACT
+
+
+def test_stages_scale_a_loss_alike() -> None:
+    """Where the gradients of one stage are too large for float16, none steps: a single process does not either."""
+    stages, whole = on_ranks(2, cases.scaled), cases.scaled()
+    for step in range(2):
+        assert [stage[step][0] for stage in stages] == [whole[step][0]] * 2 == [32768.0] * 2
+        weights = [value for stage in stages for value in stage[step][1:]]
+        np.testing.assert_allclose(weights, whole[step][1:], rtol=1e-3, atol=1e-5)
+    assert whole[0][1:] != whole[1][1:], "the second step is taken"
+
+
+def test_averages_are_of_complex_weights_too() -> None:
+    """0.75 (1 + 0i) + 0.25 (2 - 1i)."""
+    assert on_ranks(2, cases.averaged) == [[1.25, -0.25]] * 2
 
 
 def test_pipelines_side_by_side_train_as_one_process_does() -> None:

@@ -7,10 +7,12 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
+import numpy as np
 import pytest
 
 from sonda.frameworks.parallel import shared_memory
 from sonda.frameworks.parallel.shared_memory import SLOT, SharedMemory, reason_against
+from sonda.record.errors import SondaError
 
 torch = pytest.importorskip("torch")
 pytestmark = pytest.mark.skipif(bool(reason_against(2)), reason=reason_against(2))
@@ -121,3 +123,18 @@ def test_a_rank_that_never_comes_is_named() -> None:
         return str(caught.value)
 
     assert on_threads(2, work, timeout_s=0.1)[0] == "timed out after 0.1 s waiting for rank 1"
+
+
+def test_more_numbers_than_fit_are_refused_before_anything_is_written() -> None:
+    """A batch norm of 20,000 channels in double precision: what is compiled would write beyond its slot."""
+
+    def work(memory: SharedMemory) -> str:
+        kind = np.dtype(np.float64)
+        assert len(memory.slots(kind, SLOT // 8)) == 2
+        with pytest.raises(SondaError) as caught:
+            memory.slots(kind, 40_001)
+        return str(caught.value)
+
+    assert set(on_threads(2, work)) == {
+        "40,001 numbers of float64 are too many for one exchange through memory; use @backend=gloo"
+    }

@@ -38,6 +38,16 @@ def test_a_hybrid_of_processors_moves_shares_and_exchanges_through_memory(monkey
     assert plan("hybrid=cpu/1+cpu/1").backend == "gloo"
 
 
+def test_gradients_that_every_rank_scales_back_are_not_those_of_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two ranks would divide the same sums twice; where weights are averaged, each has gradients of its own."""
+    monkeypatch.setattr(parallel_plan, "reason_against", lambda ranks: "")
+    assert plan("hybrid=cpu/1+cpu/1", precision="mixed_float16").backend == "gloo"
+    assert plan("hybrid=cpu/1+cpu/1", precision="mixed_bfloat16").backend == "shared"
+    assert plan("localsgd=cpu/1+cpu/1@backend=shared", precision="mixed_float16").backend == "shared"
+    with pytest.raises(SondaError, match=r"with mixed_float16 gradients are scaled, .*; use @backend=gloo"):
+        plan("ddp=cpu/1+cpu/1@backend=shared", precision="mixed_float16")
+
+
 def test_more_threads_than_processors_are_said() -> None:
     def said(on: str, processors: int) -> str:
         return crowding(plan_of(Job(workload="mlp", train=True, on=on), parse_target(on)), processors)

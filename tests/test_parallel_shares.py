@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sonda.frameworks.parallel import calibration
+from sonda.frameworks.parallel import calibration, sharing
 from sonda.frameworks.parallel.balance import EVERY, Balance, Pace
 from sonda.frameworks.parallel.batches import SharedBatches, cut, scaled_shares
 from sonda.frameworks.parallel.calibration import measure_alone, sizes_of
@@ -19,6 +19,13 @@ from sonda.frameworks.parallel.outlook import choose, foresee, sentences
 from sonda.frameworks.parallel.shares import Line, equal_shares, fit_line, slowest, split_batch
 from sonda.frameworks.parallel.sharing import SharedTask
 from sonda.record.errors import SondaError
+
+
+class Nothing:
+    """A task of eight samples that is never driven."""
+
+    inputs, samples, tokens, phase_tokens = (), 8, 0, {}  # type: ignore[var-annotated]
+
 
 lines = st.builds(Line, st.floats(0, 1), st.floats(1e-6, 1))
 
@@ -184,6 +191,31 @@ def test_lines_alone_move_shares_where_no_step_was_measured_yet() -> None:
     assert balance.measured([0.2] * 12) == 0, "two steps with the new shares"
 
 
+def test_a_last_batch_that_is_not_full_says_nothing_of_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Epochs of two steps, of 8 samples and of 4: 8 s and 4 s. The median of five would be 8 and 4 in turns, and shares
+    on trial would seem to save half of the step."""
+    now = [0.0]
+    monkeypatch.setattr(sharing, "perf_counter", lambda: now[0])
+
+    class Group:
+        me, size, meter = 0, 2, Meter()
+
+        def numbers(self, own: list[float]) -> list[list[float]]:
+            return [own, own]
+
+    balance = Balance([Line(0, 2.0), Line(0, 2.0)], 8, (4, 4))
+    task = SharedTask(Nothing(), None, Group(), balance)  # type: ignore[arg-type]
+    for step in range(10):
+        task.agree()
+        samples = 2 if step % 2 else 4
+        task.step_begins(samples, 0.5)
+        now[0] += 2.0 * samples
+        task.step_ended(samples)
+        if step in (4, 6):
+            assert balance.measured(task.log.steps) == 8.0
+    assert balance.measured(task.log.steps) == 0, "two full batches among the last five"
+
+
 # ---- before it runs ---------------------------------------------------------------------------------------------
 
 
@@ -264,9 +296,11 @@ def test_alone_means_while_the_others_wait(monkeypatch: pytest.MonkeyPatch) -> N
         now[0] += 0.020 * size
 
     # Half of the batch is timed: 16 samples take 0.32 s instead of 0.48, so 32 take 0.64 instead of 0.96.
-    found = measure_alone(step, 32, Two(), Line(0, 0.030))  # type: ignore[arg-type]
+    found = measure_alone(step, 32, Two(), Line(0, 0.030), 32)  # type: ignore[arg-type]
     assert found == [0.5, pytest.approx(0.64)]
     assert order == ["all", "all", "16", "16", "16"], "the first waits meanwhile; one step makes ready"
+    # Where each rank has as much, both together have 64 samples.
+    assert measure_alone(step, 32, Two(), Line(0, 0.030), 64)[1] == pytest.approx(1.28)  # type: ignore[arg-type]
 
 
 def test_sizes_of_a_calibration() -> None:
@@ -285,9 +319,6 @@ def test_after_the_timed_steps_shares_stay(last: int | None, moved: bool) -> Non
 
         def numbers(self, own: object) -> list[list[float]]:
             return [[3.0, 0.0], [1.0, 0.0]]
-
-    class Nothing:
-        inputs, samples, tokens, phase_tokens = (), 8, 0, {}  # type: ignore[var-annotated]
 
     balance = Balance([Line(0, 1.0), Line(0, 1.0)], 8)
     task = SharedTask(Nothing(), None, Group(), balance)  # type: ignore[arg-type]

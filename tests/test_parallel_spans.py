@@ -71,3 +71,19 @@ def _check_shares(first: RankOutcome, second: RankOutcome, steps: int) -> None:
     assert [one + other for one, other in zip(first.samples, second.samples, strict=True)] == [8] * steps
     assert first.changes == second.changes
     assert all(time > 0 for time in first.worked_ns + second.worked_ns)
+
+
+@pytest.mark.parametrize("precision", ["bfloat16", "mixed_bfloat16"])
+def test_stages_send_each_other_what_they_compute_in(tmp_path: Path, precision: str) -> None:
+    """Which is what the modules before a cut give in training, not what they would give in float32."""
+    model = tmp_path / "model.py"
+    model.write_text(
+        "from torch import nn\n\ndef build():\n    return nn.Sequential(nn.Linear(6, 5), nn.Linear(5, 3))\n"
+    )
+    job = Job(workload=f"{model}:build", options={"input": "8x6"}, train=True, warmup=1, steps=2, precision=precision,
+              on="pipeline=cpu/1+cpu/1")  # fmt: skip
+    (tmp_path / JOB).write_bytes(msgspec.json.encode(job))
+    (tmp_path / PLAN).write_bytes(msgspec.json.encode(plan_of(job, parse_target(job.on))))
+    assert on_ranks(2, cases.whole_rank, str(tmp_path)) == [0, 0]
+    outlook = read_outlook(tmp_path)
+    assert outlook is not None and outlook.numbers["bytes"] == 2 * 8 * 5 * 2, "two bytes a value, there and back"

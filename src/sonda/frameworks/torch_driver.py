@@ -181,17 +181,17 @@ class Training:
         self.task = task
         self.how = how
         self.optimizer = task.optimizer()
-        self.scaler = _scaler(how)
+        self.scaler = _scaler(task, how)
         self.batches = task.batches(how.workers, how.on_gpu if how.pin is None else how.pin, how.prefetch)
 
     def step(self) -> None:
         inputs, target = next(self.batches)
-        self.learn(_adapted(inputs, self.how), _adapted(target, self.how))
+        self.learn(adapted(inputs, self.how), adapted(target, self.how))
 
     def learn(self, inputs: tuple[Any, ...], target: Any) -> Any:
         """One step on a batch that is on its device already; returns the loss, which nobody has waited for."""
         self.optimizer.zero_grad()
-        with _autocast(self.how):
+        with autocast(self.how):
             output = self.task.model(*inputs)
             loss = self.task.loss(output, target)
         if self.scaler is None:
@@ -207,7 +207,7 @@ class Training:
         """What the model, in evaluation, says to a batch that is on its device already."""
         import torch
 
-        with torch.no_grad(), _autocast(self.how):
+        with torch.no_grad(), autocast(self.how):
             return self.task.model(*inputs)
 
     def state(self) -> list[Any]:
@@ -225,24 +225,24 @@ class _Inference:
         self.task = task
         self.how = how
         self.announcer = announcer
-        task.inputs = _adapted(task.inputs, how)
+        task.inputs = adapted(task.inputs, how)
 
     def step(self) -> None:
-        with _autocast(self.how):
+        with autocast(self.how):
             self.task.infer(self.announcer.announced)
 
     def state(self) -> list[Any]:
         return [*self.task.model.parameters(), *self.task.model.buffers()]
 
 
-def _adapted(value: Any, how: Driving) -> Any:
+def adapted(value: Any, how: Driving) -> Any:
     """A batch in the precision and layout of the model, and on its device; tensors may be nested."""
     if isinstance(value, dict):
         found = copy(value)  # of its own class
-        found.update({name: _adapted(item, how) for name, item in value.items()})
+        found.update({name: adapted(item, how) for name, item in value.items()})
         return found
     if isinstance(value, (list, tuple)):
-        items = [_adapted(item, how) for item in value]
+        items = [adapted(item, how) for item in value]
         return type(value)(*items) if hasattr(value, "_fields") else type(value)(items)
     if not hasattr(value, "is_floating_point"):
         return value
@@ -257,16 +257,18 @@ def _adapted(value: Any, how: Driving) -> Any:
     return value
 
 
-def _scaler(how: Driving) -> Any:
-    """Scales the loss of a training whose gradients are float16, which would lose the small ones; None for others."""
+def _scaler(task: Task, how: Driving) -> Any:
+    """Scales the loss of a training whose gradients are float16, which would lose the small ones; None for others. A
+    task whose gradients lie in several processes has one of its own."""
     if how.mixed != "float16":
         return None
     import torch
 
-    return torch.amp.GradScaler(how.device.partition(":")[0])
+    return getattr(task, "scaler", torch.amp.GradScaler)(how.device.partition(":")[0])
 
 
-def _autocast(how: Driving) -> AbstractContextManager[Any]:
+def autocast(how: Driving) -> AbstractContextManager[Any]:
+    """In which the model is called."""
     if not how.mixed:
         return nullcontext()
     import torch

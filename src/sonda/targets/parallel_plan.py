@@ -123,7 +123,7 @@ def plan_of(job: Job, spec: TargetSpec, here: bool = True) -> Plan:
         mode=mode,
         devices=tuple(written(device) for device in spec.devices),
         threads=threads_of_ranks(spec.devices, job),
-        backend=_backend(spec, kinds, nodes),
+        backend=_backend(spec, kinds, nodes, job.precision),
         auto="auto" in spec.options,
         equal=mode == "ddp" or spec.options.get("shares") == "equal",
         shares=_shares(spec, nodes),
@@ -202,11 +202,14 @@ def crowding(plan: Plan, processors: int) -> str:
     return f"ranks want {wanted} threads of {processors} processors: they hold each other up, and bounds are too high"
 
 
-def _backend(spec: TargetSpec, kinds: set[str], nodes: int) -> str:
+def _backend(spec: TargetSpec, kinds: set[str], nodes: int, precision: str) -> str:
     """What was asked for; else nccl among GPUs, memory for a hybrid of processors, and gloo."""
     against = (
         reason_against(len(spec.devices)) if kinds == {"cpu"} and nodes == 1 else "shared is for processors of one node"
     )
+    if precision == "mixed_float16" and spec.mode != "localsgd":
+        # Every rank would scale back the gradients that all have in common.
+        against = against or "with mixed_float16 gradients are scaled, which each rank does to its own"
     usual = "nccl" if kinds == {"cuda"} else "shared" if spec.mode == "hybrid" and not against else "gloo"
     backend = spec.options.get("backend", usual)
     if backend not in BACKENDS:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from contextlib import nullcontext
+from functools import partial
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
@@ -18,11 +19,12 @@ if TYPE_CHECKING:
 def train_stages(rank: Rank) -> None:
     """Measure the modules of the chain on every rank, cut, and train; with replicas, several pipelines side by side."""
     from sonda.frameworks.parallel.calibration import untouched
-    from sonda.frameworks.parallel.chain import chain_of, cut_chain, measure_chain, measure_whole
+    from sonda.frameworks.parallel.chain import chain_of, check_cut, cut_chain, measure_chain, measure_whole
     from sonda.frameworks.parallel.gradients import distribute
     from sonda.frameworks.parallel.pipeline import Neighbours, Stage, StageTask, split
     from sonda.frameworks.parallel.shares import equal_shares
     from sonda.frameworks.parallel.staged_epochs import StagedLearner
+    from sonda.frameworks.torch_driver import autocast
 
     plan, task, group = rank.plan, rank.task, rank.group
     shares = equal_shares(plan.replicas, task.samples)
@@ -35,27 +37,30 @@ def train_stages(rank: Rank) -> None:
     pipeline, peers = _groups(rank, stages)
     batch = _given(rank)
     first = split(batch[: shares[0]], plan.microbatches)[0]
+    calling = partial(autocast, rank.driving(None))
     with untouched(task.model):
-        chain = chain_of(task.model, first)
+        with calling():
+            chain = chain_of(task.model, first)
         # All ranks at once, for they will also run at once.
         group.barrier()
-        times, outputs = measure_chain(chain, first, rank.finished)
+        times, outputs = measure_chain(chain, first, rank.finished, calling)
         alone = 0.0
         for turn in range(group.size):  # the whole batch on one device, while the others wait
             group.barrier()
             if turn == group.me:
-                alone = _alone(chain, batch, rank)
+                alone = _alone(chain, batch, rank.finished, calling)
         group.barrier()
     measured = group.numbers(times)
     # Pipelines are cut alike, so the slowest device of a stage counts.
     by_stage = [[max(column) for column in zip(*measured[stage::stages], strict=True)] for stage in range(stages)]
     bounds = cut_chain(by_stage)
+    check_cut(chain, bounds)
     begin, end = bounds[place], bounds[place + 1]
     with untouched(task.model):
         # A stage is waited for once for each part, so its modules together may take less than one by one.
         group.barrier()
         given = first if begin == 0 else outputs[begin - 1]
-        own = group.numbers([measure_whole(chain[begin:end], given, rank.finished)])
+        own = group.numbers([measure_whole(chain[begin:end], given, rank.finished, calling)])
     work = [max(row[0] for row in own[stage::stages]) for stage in range(stages)]
     names = [path for path, _ in chain]
     _foresee(rank, names, bounds, work, [row[0] for row in group.numbers([alone])], outputs)
@@ -87,12 +92,12 @@ def train_stages(rank: Rank) -> None:
     neighbours.settle()  # a rank that leaves takes with it what it has sent and nobody has read
 
 
-def _alone(chain: Any, batch: Any, rank: Rank) -> float:
+def _alone(chain: Any, batch: Any, finished: Any, calling: Any) -> float:
     """s of a whole batch on this rank's device by itself; infinite where its memory does not hold it."""
     from sonda.frameworks.parallel.chain import measure_whole
 
     try:
-        return measure_whole(chain, batch, rank.finished)
+        return measure_whole(chain, batch, finished, calling)
     except MemoryError:
         return math.inf
     except RuntimeError as error:
@@ -121,16 +126,16 @@ def _groups(rank: Rank, stages: int) -> tuple[Group, Group]:
 def _given(rank: Rank) -> Any:
     """The inputs of one batch as the model will be given them. Raises SondaError where there are several."""
     from sonda.frameworks.parallel.trial import TrialTask
-    from sonda.frameworks.torch_driver import Unheard, loop_of
+    from sonda.frameworks.torch_driver import Unheard, adapted, loop_of
 
-    loop_of(TrialTask(rank.task), Unheard(), rank.driving(None))  # the model on its device, in its precision
+    how = rank.driving(None)
+    loop_of(TrialTask(rank.task), Unheard(), how)  # the model on its device, in its precision
     inputs, _ = next(rank.task.batches(0))
     if len(inputs) != 1 or not hasattr(inputs[0], "shape") or len(inputs[0]) != rank.task.samples:
         raise SondaError(
             "a pipeline needs a model of one input with one row per sample", "use ddp= or hybrid= for this workload"
         )
-    values = inputs[0].to(rank.device)
-    return values.double() if rank.job.precision == "float64" and values.is_floating_point() else values
+    return adapted(inputs[0], how)
 
 
 def _foresee(

@@ -30,7 +30,7 @@ def train_shares(rank: Rank) -> None:
 
     plan, group = rank.plan, rank.group
     batch = rank.check_batch()
-    own, alone, exchange = _calibrate(rank)
+    own, alone, exchange = _calibrate(rank, batch)
     lines = gather_lines(own, group)
     communication = exchange.gradients / plan.h if plan.mode == "localsgd" else exchange.seconds
     shares = plan.shares or (equal_shares(plan.ranks, batch) if plan.equal else None)
@@ -50,8 +50,8 @@ def train_shares(rank: Rank) -> None:
     _train(rank, group, chosen, [lines[number] for number in chosen.ranks])
 
 
-def _calibrate(rank: Rank) -> tuple[Line, list[float], Exchange]:
-    """This rank's line, s of the whole batch on every rank alone, and what exchanging costs."""
+def _calibrate(rank: Rank, batch: int) -> tuple[Line, list[float], Exchange]:
+    """This rank's line, s of the batch of all ranks on each alone, and what exchanging costs."""
     from sonda.frameworks.parallel.calibration import (
         count_norms,
         measure_alone,
@@ -73,7 +73,7 @@ def _calibrate(rank: Rank) -> tuple[Line, list[float], Exchange]:
             rank.finished()
 
         line = measure_line(step, rank.task.samples, rank.group, rank.keys())
-        alone = measure_alone(step, rank.task.samples, rank.group, line)
+        alone = measure_alone(step, rank.task.samples, rank.group, line, batch)
     if rank.plan.backend == "shared":
         rank.group.through_memory(rank.task.model, rank.keys(), rank.plan.timeout)
     shares_norms = rank.plan.mode != "localsgd" and rank.plan.shared_norms

@@ -28,8 +28,8 @@ one written by whoever takes the optimizer's step for it alone."""
 class Piece:
     """One gradient: its bytes, and its place in the region of every rank, as a tensor like the parameter."""
 
-    def __init__(self, parameter: Any, at: int, memory: SharedMemory) -> None:
-        self.parameter = parameter
+    def __init__(self, number: int, parameter: Any, at: int, memory: SharedMemory) -> None:
+        self.number, self.parameter = number, parameter
         self.bytes = (parameter.numel() * parameter.element_size() + LINE - 1) & -LINE
         self.places = [_place(memory, rank, at, parameter) for rank in range(memory.size)]
         self.owner = 0
@@ -47,7 +47,8 @@ class Piece:
 
 
 class Pieces:
-    """The gradients of one step after another. Every rank writes the same ones in the same order."""
+    """The gradients of one step after another. Every rank must write the same ones in the same order; those that a step
+    does not use are left out."""
 
     def __init__(self, parameters: Iterable[Any], memory: SharedMemory) -> None:
         self.memory = memory
@@ -55,8 +56,8 @@ class Pieces:
         """Bytes moved for each of a piece by the rank that owns it."""
         self._of: dict[int, Piece] = {}
         at = ROOM
-        for parameter in parameters:
-            piece = self._of[id(parameter)] = Piece(parameter, at, memory)
+        for number, parameter in enumerate(parameters):
+            piece = self._of[id(parameter)] = Piece(number, parameter, at, memory)
             at += piece.bytes
         self._written: list[Piece] = []
         self._mine: deque[tuple[Piece, int]] = deque()
@@ -97,13 +98,24 @@ class Pieces:
         return lies
 
     def finish(self) -> list[tuple[Any, Any]]:
-        """Every parameter that was written with the sum of its gradient, once all ranks have summed theirs."""
+        """Every parameter that was written with the sum of its gradient, once all ranks have summed theirs.
+
+        Raises SondaError where ranks have written others: what was summed is no sum then.
+        """
         memory = self.memory
+        if missing := len(self._of) - len(self._written):
+            memory.announce(GRADIENTS, missing)  # nobody waits for what does not come
         while self._mine:
             piece, number = self._mine.popleft()
             memory.wait(GRADIENTS, number)
             self._sum(piece)
+        memory.tell(hash(tuple(piece.number for piece in self._written)))
         memory.wait(SUMMED, memory.announce(SUMMED))
+        if len(set(memory.told())) > 1:
+            raise SondaError(
+                "ranks have gradients of different weights in one step",
+                "use a model that uses the same weights whatever its samples are",
+            )
         self._held, self._written, self._load = self._written, [], [0.0] * memory.size
         for piece in self._held:
             piece.version = piece.sum._version

@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import isnan
 from statistics import median
 
 from sonda.frameworks.parallel.shares import Line, slowest, split_batch
@@ -103,8 +104,9 @@ class Balance:
         return step > 0 and step % EVERY == 0
 
     def measured(self, steps: Sequence[float]) -> float:
-        """s of a step with the shares in force, by those of all steps until now; 0 where there were too few."""
-        since = steps[max(self.changes[-1].step, len(steps) - EVERY) :]
+        """s of a step with the shares in force, by those of all steps until now; 0 where there were too few. Those that
+        are not a number are left out."""
+        since = [one for one in steps[max(self.changes[-1].step, len(steps) - EVERY) :] if not isnan(one)]
         return median(since) if len(since) >= LEAST else 0.0
 
     def update(self, step: int, factors: Sequence[float], measured: float = 0.0) -> bool:

@@ -64,8 +64,8 @@ def share_batch_norms(model: nn.Module, group: Group) -> nn.Module:
 
     def shared(module: nn.Module) -> nn.Module:
         if not isinstance(module, _BatchNorm) or isinstance(module, SharedBatchNorm):
-            for name, child in module.named_children():
-                replacement = shared(child)
+            for name, child in module._modules.items():  # `named_children` leaves out a second name of the same
+                replacement = shared(child) if child is not None else None
                 if replacement is not child:
                     setattr(module, name, replacement)
             return module
@@ -105,7 +105,9 @@ class _Normalise(torch.autograd.Function):
             compiled().normalise(_rows(values), found.numpy(), _numbers(weight), _numbers(bias), _rows(result))
         else:
             cudnn = torch.backends.cudnn.enabled
-            result = torch.batch_norm(values, weight, bias, found[0], found[1], False, 0.0, norm.eps, cudnn)
+            # In half precision the statistics are single, and PyTorch wants weight and bias of their type.
+            own = (None if one is None else one.to(found.dtype) for one in (weight, bias))
+            result = torch.batch_norm(values, *own, found[0], found[1], False, 0.0, norm.eps, cudnn)
         norm.follow(found, count)
         context.save_for_backward(values, weight, found)
         context.eps, context.group, context.count = norm.eps, group, count
@@ -116,7 +118,10 @@ class _Normalise(torch.autograd.Function):
         values, weight, found = context.saved_tensors
         gradient = gradients[0].contiguous(memory_format=_layout(values))
         given = _backward_in_one_pass if _in_one_pass(context.group, values, gradient, found, weight) else _backward
-        return given(context, values, gradient, found, weight)
+        of_values, scaled, added = given(context, values, gradient, found, weight)
+        # Sums of gradient x normalised value and of gradient are the gradients of weight and bias, where there are any.
+        _, of_weight, of_bias, _ = context.needs_input_grad
+        return of_values, scaled if of_weight else None, added if of_bias else None, None
 
 
 def _found_in_one_pass(values: Tensor, norm: SharedBatchNorm) -> tuple[Tensor, float]:
@@ -124,7 +129,7 @@ def _found_in_one_pass(values: Tensor, norm: SharedBatchNorm) -> tuple[Tensor, f
     memory, kernels = norm.group.memory, compiled()
     assert memory is not None
     rows = _rows(values)
-    slots = memory.slots(rows.dtype)
+    slots = memory.slots(rows.dtype, 2 * values.shape[1] + 1)
     kernels.statistics(rows, slots[memory.me])
     _exchange(norm.group)
     found = values.new_empty((3, values.shape[1]))
@@ -137,11 +142,11 @@ def _found(values: Tensor, norm: SharedBatchNorm) -> tuple[Tensor, float]:
 
 def _backward_in_one_pass(
     context: Any, values: Tensor, gradient: Tensor, found: Tensor, weight: Tensor | None
-) -> tuple[Any, ...]:
+) -> tuple[Tensor | None, Tensor, Tensor]:
     group, kernels, channels = context.group, compiled(), values.shape[1]
     memory = group.memory
     rows, of_gradient, of_found = _rows(values), _rows(gradient), found.numpy()
-    slots = memory.slots(rows.dtype)
+    slots = memory.slots(rows.dtype, 2 * values.shape[1] + 1)
     own = slots[memory.me]
     kernels.gradient_sums(rows, of_gradient, of_found, own)
     scaled, added = torch.from_numpy(own[: 2 * channels].copy()).view(2, channels)
@@ -152,19 +157,18 @@ def _backward_in_one_pass(
         kernels.gradient_terms(slots, context.count, of_found[2], _numbers(weight), terms)
         given = torch.empty_like(values)
         kernels.input_gradient(rows, of_gradient, of_found, terms, _rows(given))
-    return (given, None, None, None) if weight is None else (given, scaled, added, None)
+    return given, scaled, added
 
 
-def _backward(context: Any, values: Tensor, gradient: Tensor, found: Tensor, weight: Tensor | None) -> tuple[Any, ...]:
-    # Sums of gradient x normalised value and of gradient, which are also the gradients of weight and bias.
+def _backward(
+    context: Any, values: Tensor, gradient: Tensor, found: Tensor, weight: Tensor | None
+) -> tuple[Tensor | None, Tensor, Tensor]:
     scaled, added = _sums(gradient, values, found, context.eps)
     given = None
     if context.needs_input_grad[0]:
         terms = _terms(scaled, added, found[2], weight, context.count, context.group)
         given = _input_gradient(values, gradient, found, terms, context.eps)
-    if weight is None:
-        return given, None, None, None
-    return given, scaled.to(weight.dtype), added.to(weight.dtype), None
+    return given, scaled, added
 
 
 def _rows(values: Tensor) -> np.ndarray:
@@ -212,7 +216,7 @@ def _combined(mean: Tensor, variance: Tensor, own: int, eps: float, group: Group
     if group.memory is not None:
         kernels = compiled()
         ours = mean.numpy()
-        slots = group.memory.slots(ours.dtype)
+        slots = group.memory.slots(ours.dtype, 2 * len(ours) + 1)
         kernels.pack(ours, variance.numpy(), float(own), slots[group.memory.me])
         _exchange(group)
         found = mean.new_empty((3, channels))
@@ -231,7 +235,7 @@ def _terms(scaled: Tensor, added: Tensor, inverse: Tensor, weight: Tensor | None
     if group.memory is not None:
         kernels = compiled()
         ours = scaled.numpy()
-        slots = group.memory.slots(ours.dtype)
+        slots = group.memory.slots(ours.dtype, 2 * len(ours) + 1)
         kernels.pack(ours, added.numpy(), 0.0, slots[group.memory.me])
         _exchange(group)
         found = inverse.new_empty((3, len(scaled)))

@@ -61,13 +61,13 @@ def measure_line(
     return fit_line(sizes, times)
 
 
-def measure_alone(step: Callable[[int], None], batch: int, group: Group, line: Line) -> list[float]:
-    """s that a step of the whole batch takes every rank while the others wait for it, in the order of ranks.
+def measure_alone(step: Callable[[int], None], samples: int, group: Group, line: Line, batch: int) -> list[float]:
+    """s that a step of the batch of all ranks takes each while the others wait for it, in the order of ranks.
 
-    A device may be too small for the whole batch: the largest step of its line is timed, and what it takes less than in
-    company is taken off the whole.
+    The line was measured with up to `samples`, for a device may be too small for the whole: its largest step is timed,
+    and what that takes less than in company is taken off the whole.
     """
-    size, own = sizes_of(batch)[-1], 0.0
+    size, own = sizes_of(samples)[-1], 0.0
     for turn in range(group.size):
         group.barrier()
         if turn == group.me:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from itertools import accumulate
+from contextlib import AbstractContextManager, nullcontext
+from itertools import accumulate, pairwise
 from time import perf_counter
 from typing import Any
 
+from sonda.frameworks.parallel.calibration import untouched
 from sonda.record.errors import SondaError
 
 REPEATS = 3
@@ -18,14 +20,15 @@ def chain_of(model: Any, values: Any) -> list[Link]:
     """The modules of the chain, as small as they can be told apart; `values` is what the model is given.
 
     A module is taken apart where running its children in their order gives its own output, bit for bit: that is tried,
-    not guessed. Raises SondaError where the model is no chain.
+    not guessed, and in training, where a forward may drop or add what no child of it does. Raises SondaError where the
+    model is no chain.
     """
     import torch
 
     training = model.training
-    model.eval()  # the same values again give the same output
+    model.train()
     try:
-        with torch.no_grad():
+        with torch.no_grad(), untouched(model):
             found, _ = _unfold(model, "", values)
     finally:
         model.train(training)
@@ -40,24 +43,29 @@ def chain_of(model: Any, values: Any) -> list[Link]:
 def _unfold(module: Any, path: str, values: Any) -> tuple[list[Link], Any]:
     import torch
 
-    # A module may work in place.
-    wanted = module(values.clone())
-    passed = values.clone()
     found: list[Link] = []
-    for name, child in module.named_children():
-        try:
-            links, passed = _unfold(child, f"{path}.{name}" if path else name, passed)
-        except (RuntimeError, TypeError, ValueError, IndexError, NotImplementedError, AttributeError):
-            return [(path, module)], wanted
-        found += links
+    passed: Any = values.clone()  # a module may work in place
+    with torch.random.fork_rng([values.device.index] if values.is_cuda else []):  # both draw the same numbers
+        for name, child in module.named_children():
+            try:
+                links, passed = _unfold(child, f"{path}.{name}" if path else name, passed)
+            except Exception:  # whatever it says to values that are not meant for it
+                found, passed = [], None
+                break
+            found += links
+    wanted = module(values.clone())
     same = isinstance(passed, torch.Tensor) and isinstance(wanted, torch.Tensor) and torch.equal(passed, wanted)
     return (found, wanted) if found and same else ([(path, module)], wanted)
 
 
 def measure_chain(
-    chain: Sequence[Link], values: Any, finished: Callable[[], None] = lambda: None
+    chain: Sequence[Link],
+    values: Any,
+    finished: Callable[[], None] = lambda: None,
+    calling: Callable[[], AbstractContextManager[Any]] = nullcontext,
 ) -> tuple[list[float], list[Any]]:
-    """s that each module takes forward and backward, the least of some repeats; and the output of each."""
+    """s that each module takes forward and backward, the least of some repeats; and the output of each. Modules are
+    called inside of `calling()`."""
     times, outputs = [], []
     for _, module in chain:
         best = float("inf")
@@ -66,7 +74,8 @@ def measure_chain(
             if given.is_floating_point():
                 given.requires_grad_()
             begin = perf_counter()
-            output = module(given * 1 if given.requires_grad else given)
+            with calling():
+                output = module(given * 1 if given.requires_grad else given)
             if output.requires_grad:
                 output.backward(output.detach())
             finished()
@@ -77,7 +86,12 @@ def measure_chain(
     return times, outputs
 
 
-def measure_whole(chain: Sequence[Link], values: Any, finished: Callable[[], None] = lambda: None) -> float:
+def measure_whole(
+    chain: Sequence[Link],
+    values: Any,
+    finished: Callable[[], None] = lambda: None,
+    calling: Callable[[], AbstractContextManager[Any]] = nullcontext,
+) -> float:
     """s that all modules take forward and backward one after the other, the least of some repeats; waited for once."""
     best = float("inf")
     for _ in range(REPEATS):
@@ -87,8 +101,9 @@ def measure_whole(chain: Sequence[Link], values: Any, finished: Callable[[], Non
         finished()
         begin = perf_counter()
         output = given * 1 if given.requires_grad else given
-        for _, module in chain:
-            output = module(output)
+        with calling():
+            for _, module in chain:
+                output = module(output)
         if output.requires_grad:
             output.backward(output.detach())
         finished()
@@ -121,3 +136,17 @@ def cut_chain(times: Sequence[Sequence[float]]) -> list[int]:
     for stage in range(stages, 0, -1):
         bounds.append(begins[stage][bounds[-1]])
     return bounds[::-1]
+
+
+def check_cut(chain: Sequence[Link], bounds: Sequence[int]) -> None:
+    """Raises SondaError where two stages would have a weight in common: each would train one of its own."""
+    stages: dict[int, tuple[int, str]] = {}
+    for stage, (begin, end) in enumerate(pairwise(bounds)):
+        for path, module in chain[begin:end]:
+            for parameter in module.parameters():
+                first, other = stages.setdefault(id(parameter), (stage, path))
+                if first != stage and parameter.requires_grad:
+                    raise SondaError(
+                        f"{other} and {path} have weights in common, and are in different stages",
+                        "use ddp= or hybrid=, or fewer devices",
+                    )

@@ -19,7 +19,7 @@ def average(model: Any, group: Group, weight: float) -> None:
         return
     import torch
 
-    tensors = [tensor for tensor in (*model.parameters(), *model.buffers()) if tensor.is_floating_point()]
+    tensors = [one for one in (*model.parameters(), *model.buffers()) if one.is_floating_point() or one.is_complex()]
     with torch.no_grad():
         for dtype in sorted({tensor.dtype for tensor in tensors}, key=str):
             own = [tensor for tensor in tensors if tensor.dtype == dtype]

@@ -66,19 +66,22 @@ class Neighbours:
 
 class _Send(torch.autograd.Function):
     @staticmethod
-    def forward(context: Any, values: Tensor, neighbours: Neighbours, part: int) -> Tensor:
+    def forward(context: Any, token: Tensor, values: Tensor, neighbours: Neighbours, part: int) -> Tensor:
+        """`token` needs a gradient, so that backward comes here also where nothing before it learns."""
         me = neighbours.group.me
         neighbours.send(values, me + 1, part)
         context.neighbours, context.part = neighbours, part
         context.save_for_backward(values)
-        return values.new_zeros(())
+        return torch.zeros_like(token)
 
     @staticmethod
     def backward(context: Any, *_gradients: Any) -> tuple[Any, ...]:
         (values,) = context.saved_tensors
         neighbours: Neighbours = context.neighbours
+        if not values.is_floating_point():  # the next stage has no gradient of them
+            return None, None, None, None
         place = neighbours.group.me + 1
-        return neighbours.receive(values, place, neighbours.parts + context.part), None, None
+        return None, neighbours.receive(values, place, neighbours.parts + context.part), None, None
 
 
 class _Receive(torch.autograd.Function):
@@ -115,13 +118,13 @@ class Stage(nn.Module):
         """Of a stage that is not the first, only the number of rows of its input counts."""
         outputs = []
         for part, values in enumerate(split(inputs[0], parts_of(len(inputs[0]), self.full, self.neighbours.parts))):
+            token = torch.zeros((), device=inputs[0].device, requires_grad=True)
             if self.like is not None:
                 like = self.like.new_empty((len(values), *self.like.shape[1:]))
-                token = torch.zeros((), device=like.device, requires_grad=True)
                 values = _Receive.apply(token, like, self.neighbours, part)
             for module in self.links:
                 values = module(values)
-            outputs.append(values if self.last else _Send.apply(values, self.neighbours, part))
+            outputs.append(values if self.last else _Send.apply(token, values, self.neighbours, part))
         return outputs
 
 
@@ -133,6 +136,22 @@ def parts_of(samples: int, full: int, parts: int) -> int:
 def split(values: Tensor, parts: int) -> list[Tensor]:
     """So many parts of a batch, the larger ones first; sizes differ by one at most."""
     return list(torch.tensor_split(values, parts))
+
+
+class StageScaler(torch.amp.GradScaler):
+    """Scales the loss of all stages alike: they leave out a step together, where the gradients of one are too large."""
+
+    def __init__(self, device: str, group: Group) -> None:
+        super().__init__(device)
+        self.kind, self.group = device, group
+
+    def unscale_(self, optimizer: Any) -> None:
+        super().unscale_(optimizer)
+        found = self._per_optimizer_states[id(optimizer)]["found_inf_per_device"]
+        if not found:  # nothing learns in this stage
+            found[torch.device(self.kind)] = torch.zeros(1, device=self.kind)
+        for one in found.values():
+            self.group.sum(one)
 
 
 class StageTask:
@@ -158,6 +177,10 @@ class StageTask:
     def optimizer(self) -> Any:
         """Over the whole model: what is not in this stage has no gradients and stays."""
         return self.task.optimizer()
+
+    def scaler(self, device: str) -> StageScaler:
+        """For gradients in float16."""
+        return StageScaler(device, self.stage.neighbours.group)
 
     def loss(self, outputs: list[Tensor], target: Tensor) -> Tensor:
         """On the last stage this pipeline's part of the mean over the batch; on the others a zero that leads back to

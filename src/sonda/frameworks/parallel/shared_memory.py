@@ -25,9 +25,11 @@ MACHINE, SYSTEM_CALL = "x86_64", 202
 WAIT, WAKE, EVERYBODY = 0, 1, 1 << 30
 HALF = 1 << 31
 SMALL, GRADIENTS, SUMMED, TAKEN, STEPPED = range(5)
-"""Counters: small exchanges done, pieces of gradients written, steps whose pieces this rank has summed, steps whose
-gradients this rank needs no more, steps that this rank's optimizer has taken."""
+"""Counters: small exchanges done, pieces of gradients written or known not to come, steps whose pieces this rank has
+summed, steps whose gradients this rank needs no more, steps that this rank's optimizer has taken."""
 COUNTERS = 5
+TOLD = 64
+"""Byte of the page of counters at which a rank tells the others a number."""
 SLOT = 1 << 18
 """Bytes of a small exchange at most. There are two slots: when a rank writes to one again, all have read it."""
 SLOTS = mmap.PAGESIZE
@@ -37,7 +39,9 @@ MOST_RANKS = 4
 LOOK_S = 0.2
 TRIM_THRESHOLD, MMAP_THRESHOLD = -1, -3
 """Of glibc's `mallopt`: how much freed memory is kept, and pieces from which size on are always given back."""
-KEPT = 1 << 30
+KEPT, MOST_MAPPED = 1 << 30, 1 << 25
+"""Bytes. mallopt(3): more than the second need not be taken for pieces that are given back; told the other number only,
+glibc keeps the limit that it began with, 128 kB."""
 
 
 class _Moment(ctypes.Structure):
@@ -86,6 +90,7 @@ class SharedMemory:
         self._slots = [
             [np.frombuffer(region, np.uint8, SLOT, SLOTS + half * SLOT) for region in self._maps] for half in range(2)
         ]
+        self._told = [ctypes.c_int64.from_buffer(region, TOLD) for region in self._maps]
         self._typed: list[dict[np.dtype, tuple[np.ndarray, ...]]] = [{}, {}]
         self._call = ctypes.CDLL(None, use_errno=True).syscall
         self._at = 0
@@ -93,10 +98,10 @@ class SharedMemory:
 
     # ---- counters ---------------------------------------------------------------------------------------------
 
-    def announce(self, which: int) -> int:
+    def announce(self, which: int, by: int = 1) -> int:
         """Raise a counter of this rank's, and wake who waits for it; returns its value."""
         counter = self._counters[self.me][which]
-        counter.value += 1
+        counter.value += by
         self._call(SYSTEM_CALL, ctypes.byref(counter), WAKE, EVERYBODY, None, None, 0)
         return int(counter.value)
 
@@ -124,6 +129,15 @@ class SharedMemory:
         """This rank's counter."""
         return int(self._counters[self.me][which].value)
 
+    def tell(self, number: int) -> None:
+        """Let the others read a number, of 64 bits with its sign, once the counter that is announced next has reached
+        them."""
+        self._told[self.me].value = number
+
+    def told(self) -> list[int]:
+        """What every rank has told last."""
+        return [one.value for one in self._told]
+
     def take_waited(self) -> float:
         """s that this rank has waited since the last call."""
         waited, self.waited = self.waited, 0.0
@@ -142,14 +156,18 @@ class SharedMemory:
         import torch
 
         flat = values.detach().view(torch.uint8).numpy()
-        slots = self.slots(flat.dtype)
+        slots = self.slots(flat.dtype, len(flat))
         slots[self.me][: len(flat)] = flat
         self.exchange()
         return torch.from_numpy(np.stack([slot[: len(flat)] for slot in slots])).view(values.dtype)
 
-    def slots(self, dtype: np.dtype) -> tuple[np.ndarray, ...]:
-        """The slots of the next small exchange, one per rank: write to your own, `exchange()`, then read all of them
-        before the exchange that follows."""
+    def slots(self, dtype: np.dtype, length: int) -> tuple[np.ndarray, ...]:
+        """The slots of the next small exchange, one per rank, for so many numbers: write to your own, `exchange()`,
+        then read all of them before the exchange that follows. Raises SondaError where they do not fit."""
+        if length * dtype.itemsize > SLOT:  # what is compiled writes wherever it is told to
+            raise SondaError(
+                f"{length:,} numbers of {dtype} are too many for one exchange through memory", "use @backend=gloo"
+            )
         half = (self.own(SMALL) + 1) & 1
         if dtype not in self._typed[half]:
             self._typed[half][dtype] = tuple(slot.view(dtype) for slot in self._slots[half])
@@ -193,8 +211,9 @@ def keep_freed_memory() -> None:
     step, 85 MB page by page for a ResNet-34, depending on what else the process has done."""
     library = ctypes.CDLL(None)
     if hasattr(library, "mallopt"):  # glibc
-        for which in (TRIM_THRESHOLD, MMAP_THRESHOLD):
-            library.mallopt(which, KEPT)
+        library.mallopt(TRIM_THRESHOLD, KEPT)
+        if not library.mallopt(MMAP_THRESHOLD, KEPT):
+            library.mallopt(MMAP_THRESHOLD, MOST_MAPPED)
 
 
 def room_for(model: Any) -> int:

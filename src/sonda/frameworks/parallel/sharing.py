@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from dataclasses import dataclass, field
+from math import nan
 from time import perf_counter
 from typing import Any
 
@@ -26,7 +27,7 @@ class Log:
     worked: list[float] = field(default_factory=list)
     waited: list[float] = field(default_factory=list)
     steps: list[float] = field(default_factory=list)
-    """s of the whole step."""
+    """s of the whole step; not a number where the batch was not full, which says nothing of others."""
 
 
 class SharedTask:
@@ -73,6 +74,8 @@ class SharedTask:
         self._began = 0.0
         self.weight = 1.0
         """What the loss of this step is multiplied with."""
+        self._full = True
+        """Whether the batch of this step is."""
         self._ahead = 0
         """Steps whose samples are chosen already when shares move."""
 
@@ -106,6 +109,7 @@ class SharedTask:
         """The next step has so many samples of this rank's, which are that part of the batch."""
         self.weight = (1.0 / self.group.size if self.equal_weights else weight) if self.weighted else 1.0
         self.log.samples.append(samples)
+        self._full = round(samples / weight) == self.balance.batch
 
     # ---- one step after another -------------------------------------------------------------------------------
 
@@ -151,5 +155,5 @@ class SharedTask:
         self.pace.took(worked, self.balance.lines[self.group.me].time(samples))
         self.log.worked.append(worked)
         self.log.waited.append(waited)
-        self.log.steps.append(worked + waited)
+        self.log.steps.append(worked + waited if self._full else nan)
         self.step += 1
