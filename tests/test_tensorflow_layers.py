@@ -299,6 +299,7 @@ def test_on_a_gpu_kernels_of_a_few_calls_are_recorded_or_one_is_replayed(
     monkeypatch.setattr(graph_pass, "profiler_marks", lambda: marks)
     profiled = 0
     for _ in range(AFTER + CALLS + 3):
+        graph.comes(1)
         if graph.begins(1, train):
             profiled += 1
             graph.called(1, train, 0, traced=False)
@@ -310,3 +311,32 @@ def test_on_a_gpu_kernels_of_a_few_calls_are_recorded_or_one_is_replayed(
         return
     assert profiled == CALLS and said == ["wait", "start", "marks", "wait", "marks", "stop"]
     assert (tmp_path / facts["kernels"]).is_file() and facts["launching"] == recorder.stream().native
+
+
+@pytest.mark.parametrize(("others", "replayed"), [([2], [1, 2]), ([2, 3], [1, 2]), ([], [1])])
+def test_a_replayed_step_has_all_functions_that_learn_in_turns(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, others: list[int], replayed: list[int]
+) -> None:
+    """2 learns too, 3 does not, and 4 is called once only, behind a step: what follows a step is not replayed. However
+    long a replay takes, it is not broken off."""
+    with_gpu = SimpleNamespace(config=SimpleNamespace(list_logical_devices=lambda kind: ["GPU:0"]))
+    graph = GraphPass(Recorder(str(tmp_path)), with_gpu, True, replay=True)
+    train = SimpleNamespace(_list_all_concrete_functions=list)
+    said: list[object] = []
+    marks = (lambda: said.append("begin"), lambda: said.append("end"))
+    monkeypatch.setattr(graph_pass, "profiler_marks", lambda: marks)
+    monkeypatch.setattr(tensorflow_devices, "wait", lambda tf: None)
+    monkeypatch.setattr(piece_pass, "LONGEST", -1)
+
+    def call(number: int) -> None:
+        graph.comes(number)
+        if number < 3 and graph.begins(number, train):
+            said.append(number)
+            graph.called(number, train, 0, traced=False)
+        elif number >= 3:
+            graph.meanwhile()
+
+    for step in range(AFTER + 3):
+        for number in (1, *others, *([4] * (step == AFTER))):
+            call(number)
+    assert said == ["begin", *replayed, "end"]

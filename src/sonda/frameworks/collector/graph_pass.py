@@ -4,7 +4,8 @@ While the calls of one function are profiled, those of others that learn are too
 processor facts name the profile, and say which scopes of the graphs are layers of Keras, its loss and its optimizer.
 Operations of the profile have the names of their scopes, so that who reads both finds how long each layer took. On a
 GPU the host only launches them: there the profile is of kernels, and its calls are of the pass `kernels`. A profiler
-outside that replays kernels is told of one call.
+outside that replays kernels is told of one step: from a call of a function that learns until it is called again, or
+something is called that was not called between its two calls before.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from typing import Any
 
 from . import tensorflow_devices as devices
 from .cuda_marks import profiler_marks
-from .piece_pass import PiecePass
+from .piece_pass import PiecePass, Turns
 from .tensorflow_learners import Learners
 
 
@@ -43,8 +44,23 @@ class GraphPass(PiecePass):
         """That calls the function."""
         self._profile = ""
         self._kernels = ""
+        self._turns = Turns()
+        self._step: set = set()
+        """The functions that a step calls, where one is replayed."""
         self._learners = Learners(tf)
         """The functions whose FLOPs are counted."""
+
+    def comes(self, number: int) -> None:
+        """A function with this number is about to be called: of a step that is replayed, or of what follows it."""
+        if self.replay:
+            again = number == self.function and self.done
+            if self.running and (again or number not in self._step):
+                self.end()
+            self._turns.comes(number)
+
+    def meanwhile(self) -> None:
+        if not self.replay:  # which takes as long as it takes
+            super().meanwhile()
 
     def begins(self, number: int, function: Any = None, args: tuple = (), kwargs: dict | None = None) -> bool:
         """Whether the call that comes, of a function with this number, is profiled."""
@@ -58,6 +74,7 @@ class GraphPass(PiecePass):
             called.before()
         if profiled and not was:
             self._thread = self.recorder.stream().native
+            self._step = self._turns.step() if self.replay else set()
         return profiled
 
     def ready(self) -> bool:
@@ -87,8 +104,6 @@ class GraphPass(PiecePass):
             known.after()
         if number == self.function:
             self.ended(traced)
-            if self.replay:
-                self.end()
 
     def start_profile(self, folder: str) -> None:
         from tensorflow.python.profiler import profiler_v2

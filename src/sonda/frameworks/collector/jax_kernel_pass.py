@@ -7,19 +7,16 @@ from __future__ import annotations
 
 import glob
 import os
-from collections import deque
 from typing import Any
 
 from . import jax_devices
 from .cuda_marks import profiler_marks
 from .jax_profiler import drop_trace, mark_clock, start_trace
-from .piece_pass import AFTER, CALLS, PiecePass
+from .piece_pass import AFTER, CALLS, PiecePass, Turns
 
 FIRST = AFTER + CALLS + 5
 """The call of a function from which on: behind those that tell what it does inside."""
 STEPS = 3
-REMEMBERED = 64
-"""Calls among which a step is looked for."""
 COMPILED = "JAX compiled in the calls that were to be recorded"
 
 
@@ -41,8 +38,7 @@ class JaxKernelPass(PiecePass):
         self._kernels = ""
         self._thread = 0
         """That calls the function."""
-        self._recent: deque = deque(maxlen=REMEMBERED)
-        """Numbers of the functions that were called last."""
+        self._turns = Turns()
         self._step: set = set()
         """Those that a step calls."""
 
@@ -54,7 +50,7 @@ class JaxKernelPass(PiecePass):
         again = number == self.function and self.done >= (1 if self.replay else STEPS)
         if self.running and (again or number not in self._step):
             self.end()
-        self._recent.append(number)
+        self._turns.comes(number)
 
     def begins(self, number: int, calls: int = 0, learns: bool = False) -> bool:
         """Whether the call that comes is recorded: the one of this number of its function, which may learn."""
@@ -62,8 +58,7 @@ class JaxKernelPass(PiecePass):
             return self.running
         if self._tried.get(number, 0) >= self.TRIES or not self.ready():
             return False
-        before = list(self._recent)[:-1]
-        self._step = {number, *(before[len(before) - before[::-1].index(number) :] if number in before else ())}
+        self._step = self._turns.step()
         self._tried[number] = self._tried.get(number, 0) + 1
         self.function, self.done, self._thread = number, 0, self.recorder.stream().native
         self._start()

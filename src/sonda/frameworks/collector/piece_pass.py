@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import tempfile
 from abc import ABC, abstractmethod
+from collections import deque
 from contextlib import contextmanager, suppress
 from time import perf_counter_ns as now
 from typing import Any
@@ -27,6 +28,8 @@ OWN = (b"rofiler session", b"rofiler_session", b"ProfilerSession", b"ollecting X
 PROFILING = "the program uses the profiler itself"
 TAKEN = ("Only one profile", "Another profil")
 """In what JAX, TensorFlow and XLA say where a profiler runs already."""
+REMEMBERED = 64
+"""Calls among which a step is looked for."""
 
 
 class PiecePass(ABC):
@@ -172,6 +175,22 @@ class PiecePass(ABC):
             return original(*args, **kwargs)
 
         return start
+
+
+class Turns:
+    """Which functions a program calls one after another."""
+
+    def __init__(self) -> None:
+        self._recent: deque = deque(maxlen=REMEMBERED)
+
+    def comes(self, number: int) -> None:
+        """A function with this number is about to be called."""
+        self._recent.append(number)
+
+    def step(self) -> set:
+        """What a step calls that begins with the call that comes: as much as was called since the same one before."""
+        *before, number = self._recent
+        return {number, *(before[len(before) - before[::-1].index(number) :] if number in before else ())}
 
 
 @contextmanager

@@ -159,6 +159,7 @@ class TensorflowObserver(Replacing):
         mine.depth, mine.tracing = 1, None
         inside = bool(stream.phases)  # of a tape, or of a layer: a part of that phase
         shapes = self.shapes.anew(identity, function, args, kwargs) if function._jit_compile else None
+        self.graph.comes(identity)
         profiled = name == "fused" and not inside and self.graph.begins(identity, function, args, kwargs)
         if profiled:
             stream.push((self.graph.code, now()))
