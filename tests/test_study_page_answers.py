@@ -157,6 +157,17 @@ def test_marks_that_would_hide_each_other_are_drawn_one_below_the_other() -> Non
     assert drawn["layout"]["height"] > 130 + 3 * 20, "a place has room for both"
 
 
+def test_intervals_that_reach_over_each_other_are_drawn_one_below_the_other() -> None:
+    ends = {"a": (100.0, 90.0, 150.0), "b": (160.0, 140.0, 170.0), "c": (200.0, 190.0, 210.0)}
+    rows = [({"variant": name, "size": "2MiB"}, {"cycles": figure(value, 3, low, high)})
+            for name, (value, low, high) in ends.items()]  # fmt: skip
+    made = study({"cycles": "cycles"}, rows)
+    drawn = dots_figure(made, made["columns"][0])
+    assert drawn is not None
+    ((a,), (b,), (c,)) = (trace["y"] for trace in drawn["data"])
+    assert a < 0 < b and c == 0
+
+
 def test_ratios_that_may_as_well_be_one_are_grey_in_picture_and_table() -> None:
     found = {"cnn": figure(1.5, 1, 1.4, 1.6), "cache": figure(1.02, 1, 0.9, 1.1), "lstm": figure(1.2)}
     rows = [

@@ -102,22 +102,28 @@ def dots_table(study: Document, column: Document) -> Table:
 
 
 def _crowds(dots: Sequence[Dot], most: float, least: float | None) -> list[list[Dot]]:
-    """Marks of a place that would hide each other, in the order of their variants, which are drawn one below the other;
-    a mark that stands alone is a crowd too. `least` and `most` are the ends of the axis; without a least it is linear.
+    """Marks of a place that would hide each other, or whose intervals would, in the order of their variants; they are drawn
+    one below the other. A mark that stands alone is a crowd too. `least` and `most` are the ends of the axis; without a
+    least it is linear.
     """
 
-    def at(dot: Dot) -> float:
-        value = abs(dot.figure["value"])
-        return value / (most or 1.0) if least is None else math.log(value / least) / math.log(most / least)
+    def at(value: float) -> float:
+        value = abs(value)
+        return value / (most or 1.0) if least is None else math.log(max(value, least) / least) / math.log(most / least)
+
+    def ends(dot: Dot) -> tuple[float, float]:
+        low, value, high = (dot.figure[end] for end in ("low", "value", "high"))
+        return at(value if low is None else low), at(value if high is None else high)
 
     found: list[list[Dot]] = []
     for place in dict.fromkeys(dot.place for dot in dots):
-        before = -math.inf
-        for dot in sorted((one for one in dots if one.place == place), key=at):
-            if at(dot) - before > NEAR:
+        reached = -math.inf
+        for dot in sorted((one for one in dots if one.place == place), key=ends):
+            begin, end = ends(dot)
+            if begin - reached > NEAR:
                 found.append([])
             found[-1].append(dot)
-            before = at(dot)
+            reached = max(reached, end)
     order = list(dict.fromkeys(dot.variant for dot in dots))
     return [sorted(crowd, key=lambda dot: order.index(dot.variant)) for crowd in found]
 
@@ -147,16 +153,18 @@ def _ours(dots: Sequence[Dot], heights: Mapping[tuple[str, str], float], column:
 
 
 def _published(dots: Sequence[Dot], places: Sequence[str]) -> Iterator[Figure]:
-    """Printed values as open marks, printed ranges as lines from mark to mark; those of each machine lie at a height of
-    their own, so that two ranges do not look like one."""
+    """Printed values as open marks around ours, printed ranges as lines from mark to mark; those of several machines at
+    a place lie at heights of their own, so that two ranges do not look like one."""
+    told = {(dot.place, _machine(one)) for dot in dots for one in _printed(dot)}
     machines = list(dict.fromkeys(_machine(one) for dot in dots for one in _printed(dot)))
     for number, machine in enumerate(machines):
         printed = [(dot.place, one) for dot in dots for one in _printed(dot) if _machine(one) == machine]
-        beside = BESIDE * ((number + 0.5) / len(machines) - 0.5)
         x: list[float | None] = []
         y: list[float | None] = []
         texts: list[str] = []
         for place, one in printed:
+            here = [other for other in machines if (place, other) in told]
+            beside = BESIDE * ((here.index(machine) + 0.5) / len(here) - 0.5)
             ends = list(dict.fromkeys(_ends(one)))
             said = (f"<b>{markup(place)}</b><br>published: {markup(printed_cell(one).text)}, {markup(machine)}<br>"
                     f"{markup(str(one['deviation']))}")  # fmt: skip
@@ -166,7 +174,7 @@ def _published(dots: Sequence[Dot], places: Sequence[str]) -> Iterator[Figure]:
         yield {
             "type": "scatter", "mode": "lines+markers", "name": markup(machine), "x": x, "y": y,
             "line": {"color": GREY, "width": 3},
-            "marker": {"color": GREY, "size": 9, "symbol": f"{MARKS[::-1][number % len(MARKS)]}-open",
+            "marker": {"color": GREY, "size": 12, "symbol": f"{MARKS[::-1][number % len(MARKS)]}-open",
                        "line": {"width": 2}},
             "text": texts, "hovertemplate": "%{text}<extra></extra>",
         }  # fmt: skip

@@ -17,10 +17,12 @@ HEIGHT = 380
 MOST_CURVES = 24
 FEW_EPOCHS = 20
 """Each has its tick."""
-BESIDE = 0.6
-"""Of the way from one number of devices to the next, that configurations are spread over."""
+BESIDE, FROM_EACH_OTHER = 0.6, 0.1
+"""Of the way from one number of devices to the next: what configurations are spread over, and the most between two."""
 MARK = 0.025
 """Of the height of an axis, that a mark takes: 7 of some 280 px."""
+SHADE = 0.18
+"""Opacity of what lies between the least and the most, of all curves that lie upon each other together."""
 DASHES = ("solid", "dash", "dot", "dashdot")
 MOST_BELOW = 3
 """Curves below another that are broader than it."""
@@ -44,8 +46,8 @@ def scaling_figure(study: Document) -> Figure | None:
     ]  # fmt: skip
     for number, one in enumerate(curve["points"]):
         alike = [other for other in curve["points"] if other["devices"] == one["devices"]]
-        width = BESIDE / len(alike)
-        middle = one["devices"] + width * (alike.index(one) + 0.5) - BESIDE / 2
+        width = min(BESIDE / len(alike), FROM_EACH_OTHER)
+        middle = one["devices"] + width * (alike.index(one) - (len(alike) - 1) / 2)
         mark, color = MARKS[number % len(MARKS)], COLORS[number % len(COLORS)]
         shown = [(middle + way * width / 4, mark + opened, name, {"n": 2, **one[key]})
                  for name, key, way, opened in (("whole", "whole", -1, ""), ("training part", "training", 1, "-open"))
@@ -99,8 +101,8 @@ def accuracy_caption(study: Document) -> str:
     said = ["Mean of the repetitions; least to most is shaded."]
     for group in _upon_each_other(curves[:MOST_CURVES]):
         if len(group) > 1:
-            names = [f'"{name}"' for name, _ in group]
-            said.append(f"{join(names)} lie upon each other: thin and dashed lines over broad ones.")
+            names = f"All {len(group)}" if len(group) == len(curves) else join([f'"{name}"' for name, _ in group])
+            said.append(f"{names} lie upon each other: thin and dashed lines over broad ones.")
     if len(curves) > MOST_CURVES:
         said.append(f"The first {MOST_CURVES} of {len(curves)} configurations; the table has all.")
     return " ".join(said)
@@ -114,19 +116,19 @@ def accuracy_figure(study: Document) -> Figure | None:
     rows = _curves(study)[:MOST_CURVES]
     if not rows:
         return None
-    below = {name: (at, min(len(group) - 1 - at, MOST_BELOW))
-             for group in _upon_each_other(rows) for at, (name, _) in enumerate(group)}  # fmt: skip
+    below = {name: (at, len(group)) for group in _upon_each_other(rows) for at, (name, _) in enumerate(group)}
     data: list[Figure] = []
     for number, (plain, row) in enumerate(rows):
         color, name = COLORS[number % len(COLORS)], markup(plain)
-        above, over = below[plain]
+        above, many = below[plain]
+        over = min(many - 1 - above, MOST_BELOW)
         epochs = [point["epoch"] for point in row["curve"]]
         spread = [point["accuracy"] for point in row["curve"]]
         if any(point["n"] > 1 for point in row["curve"]):
             data.append({
                 "type": "scatter", "mode": "lines", "x": epochs + epochs[::-1], "line": {"width": 0},
                 "y": [100 * one["maximum"] for one in spread] + [100 * one["minimum"] for one in spread[::-1]],
-                "fill": "toself", "fillcolor": color, "opacity": 0.18, "hoverinfo": "skip", "showlegend": False,
+                "fill": "toself", "fillcolor": color, "opacity": SHADE / many, "hoverinfo": "skip", "showlegend": False,
                 "legendgroup": name,
             })  # fmt: skip
         data.append({
