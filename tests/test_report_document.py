@@ -26,7 +26,7 @@ from sonda.report.document import (
     to_document,
 )
 from sonda.report.faces import face_of
-from sonda.report.values import plain_data, value_document
+from sonda.report.values import encoded, plain_data, value_document
 
 RUNS = Path(__file__).parent / "data" / "gpu" / "runs"
 DOCUMENTS = {
@@ -150,3 +150,8 @@ def test_the_documentation_names_every_kind_of_document() -> None:
     written |= set(re.findall(r'write_json\(.*, "([^"]+)"\)', "\n".join(texts))) | {"runs"}
     page = (source.parents[1] / "docs" / "json.md").read_text(encoding="utf-8").partition("## Documents")[2]
     assert set(re.findall(r"^\| `([^`]+)` \|", page, re.MULTILINE)) == written
+
+
+def test_a_file_name_that_is_no_text_is_kept_as_python_keeps_it() -> None:
+    document = {"page": b"a\xff.html".decode("utf-8", "surrogateescape"), "noise": math.nan}
+    assert json.loads(encoded(document)) == {**document, "noise": None}
