@@ -102,9 +102,9 @@ def dots_table(study: Document, column: Document) -> Table:
 
 
 def _crowds(dots: Sequence[Dot], most: float, least: float | None) -> list[list[Dot]]:
-    """Marks of a place that would hide each other, or whose intervals would, in the order of their variants; they are drawn
-    one below the other. A mark that stands alone is a crowd too. `least` and `most` are the ends of the axis; without a
-    least it is linear.
+    """Marks of a place that would hide each other, or whose intervals would, in the order of their variants; they are
+    drawn one below the other. A mark that stands alone is a crowd too. `least` and `most` are the ends of the axis;
+    without a least it is linear.
     """
 
     def at(value: float) -> float:
