@@ -30,10 +30,10 @@ class Trainer:
     def __init__(self, group: Any, workload: str, options: dict[str, str], alone: bool = True) -> None:
         import torch.distributed as dist
 
+        from sonda.frameworks.driving import Driving
         from sonda.frameworks.parallel.calibration import count_norms
         from sonda.frameworks.parallel.group import part
         from sonda.frameworks.parallel.trial import TrialTask
-        from sonda.frameworks.driving import Driving
         from sonda.frameworks.torch_driver import loop_of
         from sonda.workloads.catalogue import describe
 

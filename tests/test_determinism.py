@@ -14,8 +14,9 @@ import torch
 
 from sonda.frameworks import torch_state
 from sonda.frameworks.determinism import WORKSPACE, be_deterministic, refusal
+from sonda.frameworks.driving import Driving
 from sonda.frameworks.parallel.local_sgd import Averaging
-from sonda.frameworks.torch_driver import Driving, loop_of
+from sonda.frameworks.torch_driver import loop_of
 from sonda.record.errors import SondaError
 from sonda.targets import parallel_plan
 from sonda.targets.job import Job, job_of

@@ -17,7 +17,8 @@ from sonda.frameworks.collector.recorder import Recorder
 from sonda.frameworks.collector.schedule import Schedule
 from sonda.frameworks.collector.start import finish
 from sonda.frameworks.collector.torch_observer import TorchObserver
-from sonda.frameworks.torch_driver import Driving, drive
+from sonda.frameworks.driving import Driving
+from sonda.frameworks.torch_driver import drive
 from sonda.workloads.catalogue import describe
 from sonda.workloads.network_cost import LayerCost, network_costs
 

@@ -16,6 +16,7 @@ import torch
 import torch.distributed as dist
 
 from sonda.frameworks.collector.schedule import Schedule
+from sonda.frameworks.driving import Driving
 from sonda.frameworks.learner import Alone
 from sonda.frameworks.parallel.balance import Balance
 from sonda.frameworks.parallel.batchnorm import share_batch_norms
@@ -27,7 +28,6 @@ from sonda.frameworks.parallel.shared_epochs import SharedLearner
 from sonda.frameworks.parallel.shares import Line
 from sonda.frameworks.parallel.sharing import SharedTask
 from sonda.frameworks.parallel.staged_epochs import StagedLearner
-from sonda.frameworks.torch_driver import Driving
 from sonda.frameworks.torch_epochs import Course, drive_epochs
 from sonda.frameworks.torch_state import arrays_of, restore
 from sonda.record.training import Walk

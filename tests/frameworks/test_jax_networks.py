@@ -16,8 +16,8 @@ from sonda.frameworks.announced import AnnouncedObserver
 from sonda.frameworks.announced_steps import PIECES_STEPS
 from sonda.frameworks.assembly import Assembly, assemble
 from sonda.frameworks.collector.recorder import Recorder
+from sonda.frameworks.driving import KERNEL_STEPS, Driving
 from sonda.frameworks.jax_network_driver import drive_network
-from sonda.frameworks.torch_driver import KERNEL_STEPS, Driving
 from sonda.record.run import RunInfo, new_id, write_run
 from sonda.record.run import now as run_now
 from sonda.record.span import Spans

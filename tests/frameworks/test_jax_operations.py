@@ -14,10 +14,10 @@ from sonda.analysis.summarise import summarise
 from sonda.frameworks.announced import AnnouncedObserver
 from sonda.frameworks.assembly import Assembly, assemble
 from sonda.frameworks.collector.recorder import Recorder
+from sonda.frameworks.driving import Driving
 from sonda.frameworks.jax_driver import drive
 from sonda.frameworks.jax_kernels import TRACE
 from sonda.frameworks.profiled_kernels import keep
-from sonda.frameworks.torch_driver import Driving
 from sonda.probes.ncu import CountedKernels, CountedLaunch
 from sonda.probes.ncu_join import join
 from sonda.record.errors import SondaError

@@ -13,7 +13,7 @@ import pytest
 from sonda.frameworks.announced import AnnouncedObserver
 from sonda.frameworks.assembly import Assembly, assemble
 from sonda.frameworks.collector.recorder import Recorder
-from sonda.frameworks.torch_driver import Driving
+from sonda.frameworks.driving import Driving
 from sonda.record.errors import SondaError
 from sonda.targets.child import run_child
 from sonda.targets.job import Job, check_job

@@ -11,8 +11,8 @@ import pytest
 
 from sonda.frameworks.assembly import assemble
 from sonda.record.training import FINAL, read_trained
-from sonda.targets.job import Job
-from sonda.targets.parallel_agent import JOB, PLAN
+from sonda.targets.job import JOB, Job
+from sonda.targets.parallel_agent import PLAN
 from sonda.targets.spec import parse_target
 from sonda.targets.tensorflow_agent import run_members
 from sonda.targets.tensorflow_plan import strategy_plan

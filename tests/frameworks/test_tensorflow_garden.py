@@ -14,7 +14,7 @@ import pytest
 from sonda.frameworks.announced import AnnouncedObserver
 from sonda.frameworks.assembly import assemble
 from sonda.frameworks.collector.recorder import Recorder
-from sonda.frameworks.torch_driver import Driving
+from sonda.frameworks.driving import Driving
 from sonda.record.errors import SondaError
 from sonda.workloads.model_garden import ModelGarden
 

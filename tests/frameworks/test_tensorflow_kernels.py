@@ -22,9 +22,9 @@ from sonda.frameworks import announced_steps, tensorflow_driver, tensorflow_whol
 from sonda.frameworks.announced import AnnouncedObserver
 from sonda.frameworks.assembly import Assembly, assemble
 from sonda.frameworks.collector.recorder import Recorder
+from sonda.frameworks.driving import KERNEL_STEPS, Driving
 from sonda.frameworks.profiled_kernels import keep
 from sonda.frameworks.tensorflow_kernels import PROFILE
-from sonda.frameworks.torch_driver import KERNEL_STEPS, Driving
 from sonda.record.run import RunInfo, new_id, write_run
 from sonda.record.run import now as run_now
 from sonda.studies.figure import parse_figure

@@ -14,8 +14,8 @@ import pytest
 from sonda.frameworks.announced import AnnouncedObserver
 from sonda.frameworks.assembly import Assembly, assemble
 from sonda.frameworks.collector.recorder import Recorder
+from sonda.frameworks.driving import Driving
 from sonda.frameworks.tensorflow_driver import drive_network, drive_operations
-from sonda.frameworks.torch_driver import Driving
 from sonda.record.errors import SondaError
 from sonda.targets.job import Job
 from sonda.targets.tensorflow_events import profile_events_of

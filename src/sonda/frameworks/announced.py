@@ -15,8 +15,9 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
 from time import perf_counter_ns as now
 from typing import Any
 
@@ -130,6 +131,25 @@ class AnnouncedObserver:
         self.phases.close()
         if self.counting is not None:
             self.counting.close()
+
+
+@contextmanager
+def announcing(
+    directory: Path, counting: Counting, root: str, versions: dict[str, str], threads: int,
+    notes: Sequence[str] = (), rank: int = 0,
+) -> Iterator[AnnouncedObserver]:  # fmt: skip
+    """An observer that is open inside, and has written everything into the directory afterwards."""
+    recorder = Recorder(str(directory))
+    try:
+        observer = AnnouncedObserver(recorder, counting, root, rank)
+        observer.notes += notes
+        observer.open(versions, threads)
+        try:
+            yield observer
+        finally:
+            observer.finish(threads)
+    finally:
+        recorder.close()
 
 
 def _costs() -> tuple[float, float]:

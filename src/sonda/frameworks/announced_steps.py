@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from time import perf_counter
 
 from sonda.frameworks.announced import AnnouncedObserver
+from sonda.frameworks.driving import Driving, time_steps
 from sonda.frameworks.replayed import replayed
-from sonda.frameworks.torch_driver import Driving, enough
 
 PIECES_STEPS = 5
 """Steps of their own in which layers are told apart, where a timed step is one function."""
@@ -20,18 +19,6 @@ def warm_up(observer: AnnouncedObserver, how: Driving, step: Callable[[], None])
             for number in range(how.warmup):
                 how.tell(number - how.warmup)
                 step()
-
-
-def time_steps(how: Driving, step: Callable[[], None]) -> int:
-    """Run timed steps, as many as were asked for or fit into the seconds given; returns how many."""
-    done = 0
-    how.tell(done)
-    begin = perf_counter()
-    while not enough(done, perf_counter() - begin, how):
-        step()
-        done += 1
-        how.tell(done)
-    return done
 
 
 def run_steps(

@@ -14,8 +14,8 @@ from typing import Any
 from sonda.frameworks.announced import AnnouncedObserver
 from sonda.frameworks.announced_steps import run_steps
 from sonda.frameworks.counted_step import OperationsTask
+from sonda.frameworks.driving import Driving
 from sonda.frameworks.jax_kernels import record_kernels
-from sonda.frameworks.torch_driver import Driving
 
 PART = "test"
 

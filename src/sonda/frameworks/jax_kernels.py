@@ -10,8 +10,8 @@ from typing import Any
 from sonda.frameworks.announced import AnnouncedObserver
 from sonda.frameworks.collector.jax_profiler import mark_clock, start_trace
 from sonda.frameworks.collector.recorder import Recorder
+from sonda.frameworks.driving import KERNEL_STEPS, Driving
 from sonda.frameworks.profiled_kernels import ProfileFile, Profiler, recorded
-from sonda.frameworks.torch_driver import KERNEL_STEPS, Driving
 
 TRACE = ProfileFile("JAX", "trace", ".trace.json.gz", "jax.kernels.json.gz")
 

@@ -20,11 +20,11 @@ from sonda.frameworks.announced_steps import PIECES_STEPS, run_steps
 from sonda.frameworks.call_pieces import holding, pieces_of, write_call
 from sonda.frameworks.collector.failure import first_line
 from sonda.frameworks.counted_step import StepCost, count_step, under
+from sonda.frameworks.driving import Driving
 from sonda.frameworks.hlo import read_module
 from sonda.frameworks.jax_graphs import by_instruction
 from sonda.frameworks.jax_kernels import record_kernels
 from sonda.frameworks.jax_profile import Operation, by_place, exclusive, place_of, places, profiled, runs
-from sonda.frameworks.torch_driver import Driving
 
 PHASES = {"forward": "forward", "prefill": "prefill", "decode": "decode", "train": "fused"}
 """The phase that a call of each function is."""

@@ -13,12 +13,12 @@ from time import perf_counter_ns
 from typing import Any, Protocol
 
 from sonda.frameworks.announced import AnnouncedObserver
-from sonda.frameworks.announced_steps import PIECES_STEPS, time_steps, warm_up
+from sonda.frameworks.announced_steps import PIECES_STEPS, warm_up
 from sonda.frameworks.collector.numba_compilations import NumbaCompilations
 from sonda.frameworks.collector.pytensor_linker import linker_of
 from sonda.frameworks.collector.recorder import Recorder
 from sonda.frameworks.counted_step import Cost, StepCost, count_step
-from sonda.frameworks.torch_driver import Driving
+from sonda.frameworks.driving import Driving, time_steps
 
 
 class OperationsTask(Protocol):

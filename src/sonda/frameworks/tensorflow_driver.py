@@ -22,9 +22,9 @@ from sonda.frameworks.collector import tensorflow_devices as devices
 from sonda.frameworks.collector.modelled import VARIABLE
 from sonda.frameworks.collector.recorder import Recorder
 from sonda.frameworks.counted_step import OperationsTask, StepCost, count_step
+from sonda.frameworks.driving import Driving
 from sonda.frameworks.tensorflow_kernels import record_kernels
 from sonda.frameworks.tensorflow_pieces import ReadProfile, steps_in_pieces, where_it_ran
-from sonda.frameworks.torch_driver import Driving
 
 FUNCTIONS = {True: "learn", False: "inferred"}
 """Names of the functions that are a step, of training or not."""

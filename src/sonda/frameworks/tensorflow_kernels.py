@@ -13,8 +13,8 @@ from typing import Any
 from sonda.frameworks.announced import AnnouncedObserver
 from sonda.frameworks.collector.recorder import Recorder
 from sonda.frameworks.collector.tensorflow_devices import about, mark_clock
+from sonda.frameworks.driving import KERNEL_STEPS, Driving
 from sonda.frameworks.profiled_kernels import ProfileFile, Profiler, recorded
-from sonda.frameworks.torch_driver import KERNEL_STEPS, Driving
 
 PROFILE = ProfileFile("TensorFlow", "profile", ".xplane.pb", "tensorflow.kernels.xplane.pb")
 

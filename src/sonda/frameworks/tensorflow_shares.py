@@ -14,12 +14,12 @@ from time import perf_counter_ns
 from typing import Any, Protocol
 
 from sonda.frameworks.announced import AnnouncedObserver
-from sonda.frameworks.announced_steps import PIECES_STEPS, time_steps, warm_up
+from sonda.frameworks.announced_steps import PIECES_STEPS, warm_up
 from sonda.frameworks.call_pieces import LOSS
 from sonda.frameworks.counted_step import StepCost, count_step
+from sonda.frameworks.driving import Driving, enough, time_steps
 from sonda.frameworks.tensorflow_driver import wait
 from sonda.frameworks.tensorflow_pieces import ReadProfile, steps_in_pieces, where_it_ran
-from sonda.frameworks.torch_driver import Driving, enough
 
 STEP = "_step"
 """The name of the function that is a step."""

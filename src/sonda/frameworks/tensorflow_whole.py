@@ -12,9 +12,9 @@ from typing import Any, Protocol
 
 from sonda.frameworks.announced import AnnouncedObserver
 from sonda.frameworks.announced_steps import run_steps
+from sonda.frameworks.driving import Driving
 from sonda.frameworks.tensorflow_driver import wait
 from sonda.frameworks.tensorflow_kernels import record_kernels
-from sonda.frameworks.torch_driver import Driving
 
 
 class WholeTask(Protocol):

@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
-from sonda.frameworks.torch_driver import KERNEL_STEPS, Driving, Training, loop_of
+from sonda.frameworks.driving import KERNEL_STEPS, Driving
+from sonda.frameworks.torch_driver import Training, loop_of
 from sonda.record.training import Walk
 
 if TYPE_CHECKING:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from sonda.targets.jax_worker import import_jax, jax_device
+from sonda.targets.jax_worker import import_jax, jax_device, jax_versions
 from sonda.targets.job import Job
 
 
@@ -17,21 +16,14 @@ def train_in_jax(job: Job, directory: Path) -> dict[str, Any]:
     # Before numpy and JAX start threads, which then inherit the counters.
     counting = Counting(str(directory))
     jax = import_jax(job)
-    from sonda.frameworks.announced import AnnouncedObserver
-    from sonda.frameworks.collector.recorder import Recorder
+    from sonda.frameworks.announced import announcing
     from sonda.targets.announced_training import train_announced
     from sonda.targets.training_worker import described, open_training
     from sonda.workloads.in_jax.learning import JaxLearner
 
     opened = open_training(job)
-    threads = job.threads or 1
     learner = JaxLearner(opened.workload, job.seed, job.precision, jax_device(job, jax))
-    recorder = Recorder(str(directory))
-    observer = AnnouncedObserver(recorder, counting, learner.network.network.class_name)
-    observer.open({name: version(name) for name in ("jax", "jaxlib")}, threads)
-    try:
+    root = learner.network.network.class_name
+    with announcing(directory, counting, root, jax_versions(), job.threads or 1) as observer:
         train_announced(job, directory, opened, learner, observer)
-    finally:
-        observer.finish(threads)
-        recorder.close()
     return described(opened.workload, learner.network)

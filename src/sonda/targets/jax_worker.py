@@ -50,26 +50,17 @@ def run_in_jax(job: Job, directory: Path, replay: bool) -> dict[str, Any]:
     workload: Any = describe(job.workload, job.options)
     jax = import_jax(job)
     device = jax_device(job, jax)
-    from sonda.frameworks.announced import AnnouncedObserver
-    from sonda.frameworks.collector.recorder import Recorder
+    from sonda.frameworks.announced import announcing
 
-    threads = job.threads or 1
-    recorder = Recorder(str(directory))
-    try:
-        if isinstance(workload, Operations):
-            task: Any = workload.in_jax(job.seed, job.precision, device)
-            observer = AnnouncedObserver(recorder, counting, OPERATION_LIST)
-        else:
-            task, notes = network_of(job, workload, device)
-            observer = AnnouncedObserver(recorder, counting, task.network.class_name)
-            observer.notes += notes
-        observer.open({name: version(name) for name in ("jax", "jaxlib")}, threads)
-        try:
-            _drive(job, task, observer, jax, replay, directory)
-        finally:
-            observer.finish(threads)
-    finally:
-        recorder.close()
+    notes: list[str] = []
+    if isinstance(workload, Operations):
+        task: Any = workload.in_jax(job.seed, job.precision, device)
+        root = OPERATION_LIST
+    else:
+        task, notes = network_of(job, workload, device)
+        root = task.network.class_name
+    with announcing(directory, counting, root, jax_versions(), job.threads or 1, notes) as observer:
+        _drive(job, task, observer, jax, replay, directory)
     return described(workload, task)
 
 
@@ -90,9 +81,9 @@ def network_of(job: Job, workload: Any, device: Any) -> tuple[Any, list[str]]:
 
 
 def _drive(job: Job, task: Any, observer: AnnouncedObserver, jax: Any, replay: bool, directory: Path) -> None:
+    from sonda.frameworks.driving import Driving
     from sonda.frameworks.jax_driver import drive
     from sonda.frameworks.jax_network_driver import drive_network
-    from sonda.frameworks.torch_driver import Driving
 
     number = parse_target(job.on).devices[0]
     on = f"cuda:{number.index}" if number.kind == "cuda" else "cpu"
@@ -177,6 +168,10 @@ def import_jax(job: Job) -> Any:
     if job.precision == "float64":
         jax.config.update("jax_enable_x64", True)
     return jax
+
+
+def jax_versions() -> dict[str, str]:
+    return {name: version(name) for name in ("jax", "jaxlib")}
 
 
 def jax_device(job: Job, jax: Any) -> Any:

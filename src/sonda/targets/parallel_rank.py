@@ -16,8 +16,8 @@ import msgspec
 
 from sonda.frameworks.determinism import refusal
 from sonda.record.errors import MissingExtraError, SondaError
-from sonda.targets.job import Job
-from sonda.targets.parallel_agent import JOB, PLAN
+from sonda.targets.job import JOB, Job
+from sonda.targets.parallel_agent import PLAN
 from sonda.targets.parallel_plan import Plan, check_batch
 from sonda.targets.parallel_report import BEGUN, Foreseen, RankOutcome, write_outcome, write_outlook
 from sonda.targets.signals import end_with_parent
@@ -138,7 +138,7 @@ class Rank:
 
     def driving(self, steps: int | None) -> Any:
         """How the task is driven, with so many timed steps."""
-        from sonda.frameworks.torch_driver import Driving
+        from sonda.frameworks.driving import Driving
 
         job = self.job
         return Driving(

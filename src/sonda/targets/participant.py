@@ -84,7 +84,8 @@ class Participant:
         from sonda.frameworks.collector.recorder import Recorder
         from sonda.frameworks.collector.start import state_versions
         from sonda.frameworks.collector.torch_observer import TorchObserver
-        from sonda.frameworks.torch_driver import Driving, loop_of
+        from sonda.frameworks.driving import Driving
+        from sonda.frameworks.torch_driver import loop_of
 
         if job.threads:
             torch.set_num_threads(job.threads)

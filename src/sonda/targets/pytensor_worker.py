@@ -29,10 +29,9 @@ def run_in_pytensor(job: Job, directory: Path, replay: bool) -> dict[str, Any]:
     os.environ.update(dict.fromkeys(THREADS, str(threads)))
     pytensor = imported("pytensor")
     pytensor.config.floatX = job.precision
-    from sonda.frameworks.announced import AnnouncedObserver
-    from sonda.frameworks.collector.recorder import Recorder
+    from sonda.frameworks.announced import announcing
+    from sonda.frameworks.driving import Driving
     from sonda.frameworks.pytensor_driver import drive_network, drive_operations
-    from sonda.frameworks.torch_driver import Driving
     from sonda.targets.training_worker import described
     from sonda.workloads.catalogue import describe
     from sonda.workloads.operations import Operations
@@ -49,25 +48,19 @@ def run_in_pytensor(job: Job, directory: Path, replay: bool) -> dict[str, Any]:
         from sonda.workloads.in_pytensor.network import build as build_network
 
         task = build_network(workload, job.train, job.seed, job.precision)
-    recorder = Recorder(str(directory))
-    observer = AnnouncedObserver(recorder, counting, OPERATION_LIST if single else task.root)
-    observer.open(_versions(), threads)
     how = Driving(job.train, job.steps, job.warmup, job.seconds, job.precision,
                   tell=telling(directory, job.steps, job.warmup))  # fmt: skip
-    try:
+    root = OPERATION_LIST if single else task.root
+    with announcing(directory, counting, root, _versions(), threads) as observer:
         drive = drive_operations if single else drive_network
         _, linker = drive(task, observer, how)
-    finally:
-        observer.finish(threads)
-        recorder.close()
     return {**described(workload, task), "linker": linker}
 
 
 def _train(job: Job, directory: Path, counting: Any, threads: int) -> dict[str, Any]:
     """Train through epochs; what the run should say of the workload."""
-    from sonda.frameworks.announced import AnnouncedObserver
+    from sonda.frameworks.announced import announcing
     from sonda.frameworks.collector.pytensor_linker import linker_of
-    from sonda.frameworks.collector.recorder import Recorder
     from sonda.targets.announced_training import train_announced
     from sonda.targets.training_worker import described, open_training
     from sonda.workloads.in_pytensor.learning import PyTensorLearner
@@ -76,16 +69,10 @@ def _train(job: Job, directory: Path, counting: Any, threads: int) -> dict[str, 
     opened = open_training(job)
     assert isinstance(opened.workload, Perceptron)  # of what can be trained PyTensor has this one
     learner = PyTensorLearner(opened.workload, job.seed, job.precision)
-    recorder = Recorder(str(directory))
-    observer = AnnouncedObserver(recorder, counting, learner.network.root)
-    observer.open(_versions(), threads)
-    try:
+    with announcing(directory, counting, learner.network.root, _versions(), threads) as observer:
         train_announced(job, directory, opened, learner, observer, job.precision)
         linker = linker_of(learner.function)
         observer.notes.append(f"PyTensor's linker is {linker}")
-    finally:
-        observer.finish(threads)
-        recorder.close()
     return {**described(opened.workload, learner.network), "linker": linker}
 
 

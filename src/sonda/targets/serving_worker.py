@@ -46,7 +46,8 @@ def served_model(job: Job, traffic: Traffic) -> tuple[Infer, dict[str, Any]]:
         import torch
     except ImportError:
         raise MissingExtraError("PyTorch", "torch") from None
-    from sonda.frameworks.torch_driver import Driving, Unheard, loop_of
+    from sonda.frameworks.driving import Driving
+    from sonda.frameworks.torch_driver import Unheard, loop_of
     from sonda.targets.serving_weights import load_weights
     from sonda.targets.worker import torch_device
 

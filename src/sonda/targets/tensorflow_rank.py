@@ -17,8 +17,8 @@ import msgspec
 
 from sonda.frameworks.parallel.shares import equal_shares
 from sonda.record.errors import SondaError
-from sonda.targets.job import Job
-from sonda.targets.parallel_agent import JOB, PLAN
+from sonda.targets.job import JOB, Job
+from sonda.targets.parallel_agent import PLAN
 from sonda.targets.parallel_plan import Plan, check_batch
 from sonda.targets.parallel_report import BEGUN, RankOutcome, write_outcome
 from sonda.targets.signals import end_with_parent
@@ -178,7 +178,7 @@ class Member:
     def _epochs(self, opened: Any, counting: Any) -> None:
         """Train through epochs; the first rank leaves the result."""
         from sonda.targets.announced_training import train_announced
-        from sonda.targets.tensorflow_worker import Observing
+        from sonda.targets.tensorflow_worker import observing
         from sonda.workloads.in_tensorflow.shared_learning import SharedBatches, SharedLearner
 
         shared, ranks = self.shared, self.plan.ranks
@@ -194,16 +194,16 @@ class Member:
             return numbers if alone else [ranks * shared.mean(number) for number in numbers]
 
         notes = self._notes(opened.workload)
-        with Observing(self.job, self.directory, counting, shared.network.root, notes, self.number) as observer:
+        with observing(self.job, self.directory, counting, shared.network.root, notes, self.number) as observer:
             train_announced(self.job, self.directory, opened, learner, observer, dtype, batches, together)
 
     # ---- timed steps ------------------------------------------------------------------------------------------
 
     def _steps(self, tf: Any, workload: Any, shares: Sequence[int], counting: Any) -> Any:
+        from sonda.frameworks.driving import Driving
         from sonda.frameworks.tensorflow_shares import drive_shares
-        from sonda.frameworks.torch_driver import Driving
         from sonda.targets.tensorflow_events import profile_events_of
-        from sonda.targets.tensorflow_worker import Observing
+        from sonda.targets.tensorflow_worker import observing
         from sonda.workloads.network_cost import network_costs
         from sonda.workloads.structure import walk
 
@@ -215,7 +215,7 @@ class Member:
         device = "cpu" if not self.plan.devices[0].startswith("cuda") else "cuda"
         how = Driving(True, job.steps, job.warmup, job.seconds, job.precision, device=device)
         batches, notes = self._batches(workload, shares)
-        with Observing(job, self.directory, counting, network.root, notes, self.number) as observer:
+        with observing(job, self.directory, counting, network.root, notes, self.number) as observer:
             return drive_shares(self.shared, batches, sum(shares), costs, classes, observer, tf, how, profile_events_of)
 
     def _batches(self, workload: Any, shares: Sequence[int]) -> tuple[Callable[[], Iterator[Any]], list[str]]:

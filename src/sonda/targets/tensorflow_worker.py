@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 import sys
 import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -37,8 +37,8 @@ def run_in_tensorflow(job: Job, directory: Path, replay: bool) -> dict[str, Any]
 
 def _steps(job: Job, directory: Path, counting: Any, replay: bool) -> dict[str, Any]:
     """Timed steps; with `replay`, one step for a profiler outside."""
+    from sonda.frameworks.driving import Driving
     from sonda.frameworks.tensorflow_driver import drive_network, drive_operations
-    from sonda.frameworks.torch_driver import Driving
     from sonda.targets.training_worker import described
     from sonda.workloads.catalogue import describe
     from sonda.workloads.model_garden import ModelGarden
@@ -57,14 +57,14 @@ def _steps(job: Job, directory: Path, counting: Any, replay: bool) -> dict[str, 
         from sonda.workloads.in_tensorflow.model_garden import build as build_garden
 
         task: Any = build_garden(workload, job.train, job.seed, job.compile)
-        with Observing(job, directory, counting, task.root, notes) as observer:
+        with observing(job, directory, counting, task.root, notes) as observer:
             drive_whole(task, observer, how)
         return described(workload, task)
     if isinstance(workload, Operations):
         from sonda.workloads.in_tensorflow.operations import build as build_operations
 
         task = build_operations(workload, job.seed, job.precision, job.compile)
-        with Observing(job, directory, counting, OPERATION_LIST, notes) as observer:
+        with observing(job, directory, counting, OPERATION_LIST, notes) as observer:
             drive_operations(task, observer, how)
         return described(workload, task)
     from sonda.targets.tensorflow_events import profile_events_of
@@ -79,7 +79,7 @@ def _steps(job: Job, directory: Path, counting: Any, replay: bool) -> dict[str, 
 
         stream = image_stream(workload, job.data, job.seed, job.cache)
         notes += [stream.note] if stream.note else []
-    with Observing(job, directory, counting, task.root, notes) as observer:
+    with observing(job, directory, counting, task.root, notes) as observer:
         drive_network(
             task, lambda told: Pieces(task, told), lambda: batches(task, job.seed, job.workers, job.prefetch, stream),
             observer, how, profile_events_of,
@@ -87,25 +87,14 @@ def _steps(job: Job, directory: Path, counting: Any, replay: bool) -> dict[str, 
     return described(workload, task)
 
 
-class Observing:
-    """An observer that is open inside, and has written everything afterwards."""
+def observing(
+    job: Job, directory: Path, counting: Any, root: str, notes: Sequence[str] = (), rank: int = 0
+) -> AbstractContextManager[Any]:
+    """An observer of this process, which runs TensorFlow."""
+    from sonda.frameworks.announced import announcing
 
-    def __init__(self, job: Job, directory: Path, counting: Any, root: str, notes: list[str], rank: int = 0) -> None:
-        from sonda.frameworks.announced import AnnouncedObserver
-        from sonda.frameworks.collector.recorder import Recorder
-
-        self.threads = job.threads or 1
-        self.recorder = Recorder(str(directory))
-        self.observer = AnnouncedObserver(self.recorder, counting, root, rank)
-        self.observer.notes += notes
-
-    def __enter__(self) -> Any:
-        self.observer.open(_versions(), self.threads)
-        return self.observer
-
-    def __exit__(self, *_failure: object) -> None:
-        self.observer.finish(self.threads)
-        self.recorder.close()
+    versions = {"tensorflow": version_of("tensorflow"), "keras": version("keras")}
+    return announcing(directory, counting, root, versions, job.threads or 1, notes, rank)
 
 
 def _train(job: Job, directory: Path, counting: Any) -> dict[str, Any]:
@@ -116,7 +105,7 @@ def _train(job: Job, directory: Path, counting: Any) -> dict[str, Any]:
 
     opened = open_training(job)
     learner = TensorflowLearner(opened.workload, job.seed, job.precision, job.compile)
-    with Observing(job, directory, counting, learner.network.root, []) as observer:
+    with observing(job, directory, counting, learner.network.root) as observer:
         train_announced(job, directory, opened, learner, observer, learner.network.dtype)
     return described(opened.workload, learner.network)
 
@@ -181,7 +170,3 @@ def tensorflow_device(job: Job, tf: Any) -> str:
     for one in known:
         tf.config.experimental.set_memory_growth(one, True)
     return f"/GPU:{device.index}"
-
-
-def _versions() -> dict[str, str]:
-    return {"tensorflow": version_of("tensorflow"), "keras": version("keras")}

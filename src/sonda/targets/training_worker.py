@@ -216,8 +216,8 @@ def train_in_torch(job: Job, directory: Path) -> dict[str, Any]:
         import torch
     except ImportError:
         raise MissingExtraError("PyTorch", "torch") from None
+    from sonda.frameworks.driving import Driving
     from sonda.frameworks.learner import Alone
-    from sonda.frameworks.torch_driver import Driving
     from sonda.frameworks.torch_epochs import drive_epochs
     from sonda.targets.worker import torch_device
 

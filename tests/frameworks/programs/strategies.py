@@ -23,8 +23,8 @@ import tensorflow as tf
 
 from sonda.frameworks.announced import AnnouncedObserver
 from sonda.frameworks.collector.recorder import Recorder
+from sonda.frameworks.driving import Driving
 from sonda.frameworks.tensorflow_shares import drive_shares
-from sonda.frameworks.torch_driver import Driving
 from sonda.targets.tensorflow_events import profile_events_of
 from sonda.workloads.catalogue import describe
 from sonda.workloads.in_tensorflow.network import build

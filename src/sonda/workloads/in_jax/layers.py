@@ -43,8 +43,6 @@ Cache = tuple[tuple[Any, Any], ...]
 """Keys and values of every block: batch x heads x context x features."""
 PRODUCTS = {"float32": "highest", "float64": "highest", "tf32": "tensorfloat32"}
 """Precision of products: JAX lets a GPU use TF32 unless told otherwise."""
-WHOLE = ("float64", "bfloat16", "float16")
-"""Precisions in which weights and data are too."""
 SIMPLE = {
     ReLU: jax.nn.relu,
     Sigmoid: jax.nn.sigmoid,

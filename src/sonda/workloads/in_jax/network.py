@@ -11,9 +11,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from sonda.frameworks.driving import weights_type
 from sonda.workloads.description import Description
 from sonda.workloads.examples import arranged, batch_numbers, examples
-from sonda.workloads.in_jax.layers import PRODUCTS, WHOLE, Arrays, Cache, Forward, cross_entropy, mean_squared_error
+from sonda.workloads.in_jax.layers import PRODUCTS, Arrays, Cache, Forward, cross_entropy, mean_squared_error
 from sonda.workloads.in_jax.optimizers import AdamW, Sgd
 from sonda.workloads.network_cost import LayerCost, network_costs
 from sonda.workloads.resnet import ResNet
@@ -53,7 +54,7 @@ class NetworkInJax:
         self.precision = PRODUCTS.get(precision)
         self.narrow = getattr(jnp, precision.removeprefix("mixed_")) if precision.startswith("mixed_") else None
         self.scale = LOSS_SCALE if precision == "mixed_float16" else 1.0
-        self.dtype = precision if precision in WHOLE else "float32"
+        self.dtype = weights_type(precision)
         self.kind = getattr(jnp, self.dtype)
         self.samples = about.batch
         self.tokens, self.phase_tokens = self._tokens()

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 import jax
 import jax.numpy as jnp
 
-from sonda.workloads.in_jax.layers import PRODUCTS, WHOLE
+from sonda.frameworks.driving import weights_type
+from sonda.workloads.in_jax.layers import PRODUCTS
 from sonda.workloads.operands import generator, values
 from sonda.workloads.operation_cost import OperationCost, operation_cost
 from sonda.workloads.operations import SCALAR
@@ -30,7 +31,7 @@ class OperationsInJax:
         description.check_studied("JAX")
         self.phase_tokens: dict[str, int] = {}
         self.names = description.op
-        self.dtype = precision if precision in WHOLE else "float32"
+        self.dtype = weights_type(precision)
         drawn = generator(seed)
         self.operands = {
             op: tuple(

@@ -29,8 +29,6 @@ from sonda.workloads.structure import (
 
 Variables = Mapping[str, Any]
 """Weights by the names of PyTorch's `state_dict`; kernels of convolutions as height x width x input x output."""
-WHOLE = ("float64", "bfloat16", "float16")
-"""Precisions in which weights and data are too."""
 SIMPLE = {ReLU: tf.nn.relu, Sigmoid: tf.sigmoid, Tanh: tf.tanh, Softmax: tf.nn.softmax}
 
 

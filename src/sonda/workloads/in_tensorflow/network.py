@@ -7,9 +7,10 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from sonda.frameworks.driving import weights_type
 from sonda.workloads.description import Description
 from sonda.workloads.examples import arranged, examples
-from sonda.workloads.in_tensorflow.layers import WHOLE, Layers, cross_entropy, mean_squared_error
+from sonda.workloads.in_tensorflow.layers import Layers, cross_entropy, mean_squared_error
 from sonda.workloads.network_cost import LayerCost, network_costs
 from sonda.workloads.resnet import ResNet
 from sonda.workloads.structure import structure_of, walk
@@ -35,7 +36,7 @@ class NetworkInTensorflow:
         self.samples = about.batch
         self.rate = about.learning_rate
         self.phase_tokens: dict[str, int] = {}
-        self.dtype = precision if precision in WHOLE else "float32"
+        self.dtype = weights_type(precision)
         self.kind = getattr(tf, self.dtype)
         self.narrow = getattr(tf, precision.removeprefix("mixed_")) if precision.startswith("mixed_") else None
         self.scale = LOSS_SCALE if precision == "mixed_float16" else 1.0

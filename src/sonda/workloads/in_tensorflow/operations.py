@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import tensorflow as tf
 
-from sonda.workloads.in_tensorflow.layers import WHOLE
+from sonda.frameworks.driving import weights_type
 from sonda.workloads.operands import generator, values
 from sonda.workloads.operation_cost import OperationCost, operation_cost
 from sonda.workloads.operations import SCALAR
@@ -27,7 +27,7 @@ class OperationsInTensorflow:
         description.check_studied("TensorFlow")
         self.phase_tokens: dict[str, int] = {}
         self.names = description.op
-        self.dtype = precision if precision in WHOLE else "float32"
+        self.dtype = weights_type(precision)
         kind = getattr(tf, self.dtype)
         drawn = generator(seed)
         self.operands = {
