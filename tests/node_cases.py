@@ -12,12 +12,12 @@ import msgspec
 
 from record_examples import an_info, two_spans
 from sonda.record.errors import SondaError
+from sonda.record.partial import NODE
 from sonda.record.run import write_run
 from sonda.record.store import Store
 from sonda.studies.executors import training_jobs
 from sonda.targets import keeping, parallel, parallel_nodes, parallel_rank
 from sonda.targets.job import Job
-from sonda.targets.node import NODE
 from sonda.targets.parallel_agent import PLAN, run_on_nodes
 from sonda.targets.parallel_plan import Plan
 

@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import io
+import sys
 from time import monotonic, sleep
 
 import pytest
+from rich.cells import cell_len
 
 from builders import stepped
 from command_line import run_command
+from sonda.cli.face import _open_streams, complain, put, say_each
 from sonda.cli.progress import WIPE, Progress
 from sonda.probes.ceilings import TAKES_S
 from sonda.record.run import write_run
+from sonda.record.saying import Expected, Lasting, time_words
 from sonda.record.store import Store
 from sonda.targets.job import Job
-from sonda.targets.keeping import STARTING_S, Expected
+from sonda.targets.keeping import STARTING_S
 from sonda.targets.local import MEASURING, lasting
+from sonda.targets.training_progress import Progress as TrainingProgress
 from sonda.targets.training_progress import read_aloud, telling
 
 
@@ -161,3 +166,49 @@ def test_what_is_imported_first_is_said() -> None:
     """Before PyTorch, whose import is short, nothing."""
     assert lasting(Job(workload="mlp", steps=3)) == "starting mlp on cpu"
     assert lasting(Job(workload="mlp", framework="jax", steps=3)) == "importing JAX, then starting mlp on cpu"
+
+
+def test_names_from_outside_cannot_act_on_the_line(watch):
+    watch.progress.say("reading a\x1b[2J\r\u202eb.json")
+    assert watch.stream.getvalue() == f"{WIPE}reading a�[2J��b.json …"
+
+
+def test_a_line_of_wide_characters_is_cut_at_the_width_of_the_terminal(watch, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "20")
+    watch.progress.say("读取文件夹中的所有轨迹文件")
+    shown = watch.stream.getvalue().removeprefix(WIPE)
+    assert cell_len(shown) == 19 and shown.endswith("…")
+
+
+@pytest.mark.parametrize("said", [str, Lasting])
+def test_what_is_said_and_stays_cannot_act(said, capsys):
+    say_each(said("skipped a\x1b[31m\r.json"))
+    complain("b\x1b]0;owned\x07 is damaged\nand c too")
+    assert capsys.readouterr().err == "skipped a�[31m�.json\nsonda: b�]0;owned� is damaged\nand c too\n"
+
+
+def test_times_are_told_in_the_same_words_everywhere():
+    assert [time_words(seconds) for seconds in (0.4, 8, 99.4, 99.5, 150, 5969, 5970, 9000)] == [
+        "0 s", "8 s", "99 s", "2 min", "2 min", "99 min", "1.7 h", "2.5 h",
+    ]  # fmt: skip
+    training = TrainingProgress(part="train", epoch=1, epochs=3, step=1, steps=4, left_s=150.0)
+    assert training.sentence() == "epoch 2 of 3, training 25 %, 2 min left"
+
+
+@pytest.mark.parametrize(
+    ("encoding", "errors", "written"),
+    [
+        ("ascii", "strict", b"?2 % p?.html"),
+        ("ascii", "surrogateescape", b"?2 % p?.html"),
+        ("utf-8", "strict", "±2 % p?.html".encode()),
+        ("utf-8", "surrogateescape", "±2 % p".encode() + b"\xff.html"),
+    ],
+)
+def test_what_a_terminal_has_no_code_for_is_no_defect(encoding, errors, written, monkeypatch):
+    stream = io.TextIOWrapper(io.BytesIO(), encoding, errors, write_through=True)
+    monkeypatch.setattr(sys, "stdout", stream)
+    monkeypatch.setattr(sys, "stderr", None)
+    _open_streams()
+    put("±2 % p\udcff.html")
+    complain("nobody hears this")
+    assert stream.buffer.getvalue() == written + b"\n"

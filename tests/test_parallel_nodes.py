@@ -27,8 +27,8 @@ from sonda.record.run import Run
 from sonda.record.store import Store
 from sonda.record.training import FINAL
 from sonda.targets import parallel_nodes
-from sonda.targets.job import Job
-from sonda.targets.parallel_agent import JOB, PLAN
+from sonda.targets.job import JOB, Job
+from sonda.targets.parallel_agent import PLAN
 from sonda.targets.parallel_nodes import KEPT, PART, PARTS, Kept, Nodes, met
 from sonda.targets.parallel_plan import Plan, plan_of
 from sonda.targets.parallel_report import BEGUN, Report, read_outcome

@@ -15,9 +15,9 @@ import pytest
 from sonda.cli.face import say
 from sonda.record.errors import SondaError
 from sonda.record.store import Store
-from sonda.targets.job import Job
+from sonda.targets.job import JOB, Job
 from sonda.targets.parallel import measure
-from sonda.targets.parallel_agent import JOB, PLAN, _failure, run_ranks
+from sonda.targets.parallel_agent import PLAN, _failure, run_ranks
 from sonda.targets.parallel_plan import plan_of
 from sonda.targets.parallel_report import Foreseen, RankOutcome, Report, write_outcome, write_outlook
 from sonda.targets.parallel_start import Agent

@@ -14,8 +14,8 @@ sys.path.insert(0, str(Path(__file__).parent))
 import parallel_cases as cases
 from parallel_ranks import on_ranks
 from sonda.frameworks.assembly import assemble
-from sonda.targets.job import Job
-from sonda.targets.parallel_agent import JOB, PLAN
+from sonda.targets.job import JOB, Job
+from sonda.targets.parallel_agent import PLAN
 from sonda.targets.parallel_plan import plan_of
 from sonda.targets.parallel_report import RankOutcome, read_outcome, read_outlook
 from sonda.targets.spec import parse_target

@@ -20,7 +20,7 @@ import pytest
 
 from record_examples import a_sample, an_info, two_spans
 from sonda.record.errors import SondaError
-from sonda.record.partial import PARTIAL
+from sonda.record.partial import PARTIAL, write_whole
 from sonda.record.run import Run, RunInfo, directory_name, new_id, now, write_run
 from sonda.record.span import Spans, Words
 from sonda.record.store import Store
@@ -381,3 +381,20 @@ def test_sweeping_takes_files_and_links_but_not_what_they_lead_to(tmp_path: Path
     Store(store).sweep()
     assert everything(store) == [f"{PARTIAL}notes"]
     assert (precious / "thesis.txt").read_text() == "years"
+
+
+def test_a_small_file_is_replaced_whole_or_not_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "progress.json"
+    write_whole(path, b"one")
+    write_whole(path, b"two")
+    assert path.read_bytes() == b"two" and everything(tmp_path) == ["progress.json"]
+
+    def half(self: Path, data: bytes) -> int:
+        with self.open("wb") as file:
+            file.write(data[: len(data) // 2])
+        raise FULL
+
+    monkeypatch.setattr(Path, "write_bytes", half)
+    with pytest.raises(OSError, match="No space"):
+        write_whole(path, b"three")
+    assert path.read_bytes() == b"two" and everything(tmp_path) == ["progress.json"]

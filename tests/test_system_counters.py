@@ -26,8 +26,7 @@ from sonda.report.page import page_text
 from sonda.report.system_tables import in_table, second_table, system_table
 from sonda.report.terminal import render_summary
 from sonda.targets import second, whole
-from sonda.targets.job import Job
-from sonda.targets.worker import JOB
+from sonda.targets.job import JOB, Job
 
 MS = 1e6
 NOTHING = Spans({"start": np.zeros(0)}, {})

@@ -17,13 +17,13 @@ sys.path.insert(0, str(Path(__file__).parent))
 import node_cases
 from record_examples import an_info, two_spans
 from sonda.record.errors import SondaError
+from sonda.record.partial import NODE
 from sonda.record.run import Run, write_run
 from sonda.record.store import Store
 from sonda.studies.executors import training_jobs
 from sonda.studies.executors.training_jobs import Order, minutes_of, on_nodes, submitted, train_here
 from sonda.targets.job import Job
 from sonda.targets.keeping import Place
-from sonda.targets.node import NODE
 from sonda.targets.parallel_start import KeptElsewhereError
 from sonda.version import VERSION
 

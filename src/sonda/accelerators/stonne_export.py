@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 import shutil
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
@@ -23,6 +23,7 @@ from sonda.accelerators.stonne_files import counters_size, write_stonne_files
 from sonda.record.errors import SondaError
 from sonda.record.nearest import nearest
 from sonda.record.run import Run
+from sonda.record.saying import Say
 
 Entry = Mapping[str, Any]
 MOST_OPERATIONS = 20_000
@@ -35,9 +36,7 @@ CONVOLUTION = re.compile(
 )
 
 
-def export_run(
-    run: Run, folder: Path, layers: Sequence[str] = (), say: Callable[[str], None] = lambda text: None
-) -> list[Path]:
+def export_run(run: Run, folder: Path, layers: Sequence[str] = (), say: Say = lambda text: None) -> list[Path]:
     """Write the pairs of all operations of a simulated run; returns their paths in the run's order.
 
     `layers` are modules, each with all below it, or patterns such as `stages.0.*`; all unless given. How much will be

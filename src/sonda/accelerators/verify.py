@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -12,6 +11,7 @@ from typing import Any
 from sonda.accelerators.reference_run import ReferenceRun, reference_run, run_name, uncompared
 from sonda.accelerators.result import Result
 from sonda.record.errors import SondaError
+from sonda.record.saying import Say
 
 
 @dataclass(frozen=True)
@@ -104,7 +104,7 @@ class VerifyReport:
         }
 
 
-def verify_stonne(path: Path | str, say: Callable[[str], None] = lambda text: None) -> VerifyReport:
+def verify_stonne(path: Path | str, say: Say = lambda text: None) -> VerifyReport:
     """Simulate every run of a reference file and compare cycles, accesses and every counter that the file has.
 
     What else the file has of results is named in `not_compared`.

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from sonda.cli import completion
 from sonda.cli.face import Json, app, hush, put, say, write_json
 
 if TYPE_CHECKING:
@@ -35,9 +36,14 @@ def prepare(
     image: Annotated[
         str, typer.Option(help="WIDTHxHEIGHT in pixels, e.g. 197x148; the most frequent unless given.")
     ] = "",
-    colour: Annotated[str, typer.Option(help="grey or rgb.")] = "grey",
+    colour: Annotated[str, typer.Option(help="grey or rgb.", autocompletion=completion.colours)] = "grey",
     seed: Annotated[int, typer.Option(help="Of the order of images.")] = 0,
-    layout: Annotated[str, typer.Option(help="auto, folder, fish (silhouettes), fish-photos, idx, cifar10.")] = "auto",
+    layout: Annotated[
+        str,
+        typer.Option(
+            help="auto, folder, fish (silhouettes), fish-photos, idx, cifar10.", autocompletion=completion.layouts
+        ),
+    ] = "auto",
     stretch: Annotated[float, typer.Option(help="Skip images whose width/height is further off the usual.")] = 1.5,
     replace: Annotated[bool, typer.Option("--replace", help="Take the place of an older data set.")] = False,
     json: Json = False,
@@ -61,7 +67,7 @@ def prepare(
 
 @data.command(short_help="Draw a data set: silhouettes of nine kinds of fish.")
 def make(
-    what: Annotated[str, typer.Argument(help="What to draw: fish.")],
+    what: Annotated[str, typer.Argument(help="What to draw: fish.", autocompletion=completion.drawn)],
     directory: Annotated[str, typer.Argument(help="Where to; must not exist yet.")],
     count: Annotated[int, typer.Option(help="Images of each kind.")] = 1000,
     image: Annotated[str, typer.Option(help="WIDTHxHEIGHT in pixels.")] = "590x445",
@@ -79,8 +85,8 @@ def make(
     from sonda.workloads.data.fish_kinds import KINDS
     from sonda.workloads.data.fish_set import make_fish
 
-    if what != "fish":
-        raise SondaError(f"there is nothing to draw called {what!r}", nearest(what, ["fish"]))
+    if what not in completion.DRAWN:
+        raise SondaError(f"there is nothing to draw called {what!r}", nearest(what, completion.DRAWN))
     place = make_fish(directory, count=count, image=_size(image), seed=seed, say=say)
     hush()
     if json:
@@ -107,7 +113,7 @@ def show(
 
     found = load(directory)
     if verify:
-        found.verify(lambda done: say(f"checksums, {done / 1e6:,.0f} MB"))
+        found.verify(lambda done, whole: say(f"checksums, {done / 1e6:,.0f} of {whole / 1e6:,.0f} MB"))
         hush()
     _show(found, json, verified=verify, fractions=_fractions(split) if split else [])
 

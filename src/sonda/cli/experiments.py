@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -22,7 +21,10 @@ def study(
             help="A published study's name or a file; without, a list of them.", autocompletion=completion.studies
         ),
     ] = "",
-    scale: Annotated[str, typer.Option(help="A smaller or larger version that the study describes.")] = "",
+    scale: Annotated[
+        str,
+        typer.Option(help="A smaller or larger version that the study describes.", autocompletion=completion.scales),
+    ] = "",
     repeat: Annotated[int | None, typer.Option(help="Repetitions of each configuration.")] = None,
     again: Annotated[bool, typer.Option("--again", help="Forget what was measured and start anew.")] = False,
     plan: Annotated[bool, typer.Option("--plan", help="Show what would be measured, and stop.")] = False,
@@ -121,7 +123,9 @@ def explore(
     set: Annotated[
         list[str] | None, typer.Option(help="Change the description for all points, e.g. clock_GHz=1; repeatable.")
     ] = None,
-    mapping: Annotated[str, typer.Option(help="stonne or best, for all points.")] = "",
+    mapping: Annotated[
+        str, typer.Option(help="stonne or best, for all points.", autocompletion=completion.mappings)
+    ] = "",
     input: Annotated[list[str] | None, typer.Option(help="Shape for file.py:factory; repeatable.")] = None,
     seed: Annotated[int, typer.Option(help="Seed of weights and data.")] = 0,
     threads: Annotated[int | None, typer.Option(help="Threads while the model is looked at.")] = None,
@@ -137,7 +141,7 @@ def explore(
     points_per_batch: Annotated[
         int | None, typer.Option(help="Points that a worker is given at once; 20,000 unless given.", min=1)
     ] = None,
-    tag: Annotated[list[str] | None, typer.Option(help="Give the run a tag.")] = None,
+    tag: Tags = None,
     rows: Annotated[int, typer.Option("--rows", help="Points of the front to list.", min=0)] = 10,
     json: Json = False,
 ) -> None:
@@ -152,6 +156,7 @@ def explore(
     """
     from sonda.analysis.compare import parse_percent
     from sonda.record.errors import SondaError
+    from sonda.record.saying import Lasting
     from sonda.report.exploration import write_points
     from sonda.report.output import refuse_folders
     from sonda.studies.executors.choice import executor_for
@@ -160,7 +165,6 @@ def explore(
     from sonda.studies.search_front import search as search_front
     from sonda.studies.space import parse_space
     from sonda.targets.job import Job
-    from sonda.targets.keeping import Lasting
 
     refuse_folders(csv, parquet)
     job = Job(
@@ -196,7 +200,10 @@ def explore(
 def corun(
     participants: Annotated[
         list[str],
-        typer.Argument(help="Two or more: mlp 'cnn --batch 8' a=stress-cache 'cmd:python train.py' 'window:COMMAND'."),
+        typer.Argument(
+            help="Two or more: mlp 'cnn --batch 8' a=stress-cache 'cmd:python train.py' 'window:COMMAND'.",
+            autocompletion=completion.workloads,
+        ),
     ],
     cores: Annotated[str, typer.Option(help="Cores of each, in order: 0,1 or 0-3,4-7 or 0+2,1; few are shared.")] = "",
     seconds: Annotated[float, typer.Option(help="Length of a window.")] = 5.0,
@@ -207,7 +214,7 @@ def corun(
     bandwidth: Annotated[str, typer.Option(help="Memory bandwidth for each, in order, in the machine's unit.")] = "",
     sweep_ways: Annotated[bool, typer.Option("--sweep-ways", help="Give the first program 1, 2, … ways.")] = False,
     probe: Annotated[str, typer.Option(help="More events of the PMU: pmu:branch-misses+r01c2.")] = "",
-    tag: Annotated[list[str] | None, typer.Option(help="Give the run a tag.")] = None,
+    tag: Tags = None,
     json: Json = False,
 ) -> None:
     """Run programs alone, in twos and all together, and say how much they slow each other.
@@ -219,6 +226,7 @@ def corun(
     A command after cmd: is measured by its steps where it is a PyTorch program, by whole runs otherwise; one after
     window: runs on while the others are measured.
     """
+    from sonda.record.saying import Lasting
     from sonda.targets.corun import corun as carry_out
     from sonda.targets.corun_plan import Setting
 
@@ -226,7 +234,7 @@ def corun(
     for one in tag or []:
         store.check_tag(one)
     setting = Setting(seconds, repeat, timeout, ways, partition, bandwidth, sweep_ways, probe)
-    found = carry_out(participants, store, cores, setting, say_each, warn=lambda text: put(text, sys.stderr))
+    found = carry_out(participants, store, cores, setting, say_each, warn=lambda text: say(Lasting(text)))
     hush()
     for one in tag or []:
         store.tag(found.id, one)
@@ -241,11 +249,25 @@ def corun(
 )
 def verify(
     context: typer.Context,
-    what: Annotated[str, typer.Argument(help="What to hold the accelerators against: stonne or scalesim.")],
+    what: Annotated[
+        str,
+        typer.Argument(
+            help="What to hold the accelerators against: stonne or scalesim.", autocompletion=completion.simulators
+        ),
+    ],
     subject: Annotated[
-        str, typer.Argument(help="stonne: a JSON file of reference runs; scalesim: a model, or built-in products.")
+        str,
+        typer.Argument(
+            help="stonne: a JSON file of reference runs; scalesim: a model, or built-in products.",
+            autocompletion=completion.workloads,
+        ),
     ] = "",
-    on: Annotated[str, typer.Option(help="scalesim: a simulated mesh; sim:tpu-16x16 unless given.")] = "",
+    on: Annotated[
+        str,
+        typer.Option(
+            help="scalesim: a simulated mesh; sim:tpu-16x16 unless given.", autocompletion=completion.accelerators
+        ),
+    ] = "",
     set: Annotated[list[str] | None, typer.Option(help="scalesim: change its description, e.g. rows=8.")] = None,
     input: Annotated[list[str] | None, typer.Option(help="scalesim: shape for file.py:factory; repeatable.")] = None,
     json: Json = False,
@@ -282,7 +304,7 @@ def verify(
         if result.exit_status:
             raise SystemExit(result.exit_status)
     else:
-        raise SondaError(f"nothing is known of {what!r}", nearest(what, ["stonne", "scalesim"]))
+        raise SondaError(f"nothing is known of {what!r}", nearest(what, completion.SIMULATORS))
 
 
 def _verify_stonne(file: str, options: list[str], json: bool) -> None:

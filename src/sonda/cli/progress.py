@@ -15,6 +15,8 @@ from collections.abc import Callable
 from time import monotonic
 from typing import TextIO
 
+from sonda.record.saying import time_words
+
 EVERY_S = 1.0
 PATIENCE_S = 2.0
 """From here on times are told."""
@@ -77,7 +79,7 @@ class Progress:
         if spent < PATIENCE_S:
             return f"{self._text} …"
         left = self._left(spent)
-        return f"{self._text} … {_time(spent)}" + (f", about {_time(left)} left" if left is not None else "")
+        return f"{self._text} … {time_words(spent)}" + (f", about {time_words(left)} left" if left is not None else "")
 
     def _left(self, spent: float) -> float | None:
         if " left" in self._text:
@@ -110,12 +112,12 @@ class Progress:
                     self._show()
 
     def _show(self) -> None:
-        import shutil
+        from sonda.report.labels import plain, shortened
+        from sonda.report.screen import width_of
 
         self._shown = True
-        room = shutil.get_terminal_size((80, 24)).columns - 1
-        line = self.line()
-        self._write(WIPE + (line if len(line) <= room else line[: room - 1] + "…"))
+        room = (width_of(self._stream()) or 80) - 1
+        self._write(WIPE + shortened(plain(self.line()), room, front=False))
 
     def _write(self, text: str) -> None:
         try:
@@ -131,13 +133,6 @@ def _count(text: str) -> int:
 
 def _without_numbers(text: str) -> str:
     return re.sub(r"\d[\d,.]*", "", text)
-
-
-def _time(seconds: float) -> str:
-    """`8 s`, `3 min`, `2.5 h`."""
-    if seconds < 100:
-        return f"{seconds:.0f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 6000 else f"{seconds / 3600:.1f} h"
 
 
 def _somebody() -> bool:

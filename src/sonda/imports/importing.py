@@ -5,7 +5,7 @@ from __future__ import annotations
 import gzip
 import re
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +22,7 @@ from sonda.imports.spread_ranks import ReadRank, Spread, spread_ranks
 from sonda.imports.xplane import is_profile
 from sonda.record.errors import SondaError
 from sonda.record.run import Run, RunInfo, keep_run, new_id, now
+from sonda.record.saying import Say
 from sonda.version import VERSION
 
 HEAD = 1 << 16
@@ -44,7 +45,7 @@ PACKED = ("kineto", "ncu", "perf", "xplane")
 
 
 def import_files(
-    paths: Sequence[Path], root: Path, tell: Callable[[str], None] = lambda _: None, run: str = "",
+    paths: Sequence[Path], root: Path, say: Say = lambda _: None, run: str = "",
     spread: Spread | None = None,
 ) -> Run:  # fmt: skip
     """Read files of one kind into a run under `root`: several traces, or a directory of them, are ranks.
@@ -70,7 +71,7 @@ def import_files(
 
     def fill(directory: Path) -> RunInfo:
         made: dict[str, Any] = (
-            _traces(kind, files, directory, tell, spread) if kind in TRACES else _one(kind, files[0], directory)
+            _traces(kind, files, directory, say, spread) if kind in TRACES else _one(kind, files[0], directory)
         )
         about = {**workload, **made.pop("workload", {})}
         if passed_over:
@@ -162,16 +163,14 @@ def _recognised(paths: Sequence[Path], run: str) -> tuple[dict[Path, str], list[
     return found, passed_over, remarks
 
 
-def _traces(
-    kind: str, files: list[Path], directory: Path, tell: Callable[[str], None], spread: Spread | None
-) -> dict[str, Any]:
+def _traces(kind: str, files: list[Path], directory: Path, say: Say, spread: Spread | None) -> dict[str, Any]:
     ranks: Sequence[RankEvents | ReadRank]
     if spread is not None and len(files) > 1:
-        ranks, written = spread_ranks(kind, files, directory, HEAD_MEMBERS, tell, spread)
+        ranks, written = spread_ranks(kind, files, directory, HEAD_MEMBERS, say, spread)
     else:
-        ranks = read = [read_trace(kind, path, directory, number, tell) for number, path in enumerate(files)]
+        ranks = read = [read_trace(kind, path, directory, number, say) for number, path in enumerate(files)]
         read.sort(key=lambda one: -1 if one.rank is None else one.rank)
-        written = write_ranks(read, directory, tell)
+        written = write_ranks(read, directory, say)
     truncated = any(one.truncated for one in ranks)
     if not written.rows:
         cut = ", and the file ends in the middle" if truncated else ""

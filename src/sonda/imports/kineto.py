@@ -23,6 +23,7 @@ from sonda.imports.raw_event import Source
 from sonda.imports.spill import SortedRun, Spill
 from sonda.imports.trace_events import decode_event, decode_events, raw_events
 from sonda.record.errors import SondaError
+from sonda.record.saying import Say
 
 SHARED_FROM = 48 << 20
 """Bytes from which a second process is worth its start."""
@@ -80,15 +81,13 @@ def _reading(stream: IO[bytes], path: Path, tell: Callable[[int], None] = lambda
     return _Reading(text, Spill(path), Spill(path.with_name(f"{path.name}-marks")), tell=tell)
 
 
-def read_kineto(
-    path: Path, directory: Path, number: int, tell: Callable[[str], None], alone: bool = False
-) -> RankEvents:
+def read_kineto(path: Path, directory: Path, number: int, say: Say, alone: bool = False) -> RankEvents:
     """Spill the events of one trace into `directory`; `number` makes names of files that no other trace has.
 
     A large plain file is read with the help of a second process, unless `alone`. A file that ends in the middle gives
     what it has. Raises SondaError when it is no trace or cannot be read.
     """
-    tell(f"reading {path.name}")
+    say(f"reading {path.name}")
     size = path.stat().st_size
     with open_text(path) as stream:
         packed = is_packed(path)
@@ -97,7 +96,7 @@ def read_kineto(
 
         def told(position: int) -> None:
             of = "" if packed else f" of {max(position, whole) >> 20:,}"
-            tell(f"reading {path.name}, {position >> 20:,}{of} MiB")
+            say(f"reading {path.name}, {position >> 20:,}{of} MiB")
 
         reading = _reading(stream, directory / f"events-{number}", told)
         spills, marks = [reading.spans], [reading.marks]

@@ -9,7 +9,7 @@ and popped are read; those that start and end anywhere belong to no thread and a
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -33,6 +33,7 @@ from sonda.imports.raw_event import (
 )
 from sonda.imports.spill import Spill
 from sonda.record.errors import SondaError
+from sonda.record.saying import Say
 
 MAGIC = b"SQLite format 3\x00"
 FETCHED = 20_000
@@ -54,9 +55,9 @@ PROCESS_SHIFT, NUMBER_MASK = 24, (1 << 24) - 1
 """A globalTid is the process and below it the thread, 24 bits each."""
 
 
-def read_nsys(path: Path, directory: Path, number: int, tell: Callable[[str], None]) -> RankEvents:
+def read_nsys(path: Path, directory: Path, number: int, say: Say) -> RankEvents:
     """Spill the events of one timeline into `directory`. Raises SondaError when it cannot be read or has none."""
-    tell(f"reading {path.name}")
+    say(f"reading {path.name}")
     source = Source()
     spill = Spill(directory / f"events-{number}")
     try:

@@ -16,6 +16,7 @@ from sonda.imports.pairing import Pairing
 from sonda.imports.raw_event import EARLIEST, LATEST, Source
 from sonda.imports.reading_file import ReadingWriter
 from sonda.imports.spill import Spill, in_order
+from sonda.record.saying import Say
 from sonda.record.span import Spans, joined
 from sonda.record.span_file import SpanWriter
 
@@ -99,7 +100,7 @@ class Written:
     notes: list[str]
 
 
-def write_ranks(ranks: Sequence[RankEvents], directory: Path, tell: Callable[[str], None]) -> Written:
+def write_ranks(ranks: Sequence[RankEvents], directory: Path, say: Say) -> Written:
     """Write `spans.parquet`, rank after rank, each in the order of time; the first event of all is at 0.
 
     The spilled files are removed. Raises OSError when the disk is full.
@@ -108,7 +109,7 @@ def write_ranks(ranks: Sequence[RankEvents], directory: Path, tell: Callable[[st
     on_device = 0
     with SpanWriter(directory) as writer, ReadingWriter(directory, origin) as samples:
         for one in ranks:
-            tell(f"linking {one.file}")
+            say(f"linking {one.file}")
             written = write_rank(one, writer, samples, writer.rows, origin, len(ranks) > 1)
             on_device += written.on_device
             notes += written.notes

@@ -10,9 +10,10 @@ from sonda.imports import nsys
 from sonda.imports.kineto import read_kineto
 from sonda.imports.rank_events import RankEvents
 from sonda.imports.xplane_events import read_xplane, with_paths
+from sonda.record.saying import Say
 from sonda.record.span import Spans
 
-Reader = Callable[[Path, Path, int, Callable[[str], None]], RankEvents]
+Reader = Callable[[Path, Path, int, Say], RankEvents]
 TRACES: dict[str, Reader] = {"kineto": read_kineto, "nsys": nsys.read_nsys, "xplane": read_xplane}
 ALONE: dict[str, Reader] = {**TRACES, "kineto": partial(read_kineto, alone=True)}
 """The same without helpers: where several traces are read at once, each process has enough to do."""
@@ -21,15 +22,13 @@ FINISHING: dict[str, Callable[[Spans], Spans]] = {"xplane": with_paths}
 LATEST_BASE = 1 << 62
 
 
-def read_trace(
-    kind: str, path: Path, directory: Path, number: int, tell: Callable[[str], None], alone: bool = False
-) -> RankEvents:
+def read_trace(kind: str, path: Path, directory: Path, number: int, say: Say, alone: bool = False) -> RankEvents:
     """Spill the events of one trace into `directory`; `number` makes names of files that no other trace has.
 
     Beginnings and ends are paired. Raises SondaError when it is no trace or cannot be read, OSError when the disk is
     full.
     """
-    found = (ALONE if alone else TRACES)[kind](path, directory, number, tell)
+    found = (ALONE if alone else TRACES)[kind](path, directory, number, say)
     base = found.head.get("baseTimeNanoseconds")
     found.base = base if isinstance(base, int) and 0 <= base < LATEST_BASE else 0
     found.pair(directory / f"events-paired-{number}")

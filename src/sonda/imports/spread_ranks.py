@@ -24,6 +24,7 @@ from sonda.imports.reading_file import ReadingWriter
 from sonda.record.errors import SondaError
 from sonda.record.joined_file import join_files
 from sonda.record.run import SAMPLES, SPANS
+from sonda.record.saying import Say
 from sonda.record.span_file import SpanWriter
 
 PLACE = "ranks"
@@ -95,7 +96,7 @@ class WrittenRank(msgspec.Struct):
 
 
 def spread_ranks(
-    kind: str, files: Sequence[Path], directory: Path, members: tuple[str, ...], tell: Callable[[str], None],
+    kind: str, files: Sequence[Path], directory: Path, members: tuple[str, ...], say: Say,
     spread: Spread,
 ) -> tuple[list[ReadRank], Written]:  # fmt: skip
     """As reading all `files` and `write_ranks` do; of the files' heads these `members` come back.
@@ -110,7 +111,7 @@ def spread_ranks(
     read: dict[int, ReadRank] = {}
     for at, found in spread(read_rank, readings):
         read[readings[at].number] = found
-        tell(f"read {len(read)} of {len(files)} traces")
+        say(f"read {len(read)} of {len(files)} traces")
     ranks = [read[number] for number in range(len(files))]
     ranks.sort(key=lambda one: -1 if one.rank is None else one.rank)
     notes, origin = place_ranks(ranks)
@@ -123,7 +124,7 @@ def spread_ranks(
     for at, done in spread(link_rank, [writings[at] for at in order]):
         written[order[at]] = done
         shutil.rmtree(ranks[order[at]].directory)
-        tell(f"linked {len(written)} of {len(files)} traces")
+        say(f"linked {len(written)} of {len(files)} traces")
     parts = [written[at] for at in range(len(ranks))]
     for one, part in zip(ranks, parts, strict=True):
         one.left_out = part.left_out

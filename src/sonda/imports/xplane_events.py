@@ -36,6 +36,7 @@ from sonda.imports.xplane import open_space
 from sonda.imports.xplane_names import BETWEEN, Meaning, device_path, launch, of_host
 from sonda.imports.xplane_plane import Block, Line, Plane, Space
 from sonda.imports.xplane_steps import FoundSteps, StepFinder
+from sonda.record.saying import Say
 from sonda.record.span import Spans, Words
 
 HOST = "/host:"
@@ -58,12 +59,12 @@ class _Reading:
     """Of the line that is being read, by metadata."""
 
 
-def read_xplane(path: Path, directory: Path, number: int, tell: Callable[[str], None]) -> RankEvents:
+def read_xplane(path: Path, directory: Path, number: int, say: Say) -> RankEvents:
     """Spill the events of one profile into `directory`; `number` makes names of files that no other profile has.
 
     A file that ends in the middle gives what it has. Raises SondaError when it is no profile or cannot be read.
     """
-    tell(f"reading {path.name}")
+    say(f"reading {path.name}")
     reading = _Reading(Source(), Spill(directory / f"events-{number}"))
     with open_space(path) as space:
         with reading.spill:

@@ -27,6 +27,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 from pathlib import Path
@@ -38,6 +39,7 @@ from sonda.probes.ceiling_kernels import Job, Point
 from sonda.probes.environment import package_version
 from sonda.probes.machine import machine_record
 from sonda.record.errors import SondaError
+from sonda.record.partial import write_whole
 
 SCHEMA = 2
 TIMEOUT_S = 180
@@ -234,14 +236,7 @@ def newer(moment: Any, limit: datetime) -> bool:
 
 
 def keep(path: Path, record: Any) -> None:
-    """Write a record by rename, so that nobody reads half a file; what the file system refuses is not kept."""
-    partial = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
+    """Write a record, whole; what the file system refuses is not kept."""
+    with suppress(OSError):
         path.parent.mkdir(parents=True, exist_ok=True)
-        partial.write_bytes(msgspec.json.format(msgspec.json.encode(record), indent=1))
-        partial.replace(path)
-    except OSError:
-        try:
-            partial.unlink(missing_ok=True)
-        except OSError:
-            pass
+        write_whole(path, msgspec.json.format(msgspec.json.encode(record), indent=1))

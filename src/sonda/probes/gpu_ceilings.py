@@ -37,6 +37,7 @@ from sonda.probes.environment import package_version
 from sonda.probes.gpu_device import GpuDevice, device_uuid, nvml_device, others_at_work, read_device, sm_clock
 from sonda.probes.gpu_tables import Theory, theory
 from sonda.record.errors import SondaError
+from sonda.record.saying import Say
 
 SCHEMA = 1
 TIMEOUT_S = 180
@@ -86,7 +87,7 @@ Ask = Callable[[int, bool], dict[str, Any]]
 def load_or_measure_gpu(
     root: Path,
     device: int,
-    say: Callable[[str], None] = lambda line: None,
+    say: Say = lambda line: None,
     ask: Ask | None = None,
     known: GpuDevice | None = None,
 ) -> GpuCeilings:

@@ -21,6 +21,7 @@ from sonda.probes.ncu_failure import explain_failure, messages, unknown_metrics
 from sonda.probes.ncu_names import SYMBOL, demangled
 from sonda.record.errors import SondaError
 from sonda.record.quantity import Metric
+from sonda.record.saying import Say
 from sonda.record.span import Spans
 
 ATTEMPTS = 3
@@ -68,7 +69,7 @@ def count_kernels(
     command: Sequence[str],
     stdin: bytes,
     chip: Chip,
-    say: Callable[[str], None],
+    say: Say,
     stalls_for: StallsFor | None = None,
     *,
     settings: Settings | None = None,
@@ -130,7 +131,7 @@ def count_kernels(
 
 
 def _round(
-    chip: Chip, metrics: tuple[str, ...], say: Callable[[str], None], run: Callable[[Sequence[str]], Ended]
+    chip: Chip, metrics: tuple[str, ...], say: Say, run: Callable[[Sequence[str]], Ended]
 ) -> tuple[list[Launch], list[str]]:
     """Launches with these metrics, or without those that the device does not know; and what to say about them."""
     notes = []

@@ -15,6 +15,7 @@ from typing import Any
 
 from sonda.probes.kernel_files import read_text
 from sonda.probes.perf_events import explain, paranoid_level
+from sonda.record.saying import Say
 
 TRUSTED, DIFFERS, MISSING = "trusted", "differs", "missing"
 TOLERANCE = 0.01
@@ -22,7 +23,6 @@ CACHE_TOLERANCE = 0.04
 CLOCK_TOLERANCE = 0.01
 PAGES_FILLED = 64 * 256
 """Pages of 4 KiB in a fill of 64 MiB."""
-Say = Callable[[str], None]
 
 
 @dataclass(frozen=True)

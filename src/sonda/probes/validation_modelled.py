@@ -7,10 +7,11 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from sonda.probes.callgrind import Caches, Geometry, command_line, read_dumps, valgrind_version
-from sonda.probes.validation import MISSING, TOLERANCE, Say, Trial, judge_slope
+from sonda.probes.validation import MISSING, TOLERANCE, Trial, judge_slope
 from sonda.probes.validation_child import ask_child
 from sonda.probes.validation_kernels import LINE, WORD, modelled_parts
 from sonda.record.errors import SondaError
+from sonda.record.saying import Say
 
 CACHES = Caches(Geometry(32 << 10, 8, 64), Geometry(32 << 10, 8, 64), Geometry(256 << 10, 16, 64))
 """A small last level, so that a copy of some MiB finds nothing in it."""

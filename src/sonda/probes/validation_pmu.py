@@ -12,10 +12,11 @@ from sonda.probes.callgrind import read_geometry
 from sonda.probes.pmu import Plan, plan
 from sonda.probes.pmu_events import GENERIC
 from sonda.probes.processor import identity, is_guest, read_cpuinfo
-from sonda.probes.validation import CACHE_TOLERANCE, MISSING, TOLERANCE, Say, Trial, judge_slope, refused
+from sonda.probes.validation import CACHE_TOLERANCE, MISSING, TOLERANCE, Trial, judge_slope, refused
 from sonda.probes.validation_child import ask_child
 from sonda.probes.validation_kernels import LINE
 from sonda.record.errors import SondaError
+from sonda.record.saying import Say
 
 TYPE_CACHE = 3
 """PERF_TYPE_HW_CACHE: the cache, the access << 8, hit or miss << 16; Linux include/uapi/linux/perf_event.h."""

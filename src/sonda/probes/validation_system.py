@@ -21,7 +21,6 @@ from sonda.probes.validation import (
     PAGES_FILLED,
     TOLERANCE,
     TRUSTED,
-    Say,
     Trial,
     huge_pages,
     judge_counts,
@@ -31,6 +30,7 @@ from sonda.probes.validation import (
 from sonda.probes.validation_child import ask_child
 from sonda.probes.validation_kernels import BETWEEN, FIRST, MOVES, SECOND, SLEEPS, touching
 from sonda.record.errors import SondaError
+from sonda.record.saying import Say
 
 FILLS = ((1, "main", "early"), (2, "main", "early"), (8, "main", "early"), (2, "other", "early"), (8, "main", "late"))
 """Threads, from which Python thread, and whether counters were opened before PyTorch started its threads or after."""

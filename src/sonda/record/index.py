@@ -18,6 +18,7 @@ from typing import Any
 
 import msgspec
 
+from sonda.record.partial import write_whole
 from sonda.record.run import SPANS
 
 FOLDER = ".index"
@@ -90,13 +91,7 @@ class Index:
 
     def _write(self, entries: list[Entry]) -> None:
         name = f"{_moment(entries[0].name)}_{_moment(entries[-1].name)}_{len(entries)}_{secrets.token_hex(6)}.jsonl"
-        partial = self.folder / f".{name}"
-        try:
-            partial.write_bytes(b"".join(msgspec.json.encode(entry) + b"\n" for entry in entries))
-            partial.rename(self.folder / name)
-        except OSError:
-            partial.unlink(missing_ok=True)
-            raise
+        write_whole(self.folder / name, b"".join(msgspec.json.encode(entry) + b"\n" for entry in entries))
 
     def _merge(self) -> None:
         """Make full segments of small ones. What two writers merge at once stands in two segments, which is no harm."""

@@ -1,4 +1,4 @@
-"""Partial directories: work in progress beside the runs, under names that nobody takes for a run.
+"""Partial files and directories: work in progress, under names that nobody takes for what they are to become.
 
 `.partial-NODE-PROCESS-NUMBER` says who owns it, so that what a killed process left can be told from what a living one
 is still writing, also where several machines share a store.
@@ -11,6 +11,7 @@ import re
 import secrets
 import shutil
 import time
+from contextlib import suppress
 from pathlib import Path
 
 PARTIAL = ".partial-"
@@ -27,8 +28,20 @@ def partial_path(root: Path) -> Path:
     return root / f"{PARTIAL}{_node()}-{os.getpid()}-{secrets.token_hex(6)}"
 
 
+def write_whole(path: Path, data: bytes) -> None:
+    """Write a file that is there whole or not at all, whoever looks and whatever ends this process. Raises OSError."""
+    partial = partial_path(path.parent)
+    try:
+        partial.write_bytes(data)
+        partial.replace(path)
+    except OSError:
+        with suppress(OSError):
+            partial.unlink()
+        raise
+
+
 def abandoned(path: Path) -> bool:
-    """Whether whoever made this partial directory is gone."""
+    """Whether whoever made this partial file or directory is gone."""
     owner = _OWNER.fullmatch(path.name)
     if owner is None:
         return False

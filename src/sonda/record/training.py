@@ -25,6 +25,8 @@ from typing import Any
 
 import msgspec
 
+from sonda.record.partial import write_whole
+
 TRAINING, WEIGHTS = "training.json", "weights.npz"
 FINAL = ".final-weights.npz"
 """The final weights among the checkpoints, until the run holds them; no name that a file of the user's may have."""
@@ -77,10 +79,7 @@ class Trained(msgspec.Struct, kw_only=True):
 
 
 def write_trained(directory: Path, trained: Trained) -> None:
-    """By a rename: a process that is killed meanwhile leaves nothing, not half of it."""
-    partial = directory / f".{TRAINING}"
-    partial.write_bytes(msgspec.json.encode(trained))
-    partial.rename(directory / TRAINING)
+    write_whole(directory / TRAINING, msgspec.json.encode(trained))
 
 
 def read_trained(directory: Path) -> Trained | None:

@@ -10,7 +10,9 @@ from sonda.analysis.scaling import ScalingCurve
 from sonda.analysis.summarise import summarise
 from sonda.analysis.summary import Summary
 from sonda.record.errors import SondaError
+from sonda.record.nearest import nearest
 from sonda.record.run import Run
+from sonda.record.saying import Say, time_words
 from sonda.record.store import Store
 from sonda.studies.applicability import why_not
 from sonda.studies.check_protocol import STATISTICS
@@ -38,7 +40,6 @@ from sonda.studies.study import ENERGY_INTERLEAVED, VARIANT, Configuration, Stud
 from sonda.studies.table import study_table
 from sonda.studies.topic import label, topic
 from sonda.targets.energy_sampling import asked
-from sonda.targets.keeping import Say
 
 
 def list_studies() -> list[dict[str, Any]]:
@@ -115,7 +116,7 @@ def carry_out(
         raise SondaError("--nodes chooses nodes of a cluster, and there is none", "add --on-cluster, or leave it out")
 
     def progress(state: Progress) -> None:
-        left = "" if state.seconds_left is None else f", {_duration(state.seconds_left)} left"
+        left = "" if state.seconds_left is None else f", {time_words(state.seconds_left)} left"
         failed = f", {state.failed} failed" if state.failed else ""
         axes = _place(study, state.current) if state.current else {}
         now = " ".join(f"{key}={value}" for key, value in axes.items())
@@ -149,7 +150,7 @@ def with_statistics(document: dict[str, Any], words: str) -> dict[str, Any]:
     wanted = [word.strip() for word in words.split(",") if word.strip()]
     unknown = next((word for word in wanted if word not in STATISTICS), None)
     if unknown is not None:
-        raise SondaError(f"--statistics {unknown!r} is none", f"use {', '.join(STATISTICS)}")
+        raise SondaError(f"--statistics {unknown!r} is none", nearest(unknown, STATISTICS))
     return {**document, "statistics": wanted} if wanted else document
 
 
@@ -212,9 +213,3 @@ def _scaling(curve: ScalingCurve | None) -> dict[str, Any] | None:
 
 def _place(study: Study, point: Point) -> Configuration:
     return {key: value for key, value in point.configuration.items() if key == VARIANT or key in study.axes}
-
-
-def _duration(seconds: float) -> str:
-    if seconds < 90:
-        return f"{seconds:.0f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"

@@ -17,6 +17,7 @@ import msgspec
 
 from sonda.analysis.run_rows import nodes_of_study
 from sonda.record.errors import SondaError
+from sonda.record.partial import node_name
 from sonda.record.run import Run
 from sonda.record.store import Store, identity_of
 from sonda.studies.engine import Measure, Outcome, load_study_result
@@ -24,7 +25,7 @@ from sonda.studies.executors.executor import Done, Executor, Task, attempt
 from sonda.studies.measure import measuring
 from sonda.studies.plan import NODE, Point, configurations, content_of, needs_gpu, simulated, study_identity
 from sonda.studies.study import Study
-from sonda.targets.node import kind_has_gpu, node_name
+from sonda.targets.node import kind_has_gpu
 
 EACH = "each"
 MOST_TOGETHER, TURNS = 16, 8

@@ -15,6 +15,7 @@ import numpy as np
 
 from sonda.record.errors import SondaError
 from sonda.record.run import POINTS, SPANS, Run, RunInfo, keep_run, new_id, now
+from sonda.record.saying import Say
 from sonda.record.span import Spans
 from sonda.record.store import Store
 from sonda.studies.batches import cut
@@ -28,7 +29,6 @@ from sonda.studies.space import points as count_points
 from sonda.targets.exploration import Grid, grid_of
 from sonda.targets.exploring import AND, MAPPING, by_field
 from sonda.targets.job import Job
-from sonda.targets.keeping import Say
 from sonda.version import VERSION
 
 DEFAULT = "default"

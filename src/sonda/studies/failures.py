@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import msgspec
 
 from sonda.record.errors import SondaError
+from sonda.record.partial import write_whole
 
 
 class Failures:
@@ -30,11 +30,9 @@ class Failures:
             self._write()
 
     def _write(self) -> None:
-        fresh = self.path.with_suffix(".new")
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
-            fresh.write_bytes(msgspec.json.format(msgspec.json.encode(self.reasons), indent=1))
-            os.replace(fresh, self.path)
+            write_whole(self.path, msgspec.json.format(msgspec.json.encode(self.reasons), indent=1))
         except OSError as error:
             raise SondaError(
                 f"cannot write {self.path}: {error.strerror}",

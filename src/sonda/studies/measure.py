@@ -7,6 +7,7 @@ from typing import Any, Protocol
 
 from sonda.record.errors import SondaError
 from sonda.record.run import Run
+from sonda.record.saying import Say
 from sonda.record.store import Store
 from sonda.studies.company import accompanied, alone, cores, participants, setting
 from sonda.studies.engine import Measure
@@ -15,7 +16,7 @@ from sonda.studies.served_point import is_served, measure_served
 from sonda.studies.study import Study
 from sonda.studies.table_notes import COOL_DOWN
 from sonda.targets.job import Job, job_of
-from sonda.targets.keeping import Place, Say
+from sonda.targets.keeping import Place
 
 MeasureJob = Callable[[Job, Store, Place | None, Say], Run]
 """Measures a job and keeps its run in a store; raises SondaError."""
@@ -32,7 +33,7 @@ def measuring(
     store: Store,
     study: Study | None = None,
     earlier: Iterable[Run] = (),
-    say: Callable[[str], None] = lambda text: None,
+    say: Say = lambda text: None,
     measured: MeasureJob | None = None,
     cooling: Waiting | None = None,
 ) -> Measure:

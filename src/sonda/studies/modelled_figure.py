@@ -10,12 +10,13 @@ from collections.abc import Callable
 
 from sonda.analysis.modelled_summary import Modelled, ModelledSummary
 from sonda.analysis.summary import Summary, Value
+from sonda.record.errors import SondaError
 from sonda.record.span import PHASES
+from sonda.targets.miss_curve import parse_sizes
 
 PREFIX = "modelled_"
 NOT_MODELLED = 'no step was modelled: probe = "callgrind"'
 NO_MODULE = "the model has no such module"
-UNITS = {"B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
 
 
 def modelled_value(summary: Summary, metric: str, path: str = "") -> Value:
@@ -66,12 +67,12 @@ def _misses(found: ModelledSummary, path: str) -> Value:
 
 
 def cache_size(text: str) -> int | None:
-    """`512KiB` in bytes; None for what is no size."""
-    for unit, factor in sorted(UNITS.items(), key=lambda one: -len(one[0])):
-        number = text.removesuffix(unit)
-        if number != text and number.isdecimal():
-            return int(number) * factor
-    return None
+    """`512KiB` in bytes, read as in `--probe callgrind:512KiB`; None for what is no size of one cache."""
+    try:
+        (size,) = parse_sizes(text)
+    except (SondaError, ValueError):
+        return None
+    return size
 
 
 def _counter(name: str) -> Callable[[Modelled], Value]:

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from sonda.record.errors import SondaError
+from sonda.record.saying import Say
 from sonda.record.store import Store
 from sonda.studies.company import accompanied, alone
 from sonda.studies.elsewhere import elsewhere
@@ -23,7 +24,6 @@ from sonda.studies.plan import Point, configurations, options
 from sonda.studies.served_point import is_served
 from sonda.studies.study import Configuration, Study
 from sonda.targets.job import Job, job_of
-from sonda.targets.keeping import Say
 from sonda.targets.parallel_plan import OPTIONS
 from sonda.targets.spec import parse_target
 

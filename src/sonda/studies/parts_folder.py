@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator
-from contextlib import suppress
 from typing import Any
 
 import msgspec
 
 from sonda.record.errors import SondaError
-from sonda.record.partial import discard, partial_path
+from sonda.record.partial import discard, write_whole
 from sonda.record.store import Store
 from sonda.studies.explored_part import Part
 from sonda.studies.lock import only_one
@@ -41,14 +40,10 @@ class PartsFolder:
 
     def add(self, number: int, part: Part) -> None:
         """Raises SondaError when it cannot be written."""
-        partial = partial_path(self.path)
         try:
             self.path.mkdir(parents=True, exist_ok=True)
-            partial.write_bytes(msgspec.msgpack.encode(part))
-            partial.rename(self.path / f"{number}.part")
+            write_whole(self.path / f"{number}.part", msgspec.msgpack.encode(part))
         except OSError as error:
-            with suppress(OSError):
-                partial.unlink()
             raise SondaError(
                 f"cannot keep points in {self.path}: {error.strerror or error}",
                 "free some space, or set $SONDA_HOME; what is there stays",

@@ -12,9 +12,10 @@ from sonda.analysis.summarise import summarise
 from sonda.analysis.summary import Summary
 from sonda.record.errors import SondaError
 from sonda.record.run import Run, new_id
+from sonda.record.saying import Say
 from sonda.record.store import Store
 from sonda.targets.job import Job
-from sonda.targets.keeping import Place, Say
+from sonda.targets.keeping import Place
 from sonda.targets.measure import SIMULATED_ONLY, measure, unmeasured
 from sonda.targets.parallel_start import KeptElsewhereError
 from sonda.targets.spec import parse_target, runnable

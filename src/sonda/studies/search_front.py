@@ -16,6 +16,7 @@ import numpy as np
 
 from sonda.record.errors import SondaError
 from sonda.record.run import Run
+from sonda.record.saying import Say
 from sonda.record.store import Store
 from sonda.studies.executors.executor import Executor, Here, Task
 from sonda.studies.explore import check_space, collect, keep
@@ -25,7 +26,6 @@ from sonda.studies.parts_folder import PartsFolder
 from sonda.targets.exploration import Grid
 from sonda.targets.exploring import AND, APART, MAPPING
 from sonda.targets.job import Job
-from sonda.targets.keeping import Say
 from sonda.version import VERSION
 
 Place = tuple[int, ...]

@@ -13,9 +13,10 @@ from sonda.analysis.summarise import summarise
 from sonda.analysis.summary import Remedy, Summary, Value
 from sonda.record.errors import SondaError
 from sonda.record.run import Run
+from sonda.record.saying import Say
 from sonda.record.store import Store
 from sonda.targets.job import Job, with_words
-from sonda.targets.keeping import Place, Say
+from sonda.targets.keeping import Place
 from sonda.targets.measure import measure
 
 ROUNDS = 3

@@ -11,7 +11,7 @@ from pathlib import Path
 import msgspec
 
 from sonda.record.errors import SondaError
-from sonda.targets.job import Job
+from sonda.targets.job import OUTCOME, Job
 from sonda.targets.signals import ending
 from sonda.targets.worker import Outcome
 
@@ -28,10 +28,9 @@ def run_child(job: Job, directory: Path, threads: int, variables: Mapping[str, s
             child.kill()
             raise
     _check_disk(directory)
-    path = directory / "outcome.json"
     try:
-        outcome = msgspec.json.decode(path.read_bytes(), type=Outcome)
-    except (FileNotFoundError, msgspec.DecodeError):  # it appears before its content
+        outcome = msgspec.json.decode((directory / OUTCOME).read_bytes(), type=Outcome)
+    except FileNotFoundError:
         raise SondaError(
             f"the process running {job.workload} {ending(child.returncode)}", "see its output above"
         ) from None

@@ -22,19 +22,20 @@ from sonda.probes.gpu_ceilings import load_or_measure_gpu
 from sonda.probes.ncu_command import Settings
 from sonda.record.errors import SondaError
 from sonda.record.run import ProbeState, Run, RunInfo, new_id, write_run
+from sonda.record.saying import Say
 from sonda.record.span import Spans
 from sonda.record.store import Store
 from sonda.targets.counting import ask
 from sonda.targets.energy_sampling import asked, sampling
 from sonda.targets.jax_layers import with_jitted_layers
-from sonda.targets.keeping import Say, gpus, identities, observed, precision
+from sonda.targets.keeping import gpus, identities, observed, precision
 from sonda.targets.kernels import with_kernels
 from sonda.targets.modelled import DIRECTORY, Modelled, asked_for, instruction_set, model_command
 from sonda.targets.ncu_pass import PROBE, Replayed, count_program, settings_for
 from sonda.targets.outside import count_outside, kept, samples_of
 from sonda.targets.own_probes import own_probes, reading
 from sonda.targets.signals import handled, signal_name
-from sonda.targets.spec import available_threads, has_gpu
+from sonda.targets.spec import available_threads, has_gpu, seconds_of
 from sonda.targets.tensorflow_layers import with_graph_layers
 
 INJECT = Path(__file__).parent.parent / "frameworks" / "inject"
@@ -78,10 +79,9 @@ def parse_interval(text: str) -> float:
     """`100ms`, `0.5s`, `2` in s; '' is 0, no interval. Raises SondaError for anything else."""
     if not text:
         return 0.0
-    match = re.fullmatch(r"\s*(\d+\.?\d*|\.\d+)\s*(ms|s|)\s*", text)
-    if not match:
+    seconds = seconds_of(text)
+    if seconds is None:
         raise SondaError(f"--interval {text!r} is not a time", "write it like 100ms or 0.5s")
-    seconds = float(match[1]) * (0.001 if match[2] == "ms" else 1.0)
     if not SHORTEST <= seconds < LONGEST:
         which = "short" if seconds < SHORTEST else "long"
         raise SondaError(f"--interval {text!r} is too {which}", "give 1ms or more, less than a million seconds")

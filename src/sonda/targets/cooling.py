@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from sonda.probes.temperatures import read_temperatures
-from sonda.targets.keeping import Say
+from sonda.record.saying import Say
 
 NEAR_C = 2.0
 """°C above the beginning within which a sensor is back."""

@@ -19,6 +19,7 @@ from sonda.probes.resctrl_files import ResctrlFiles
 from sonda.probes.resctrl_partition import Partition, restore_left
 from sonda.record.errors import SondaError
 from sonda.record.run import ProbeState, Run, RunInfo, new_id, now, write_run
+from sonda.record.saying import Say
 from sonda.record.store import Store
 from sonda.targets.corun_cache import Division
 from sonda.targets.corun_crew import Crew
@@ -26,7 +27,7 @@ from sonda.targets.corun_events import event_groups, extra_events
 from sonda.targets.corun_messages import RUNS, WINDOW, Ready, Report
 from sonda.targets.corun_plan import Cast, Setting, Window, cast_of, windows_of
 from sonda.targets.corun_spans import Measured, SpanGatherer
-from sonda.targets.keeping import Place, Say
+from sonda.targets.keeping import Place
 from sonda.targets.signals import handled
 
 Facts = dict[str, Any]

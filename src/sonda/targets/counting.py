@@ -17,10 +17,10 @@ from sonda.record.added import PROBES, added
 from sonda.record.errors import SondaError
 from sonda.record.nearest import nearest
 from sonda.record.run import ProbeState
+from sonda.record.saying import Say
 from sonda.record.span import Spans
 from sonda.record.store import Store
 from sonda.targets.job import Job
-from sonda.targets.keeping import Say
 from sonda.targets.second import HARDWARE, SECOND, count_command, count_workload
 
 PMU = "pmu"

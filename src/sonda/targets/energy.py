@@ -14,11 +14,11 @@ from sonda.probes.environment import versions
 from sonda.probes.machine import machine_record
 from sonda.record.errors import SondaError
 from sonda.record.run import ProbeState, Run, RunInfo, new_id, now, write_run
+from sonda.record.saying import Say
 from sonda.record.span import Spans, Words
 from sonda.record.store import Store
 from sonda.targets.command import kept_command, passed_on, program_name
 from sonda.targets.energy_sampling import ENERGY, Asked, sampling
-from sonda.targets.keeping import Say
 from sonda.targets.outside import count_outside, kept
 from sonda.targets.spec import available_threads
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -14,8 +13,9 @@ from sonda.probes.energy_attribution import attribute
 from sonda.probes.power_model import parse_model
 from sonda.record.errors import SondaError
 from sonda.record.sample import Sample
+from sonda.record.saying import Expected, Say
 from sonda.record.span import Spans
-from sonda.targets.keeping import Expected, Say
+from sonda.targets.spec import seconds_of
 
 ENERGY, MODEL, METERED = "energy", "energy-model", "metered"
 """Two probes, and where a run's `target` keeps what they found."""
@@ -72,10 +72,10 @@ def asked_for_command(interval: str, idle: str, model: str) -> Asked:
 
 def _seconds(text: str) -> float:
     """`2s`, `500ms`, `0`. Raises SondaError for anything else."""
-    match = re.fullmatch(r"(\d+\.?\d*|\.\d+)\s*(ms|s|)", text.strip())
-    if not match:
+    seconds = seconds_of(text)
+    if seconds is None:
         raise SondaError(f"{text!r} is not a time", "write it like 500ms or 2s")
-    return float(match[1]) * (0.001 if match[2] == "ms" else 1.0)
+    return seconds
 
 
 @dataclass

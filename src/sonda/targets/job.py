@@ -20,6 +20,8 @@ SHORT_PRECISIONS = {
     "fp32": "float32", "bf16": "bfloat16", "fp16": "float16", "fp64": "float64", "mixed_bf16": "mixed_bfloat16",
     "mixed_fp16": "mixed_float16",
 }  # fmt: skip
+JOB, OUTCOME = "job.json", "outcome.json"
+"""In the directory of the process: the job itself, and what became of it."""
 BINDINGS = ("none", "compact", "spread")
 CORES = re.compile(r"\d+(-\d+)?(,\d+(-\d+)?)*")
 LEAST = {
@@ -168,7 +170,7 @@ def check_job(job: Job) -> Job:
         if value is not None and value < least:
             raise SondaError(f"--{name.replace('_', '-')} {value} is too small", f"give {least} or more")
     if job.bind not in BINDINGS and not CORES.fullmatch(job.bind):
-        raise SondaError(f"--bind {job.bind!r} says no cores", f"write {', '.join(BINDINGS)} or a list such as 0,2,4-7")
+        raise SondaError(f"--bind {job.bind!r} says no cores", nearest(job.bind, BINDINGS, "Or a list: 0,2,4-7"))
     if not 0 < job.seconds < 1e6:
         raise SondaError(f"--seconds {job.seconds:g} is not a time", "give more than 0")
     if job.epochs:

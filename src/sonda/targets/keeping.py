@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -19,29 +18,8 @@ from sonda.probes.machine import machine_record
 from sonda.record.errors import SondaError
 from sonda.record.run import now
 
-Say = Callable[[str], None]
-"""Told what is going on, for whoever watches."""
-
-
-class Lasting(str):
-    """A sentence that is to be read before the work begins: it stays on a screen, and is in a log too."""
-
-    lasting = True
-
-
 STARTING_S = 6.0
 """s that a framework is imported, a model built and warmed up, and its operations counted; about."""
-
-
-class Expected(str):
-    """What is going on, with the `seconds` that it is expected to take."""
-
-    seconds: float
-
-    def __new__(cls, text: str, seconds: float) -> Expected:
-        found = super().__new__(cls, text)
-        found.seconds = seconds
-        return found
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,7 @@ from sonda.probes.contamination import Watch
 from sonda.probes.gpu_ceilings import load_or_measure_gpu
 from sonda.record.errors import SondaError
 from sonda.record.run import Run, RunInfo, new_id, write_run
+from sonda.record.saying import Expected, Say
 from sonda.record.store import Store
 from sonda.targets.adapters import ADAPTERS, compiled_once, require
 from sonda.targets.applicable import applied
@@ -23,7 +24,7 @@ from sonda.targets.counting import ask
 from sonda.targets.energy_sampling import asked as asked_energy
 from sonda.targets.energy_sampling import sampling
 from sonda.targets.job import DEFAULTS, Job, check_job
-from sonda.targets.keeping import STARTING_S, Expected, Place, Say, gpus, identities, observed
+from sonda.targets.keeping import STARTING_S, Place, gpus, identities, observed
 from sonda.targets.kernels import with_kernels
 from sonda.targets.modelled import Modelled, asked_for, instruction_set, model_job
 from sonda.targets.ncu_pass import Replayed, count_job, settings_for

@@ -6,9 +6,10 @@ import msgspec
 
 from sonda.record.errors import SondaError
 from sonda.record.run import Run
+from sonda.record.saying import Say
 from sonda.record.store import Store
 from sonda.targets.job import DEFAULTS, Job
-from sonda.targets.keeping import Place, Say
+from sonda.targets.keeping import Place
 from sonda.targets.spec import parse_target, runnable
 
 SIMULATED_ONLY = ("mapping", "set")

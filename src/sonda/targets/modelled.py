@@ -26,10 +26,10 @@ from sonda.probes.callgrind import EVENT_NAMES, Caches, command_line, read_dumps
 from sonda.probes.penalties import measure_penalties
 from sonda.record.errors import SondaError
 from sonda.record.run import ProbeState
+from sonda.record.saying import Expected, Say
 from sonda.record.span import Spans
 from sonda.record.store import Store
-from sonda.targets.job import Job
-from sonda.targets.keeping import Expected, Say
+from sonda.targets.job import OUTCOME, Job
 from sonda.targets.miss_curve import miss_curve, parse_sizes
 from sonda.targets.modelled_spans import ModelledStep, modelled_step, with_modelled
 from sonda.targets.signals import end_with_parent, ending
@@ -325,10 +325,10 @@ def _steps_of(directory: Path) -> list[ModelledStep]:
 def _reason(task: _Task, code: int | None, directory: Path) -> SondaError:
     """Why there is no modelled step, in one line."""
     try:
-        said = msgspec.json.decode((directory / "outcome.json").read_bytes())
+        said = msgspec.json.decode((directory / OUTCOME).read_bytes())
         if said.get("cause"):
             return SondaError(f"under valgrind {said['cause']}", said.get("remedy", ""))
-    except (FileNotFoundError, msgspec.DecodeError):
+    except FileNotFoundError:
         pass  # a command, or a workload that was ended before it had written it
     if code is None:
         return SondaError(

@@ -18,11 +18,11 @@ from sonda.probes.ncu_command import CACHES, Settings, ncu_version
 from sonda.probes.ncu_join import join
 from sonda.record.errors import SondaError
 from sonda.record.run import ProbeState
+from sonda.record.saying import Say
 from sonda.record.span import Spans
 from sonda.record.store import Store
-from sonda.targets.job import Job
-from sonda.targets.keeping import Say
-from sonda.targets.worker import JOB, REPLAY
+from sonda.targets.job import JOB, Job
+from sonda.targets.worker import REPLAY
 
 PROBE = "ncu"
 EMPTIED, LEFT = "all", "none"

@@ -6,8 +6,7 @@ from typing import Any
 
 from sonda.probes.gpu_device import gpu_names
 from sonda.probes.machine import machine_record
-from sonda.record.partial import NODE as NODE
-from sonda.record.partial import node_name as node_name
+from sonda.record.partial import node_name
 from sonda.version import VERSION
 
 AND = " + "

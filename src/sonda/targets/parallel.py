@@ -16,6 +16,7 @@ from sonda.probes.ceilings import load_or_measure
 from sonda.probes.contamination import Conditions, Watch
 from sonda.record.nodes import NodePart, brought_together
 from sonda.record.run import Run, RunInfo, new_id, write_run
+from sonda.record.saying import Lasting, Say
 from sonda.record.span import Spans
 from sonda.record.store import Store
 from sonda.targets.adapters import require
@@ -24,7 +25,7 @@ from sonda.targets.counting import ask
 from sonda.targets.energy_sampling import asked as asked_energy
 from sonda.targets.energy_sampling import sampling
 from sonda.targets.job import Job, check_job
-from sonda.targets.keeping import Lasting, Place, Say, gpus, identities, observed
+from sonda.targets.keeping import Place, gpus, identities, observed
 from sonda.targets.local import MEASURING, lasting
 from sonda.targets.parallel_plan import crowding, plan_of, record
 from sonda.targets.parallel_report import RankOutcome, Report

@@ -17,14 +17,15 @@ from typing import Any
 import msgspec
 
 from sonda.record.errors import MissingExtraError, SondaError
-from sonda.targets.job import Job
+from sonda.record.partial import write_whole
+from sonda.targets.job import JOB, OUTCOME, Job
 from sonda.targets.parallel_nodes import met
 from sonda.targets.parallel_plan import Plan
-from sonda.targets.parallel_report import Report, read_outcome, write_whole
+from sonda.targets.parallel_report import Report, read_outcome
 from sonda.targets.signals import end_with_parent, ending
 from sonda.targets.training import LostError
 
-PLAN, JOB, OUTCOME = "plan.json", "job.json", "outcome.json"
+PLAN = "plan.json"
 POLL_S = 0.1
 STOP_S = 5
 """How long a rank that is told to end may take."""

@@ -18,10 +18,10 @@ from typing import Any
 import msgspec
 
 from sonda.record.errors import MissingExtraError, SondaError
+from sonda.record.partial import node_name, write_whole
 from sonda.targets.job import Job
-from sonda.targets.node import node_name
 from sonda.targets.parallel_plan import Plan
-from sonda.targets.parallel_report import Report, write_whole
+from sonda.targets.parallel_report import Report
 from sonda.version import VERSION
 
 PART, PARTS, KEPT = "part", "parts", "kept.json"

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import Any
 
 import msgspec
+
+from sonda.record.partial import write_whole
 
 OUTLOOK = "outlook.json"
 BEGUN = "begun"
@@ -82,10 +83,3 @@ def read_outlook(directory: Path) -> Foreseen | None:
         return msgspec.json.decode((directory / OUTLOOK).read_bytes(), type=Foreseen)
     except FileNotFoundError:
         return None
-
-
-def write_whole(path: Path, data: bytes) -> None:
-    """Whole or not at all: somebody may be waiting for it."""
-    aside = path.with_name(f".{path.name}")
-    aside.write_bytes(data)
-    os.replace(aside, path)

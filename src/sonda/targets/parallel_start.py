@@ -13,14 +13,15 @@ import msgspec
 
 from sonda.record.errors import SondaError
 from sonda.record.nodes import NodePart
+from sonda.record.partial import write_whole
 from sonda.record.run import Run
+from sonda.record.saying import Lasting, Say
 from sonda.record.store import Store
-from sonda.targets.job import Job
-from sonda.targets.keeping import Lasting, Say
-from sonda.targets.parallel_agent import JOB, OUTCOME, PLAN
+from sonda.targets.job import JOB, OUTCOME, Job
+from sonda.targets.parallel_agent import PLAN
 from sonda.targets.parallel_nodes import KEPT, PART, PARTS, Kept, is_taken
 from sonda.targets.parallel_plan import Plan
-from sonda.targets.parallel_report import BEGUN, Foreseen, Report, read_outlook, write_whole
+from sonda.targets.parallel_report import BEGUN, Foreseen, Report, read_outlook
 from sonda.targets.signals import ending
 from sonda.targets.spec import STRATEGIES
 from sonda.targets.training import LostError

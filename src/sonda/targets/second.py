@@ -18,10 +18,11 @@ from sonda.probes.perf_stat import PerfStat
 from sonda.probes.pmu_events import quantity
 from sonda.record.errors import SondaError
 from sonda.record.run import ProbeState
+from sonda.record.saying import Expected, Say
 from sonda.record.span import Spans
 from sonda.record.store import Store
 from sonda.targets.job import Job
-from sonda.targets.keeping import STARTING_S, Expected, Say
+from sonda.targets.keeping import STARTING_S
 from sonda.targets.signals import ending
 from sonda.targets.whole import command_of
 

@@ -13,6 +13,7 @@ from sonda.probes.environment import versions, wait_policy
 from sonda.probes.machine import machine_record
 from sonda.record.errors import SondaError
 from sonda.record.run import ProbeState, Run, RunInfo, new_id, now, write_run
+from sonda.record.saying import Expected, Say
 from sonda.record.span import Spans, Words
 from sonda.record.store import Store
 from sonda.targets.applicable import applied
@@ -20,7 +21,7 @@ from sonda.targets.child import run_child
 from sonda.targets.energy_sampling import ENERGY, MODEL, sampling
 from sonda.targets.energy_sampling import asked as asked_energy
 from sonda.targets.job import Job, check_job
-from sonda.targets.keeping import STARTING_S, Expected, Place, Say
+from sonda.targets.keeping import STARTING_S, Place
 from sonda.targets.serving_worker import QUERIES, sized
 from sonda.targets.spec import available_threads, parse_target, runnable
 from sonda.targets.traffic import SECONDS, Traffic, check_traffic

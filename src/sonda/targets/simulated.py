@@ -22,12 +22,13 @@ from sonda.probes.environment import versions
 from sonda.probes.machine import machine_record
 from sonda.record.errors import SondaError
 from sonda.record.run import Run, RunInfo, new_id, now, write_run
+from sonda.record.saying import Say
 from sonda.record.span import Spans
 from sonda.record.store import Store
 from sonda.targets.child import run_child
 from sonda.targets.described import described_program
 from sonda.targets.job import Job, check_job
-from sonda.targets.keeping import Place, Say
+from sonda.targets.keeping import Place
 from sonda.targets.program import captured_program
 from sonda.targets.simulated_spans import spans_of
 from sonda.targets.spec import available_threads, parse_target

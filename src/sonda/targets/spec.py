@@ -15,6 +15,7 @@ MODES = ("ddp", "dp", "hybrid", "pipeline", "localsgd", *STRATEGIES)
 DEVICE = re.compile(
     r"^(?:(?P<cpu>cpu)(?:/(?P<threads>\d{1,9}))?|(?P<cuda>cuda)(?::(?P<index>\d{1,9}))?|sim:(?P<sim>.*))$"
 )
+TIME = re.compile(r"(\d+\.?\d*|\.\d+)\s*(ms|s|)")
 MOST_THREADS = 4096
 KINDS = ("cpu", "cuda", "sim")
 DRIVERS = ("/dev/nvidiactl", "/dev/kfd", "/dev/dxg")
@@ -66,6 +67,12 @@ def parse_target(text: str) -> TargetSpec:
 def whole_of(text: str) -> int | None:
     """A whole number from 0 on in digits; None for other text, also for more digits than mean anything."""
     return int(text) if text.isdecimal() and len(text) < 19 else None
+
+
+def seconds_of(text: str) -> float | None:
+    """`100ms`, `0.5s`, `2` in s; None for other text."""
+    match = TIME.fullmatch(text.strip())
+    return float(match[1]) * (0.001 if match[2] == "ms" else 1.0) if match else None
 
 
 def anywhere(text: str) -> str:

@@ -19,9 +19,11 @@ from time import sleep
 import msgspec
 
 from sonda.record.errors import SondaError
-from sonda.targets.parallel_agent import OUTCOME, PLAN
+from sonda.record.partial import write_whole
+from sonda.targets.job import OUTCOME
+from sonda.targets.parallel_agent import PLAN
 from sonda.targets.parallel_plan import Plan
-from sonda.targets.parallel_report import Report, read_outcome, write_whole
+from sonda.targets.parallel_report import Report, read_outcome
 from sonda.targets.signals import end_with_parent, ending
 from sonda.targets.tensorflow_plan import ONE_PROCESS
 from sonda.targets.training import LostError

@@ -17,11 +17,13 @@ from typing import Any, TypeVar
 import msgspec
 
 from sonda.record.errors import SondaError
+from sonda.record.nearest import nearest
+from sonda.record.saying import Lasting, Say
 from sonda.record.span import Spans
 from sonda.record.store import Store
 from sonda.record.training import FINAL, TRAINING, WEIGHTS, Trained, read_trained
-from sonda.targets.job import Job
-from sonda.targets.keeping import Lasting, Say
+from sonda.targets.job import OUTCOME, Job
+from sonda.targets.parallel_report import BEGUN, OUTLOOK
 from sonda.targets.training_progress import FILE as PROGRESS
 from sonda.targets.training_progress import read_aloud
 from sonda.targets.training_spans import with_walks
@@ -181,7 +183,7 @@ def check_training(job: Job) -> None:
 
     fractions_of(job.split)
     if job.transfer not in TRANSFERS:
-        raise SondaError(f"--transfer cannot be {job.transfer!r}", f"use {' or '.join(TRANSFERS)}")
+        raise SondaError(f"--transfer cannot be {job.transfer!r}", nearest(job.transfer, TRANSFERS))
     if not job.train:
         raise SondaError("--epochs is for training", "add --train")
     if job.steps is not None:
@@ -195,7 +197,6 @@ def check_training(job: Job) -> None:
 
 def _clear(directory: Path) -> None:
     """Take away what ranks left that were stopped: their last epochs will be trained again."""
-    for pattern in ("*.events", "*.failure", "*.full", "rank-*.json", "outcome.json", "outlook.json", "begun",
-                    TRAINING, PROGRESS):  # fmt: skip
+    for pattern in ("*.events", "*.failure", "*.full", "rank-*.json", OUTCOME, OUTLOOK, BEGUN, TRAINING, PROGRESS):
         for path in directory.glob(pattern):
             path.unlink()

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-import os
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from time import monotonic
 
 import msgspec
+
+from sonda.record.partial import write_whole
+from sonda.record.saying import Say, time_words
 
 FILE = "progress.json"
 EVERY_S = 0.5
@@ -39,17 +41,7 @@ class Progress(msgspec.Struct, kw_only=True):
         words = f"{where}{doing} {100 * self.step // max(1, self.steps)} %"
         if self.accuracy is not None:
             words += f", accuracy {100 * self.accuracy:.3g} %"
-        return words if self.left_s is None else f"{words}, {_time(self.left_s)} left"
-
-
-def _time(seconds: float) -> str:
-    """1:02:03, or 2:03, or 3 s."""
-    whole = round(seconds)
-    minutes, rest = divmod(whole, 60)
-    hours, minutes = divmod(minutes, 60)
-    if hours:
-        return f"{hours}:{minutes:02d}:{rest:02d}"
-    return f"{minutes}:{rest:02d}" if minutes else f"{rest} s"
+        return words if self.left_s is None else f"{words}, {time_words(self.left_s)} left"
 
 
 class ProgressFile:
@@ -64,12 +56,8 @@ class ProgressFile:
 
     def write(self, progress: Progress) -> None:
         self._next = monotonic() + EVERY_S
-        aside = self.path.with_suffix(".part")
-        try:
-            aside.write_bytes(msgspec.json.encode(progress))
-            os.replace(aside, self.path)
-        except OSError:
-            pass  # nobody trains worse for it
+        with suppress(OSError):  # nobody trains worse without it
+            write_whole(self.path, msgspec.json.encode(progress))
 
 
 def telling(directory: Path, steps: int | None, warmup: int) -> Callable[[int], None]:
@@ -89,7 +77,7 @@ def telling(directory: Path, steps: int | None, warmup: int) -> Callable[[int], 
 
 
 @contextmanager
-def read_aloud(directory: Path, say: Callable[[str], None], lead: str = "") -> Iterator[None]:
+def read_aloud(directory: Path, say: Say, lead: str = "") -> Iterator[None]:
     """Say where the run in this directory stands, after `lead`, now and then, until the block ends."""
     ended = threading.Event()
 

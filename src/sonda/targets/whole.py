@@ -11,8 +11,8 @@ from pathlib import Path
 
 import msgspec
 
-from sonda.targets.job import Job
-from sonda.targets.worker import JOB, main
+from sonda.targets.job import JOB, Job
+from sonda.targets.worker import main
 
 
 def command_of(job: Job, directory: Path) -> list[str]:

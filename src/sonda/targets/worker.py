@@ -16,14 +16,14 @@ import msgspec
 
 from sonda.frameworks.determinism import refusal
 from sonda.record.errors import MissingExtraError, SondaError
+from sonda.record.partial import write_whole
 from sonda.targets.adapters import run_in
 from sonda.targets.binding import confine
-from sonda.targets.job import Job
+from sonda.targets.job import JOB, OUTCOME, Job
 from sonda.targets.signals import end_with_parent
 from sonda.targets.spec import parse_target
 from sonda.targets.training_progress import telling
 
-JOB = "job.json"
 TRAFFIC = "traffic.json"
 """In the directory where the workload is to be served: the queries to come."""
 REPLAY = "SONDA_REPLAY"
@@ -61,7 +61,7 @@ def main() -> int:
         if type(error).__name__ == "OutOfMemoryError":
             outcome = Outcome(cause=f"not enough memory on {job.on} for this workload", remedy="use a smaller --batch")
     try:
-        (directory / "outcome.json").write_bytes(msgspec.json.encode(outcome))
+        write_whole(directory / OUTCOME, msgspec.json.encode(outcome))
     except OSError as error:
         if error.errno not in (errno.ENOSPC, errno.EDQUOT):
             raise
@@ -105,7 +105,8 @@ def run_in_torch(job: Job, directory: Path, replay: bool) -> dict[str, Any]:
     from sonda.frameworks.collector.schedule import Schedule
     from sonda.frameworks.collector.start import finish, state_versions
     from sonda.frameworks.collector.torch_observer import TorchObserver
-    from sonda.frameworks.torch_driver import Driving, drive
+    from sonda.frameworks.driving import Driving
+    from sonda.frameworks.torch_driver import drive
     from sonda.targets.training_worker import described
 
     if job.threads:

@@ -16,8 +16,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from sonda.record.errors import SondaError
-from sonda.targets.keeping import Lasting, Say
-from sonda.targets.node import node_name
+from sonda.record.partial import node_name
+from sonda.record.saying import Lasting, Say
 
 
 @contextmanager

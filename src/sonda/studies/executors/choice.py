@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from sonda.record.errors import SondaError
+from sonda.record.saying import Lasting, Say
 from sonda.studies.executors.executor import Executor, Here
-from sonda.targets.keeping import Lasting, Say
 
 
 @contextmanager

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from sonda.record.errors import SondaError
-from sonda.targets.node import node_facts, node_name
+from sonda.record.partial import node_name
+from sonda.targets.node import node_facts
 from sonda.version import VERSION
 
 Work = Callable[[Any], Any]

@@ -13,9 +13,9 @@ from pathlib import Path
 from time import time
 
 from sonda.record.errors import SondaError
+from sonda.record.partial import node_name
 from sonda.studies.executors.alone import using
 from sonda.studies.executors.executor import Done, Task, Work, attempt
-from sonda.targets.node import node_name
 
 BEGUN_S = 7 * 24 * 3600
 """How long a node remembers what it has begun to measure."""

@@ -7,9 +7,9 @@ from contextlib import closing, contextmanager
 from typing import Any
 
 from sonda.record.errors import SondaError
+from sonda.record.saying import Say
 from sonda.studies.executors.choice import executor_for
 from sonda.studies.executors.executor import Executor, Task, Work
-from sonda.targets.keeping import Say
 
 Spread = Callable[[Work, Sequence[Any]], Iterator[tuple[int, Any]]]
 

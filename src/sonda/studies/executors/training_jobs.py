@@ -24,15 +24,16 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from sonda.record.errors import MissingExtraError, SondaError
+from sonda.record.partial import NODE, write_whole
 from sonda.record.run import Run, new_id
+from sonda.record.saying import Lasting, Say
 from sonda.record.store import Store
 from sonda.studies.executors.alone import using
 from sonda.studies.executors.cluster import LOCAL
 from sonda.studies.executors.slurm import PREFIX, settings_of
 from sonda.targets.job import Job, check_job
-from sonda.targets.keeping import Lasting, Place, Say
+from sonda.targets.keeping import Place
 from sonda.targets.measure import measure
-from sonda.targets.node import NODE
 from sonda.targets.parallel_plan import OPTIONS, plan_of
 from sonda.targets.parallel_start import KeptElsewhereError
 from sonda.targets.spec import parse_target
@@ -316,9 +317,7 @@ def _port(folder: Path, first: bool) -> int:
         with socket.socket() as trial:
             trial.bind(("", 0))
             port = int(trial.getsockname()[1])
-        aside = folder / f".{PORT}"
-        aside.write_text(str(port))
-        os.replace(aside, path)
+        write_whole(path, str(port).encode())
         return port
     limit = monotonic() + PORT_S
     while not path.exists():

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
 
 from sonda.record.errors import SondaError
 from sonda.record.partial import PARTIAL, abandoned, discard, partial_path
+from sonda.record.saying import Say
 from sonda.version import VERSION
 from sonda.workloads.data.fish_folder import DRAWN_FILE, MASKS
 from sonda.workloads.data.fish_kinds import KINDS
@@ -27,7 +27,7 @@ def make_fish(
     count: int = 1000,
     image: tuple[int, int] = (WIDTH, HEIGHT),
     seed: int = 0,
-    say: Callable[[str], None] | None = None,
+    say: Say | None = None,
 ) -> Path:
     """Draw `count` silhouettes of each of nine kinds as `Trout/Trout GT/00001.png`; returns the directory.
 
@@ -69,8 +69,8 @@ def make_fish(
     return out
 
 
-def _draw_all(place: Path, count: int, image: tuple[int, int], seed: int, say: Callable[[str], None] | None) -> None:
-    began = said = time.monotonic()
+def _draw_all(place: Path, count: int, image: tuple[int, int], seed: int, say: Say | None) -> None:
+    said = time.monotonic()
     done, total = 0, count * len(KINDS)
     for at, kind in enumerate(KINDS):
         folder = place / kind.name / (kind.name + MASKS)
@@ -81,4 +81,4 @@ def _draw_all(place: Path, count: int, image: tuple[int, int], seed: int, say: C
             now = time.monotonic()
             if say and now - said > SAY_EVERY_S:
                 said = now
-                say(f"drew {done:,} of {total:,} fish, {(now - began) / done * (total - done):.0f} s left")
+                say(f"drew {done:,} of {total:,} fish")

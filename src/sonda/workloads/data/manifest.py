@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -95,13 +96,14 @@ def read_manifest(directory: Path) -> Manifest:
     return manifest
 
 
-def file_entry(path: Path, say: Callable[[int], None] | None = None) -> FileEntry:
-    """Size and checksum of a file, read in pieces; `say` is told how many bytes were read so far."""
+def file_entry(path: Path, say: Callable[[int, int], None] | None = None) -> FileEntry:
+    """Size and checksum of a file, read in pieces; `say` is told how many bytes of how many were read so far."""
     checksum, size = hashlib.sha256(), 0
     with open(path, "rb") as file:
+        whole = os.fstat(file.fileno()).st_size
         while piece := file.read(HASHED_AT_ONCE):
             checksum.update(piece)
             size += len(piece)
             if say:
-                say(size)
+                say(size, whole)
     return FileEntry(size, checksum.hexdigest())

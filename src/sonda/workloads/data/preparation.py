@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import shutil
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
@@ -17,7 +17,9 @@ import msgspec
 import numpy as np
 
 from sonda.record.errors import SondaError
+from sonda.record.nearest import nearest
 from sonda.record.partial import PARTIAL, abandoned, discard, partial_path
+from sonda.record.saying import Say
 from sonda.version import VERSION as SONDA
 from sonda.workloads.data.image_file import BadImageError
 from sonda.workloads.data.layouts import open_source
@@ -43,8 +45,6 @@ COLOURS = {"grey": 1, "rgb": 3}
 STRETCH = 1.5
 LARGEST = 1 << 14
 SAY_EVERY_S = 0.5
-
-Say = Callable[[str], None]
 
 
 def prepare(
@@ -119,7 +119,7 @@ def _check(image: tuple[int, int] | None, colour: str, seed: int, stretch: float
     if image is not None and not (1 <= image[0] <= LARGEST and 1 <= image[1] <= LARGEST):
         raise SondaError(f"an image of {image[0]}x{image[1]} pixels", f"give 1 to {LARGEST} each, such as 197x148")
     if colour not in COLOURS:
-        raise SondaError(f"there is no colour {colour!r}", "use grey or rgb")
+        raise SondaError(f"there is no colour {colour!r}", nearest(colour, COLOURS))
     if seed < 0:
         raise SondaError(f"seed {seed} is below 0", "give 0 or more")
     if not stretch >= 1:
@@ -282,20 +282,16 @@ class _Teller:
 
     def __init__(self, say: Say | None) -> None:
         self.say = say
-        self.what = ""
-        self.began = self.said = time.monotonic()
+        self.said = time.monotonic()
 
     def step(self, what: str, done: int, count: int) -> None:
         now = time.monotonic()
-        if what != self.what:
-            self.what, self.began = what, now
         if self.say and now - self.said > SAY_EVERY_S:
             self.said = now
-            left = (now - self.began) / done * (count - done) if done else 0
-            self.say(f"{what} {done:,} of {count:,} images" + (f", {left:.0f} s left" if done else ""))
+            self.say(f"{what} {done:,} of {count:,} images")
 
-    def checking(self, done: int) -> None:
+    def checking(self, done: int, whole: int) -> None:
         now = time.monotonic()
         if self.say and now - self.said > SAY_EVERY_S:
             self.said = now
-            self.say(f"checksums, {done / 1e6:,.0f} MB")
+            self.say(f"checksums, {done / 1e6:,.0f} of {whole / 1e6:,.0f} MB")

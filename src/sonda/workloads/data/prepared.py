@@ -48,7 +48,7 @@ class Prepared:
         numbers = self.part(of) if of else np.arange(len(self))
         return [numbers[share] for share in split(self.labels[numbers], fractions, seed)]
 
-    def verify(self, say: Callable[[int], None] | None = None) -> None:
+    def verify(self, say: Callable[[int, int], None] | None = None) -> None:
         """Read both files whole and compare their checksums; raises SondaError naming one that differs."""
         for name, entry in self.manifest.files.items():
             if file_entry(self.directory / name, say) != entry:

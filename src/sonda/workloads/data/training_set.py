@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,6 +12,7 @@ import msgspec
 import numpy as np
 
 from sonda.record.errors import SondaError
+from sonda.record.saying import Say
 from sonda.workloads.data.cifar_like import CIFAR_LIKE, cifar_like
 from sonda.workloads.data.fish_source import DRAWN, fish_source
 from sonda.workloads.data.layouts import open_source
@@ -29,8 +29,6 @@ SPLIT = "0.85/0.02/0.13"
 NAMED = 3
 """Files that were left out which a sentence names."""
 PARTS = ("train", "validate", "test")
-
-Say = Callable[[str], None]
 
 
 @dataclass(frozen=True, eq=False)
