@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import mmap
+import platform
 import subprocess
 import sys
 from dataclasses import asdict
@@ -14,9 +15,10 @@ from typing import Any
 
 import pytest
 
+from sonda.frameworks.collector.perf_event import SOFTWARE, TYPE_SOFTWARE, PerfEventError
 from sonda.probes import doctor
 from sonda.probes.doctor import STATES, Check, examine
-from sonda.probes.perf_events import SOFTWARE, TYPE_SOFTWARE, PerfEvent, PerfEventError, explain, paranoid_level
+from sonda.probes.perf_events import PerfEvent, explain, paranoid_level
 from sonda.probes.sensors import graphics, rapl_perf, rapl_powercap, resctrl
 
 
@@ -145,10 +147,18 @@ def test_builds_of_torch_are_told_by_their_metadata(
     assert found["jax"].remedy == "install it with: pip install 'sonda[jax]'"
 
 
-@pytest.mark.parametrize(("version", "state"), [((3, 19), "ok"), ((3, 24), "ok"), ((3, 18), "warning"),
-                                                (None, "missing")])  # fmt: skip
-def test_valgrind_must_be_new_enough(version: Any, state: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(doctor, "_tool_version", lambda name: version)
+@pytest.mark.parametrize(("said", "machine", "state"), [
+    ("valgrind-3.19.0", "x86_64", "ok"), ("valgrind-3.24.0", "x86_64", "ok"), ("valgrind-3.18.1", "x86_64", "missing"),
+    ("nothing", "x86_64", "missing"), ("valgrind-3.24.0", "aarch64", "missing"),
+])  # fmt: skip
+def test_valgrind_is_there_where_the_probe_callgrind_can_use_it(
+    said: str, machine: str, state: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program = tmp_path / "valgrind"
+    program.write_text(f"#!/bin/sh\necho {said}\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setattr(platform, "machine", lambda: machine)
     assert named(list(doctor._tools()))["valgrind"].state == state
 
 

@@ -40,7 +40,7 @@ def test_the_model_is_linear_in_the_busy_share(
     moments = iter([0, 10_000_000_000])
     monkeypatch.setattr(CLOCK, lambda: next(moments))
     stat(tmp_path, 1000, 5000)
-    reader = ModelReader(tmp_path, 20.0, 100.0, tick=0.01, memory=memory)
+    reader = ModelReader(tmp_path, 20.0, 100.0, ticks=100, memory=memory)
     beside = [0.0] if memory else []
     assert reader.read() == (0, [0.0, *beside])
     stat(tmp_path, 1600, 6400)  # 600 ticks of 2 processors: 3 s of 10 s each, 30 % busy

@@ -103,6 +103,7 @@ def parse_stat(text: str, ticks_per_second: int) -> dict[str, float]:
         words = rest.split()
         if name == "cpu" and len(words) >= 4 and all(word.isdigit() for word in words):
             ticks = [int(word) for word in words] + [0] * 8
+            # Steal is another machine's work; guests are in user already.
             user, nice, system, _idle, _iowait, irq, softirq, steal = ticks[:8]
             found["busy"] = (user + nice + system + irq + softirq) / ticks_per_second
             if len(words) >= 8:

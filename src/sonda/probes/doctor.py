@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import importlib
-import re
 import resource
 import shutil
 import statistics
-import subprocess
 import tempfile
 import time
 from collections.abc import Callable, Iterable
@@ -15,21 +13,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from sonda.probes.callgrind import OLDEST, REMEDY
+from sonda.frameworks.collector.perf_event import SOFTWARE, TYPE_HARDWARE, TYPE_SOFTWARE, PerfEventError
+from sonda.probes.callgrind import valgrind_version
 from sonda.probes.contamination import read_conditions
 from sonda.probes.environment import package_version, thread_variables, wait_policy
 from sonda.probes.machine import machine_record
 from sonda.probes.ncu_command import ncu_state
 from sonda.probes.papi import Papi
-from sonda.probes.perf_events import (
-    SOFTWARE,
-    TYPE_HARDWARE,
-    TYPE_SOFTWARE,
-    PerfEvent,
-    PerfEventError,
-    explain,
-    paranoid_level,
-)
+from sonda.probes.perf_events import PerfEvent, explain, paranoid_level
 from sonda.probes.perf_stat import PerfStat
 from sonda.probes.pmu_events import GENERIC
 from sonda.probes.resctrl_partition import left_checks
@@ -261,30 +252,15 @@ def _counters(root: Path, virtual: bool | None) -> Iterable[Check]:
 
 
 def _tools() -> Iterable[Check]:
-    version = _tool_version("valgrind")
-    if version is None:
-        yield Check("tools", "valgrind", "missing", "not found: counters cannot be modelled", REMEDY)
-    elif version < OLDEST:
-        yield Check("tools", "valgrind", "warning", f"{_dotted(version)} is older than {_dotted(OLDEST)}", REMEDY)
-    else:
-        yield Check("tools", "valgrind", "ok", _dotted(version))
+    try:
+        yield Check("tools", "valgrind", "ok", valgrind_version())
+    except SondaError as error:
+        yield Check("tools", "valgrind", "missing", error.cause, error.remedy)
     purpose = "a second source for CPU counters"
     for name, found in (("perf", PerfStat().state()), ("libpapi", Papi().state())):
         yield Check("tools", name, found.state, f"{found.reason}: {purpose}", found.remedy)
     found = ncu_state()
     yield Check("tools", "ncu", found.state, f"{found.reason}: counters of GPU kernels", found.remedy)
-
-
-def _tool_version(name: str) -> tuple[int, ...] | None:
-    path = shutil.which(name)
-    if path is None:
-        return None
-    try:
-        done = subprocess.run([path, "--version"], capture_output=True, text=True, timeout=1, check=False)
-    except (OSError, subprocess.TimeoutExpired):
-        return None
-    match = re.search(r"(\d+)\.(\d+)", done.stdout)
-    return (int(match[1]), int(match[2])) if match else None
 
 
 def _store(store: Path) -> Iterable[Check]:
@@ -320,7 +296,3 @@ def _kind(cache: str) -> str:
 
 def _on(turbo: bool | None) -> str:
     return {True: "on", False: "off", None: "not known"}[turbo]
-
-
-def _dotted(version: tuple[int, ...]) -> str:
-    return ".".join(str(part) for part in version)

@@ -10,20 +10,11 @@ from types import TracebackType
 
 from sonda.frameworks.collector.perf_event import (
     ANY_CPU,
-    SOFTWARE,
     THIS_THREAD,
-    TYPE_HARDWARE,
-    TYPE_SOFTWARE,
     Event,
-    PerfEventError,
     open_event,
 )
 from sonda.probes.kernel_files import read_int
-
-__all__ = [
-    "SOFTWARE", "TYPE_HARDWARE", "TYPE_SOFTWARE", "PerfEvent", "PerfEventError", "explain",
-    "paranoid_level",
-]  # fmt: skip
 
 
 class PerfEvent:

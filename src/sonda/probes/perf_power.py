@@ -13,9 +13,10 @@ from pathlib import Path
 from time import perf_counter_ns
 from typing import Any
 
+from sonda.frameworks.collector.perf_event import PerfEventError
 from sonda.probes.energy_channel import HIGHEST_PACKAGE, HIGHEST_PLATFORM, MEMORY, PACKAGES, Channel, Lack, Sources
 from sonda.probes.kernel_files import read_cpu_list, read_int, read_text
-from sonda.probes.perf_events import PerfEvent, PerfEventError, explain, paranoid_level
+from sonda.probes.perf_events import PerfEvent, explain, paranoid_level
 from sonda.probes.powercap import UPDATE_S, no_memory
 
 FOLDER = "sys/bus/event_source/devices/power"

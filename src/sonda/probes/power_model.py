@@ -15,6 +15,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from time import perf_counter_ns
 
+from sonda.probes.contamination import parse_stat
 from sonda.probes.energy_channel import BOARD, MEMORY, PACKAGES, Channel, Lack, Sources
 from sonda.probes.kernel_files import read_text
 from sonda.record.errors import SondaError
@@ -23,10 +24,6 @@ UNCERTAIN = 0.4
 MODELLED, MODELLED_MEMORY = "modelled energy", "modelled memory energy"
 PARTS = ("cpu", "ram", "gpu")
 WATTS = re.compile(rf"({'|'.join(PARTS)})=(\d+(?:\.\d+)?)\.\.(\d+(?:\.\d+)?)W?")
-IDLE_FIELDS = (3, 4)
-"""Of the `cpu` line of /proc/stat: idle and iowait."""
-BUSY_FIELDS = 7
-"""user nice system idle iowait irq softirq; steal is another machine's work, guests are in user already."""
 UTILISATION_S = 1.0
 """NVML's utilisation is that of the last period, which is a second at most."""
 
@@ -68,14 +65,14 @@ class ModelReader:
     """A counter of the processor's modelled energy since it was opened, in J; with `memory` one of that beside it, read
     at the same moment."""
 
-    def __init__(self, root: Path, idle: float, full: float, tick: float = 0.0, memory: Watts | None = None) -> None:
+    def __init__(self, root: Path, idle: float, full: float, ticks: int = 0, memory: Watts | None = None) -> None:
         self._path = root / "proc/stat"
         self._idle = idle
         self._full = full
         self._memory = memory
-        self._tick = tick or 1 / os.sysconf("SC_CLK_TCK")
+        self._ticks = ticks or os.sysconf("SC_CLK_TCK")
         self._began: tuple[int, float] | None = None
-        self.channels = [_channel(MODELLED, "cpu", (idle, full), "/proc/stat", PACKAGES, self._tick, UNCERTAIN)]
+        self.channels = [_channel(MODELLED, "cpu", (idle, full), "/proc/stat", PACKAGES, 1 / self._ticks, UNCERTAIN)]
         if memory:
             self.channels.append(_between(MODELLED_MEMORY, "cpu", memory, MEMORY))
 
@@ -94,13 +91,8 @@ class ModelReader:
 
     def _busy(self) -> float | None:
         """s that all processors worked, divided by how many there are."""
-        lines = (read_text(self._path) or "").splitlines()
-        processors = sum(1 for line in lines if re.match(r"cpu\d", line))
-        try:
-            fields = [int(word) for word in lines[0].split()[1:]][:BUSY_FIELDS]
-            return sum(ticks for at, ticks in enumerate(fields) if at not in IDLE_FIELDS) * self._tick / processors
-        except (IndexError, ValueError, ZeroDivisionError):
-            return None
+        stat = parse_stat(read_text(self._path) or "", self._ticks)
+        return stat["busy"] / stat["cores"] if {"busy", "cores"} <= stat.keys() else None
 
 
 class BetweenReader:
