@@ -52,10 +52,11 @@ class Matches:
 
 
 def match(
-    ranks: Sequence[RankCollectives], steps: Mapping[int, tuple[np.ndarray, np.ndarray]], count: int,
+    ranks: Sequence[RankCollectives],
+    steps: Mapping[int, tuple[np.ndarray, np.ndarray]],
     known: Sequence[RankGroup] = (),
-) -> Matches:  # fmt: skip
-    """`steps` are beginnings and ends of the `count` steps that all ranks have, by rank, in the order of their places;
+) -> Matches:
+    """`steps` are beginnings and ends of the steps that all ranks have, by rank, in the order of their places;
     `known` are groups that heads of traces name in full.
 
     Where ranks have different numbers of a collective in a step, none of them is matched: nobody knows which is which.

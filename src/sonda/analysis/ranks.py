@@ -160,7 +160,7 @@ def job_of(run: Run) -> Job | None:
     borders = {rank: (one.starts[places[rank]], one.ends[places[rank]]) for rank, one in steps.items()}
     hosts = [str(host) for host in run.info.workload.get("hosts") or []]
     hosts = hosts if len(hosts) == len(steps) else []
-    matched = match(list(collectives.values()), borders, len(common), known_groups(run))
+    matched = match(list(collectives.values()), borders, known_groups(run))
     mixed = _smaller_groups(run, len(steps)) > 0 and any(not one.name for one in matched.groups)
     came = arrivals(matched.groups, len(steps), hosts, mixed)
     parts = np.stack([one.parts[places[rank]] for rank, one in steps.items()])

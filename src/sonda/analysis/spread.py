@@ -33,15 +33,15 @@ def spread(values: Sequence[float]) -> Spread:
     return Spread(mean, mean - reach, mean + reach, min(values), max(values))
 
 
-def quotient(above: Sequence[float], below: Sequence[float], unit: str = "1", comparisons: int = 1) -> Value:
+def quotient(above: Sequence[float], below: Sequence[float], comparisons: int = 1) -> Value:
     """Median of `above` over median of `below`, positive both, with the 95 % interval of repeated processes.
 
     Without repetitions on either side there is no interval. So many `comparisons` hold at once with 95 %.
     """
     if not above or not below or min(*above, *below) <= 0:
-        return Value(None, unit, "derived", reason="nothing to divide")
+        return Value(None, "1", "derived", reason="nothing to divide")
     sides = [side([np.array([[value]]) for value in values], [1] * len(values)) for values in (below, above)]
     middle, low, high = (float(end[0]) for end in ratio(sides[0], sides[1], comparisons))
     alone = max(len(above), len(below)) < 2
     reason = "one repetition has no interval" if alone else ""
-    return Value(middle, unit, "derived", None if alone else low, None if alone else high, reason)
+    return Value(middle, "1", "derived", None if alone else low, None if alone else high, reason)

@@ -123,10 +123,10 @@ def nvml_device(index: int, nvml: Any = None) -> GpuDevice | None:
     return first if not first.mig and all(one == first for one in found) else None
 
 
-def gpu_names(nvml: Any = None) -> list[str]:
+def gpu_names() -> list[str]:
     """The names of this machine's GPUs; none where there is no driver to ask."""
     try:
-        library = nvml if nvml is not None else _nvml()
+        library = _nvml()
         handles = [library.nvmlDeviceGetHandleByIndex(place) for place in range(library.nvmlDeviceGetCount())]
         return [text(library.nvmlDeviceGetName(handle)) for handle in handles]
     except Exception:

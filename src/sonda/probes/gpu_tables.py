@@ -104,17 +104,16 @@ def plain_name(name: str) -> str:
     return re.sub(r"[\s_-]+", " ", BRANDS.sub(" ", name)).strip().casefold()
 
 
-def find_card(name: str, tables: GpuTables | None = None) -> Card | None:
+def find_card(name: str) -> Card | None:
     """The card with exactly this name: `RTX 3080 Laptop GPU` is no `RTX 3080`."""
     wanted = plain_name(name)
-    found = tables or load_tables()
-    return next((card for card in found.cards if wanted in map(plain_name, card.names)), None)
+    return next((card for card in load_tables().cards if wanted in map(plain_name, card.names)), None)
 
 
-def theory(device: GpuDevice, tables: GpuTables | None = None) -> Theory:
+def theory(device: GpuDevice) -> Theory:
     """The theoretical ceilings of a device; what is not known is named in `missing` with the reason."""
-    found = tables or load_tables()
-    card = find_card(device.name, found)
+    found = load_tables()
+    card = find_card(device.name)
     if card is None:
         return _computed(device, found, f"{device.name} is not in the table of cards")
     if device.sms and device.sms != card.sms:

@@ -58,8 +58,8 @@ def find_library() -> Path:
 class Database:
     """The metrics of one chip, by NVIDIA's name for it (`GH100`). `close` lets the library forget it."""
 
-    def __init__(self, chip: str, library: Path | None = None) -> None:
-        path = library or find_library()
+    def __init__(self, chip: str) -> None:
+        path = find_library()
         try:
             self._library = ctypes.CDLL(str(path))
         except OSError as error:

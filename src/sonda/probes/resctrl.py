@@ -149,9 +149,9 @@ def check_bandwidth(who: str, value: int, control: BandwidthControl) -> None:
         raise SondaError(f"{who}: bandwidth {value} is not a multiple of {control.step}", f"give {near}")
 
 
-def cache_domain(core: int, root: Path = Path("/")) -> int | None:
+def cache_domain(core: int) -> int | None:
     """The id of the last-level cache that a core uses; None where the kernel does not say."""
-    return read_int(root / f"sys/devices/system/cpu/cpu{core}/cache/index3/id")
+    return read_int(Path(f"/sys/devices/system/cpu/cpu{core}/cache/index3/id"))
 
 
 class Resctrl:

@@ -164,11 +164,9 @@ def write_run(
     info: RunInfo,
     spans: Spans,
     samples: list[Sample] | None = None,
-    points: Any = None,
     files: Mapping[str, Path] | None = None,
 ) -> Run:
-    """Write a run under `root`, whole or not at all, and return it. `points` is the Arrow table of an exploration,
-    `files` are further ones that belong into it, by name.
+    """Write a run under `root`, whole or not at all, and return it. `files` are further ones that belong into it, by name.
 
     Raises SondaError when the disk is full or `root` cannot be written; nothing is left behind then.
     """
@@ -177,8 +175,6 @@ def write_run(
         _write_table(spans.to_arrow(), partial / SPANS)
         if samples:
             write_samples(samples, partial)
-        if points is not None:
-            _write_table(points, partial / POINTS)
         for name, path in (files or {}).items():
             shutil.copyfile(path, partial / name)
         return info

@@ -38,9 +38,9 @@ class Client:
         self.call = ctypes.PYFUNCTYPE(ctypes.c_ulong, ctypes.c_void_p, ctypes.c_ulong)(address)
         """`call(address of six words, default)`: the request itself; the default is what a processor answers."""
 
-    def request(self, number: int, argument: int = 0) -> int:
+    def request(self, number: int) -> int:
         """Make a request once, where its cost does not matter."""
-        block = (ctypes.c_ulong * WORDS)(number, argument)
+        block = (ctypes.c_ulong * WORDS)(number)
         return int(self.call(ctypes.addressof(block), 0))
 
     def running(self) -> bool:
