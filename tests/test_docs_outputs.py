@@ -8,12 +8,14 @@ from __future__ import annotations
 import re
 import shlex
 import shutil
+import sys
 from pathlib import Path
 
 import pytest
 
 from command_line import run_command
 from docs_commands import REPOSITORY, Block, blocks, shown
+from docs_desk import MODEL, TRAIN, ceilings
 from sonda.analysis.training import Epoch, Training
 from sonda.frameworks.parallel.outlook import choose, foresee, sentences
 from sonda.frameworks.parallel.shares import Line
@@ -99,3 +101,45 @@ def test_a_training_is_shown_in_the_form_that_it_has() -> None:
     assert [line.rstrip() for line in screen.text().splitlines() if line.strip()] == [
         line for line in block.lines if line
     ]
+
+
+def test_the_quickstart_shows_what_the_readme_shows() -> None:
+    assert (
+        lacking(block_with("docs/quickstart.md", "No clear limit"), block_with("README.md", "$ make demo").text) == []
+    )
+
+
+def heading(line: str) -> str:
+    """The names of a table's columns, without units that depend on how large its numbers are."""
+    line = re.sub(r"\b(?:ns|µs|ms|s)\b", "T", line)
+    return " ".join(re.sub(r"\(\d+ of \d+\)", "", re.sub(r"\b[kMGT](?=FLOP)", "", line)).split())
+
+
+@pytest.mark.parametrize(
+    ("page", "words", "command"),
+    [
+        ("README.md", "$ make demo", "run cnn --train --batch 4 --image 32x32 --on cpu/1 --steps 2 --rows 2"),
+        ("docs/howto/slow-training.md", "Input-bound", "run -- python train.py"),
+        ("docs/howto/choosing-hardware.md", "model.py:build, inference", "run model.py:build --input 1x3x16x16 "
+         "--on cpu/1 --on sim:maeri-256 --steps 2"),
+        ("docs/howto/new-machine.md", "timer noise", "doctor"),
+    ],
+)  # fmt: skip
+def test_what_was_measured_still_has_these_columns(page: str, words: str, command: str, tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(TRAIN)
+    (tmp_path / "model.py").write_text(MODEL)
+    ceilings(tmp_path / "store")
+    done = run_command(tmp_path, *[sys.executable if word == "python" else word for word in command.split()])
+    assert done.returncode == 0, done.stderr
+    came = {heading(line) for line in (done.stdout + done.stderr).splitlines()}
+    tables = [heading(line) for line in block_with(page, words).lines if re.match(r" *(phase|layer|check) ", line)]
+    assert tables
+    assert [names for names in tables if names.replace("cpu T", "cpu/1 T") not in came] == []
+
+
+def test_the_check_itself_sees_other_columns() -> None:
+    assert (
+        heading("  phase          ms      %   GFLOP/s") == heading("  phase   µs   %   MFLOP/s") == "phase T % FLOP/T"
+    )
+    assert heading("  layer (10 of 123)   type   forward ms") == "layer type forward T"
+    assert heading("  phase   time   %") != heading("  phase   ms   %")
