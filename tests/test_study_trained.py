@@ -7,12 +7,14 @@ from typing import Any
 
 import pytest
 
+from docs_commands import REPOSITORY
 from sonda.analysis.summarise import summarise
 from sonda.record.run import Run
 from sonda.report.study import render_study
 from sonda.studies.catalogue import _document, with_statistics
 from sonda.studies.engine import StudyResult
 from sonda.studies.figure import parse_figure
+from sonda.studies.file import load_study
 from sonda.studies.optimisation import optimisations
 from sonda.studies.plan import ENERGY, TIME, Point, plan
 from sonda.studies.study import Published, Study
@@ -329,3 +331,36 @@ def test_columns_have_a_table_and_a_name(key: str, where: str, name: str) -> Non
     figure = parse_figure(key)
     assert figure.measurable
     assert (topic(figure), label(figure)) == (where, name)
+
+
+@pytest.mark.parametrize(
+    ("variant", "watts", "used", "epoch", "validation", "test"),
+    [
+        ("fast device", (60.0, 140.0), ("cpu", "cuda:0"), 45, 2, 6),
+        ("hybrid", (90.0, 140.0), ("cpu", "cuda:0"), 43, 2, 6),
+        ("slow device", (90.0, 16.0), ("cpu",), 590, 5, 10),
+    ],
+)
+def test_the_page_of_the_hybrid_study_shows_what_constructed_sensors_give(
+    variant: str, watts: tuple[float, float], used: tuple[str, ...], epoch: float, validation: float, test: float
+) -> None:
+    study = load_study("hybrid")
+
+    def run(point: Point) -> Run:
+        name = point.configuration["variant"]
+        drawn = (watts, used, epoch, validation, test) if name == variant else ((60, 140), ("cpu", "cuda:0"), 45, 2, 6)
+        (cpu, gpu), by, train, validate, tested = drawn
+        more = {"watts": {"cpu": cpu, "cuda:0": gpu}, "used": by} if point.measures == ENERGY else {}
+        more |= {"id": point.identity, "point": point.record()}
+        return trained([train] * 2, [validate] * 2, tested, [0.5, 0.8], 0.8, **more)
+
+    points = [one for one in plan(study) if one.configuration["variant"] in (variant, "fast device")]
+    table = study_table(StudyResult(study, tuple((one, run(one)) for one in points), (), len(points)), summarise)
+    shown = [value(table, variant, key) for key in ("whole_s", "energy_J", "energy_with_idle_J")]
+    ratios = [value(table, variant, key) for key in ("relative_edp", "relative_edp_with_idle")]
+    page = (REPOSITORY / "docs" / "studies" / "hybrid.md").read_text(encoding="utf-8")
+    constructed = page.split("| variant, constructed |")[1]
+    (printed,) = [line for line in constructed.splitlines() if line.startswith(f"| {variant} |")]
+    assert (
+        printed == f"| {' | '.join([variant, *(f'{one:,.0f}' for one in shown), *(f'{one:.4g}' for one in ratios)])} |"
+    )
