@@ -18,6 +18,7 @@ from sonda.record.run import Run, RunInfo, write_run
 from sonda.record.sample import Sample
 from sonda.record.span import Spans, Words
 from sonda.report.trace import write_trace
+from sonda.report.xplane import write_xplane
 
 
 def spans_of(rows: list[dict[str, Any]], metrics: dict[str, list[float]] | None = None) -> Spans:
@@ -137,7 +138,7 @@ def test_counted_steps_stand_apart_from_timed_ones(tmp_path: Path) -> None:
     assert tracks == {"warm": "thread 1", "timed": "thread 1", "counted": "thread 1 · count pass (times disturbed)"}
 
 
-intervals = st.lists(st.tuples(st.integers(0, 30), st.integers(0, 12), st.integers(1, 2)), max_size=25)
+intervals = st.lists(st.tuples(st.integers(0, 30), st.integers(0, 12), st.integers(1, 2)), min_size=1, max_size=25)
 
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow], max_examples=60)
@@ -197,3 +198,13 @@ def test_a_place_that_cannot_be_written_is_one_line_and_leaves_nothing(tmp_path:
     with pytest.raises(SondaError, match=r"cannot write .*choose another place"):
         traced(tmp_path, spans_of([]), name="file/t.json")
     assert [path.name for path in tmp_path.iterdir()] == ["file"]
+
+
+def test_a_run_without_spans_is_no_empty_trace(tmp_path: Path) -> None:
+    """As an exploration, which has points."""
+    run = Run(tmp_path, RunInfo(id="7f3a9c21", created="2026-11-15T03:30:12+00:00", status="complete"))
+    run.__dict__["spans"], run.__dict__["samples"] = spans_of([]), []
+    for write in (write_trace, write_xplane):
+        with pytest.raises(SondaError, match="run 7f3a9c21 has no spans to draw; name a run that has steps"):
+            write(tmp_path / "t.json", run)
+    assert not list(tmp_path.iterdir())

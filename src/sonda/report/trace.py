@@ -21,11 +21,14 @@ from sonda.record.sample import Sample
 from sonda.record.sample_file import read_samples
 from sonda.report.drawn_spans import WORDS, DrawnSpans
 from sonda.report.output import whole_file
-from sonda.report.tracks import IN_CYCLES, Track, in_cycles
+from sonda.report.tracks import IN_CYCLES, Track, in_cycles, nothing_to_draw
 
 
 def write_trace(path: Path, run: Run) -> Path:
-    """Write the trace of a run, compressed when the name ends in `.gz`; returns the path."""
+    """Write the trace of a run, compressed when the name ends in `.gz`; returns the path.
+
+    Raises SondaError where it cannot be written, or where there is nothing to draw.
+    """
     with whole_file(path) as stream:
         _write(stream, run)
     return path
@@ -42,6 +45,8 @@ def _write(stream: IO[bytes], run: Run) -> None:
     for text in _events(run, processes):
         stream.write((text if first else ",\n" + text).encode())
         first = False
+    if first:
+        raise nothing_to_draw(run)
     stream.write(b"\n]}\n")
 
 

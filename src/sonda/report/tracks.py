@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from sonda.record.errors import SondaError
 from sonda.record.run import Run
 from sonda.record.span import NUMBER_COLUMNS, TEXT_COLUMNS, Spans
 
@@ -32,6 +33,13 @@ class Track:
     """Of a stream; a thread drives every device."""
     number: int = 0
     """Of the thread or stream."""
+
+
+def nothing_to_draw(run: Run) -> SondaError:
+    """What is wrong with drawing a run that holds no moment in time, as an exploration does not."""
+    return SondaError(
+        f"run {run.id} has no spans to draw", "name a run that has steps; all it holds: sonda show --json"
+    )
 
 
 def in_cycles(run: Run) -> bool:

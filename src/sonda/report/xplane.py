@@ -22,7 +22,7 @@ from typing import Any
 from sonda.record.run import Run
 from sonda.record.span import Spans
 from sonda.report.output import whole_file
-from sonda.report.tracks import IN_CYCLES, Track, in_cycles, lanes, timed_spans, tracks
+from sonda.report.tracks import IN_CYCLES, Track, in_cycles, lanes, nothing_to_draw, timed_spans, tracks
 
 HOST, AROUND, ENVIRONMENT = "/host:CPU", "/sonda:around", "Task Environment"
 HOLDING = ("run", "part", "epoch")
@@ -36,7 +36,10 @@ SIGNED, DOUBLE, TEXT = 4, 2, 5
 
 
 def write_xplane(path: Path, run: Run) -> Path:
-    """Write a run as a profile, compressed when the name ends in `.gz`; returns the path."""
+    """Write a run as a profile, compressed when the name ends in `.gz`; returns the path.
+
+    Raises SondaError where it cannot be written, or where there is nothing to draw.
+    """
     with whole_file(path) as stream:
         for plane in _planes(run):
             stream.write(_stretch(1, plane.encoded()))
@@ -100,25 +103,26 @@ class _Plane:
 
 def _planes(run: Run) -> list[_Plane]:
     spans = timed_spans(run)
+    if not len(spans):
+        raise nothing_to_draw(run)
     found: dict[Any, _Plane] = {HOST: _Plane(HOST)}
     around = _Plane(AROUND)
-    if len(spans):
-        codes, places = tracks(spans)
-        order, lane_of = lanes(spans, codes)
-        several = len({(one.node, one.rank) for one in places}) > 1
-        earliest = min(int(spans.number("start").min()), 0)
-        writer = _Lines(spans, earliest)
-        by_line: dict[tuple[int, int, bool], list[int]] = {}
-        for row, lane in zip(order.tolist(), lane_of, strict=True):
-            by_line.setdefault((int(codes[row]), lane, writer.holds(row)), []).append(row)
-        for (code, lane, holds), rows in by_line.items():
-            track = places[code]
-            plane = around if holds else found[HOST]
-            if track.device:
-                key = track.node, track.rank, track.device
-                plane = found.get(key) or found.setdefault(key, _device(run, track, len(found) - 1))
-            name = _line_name(track, lane, several)
-            plane.lines.append(writer.line(plane, len(plane.lines) + 1, name, rows))
+    codes, places = tracks(spans)
+    order, lane_of = lanes(spans, codes)
+    several = len({(one.node, one.rank) for one in places}) > 1
+    earliest = min(int(spans.number("start").min()), 0)
+    writer = _Lines(spans, earliest)
+    by_line: dict[tuple[int, int, bool], list[int]] = {}
+    for row, lane in zip(order.tolist(), lane_of, strict=True):
+        by_line.setdefault((int(codes[row]), lane, writer.holds(row)), []).append(row)
+    for (code, lane, holds), rows in by_line.items():
+        track = places[code]
+        plane = around if holds else found[HOST]
+        if track.device:
+            key = track.node, track.rank, track.device
+            plane = found.get(key) or found.setdefault(key, _device(run, track, len(found) - 1))
+        name = _line_name(track, lane, several)
+        plane.lines.append(writer.line(plane, len(plane.lines) + 1, name, rows))
     return [*found.values(), *([around] if around.lines else []), _environment(run)]
 
 
