@@ -49,6 +49,7 @@ def show_corun(screen: Screen, found: Interference) -> None:
     screen.line("Time per step beside others over time per step alone; a row suffers from a column:", "dim", 2, 2)
     screen.table(matrix_table(found))
     screen.line()
+    screen.line("A step alone and with all others:", "dim", 2)
     screen.table(participants_table(found))
     phases = phases_table(found)
     if phases is not None:
@@ -58,7 +59,7 @@ def show_corun(screen: Screen, found: Interference) -> None:
     layers = layers_table(found)
     if layers is not None:
         screen.line()
-        screen.line("Layers that lose most to company, all together:", "dim", 2)
+        screen.line("Layers that lose most to company, all together, a step:", "dim", 2)
         screen.table(layers)
     screen.line()
     screen.line("Counted:", "dim", 2)
@@ -105,8 +106,8 @@ def participants_table(found: Interference) -> Table:
     columns: list[tuple[Column, Sequence[Cell]]] = [
         (Column("program", right=False), [Cell(name, name, tone="name") for name in names]),
         (Column("cores", right=False, keep=4), words(cores)),
-        (Column(f"alone, {unit} a step"), cells[: len(names)]),
-        (Column(f"together, {unit}"), cells[len(names) :]),
+        (Column(f"alone, {unit}", hint="a step"), cells[: len(names)]),
+        (Column(f"together, {unit}", hint="a step"), cells[len(names) :]),
         (Column("slowdown"), [slowdown_cell(whole.slowdowns[name]) for name in names]),
         (Column("of CPU time", keep=8, hint="CPU time per step together over alone: without waiting for a core"),
          [slowdown_cell(whole.cpu_slowdowns[name]) for name in names]),

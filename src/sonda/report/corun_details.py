@@ -116,13 +116,13 @@ def layers_table(found: Interference, most: int = SHOWN_LAYERS) -> Table | None:
     lost_unit, lost = numbers([one.lost for one in layers])
     columns: list[tuple[Column, Sequence[Cell]]] = [
         (Column("program", right=False), [Cell(name, name, tone="name") for name, _ in rows]),
-        (Column("layer", right=False, path=True), words([one.layer or "(the model itself)" for one in layers])),
+        (Column("layer", right=False, path=True), words([one.layer or "(model)" for one in layers])),
         (Column("type", right=False, keep=4), words([one.kind for one in layers])),
         (Column("direction", right=False, keep=7), words([one.direction for one in layers])),
-        (Column(f"alone, {unit} a step"), times[: len(layers)]),
-        (Column(f"together, {unit}"), times[len(layers) :]),
+        (Column(f"alone, {unit}", hint="a step"), times[: len(layers)]),
+        (Column(f"together, {unit}", hint="a step"), times[len(layers) :]),
         (Column("slowdown"), [slowdown_cell(one.slowdown) for one in layers]),
-        (Column(f"lost, {lost_unit} a step", keep=6), lost),
+        (Column(f"lost, {lost_unit}", keep=6, hint="a step"), lost),
     ]
     return build(columns, "layers")
 

@@ -71,7 +71,7 @@ def totals_table(found: ServingSummary) -> Table:
     for name, value, keep in (
         ("time", found.time, 3), ("planned rate", found.rate, 5), ("answered", found.throughput, 9),
         ("samples", found.sample_rate, 4), ("mean latency", found.mean, 6), ("mean wait", found.wait, 2),
-        ("energy per query", found.per_query, 7),
+        ("energy per query", found.per_query, 7 if quantities.known(found.per_query) else 1),
     ):  # fmt: skip
         unplanned = name == "planned rate" and value.value is None
         if unplanned or (name.startswith("mean") and found.scenario == "offline"):
@@ -96,7 +96,7 @@ def percentiles_table(found: ServingSummary) -> Table:
             (Column("latency"), each([one.latency for one in rows])),
             (Column("95 % interval", keep=6), words([_ends(one.latency) for one in rows])),
             (Column("early stopping", keep=5), each([one.estimate for one in rows])),
-            (Column("may be quoted", right=False), words([_quotable(one, found.queries) for one in rows])),
+            (Column("may be quoted", right=False, wrap=True), words([_quotable(one, found.queries) for one in rows])),
         ],
         "percentiles",
     )
