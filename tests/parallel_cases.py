@@ -9,13 +9,14 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
+from sonda.frameworks.driving import Driving
 from sonda.frameworks.parallel.batches import cut
 from sonda.frameworks.parallel.batchnorm import share_batch_norms
 from sonda.frameworks.parallel.gradients import distribute
 from sonda.frameworks.parallel.group import Group, part
 from sonda.frameworks.parallel.local_sgd import Averaging, average
 from sonda.frameworks.parallel.pipeline import Neighbours, Stage, StageTask
-from sonda.frameworks.torch_driver import Driving, Training
+from sonda.frameworks.torch_driver import Training
 from sonda.targets import parallel_rank
 
 BATCH, CLASSES = 16, 5
