@@ -394,8 +394,6 @@ def observe_tensorflow(tf: Any, settings: dict, counting: Any = None) -> None:
         traced = observer.traces.facts()
         return {**({"traced": traced} if traced else {}), **observer.graph.facts()}
 
-    observed = Observed(
-        "tensorflow", observer.remove, lambda: observer.steps, lambda: thread_count(tf), costs, facts
-    )  # fmt: skip
+    observed = Observed("tensorflow", observer.remove, lambda: observer.steps, lambda: thread_count(tf), costs, facts)
     watch.tensorflow = observer
     watch.add(observed, tensorflow=str(tf.__version__))
