@@ -5,6 +5,7 @@ What was measured cannot come out again; its form can, and its figures must fit 
 
 from __future__ import annotations
 
+import json
 import re
 import shlex
 import shutil
@@ -143,3 +144,30 @@ def test_the_check_itself_sees_other_columns() -> None:
     )
     assert heading("  layer (10 of 123)   type   forward ms") == "layer type forward T"
     assert heading("  phase   time   %") != heading("  phase   ms   %")
+
+
+@pytest.mark.slow
+def test_figures_of_a_simulated_study_are_those_on_its_page(tmp_path: Path) -> None:
+    done = run_command(tmp_path, "study", "dlrm-accelerator", "--json")
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    shares = {
+        row["configuration"]["preset"]: row["figures"]["share_percent@embeddings"]["value"]
+        for row in found["rows"] if row["configuration"]["variant"] == "as published"
+    }  # fmt: skip
+    ratios = {(one["variant"], one["figure"]): one["ratio"] for one in found["compared"]}
+    text = (REPOSITORY / "docs" / "studies" / "dlrm-accelerator.md").read_text(encoding="utf-8")
+    cells = [[cell.strip(" *") for cell in line.strip("|").split("|")] for line in text.splitlines() if line[:1] == "|"]
+    seen = 0
+    for name, *rest in cells:
+        if name in shares:
+            assert rest[0] == f"{shares[name]:.1f}", name
+        elif (name, "cycles") in ratios:
+            for shown_as, figure in zip(rest[-2:], ("cycles", "energy_uJ"), strict=True):
+                number = shown_as.strip("×").replace(",", "")
+                digits = len(number.partition(".")[2])
+                assert number == f"{ratios[name, figure]:.{digits}f}", (name, figure)
+        else:
+            continue
+        seen += 1
+    assert seen == 12 + 9  # of the thirteen workloads one looks up two samples only, and has no published share
