@@ -391,6 +391,22 @@ def test_the_document_and_the_page_hold_every_figure(tmp_path):
     assert "heatmap" in page and "weighted speed-up" in page
 
 
+def test_a_slowdown_in_doubt_has_no_colour_on_the_map(tmp_path):
+    """Beside b, a takes about twice as long; b takes 8 ms or 12 ms, as it does alone."""
+
+    def measured(members, repetition, slot):
+        steps = (8, 12) if slot else (19, 21) if len(members) > 1 else (9, 11)
+        return [[at * 30 * MS, one * MS, 1, one * MS] for at, one in enumerate(steps * 8)]
+
+    found = interference(experiment(tmp_path, measured, names="ab", repeat=3))
+    sure, doubtful = found.slowdown("a", "b"), found.slowdown("b", "a")
+    assert sure.low > 1 and doubtful.low <= 1 <= doubtful.high
+    (heat,) = corun_section(found, 0, True).figures
+    trace = heat["data"][0]
+    assert trace["z"][0][1] == pytest.approx(1.0, abs=0.1) and trace["z"][1][0] == 0.0  # log2 of 2 and of 1
+    assert trace["text"][1][0].endswith("not significant") and "not" not in trace["text"][0][1]
+
+
 def test_a_co_run_is_summarised_and_not_compared(tmp_path):
     run = experiment(tmp_path, known)
     assert is_corun(run)

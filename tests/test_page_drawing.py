@@ -69,11 +69,33 @@ def test_a_figure_that_cannot_be_drawn_says_so_and_keeps_no_other_from_being_dra
 def test_labels_of_ceilings_are_written_in_ink(browser: Browser, tmp_path: Path) -> None:
     """Colours that tell targets apart have too little contrast for letters: WCAG asks for 4.5."""
     path = tmp_path / "page.html"
-    path.write_text(page_text([examples.training(), replace(examples.training(), run="b2")]), encoding="utf-8")
+    other = replace(examples.training(), run="b2")
+    slower = {"dram_bandwidth": replace(other.ceilings["dram_bandwidth"], value=1e9)}
+    two = [examples.training(), replace(other, ceilings={**other.ceilings, **slower})]
+    path.write_text(page_text(two), encoding="utf-8")
     browser.open(path, dark=True)
     colors = browser.run("""[...document.querySelectorAll('#rooflines .textpoint text')].filter((t) => t.textContent)
         .map((text) => getComputedStyle(text).fill)""")
     assert colors and set(colors) == {"rgb(228, 230, 232)"}, "--ink of the dark page"
+    browser.open(path, SIZES["phone"])
+    names = "[...document.querySelectorAll('#rooflines .textpoint text')].filter((t) => t.textContent)"
+    assert browser.run(f"{names}.length") == 0, "a phone has no room for the names of two machines' ceilings"
+
+
+def test_text_of_a_field_can_be_read_or_is_not_there(browser: Browser, tmp_path: Path) -> None:
+    """Plotly shrinks text until it fits, down to nothing that anybody could read."""
+    shares = {f"a_layer_with_a_long_name_{at}": at for at in range(1, 13)}
+    layers = [examples.layer("", "Net", 78e6, 0, 0, 1e6, 1e6, 78e6, leaf=False)]
+    layers += [examples.layer(name, "Linear", at * 1e6, 0, at * 1e6, 1e5, 1e5, 78e6) for name, at in shares.items()]
+    made = replace(examples.training(), parts=(replace(examples.training_part(), layers=tuple(layers)),))
+    path = tmp_path / "page.html"
+    path.write_text(page_text([made]), encoding="utf-8")
+    for size in SIZES.values():
+        browser.open(path, size)
+        heights = browser.run("""[...document.querySelectorAll('#run0p0tree .slicetext')]
+            .filter((t) => t.textContent.trim())
+            .map((t) => t.getBoundingClientRect().height / Math.max(1, t.querySelectorAll('tspan.line').length))""")
+        assert heights and min(heights) >= 10, "px of a line, whose letters are of 8 px"
 
 
 def test_yellow_bars_have_a_border_where_the_page_is_white(browser: Browser, tmp_path: Path) -> None:

@@ -175,6 +175,7 @@ def test_what_could_not_be_measured_is_listed_with_reason_and_remedy() -> None:
         ("FLOPs, bytes, % of roof, peak memory of data", "no operation was counted in this phase", "–"),
     ]
     assert lacking_table(replace(examples.training(), parts=()), None) is None
+    assert lacking_table(replace(summary, parts=()), None) is None, "no step that could be held against ceilings"
     silent = replace(examples.training_part(), phases=[examples.phase(name, 1e6, 2e6, None, None, None)
                                                        for name in ("forward", "backward")])  # fmt: skip
     alike = lacking_table(replace(examples.training(), parts=(silent,)), None)

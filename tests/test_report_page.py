@@ -289,6 +289,25 @@ def test_several_targets_share_one_roofline() -> None:
     assert one["marker"]["symbol"] != two["marker"]["symbol"]
 
 
+def test_ceilings_of_one_machine_are_drawn_once() -> None:
+    row = examples.layer("conv", "Conv2d", 1e6, 1e6, 2e6, 5e7, 1e7, 1e9)
+    lines = (("peak", Value(5e10, "FLOP/s", "measured")), ("DRAM", Value(2e10, "B/s", "measured")))
+    other = (("peak", Value(2e11, "FLOP/s", "measured")), ("DRAM", Value(4e10, "B/s", "measured")))
+    same = [Target("cpu/1", [row], lines), Target("cpu/2", [row], lines)]
+    for targets, names in (
+        (same, ["peak 50.0 GFLOP/s", "DRAM 20.0 GB/s"]),
+        ([*same, Target("far", [row], other)], [
+            "cpu/1, cpu/2: peak 50.0 GFLOP/s", "cpu/1, cpu/2: DRAM 20.0 GB/s", "far: peak 200 GFLOP/s",
+            "far: DRAM 40.0 GB/s",
+        ]),
+    ):  # fmt: skip
+        figure = rooflines(targets)
+        roofs = [trace for trace in figure["data"] if trace["mode"] == "lines+text"]
+        assert [trace["name"] for trace in roofs] == names
+        assert [trace["meta"] for trace in roofs] == ["ceiling", "ceiling", "target", "target"][: len(roofs)]
+        assert all(trace["name"] in trace["text"] for trace in roofs)
+
+
 def test_targets_without_layers_need_no_shared_roofline() -> None:
     assert targets_section([examples.training(), examples.inference()], ["cpu/1", "cpu/2"]) is None
     both = targets_section([examples.training(), examples.training("0badcafe")], ["cpu/1", "<cpu>"])

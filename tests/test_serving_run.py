@@ -21,7 +21,7 @@ from sonda.record.errors import SondaError
 from sonda.record.run import ProbeState, Run, RunInfo, new_id, now, write_run
 from sonda.record.store import Store
 from sonda.report.page import page_text
-from sonda.report.serving import render_serving, serving_document
+from sonda.report.serving import histogram_figure, render_serving, serving_document
 from sonda.targets import serving, serving_worker
 from sonda.targets.energy_sampling import Asked
 from sonda.targets.job import Job
@@ -205,6 +205,18 @@ def test_a_page_draws_the_histogram_and_escapes_names(tmp_path: Path) -> None:
     assert "run0latency" in page
     assert "<script>x" not in page.split("<main")[1].split("</main>")[0]
     assert "90th percentile of latency" in page
+
+
+def test_bins_that_grow_are_drawn_on_an_axis_that_grows(tmp_path: Path) -> None:
+    """Latencies of 2 to 101 ms; 20 to 69 ms need no such axis, for bins of one width have room."""
+    wide = histogram_figure(served(synthetic(tmp_path, evenly(np.arange(2, 102) * MS), scenario="single-stream")))
+    axis, bars = wide["layout"]["xaxis"], wide["data"][0]
+    assert axis["type"] == "log" and 10 ** axis["range"][0] < 2 * MS and 10 ** axis["range"][1] > 101 * MS
+    assert {"2 ms", "10 ms", "100 ms"} <= set(axis["ticktext"])
+    assert bars["x"][0] == 2 * MS and bars["x"][-1] + bars["width"][-1] == pytest.approx(101 * MS)
+    assert wide["layout"]["shapes"][0]["x0"] == pytest.approx(91 * MS, abs=MS)  # nine of ten take less
+    even = histogram_figure(served(synthetic(tmp_path, evenly(np.arange(20, 70) * MS), scenario="single-stream")))
+    assert "type" not in even["layout"]["xaxis"] and even["data"][0]["x"][0] == 20
 
 
 # ---- running --------------------------------------------------------------------------------------------------------

@@ -210,10 +210,10 @@ def corun_section(found: Interference, index: int, alone: bool) -> Section:
 
 
 def _heat_map(found: Interference) -> Figure:
-    """The matrix; what is not significant says so in its field."""
+    """The matrix; what is not significant has the colour of no slowdown, and says so in its field."""
     names = found.participants
     fields = [[found.slowdown(row, column) for column in found.participants] for row in found.participants]
-    values = [[value.value for value in line] for line in fields]
+    values = [[1.0 if _doubt(value) else value.value for value in line] for line in fields]
     texts = [["" if value.value is None else f"{times(value)}{_doubt(value)}" for value in line] for line in fields]
     hints = [[quantities.provenance(value) for value in line] for line in fields]
     return slowdown_map(names, names, values, texts, hints)

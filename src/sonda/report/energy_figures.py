@@ -115,7 +115,7 @@ def power_figure(found: EnergySummary) -> Figure | None:
     if below is None:
         return {"data": lines, "layout": layout}
     layout["yaxis"]["domain"] = [BENEATH + 0.06, 1]
-    layout["yaxis2"] = {"domain": [0, BENEATH], "title": {"text": "phases, %"}, "range": [0, 100]}
+    layout["yaxis2"] = {"domain": [0, BENEATH], "title": {"text": "% of time"}, "range": [0, 100]}
     layout["xaxis"]["anchor"] = "y2"
     layout |= {"barmode": "stack", "bargap": 0}
     return {"data": [*lines, *_phases(below)], "layout": layout}

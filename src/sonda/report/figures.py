@@ -69,7 +69,7 @@ def phases_over_steps(part: PartSummary) -> Figure | None:
             for first, last in shaded
         ]  # fmt: skip
         layout["annotations"] = [
-            {"x": sum(shaded[0]) / 2 + 1, "y": 1, "xref": "x", "yref": "paper", "yanchor": "top",
+            {"x": shaded[0][0] + 0.5, "y": 1, "xref": "x", "yref": "paper", "xanchor": "left", "yanchor": "top",
              "text": "warm-up", "showarrow": False, "font": {"size": 11}}
         ]  # fmt: skip
     return {"data": data, "layout": layout}

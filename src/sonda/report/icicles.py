@@ -100,8 +100,9 @@ def measure_choice(measures: Sequence[Measure], place: str) -> str:
 def legend(layers: Sequence[LayerRow]) -> str:
     """What the colours of these layers stand for."""
     found = dict.fromkeys((limit_of(row), limit_color(row)) for row in layers)
+    nothing = "no cycles" if any(row.simulated is not None for row in layers) else "no clear limit"
     return "".join(
-        f'<span><span class="swatch" style="background:{color}"></span> {markup(words or "no clear limit")}</span>'
+        f'<span><span class="swatch" style="background:{color}"></span> {markup(words or nothing)}</span>'
         for words, color in found
     )
 

@@ -63,10 +63,12 @@ def page_text(
 ) -> str:
     """The page as text, about 5 MB, most of it Plotly."""
     names = column_names(summaries, asked)
-    groups = list(asked) if len(set(asked)) > 1 else [""] * len(summaries)
+    # Runs that were asked for one by one are called the same in every section.
+    sides = names if asked and len(set(asked)) == len(asked) else asked
+    groups = list(sides) if len(set(sides)) > 1 else [""] * len(summaries)
     sections: list[Section] = []
     if comparison is not None:
-        sections.append(comparison_section(comparison, list(dict.fromkeys(asked))))
+        sections.append(comparison_section(comparison, list(dict.fromkeys(sides))))
     kept: Sequence[Run | None] = runs or [None] * len(summaries)
     # An exploration has no step that could stand beside those of runs.
     steps = [

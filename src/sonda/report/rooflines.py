@@ -28,9 +28,10 @@ SYMBOLS = ("circle", "square", "diamond", "triangle-up", "star", "hexagon")
 MOST_POINTS = 1000
 """Of one target."""
 CAPTION = (
-    "Each mark is a layer on one target; colours and shapes tell targets apart, and lines of the same colour are that "
-    "target's ceilings (solid: measured, dashed: theoretical). The area of a mark is its part of the target's time."
+    "Each mark is a layer on one target; colours and shapes tell targets apart. The area of a mark is its part of the "
+    "target's time."
 )
+KINDS = "(solid: measured, dashed: theoretical)"
 
 
 @dataclass(frozen=True)
@@ -60,8 +61,28 @@ def targets_section(summaries: Sequence[Summary], names: Sequence[str]) -> Secti
     table = roofline_table(rows, [target.name for target in found for _ in target.rows])
     html = place_figure(rooflines(found), "rooflines", drawn, "", table)
     most = max(len(target.rows) for target in found)
-    caption = " ".join([CAPTION + largest_of(MOST_POINTS, most, "layers of a target", "time"), *without])
+    many = largest_of(MOST_POINTS, most, "layers of a target", "time")
+    caption = " ".join([CAPTION + _ceilings_words(found) + many, *without])
     return Section("Rooflines", "targets", panel("Roofline of all targets", html, caption), tuple(drawn))
+
+
+def _alike(targets: Sequence[Target]) -> dict[tuple[tuple[str, Value], ...], list[int]]:
+    """The ceilings, and the places of the targets that have them: one machine may be several targets."""
+    found: dict[tuple[tuple[str, Value], ...], list[int]] = {}
+    for index, target in enumerate(targets):
+        found.setdefault(tuple(target.lines), []).append(index)
+    return found
+
+
+def _ceilings_words(targets: Sequence[Target]) -> str:
+    """Whose the lines are."""
+    groups = {lines: places for lines, places in _alike(targets).items() if lines}
+    if not groups:
+        return ""
+    if len(targets) in map(len, groups.values()):
+        return f" Lines are the ceilings of all of them {KINDS}."
+    shared = ", those of several are drawn in ink" if any(len(places) > 1 for places in groups.values()) else ""
+    return f" Lines of the same colour are that target's ceilings {KINDS}{shared}."
 
 
 def _why_not(summary: Summary) -> str:
@@ -75,14 +96,17 @@ def rooflines(targets: Sequence[Target]) -> Figure:
     """Leaves of all targets as points under the ceilings of each, both axes logarithmic."""
     across = [intensity_of(row) for target in targets for row in target.rows]
     data: list[Figure] = []
-    for index, target in enumerate(targets):
-        for line in ceiling_lines(target.lines, min(across), max(across)):
-            label = f"{markup(target.name)}: {line['name']}"
+    groups = _alike(targets)
+    for index, (lines, places) in enumerate(groups.items()):
+        whose = f"{markup(', '.join(targets[place].name for place in places))}: " if len(groups) > 1 else ""
+        color = COLORS[places[0] % len(COLORS)]
+        for line in ceiling_lines(lines, min(across), max(across)):
+            label = f"{whose}{line['name']}"
+            own = {"meta": "target", "line": {**line["line"], "color": color}, "textfont": {"color": color, "size": 12}}
             data.append({
-                **line, **_labelled(line, label, index, len(targets)), "name": label, "meta": "target",
-                "line": {**line["line"], "color": COLORS[index % len(COLORS)]},
-                "textfont": {"color": COLORS[index % len(COLORS)], "size": 12},
-                "hovertemplate": f"{markup(target.name)}: {line['hovertemplate']}",
+                **line, **(own if len(places) == 1 else {}),
+                **(_labelled(line, label, index, len(groups)) if whose else {}), "name": label,
+                "hovertemplate": f"{whose}{line['hovertemplate']}",
             })  # fmt: skip
     roofs = [(line["x"], line["y"]) for line in data]
     for index, target in enumerate(targets):

@@ -6,13 +6,13 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any
 
-from sonda.analysis.serving import Percentile, ServingSummary
+from sonda.analysis.serving import WIDE, Percentile, ServingSummary
 from sonda.analysis.summary import Value
 from sonda.report import quantities
 from sonda.report.energy import show_energy
 from sonda.report.energy_document import energy_fields
 from sonda.report.energy_figures import energy_panels
-from sonda.report.figures import Figure
+from sonda.report.figures import Figure, axis_ticks
 from sonda.report.labels import markup
 from sonda.report.markup import panel, place_figure, table_html
 from sonda.report.palette import BLUE
@@ -243,19 +243,26 @@ def serving_section(found: ServingSummary, index: int, alone: bool) -> Section:
 
 def histogram_figure(found: ServingSummary) -> Figure:
     """Queries by latency; lines at the percentile that was asked for and at the bound."""
-    edges = [edge / 1e6 for edge in found.edges]
+    # Bins that grow with the latency are drawn on an axis that does.
+    grows = found.edges[-1] > WIDE * found.edges[0]
+    unit = 1.0 if grows else 1e6
+    edges = [edge / unit for edge in found.edges]
     trace = {
         "type": "bar", "x": edges[:-1], "y": list(found.counts), "offset": 0,
         "width": [high - low for low, high in pairwise(edges)],
         "marker": {"color": BLUE},
-        "hovertext": [f"{low:.3g} to {high:.3g} ms: {count:,} queries, measured"
-                      for (low, high), count in zip(pairwise(edges), found.counts, strict=True)],
+        "hovertext": [f"{quantities.amount(low, 'ns')} to {quantities.amount(high, 'ns')}: {count:,} queries, measured"
+                      for (low, high), count in zip(pairwise(found.edges), found.counts, strict=True)],
         "hoverinfo": "text",
     }  # fmt: skip
     lines = [(found.asked.latency.value, f"{100 * found.asked.percentile:g} %")]
     if found.bound is not None:
         lines.append((found.bound.bound.value, "bound"))
-    known = sorted((value / 1e6, name) for value, name in lines if value is not None)
+    known = sorted((value / unit, name) for value, name in lines if value is not None)
+    inside = [edges[0], edges[-1], *(value for value, _ in known)]
+    axis: Figure = {"title": {"text": "latency in ms"}}
+    if grows:
+        axis = {"title": {"text": "latency"}, "type": "log", **axis_ticks((min(inside) / 1.1, max(inside) * 1.1), "ns")}
     shapes = [
         {"type": "line", "x0": value, "x1": value, "y0": 0, "y1": 1, "yref": "paper", "line": {"dash": "dot"},
          # Above the bars; of two lines that lie close by, each word on its own side.
@@ -264,7 +271,7 @@ def histogram_figure(found: ServingSummary) -> Figure:
         for at, (value, name) in enumerate(known)
     ]  # fmt: skip
     layout = {
-        "height": HEIGHT, "shapes": shapes, "margin": {"t": 32}, "xaxis": {"title": {"text": "latency in ms"}},
+        "height": HEIGHT, "shapes": shapes, "margin": {"t": 32}, "xaxis": axis,
         "yaxis": {"title": {"text": "queries"}, "rangemode": "tozero"},
     }  # fmt: skip
     return {"data": [trace], "layout": layout}

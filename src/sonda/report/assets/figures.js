@@ -141,6 +141,7 @@
       copy.textfont = { color: css("--soft"), size: 12 };
     }
     if (copy.meta === "target") copy.textfont.color = css("--ink"); // colours of lines are too light for letters
+    if (copy.meta === "target" && narrow()) copy.mode = "lines"; // no room for the names of all; a tap tells them
     if (copy.meta === "native") copy.marker.line.color = css("--ink");
     if (copy.type === "scatter" && copy.mode !== "none") copy.cliponaxis = false; // whole marks at the ends of axes
     if (faint(copy.marker?.color)) copy.marker.line = { width: 1, color: css("--soft") };
@@ -156,6 +157,8 @@
 
   /* ---- layer trees: width by what the reader chooses, small layers folded until asked for ---- */
 
+  const SMALL = 0.75; // of its size, as small as text may become
+  const SHARE = 5; // letters of `12.3%`
   const HATCH = { shape: "/", fillmode: "overlay", fgcolor: "rgba(255,255,255,.4)", size: 9, solidity: 0.15 }; // beneath text
 
   function icicle(figure) {
@@ -170,10 +173,15 @@
       const above = place.get(view.parents[at]);
       if (above !== undefined) inside[above] += inside[at];
     }
-    // Text that no reader could see takes most of the time of a large tree: fields of a few pixels have none.
+    // Plotly shrinks text until it fits: a field has none where that could not be read. It would take most of the time
+    // of a large tree, too.
     const across = (level && inside[place.get(level)]) || whole;
-    const seen = view.labels.map((label, at) =>
-      (inside[at] / across < 0.008 ? "" : `${label}<br>${((100 * inside[at]) / whole).toFixed(inside[at] / whole < 0.1 ? 1 : 0)}%`));
+    const room = document.getElementById(figure.place).clientWidth;
+    const seen = view.labels.map((label, at) => {
+      const letters = ((inside[at] / across) * room) / (SMALL * LETTER);
+      if (letters < SHARE || letters < plain(label).length) return "";
+      return `${label}<br>${((100 * inside[at]) / whole).toFixed(inside[at] / whole < 0.1 ? 1 : 0)}%`;
+    });
     const table = figure.table ? sonda.table(figure.table) : null;
     const said = view.ids.map((_, at) => {
       const share = `${escaped(measure.name)} ${amount(inside[at], measure)}, ${measure.source}: ` +
