@@ -6,6 +6,7 @@ import errno
 import os
 import socket
 import subprocess
+import sys
 import tempfile
 from pathlib import Path
 
@@ -15,11 +16,12 @@ import pytest
 from sonda.cli.face import say
 from sonda.record.errors import SondaError
 from sonda.record.store import Store
+from sonda.targets import parallel_rank
 from sonda.targets.job import JOB, Job
 from sonda.targets.parallel import measure
 from sonda.targets.parallel_agent import PLAN, _failure, run_ranks
 from sonda.targets.parallel_plan import plan_of
-from sonda.targets.parallel_report import Foreseen, RankOutcome, Report, write_outcome, write_outlook
+from sonda.targets.parallel_report import Foreseen, RankOutcome, Report, read_outcome, write_outcome, write_outlook
 from sonda.targets.parallel_start import Agent
 from sonda.targets.spec import parse_target
 from sonda.targets.training import LostError
@@ -103,6 +105,10 @@ class Failure:
         ({0: 1, 1: 1}, dict.fromkeys((0, 1), ("there is no such model", False)), "there is no such model; mend it"),
         ({0: 1, 1: 1}, {0: ("gone", True), 1: ("not enough memory", False)}, "cpu/1 (rank 1): not enough memory"),
         ({1: 7}, {}, "cpu/1 (rank 1) ended with code 7"),
+        # Rank 1 hangs: the agent, which stops it, has to kill it.
+        ({0: 1, 1: -9}, {0: ("timed out after 10 s waiting for rank 1", True)}, "cpu/1 (rank 0): timed out after 10 s"),
+        # Whoever was told to end first; the others were told by the agent.
+        ({1: -15, 0: -15}, {}, "cpu/1 (rank 1) was ended by SIGTERM"),
     ],
 )
 def test_who_failed_first_is_named(
@@ -111,7 +117,10 @@ def test_who_failed_first_is_named(
     on = "ddp=cpu/1+cpu/1"
     plan = plan_of(Job(workload="mlp", train=True, on=on), parse_target(on))
     for rank, (cause, lost) in causes.items():
-        write_outcome(tmp_path, RankOutcome(rank=rank, device="cpu/1", cause=cause, remedy="mend it", lost=lost))
+        outcome = RankOutcome(
+            rank=rank, device="cpu/1", cause=cause, remedy="mend it", lost=lost, late="timed" in cause
+        )
+        write_outcome(tmp_path, outcome)
     error = _failure(plan, tmp_path, {rank: Failure(code) for rank, code in codes.items()})
     assert str(error).startswith(said)
 
@@ -163,3 +172,38 @@ def test_ranks_that_never_meet_are_not_waited_for(tmp_path: Path) -> None:
             Agent(job, plan_of(job, parse_target(on)), tmp_path, said.append).run()
     assert not _ranks_of(tmp_path)
     assert [one.partition(" at ")[0] for one in said] == ["a program listens"], "at once, not after all the waiting"
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (TimeoutError("timed out after 7 s waiting for rank 1"), "timed out after 7 s waiting for rank 1"),
+        (RuntimeError("[gloo/transport/tcp/unbound_buffer.cc:78] Timed out waiting 7000ms for recv operation"),
+         "timed out after 7 s waiting for another rank"),
+    ],
+)  # fmt: skip
+def test_a_rank_that_has_waited_in_vain_says_so_in_its_own_words(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception, said: str
+) -> None:
+    on = "hybrid=cpu/1+cpu/1@timeout=7"
+    job = Job(workload="mlp", train=True, on=on)
+    (tmp_path / JOB).write_bytes(msgspec.json.encode(job))
+    (tmp_path / PLAN).write_bytes(msgspec.json.encode(plan_of(job, parse_target(on))))
+
+    def fail(rank: parallel_rank.Rank) -> None:
+        raise error
+
+    def left(code: int) -> None:
+        raise SystemExit(code)
+
+    for name, value in (("RANK", "0"), ("LOCAL_RANK", "0"), ("OMP_NUM_THREADS", "1"), ("MKL_NUM_THREADS", "1")):
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr(sys, "argv", ["rank", str(tmp_path)])
+    monkeypatch.setattr(parallel_rank, "end_with_parent", lambda: None)
+    monkeypatch.setattr(parallel_rank.Rank, "run", fail)
+    monkeypatch.setattr(parallel_rank.os, "_exit", left)
+    with pytest.raises(SystemExit):
+        parallel_rank.main()
+    outcome = read_outcome(tmp_path, 0)
+    assert outcome is not None and outcome.cause == said
+    assert outcome.lost and outcome.late and outcome.remedy.endswith("give it longer with @timeout=")

@@ -123,14 +123,15 @@ def _ranks(directory: Path) -> list[int]:
 
 
 def _failure(plan: Plan, directory: Path, failures: dict[int, Any]) -> SondaError:
-    """Who failed first: a rank that was killed or says why, rather than those that lost it.
+    """Who failed first, of those in the order in which they ended: a rank that has waited in vain, for the other hangs
+    and was killed by the agent; one that was killed or says why, rather than those that lost it.
 
     What all ranks say alike, such as an option that the workload does not have, names none of them.
     """
     outcomes = {rank: read_outcome(directory, rank) for rank in range(plan.ranks)}
     causes = {outcome.cause if outcome else "" for outcome in outcomes.values()}
     found: list[tuple[int, SondaError]] = []
-    for rank, failure in sorted(failures.items()):
+    for rank, failure in failures.items():
         outcome, name = outcomes.get(rank), plan.name(rank)
         if failure.exitcode < 0:
             stopped = failure.exitcode == -signal.SIGTERM
@@ -140,7 +141,7 @@ def _failure(plan: Plan, directory: Path, failures: dict[int, Any]) -> SondaErro
         elif outcome is not None and outcome.cause:
             cause = outcome.cause if len(causes) == 1 else f"{name}: {outcome.cause}"
             kind = HeardError if outcome.lost else SondaError
-            found.append((2 if outcome.lost else 0, kind(cause, outcome.remedy)))
+            found.append((-1 if outcome.late else 2 if outcome.lost else 0, kind(cause, outcome.remedy)))
         else:
             found.append((1, SondaError(f"{name} {ending(failure.exitcode)}", "see its output above")))
     return min(found, key=lambda one: one[0])[1]

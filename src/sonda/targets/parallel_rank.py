@@ -23,7 +23,8 @@ from sonda.targets.parallel_report import BEGUN, Foreseen, RankOutcome, write_ou
 from sonda.targets.signals import end_with_parent
 from sonda.targets.worker import describe_failure
 
-LOST = ("connection", "broken pipe", "socket", "peer", "timed out", "gloo", "nccl")
+LATE = "timed out"
+LOST = ("connection", "broken pipe", "socket", "peer", LATE, "gloo", "nccl")
 """Words in what PyTorch says when another rank is gone."""
 
 
@@ -50,6 +51,11 @@ def main() -> int:
             refused = SondaError("not enough memory for this workload", "use a smaller --batch")
         outcome.cause, outcome.remedy = refused.cause, refused.remedy
         outcome.lost = type(error).__name__ == "DistBackendError" or any(word in str(error).lower() for word in LOST)
+        outcome.late = LATE in str(error).lower()
+        if outcome.late:
+            waited = f"timed out after {plan.timeout:g} s waiting for another rank"
+            outcome.cause = str(error) if isinstance(error, TimeoutError) else waited
+            outcome.remedy = "see whether it hangs, or give it longer with @timeout="
     try:
         write_outcome(directory, outcome)
     except OSError:

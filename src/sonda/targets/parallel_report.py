@@ -40,6 +40,8 @@ class RankOutcome(msgspec.Struct, kw_only=True):
     remedy: str = ""
     lost: bool = False
     """It failed because another rank was gone."""
+    late: bool = False
+    """It has waited for another rank for as long as it may."""
 
 
 class Report(msgspec.Struct, kw_only=True):
