@@ -10,10 +10,11 @@ from typing import Any
 import pytest
 
 from builders import stepped
+from sonda.report.operations import operations_table
 from sonda.report.study_figures import accuracy_caption, accuracy_figure, energy_figure, scaling_figure
 from sonda.report.study_page import study_section, write_study_page
 from sonda.report.study_tables import row_names, unmeasured
-from sonda.studies.recorded import provenance
+from sonda.studies.recorded import load_recorded, provenance
 
 
 def figure(value: float | None, source: str = "measured", unit: str = "J", **more: Any) -> dict[str, Any]:
@@ -181,3 +182,12 @@ def test_reasons_name_few_variants_and_count_many() -> None:
     assert one_of_them == "no device (a; b, c); no runs (d; e; f)"
     more = [*rows, row("g", figure(None, reason="no runs"), figure(None), [])]
     assert any(reason == "no device (a; b, c); no runs (4 variants)" for reason in unmeasured({**STUDY, "rows": more}))
+
+
+def test_operations_one_by_one_have_unit_and_source_and_all_digits() -> None:
+    table = operations_table(load_recorded("six-operations-h200")["operations"])
+    (time,) = [cell for column, cell in zip(table.columns, table.rows[0], strict=True) if column.name == "µs"]
+    assert (time.text, time.order, time.unit, time.hint) == ("1.86", 1.856, "µs", "1.86 µs, measured")
+    numbers = [cell for row in table.rows for column, cell in zip(table.columns, row, strict=True)
+               if column.right and cell.order is not None]  # fmt: skip
+    assert len(numbers) > 96 * 8 and all(cell.unit and ", " in cell.hint for cell in numbers)

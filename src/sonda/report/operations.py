@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -18,12 +19,8 @@ Row = Mapping[str, Any]
 
 def operations_table(rows: Sequence[Row]) -> Table:
     """For a terminal."""
-    columns = []
-    for title, right, keep, show in COLUMNS:
-        shown = [(row, show(row)) for row in rows]
-        cells = [Cell(text, _order(text, right), missing=_missing(row, text)) for row, text in shown]
-        columns.append((Column(title, right=right, keep=keep), cells))
-    return build(columns)
+    return build([(Column(one.title, right=one.value is not None, keep=one.keep), [one.cell(row) for row in rows])
+                  for one in COLUMNS])  # fmt: skip
 
 
 def write_recording(path: Path, recording: Row) -> None:
@@ -36,80 +33,82 @@ def write_recording(path: Path, recording: Row) -> None:
         stream.write(text.encode("utf-8"))
 
 
-def _order(text: str, number: bool) -> float | str | None:
-    """What a field sorts by: the number that it shows, or its words."""
-    if text == quantities.MISSING:
-        return None
-    return float(text.removesuffix(" %").replace(",", "")) if number else text
-
-
-def _missing(row: Row, text: str) -> str:
-    return str(row.get("missing", "")) if text == quantities.MISSING else ""
-
-
 def operations_markdown(recording: Row) -> str:
     """A recorded result as a page's table, with where it comes from in front and what is out of line below."""
     about = recording["provenance"]
     versions = ", ".join(f"{name} {version}" for name, version in about["versions"].items())
     lines = [f"{', '.join(about['devices'])}, {', '.join(about['recorded'])}; {versions}.", ""]
     lines += [f"Kernels {note}." for note in about["counted"]]
-    lines += ["", f"| {' | '.join(title for title, *_ in COLUMNS)} |", "|" + "---|" * len(COLUMNS)]
+    lines += ["", f"| {' | '.join(one.title for one in COLUMNS)} |", "|" + "---|" * len(COLUMNS)]
     for row in recording["operations"]:
-        lines.append(f"| {' | '.join(show(row) for _, _, _, show in COLUMNS)} |")
+        lines.append(f"| {' | '.join(one.cell(row).text for one in COLUMNS)} |")
     if recording["verdicts"]:
         lines += ["", "Out of line:", "", *(f"* {sentence}" for sentence in recording["verdicts"])]
     return "\n".join(lines) + "\n"
 
 
-def _amount(key: str, factor: float = 1.0) -> Callable[[Row], str]:
-    def show(row: Row) -> str:
-        value = row[key]
-        return quantities.MISSING if value is None else quantities.number(value / factor)
+@dataclass(frozen=True)
+class Shown:
+    """A column: words, or a number with its unit and source."""
 
-    return show
+    title: str
+    keep: int
+    """How dear it is where there is little room."""
+    words: Callable[[Row], str] = str
+    value: Callable[[Row], float | None] | None = None
+    unit: str = ""
+    source: str = "derived"
+    digits: str = ""
+    """How the number is written, where not as numbers are elsewhere."""
+
+    def cell(self, row: Row) -> Cell:
+        """Its field of a row; `–` with the reason where there is nothing."""
+        if self.value is None:
+            text = self.words(row)
+            return Cell(text, text) if text else _missing(row)
+        value = self.value(row)
+        if value is None:
+            return _missing(row)
+        text = self.digits.format(value) if self.digits else quantities.number(value)
+        said = text if self.unit in ("%", "1") else f"{text} {self.unit}"
+        return Cell(text, value, f"{said}, {self.source}", unit=self.unit)
 
 
-def _percent(key: str) -> Callable[[Row], str]:
-    def show(row: Row) -> str:
-        value = row[key]
-        return quantities.MISSING if value is None else f"{100 * value:.3g} %"
-
-    return show
+def _missing(row: Row) -> Cell:
+    return Cell(quantities.MISSING, missing=str(row.get("missing", "")))
 
 
-def _ratio(row: Row) -> str:
-    if row["counted"] is None or not row["nominal"]:
-        return quantities.MISSING
-    return f"{row['counted'] / row['nominal']:.3g}"
+def _of(key: str, factor: float = 1.0) -> Callable[[Row], float | None]:
+    return lambda row: None if row[key] is None else row[key] / factor
+
+
+def _ratio(row: Row) -> float | None:
+    return row["counted"] / row["nominal"] if row["counted"] is not None and row["nominal"] else None
 
 
 def _stalls(row: Row) -> str:
     stalls = row["stalls"] or {}
-    return (
-        ", ".join(f"{reason} {100 * share:.0f} %" for reason, share in list(stalls.items())[:2]) or quantities.MISSING
-    )
+    return ", ".join(f"{reason} {100 * share:.0f} %" for reason, share in list(stalls.items())[:2])
 
 
 def _published(row: Row) -> str:
-    printed = (f"{one['hardware']} {one['mflops']:,.0f}" for one in row["published"])
-    return "; ".join(printed) or quantities.MISSING
+    return "; ".join(f"{one['hardware']} {one['mflops']:,.0f}" for one in row["published"])
 
 
-COLUMNS: tuple[tuple[str, bool, int, Callable[[Row], str]], ...] = (
-    ("operation", False, 9, lambda row: str(row["op"])),
-    ("MiB", True, 9, lambda row: f"{row['size'] / 2**20:g}"),
-    ("framework", False, 9, lambda row: FRAMEWORKS.get(str(row["framework"]), str(row["framework"]))),
-    ("on", False, 6, lambda row: str(row["on"])),
-    ("µs", True, 9, _amount("time", 1e3)),
-    ("counted MFLOP", True, 8, _amount("counted", 1e6)),
-    ("of nominal", True, 4, _ratio),
-    ("GFLOP/s", True, 8, _amount("rate", 1e9)),
-    ("of peak", True, 7, _percent("of_peak")),
-    ("of theory", True, 5, _percent("of_theory")),
-    ("DRAM MB", True, 6, _amount("dram", 1e6)),
-    ("GB/s", True, 7, _amount("bandwidth", 1e9)),
-    ("of DRAM", True, 7, _percent("of_memory")),
-    ("warps wait for", False, 7, _stalls),
-    ("published MFLOP/s", False, 6, _published),
+COLUMNS = (
+    Shown("operation", 9, lambda row: str(row["op"])),
+    Shown("MiB", 9, value=_of("size", 2**20), unit="MiB", source="as asked for", digits="{:g}"),
+    Shown("framework", 9, lambda row: FRAMEWORKS.get(str(row["framework"]), str(row["framework"]))),
+    Shown("on", 6, lambda row: str(row["on"])),
+    Shown("µs", 9, value=_of("time", 1e3), unit="µs", source="measured"),
+    Shown("counted MFLOP", 8, value=_of("counted", 1e6), unit="MFLOP", source="counted"),
+    Shown("of nominal", 4, value=_ratio, unit="1", digits="{:.3g}"),
+    Shown("GFLOP/s", 8, value=_of("rate", 1e9), unit="GFLOP/s"),
+    Shown("of peak", 7, value=_of("of_peak", 0.01), unit="%", digits="{:.3g} %"),
+    Shown("of theory", 5, value=_of("of_theory", 0.01), unit="%", digits="{:.3g} %"),
+    Shown("DRAM MB", 6, value=_of("dram", 1e6), unit="MB", source="counted"),
+    Shown("GB/s", 7, value=_of("bandwidth", 1e9), unit="GB/s"),
+    Shown("of DRAM", 7, value=_of("of_memory", 0.01), unit="%", digits="{:.3g} %"),
+    Shown("warps wait for", 7, _stalls),
+    Shown("published MFLOP/s", 6, _published),
 )
-"""Title, whether numbers, how dear the column is where there is little room, and what stands in it."""
