@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -94,8 +95,16 @@ def tag(
     sonda tag last main
     sonda tag 7f3a main --remove
     """
+    from sonda.record.errors import SondaError
+    from sonda.record.nearest import nearest
+
     store = open_store()
     found = store.find(reference)
+    if remove:
+        tags = store.tags([one.id for one in found])
+        found = [one for one in found if name in tags.get(one.id, ())]
+        if not found:
+            raise SondaError(f"{reference} has no tag {name!r}", nearest(name, chain.from_iterable(tags.values())))
     for one in found:
         if remove:
             store.untag(one.id, name)
