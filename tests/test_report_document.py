@@ -13,10 +13,13 @@ import numpy as np
 import pytest
 
 import report_examples as examples
+from builders import stepped
+from command_line import run_command
 from simulated_examples import CLOCKED, nested_run
 from sonda.analysis.summarise import summarise
 from sonda.analysis.summary import MODEL, READINGS, Value
 from sonda.record.quantity import SOURCES
+from sonda.record.run import write_run
 from sonda.record.store import Store
 from sonda.report.document import (
     checks_document,
@@ -155,3 +158,33 @@ def test_the_documentation_names_every_kind_of_document() -> None:
 def test_a_file_name_that_is_no_text_is_kept_as_python_keeps_it() -> None:
     document = {"page": b"a\xff.html".decode("utf-8", "surrogateescape"), "noise": math.nan}
     assert json.loads(encoded(document)) == {**document, "noise": None}
+
+
+@pytest.mark.parametrize(
+    ("words", "kind"),
+    [
+        (("ls",), "runs"),
+        (("show",), "summary"),
+        (("compare", "last", "last"), "comparison"),
+        (("tag", "last", "base"), "tag"),
+        (("report", "-o", "page.html"), "page"),
+        (("export", "--trace", "trace.json"), "export"),
+        (("rm", "last"), "removed"),
+        (("study",), "studies"),
+        (("study", "six-operations", "--plan", "--scale", "small"), "plan"),
+        (("study", "six-operations", "--show", "--scale", "small"), "study"),
+        (("data", "make", "fish", "fish", "--count", "1", "--image", "60x44"), "drawn data set"),
+        (("verify", "scalesim"), "scalesim verification"),
+    ],
+)
+def test_a_command_writes_one_document_on_one_line_and_says_its_kind(
+    words: tuple[str, ...], kind: str, tmp_path: Path
+) -> None:
+    run = stepped([100.0] * 8)
+    write_run(tmp_path / "store", run.info, run.spans)
+    done = run_command(tmp_path, *words, "--json")
+    assert (done.returncode, done.stdout.count("\n")) == (0, 1), done.stderr
+    document = json.loads(done.stdout)
+    assert (document["schema"], document["kind"]) == (1, kind)
+    wrong = run_command(tmp_path, *words, "--json", "--no-such-option")
+    assert (wrong.returncode, wrong.stdout, wrong.stderr.count("\n")) == (2, "", 1)
