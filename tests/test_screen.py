@@ -137,3 +137,44 @@ def test_a_folded_sentence_leaves_no_blanks_beyond_the_edge_of_a_coloured_termin
     )
     lines = [re.sub("\x1b\\[[0-9;]*m", "", line) for line in screen.text().splitlines()]
     assert len(lines) > 3 and max(map(len, lines)) <= 60
+
+
+def test_long_names_are_cut_before_columns_are_left_out() -> None:
+    """A command of 100 characters must not hide when and how fast every other run was."""
+    table = build(
+        [
+            (Column("run", right=False), words(["7f3a", "0bad"])),
+            (Column("when", right=False, keep=3), words(["2026-11-15 11:30"] * 2)),
+            (Column("workload", right=False), words(["python train.py" * 7, "mlp"])),
+            (Column("step", keep=6), words(["1.26 s", "3.20 ms"])),
+        ]
+    )
+    # 4 + 16 + 7 and three gaps of 3 leave 42 of 78.
+    shown, dropped = fitted(table, 78)
+    assert dropped == [] and [row[2].text for row in shown.rows] == [("python train.py" * 7)[:41] + "…", "mlp"]
+    # 4 + 16 + 32 + 7 + 9 are 68: one less, and a column goes.
+    assert fitted(table, 68)[1] == [] and fitted(table, 67)[1] == ["when"]
+
+
+def test_what_stands_apart_by_its_end_is_not_cut_where_columns_can_stand_in_bands() -> None:
+    names = words(["rank 0 cuda:0 stream 14", "rank 0 cuda:0 stream 15"])
+    table = build([(Column("stream", right=False), names), *((Column("x" * 18), words(["1"] * 2)) for _ in range(4))])
+    screen = Screen(80, False)
+    screen.table(table)
+    text = screen.text()
+    assert text.count("stream 14") == text.count("stream 15") == 2
+    assert max(map(cell_len, text.splitlines())) <= 80
+    narrow = Screen(40, False)
+    narrow.table(table)
+    assert max(map(cell_len, narrow.text().splitlines())) <= 40, "cut after all where not even two columns fit"
+
+
+def test_a_line_that_fits_is_one_line_whatever_would_hang_below() -> None:
+    screen = Screen(40, False)
+    screen.line("x" * 19 + " " + "y" * 18, "", 2, 8)
+    screen.items("Try: ", ["a" * 33, "b c " * 12])
+    lines = screen.text().splitlines()
+    assert lines[:2] == ["  " + "x" * 19 + " " + "y" * 18, "  Try: " + "a" * 33]
+    assert lines[2].startswith("       b c") and lines[3].startswith("         c b"), (
+        "what goes on is told from what begins"
+    )

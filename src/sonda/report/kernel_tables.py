@@ -12,14 +12,14 @@ from sonda.analysis.summary import Value
 from sonda.analysis.timeline import DeviceTime
 from sonda.analysis.trace_summary import DeviceWork
 from sonda.record.quantity import Metric
-from sonda.report.table import Cell, Column, Table, build, numbers, shares, words
+from sonda.report.table import LAST, Cell, Column, Table, build, numbers, shares, words
 from sonda.report.values import value_document
 
 LONGEST_NAME = 60
 """Characters of a kernel's name on a screen; a page has all of them in the hint."""
 SAID_BY_ALL = re.compile(r"^void |\bat::native::|\(anonymous namespace\)::|\bat::cuda::detail::")
 """Parts of the names of PyTorch's kernels that tell none from another; long names are shown without them."""
-COUNTS = {"flops:counted": 8, "dram_read_bytes:counted": 7, "dram_write_bytes:counted": 7, "l2_bytes:counted": 2,
+COUNTS = {"flops:counted": 5, "dram_read_bytes:counted": 4, "dram_write_bytes:counted": 4, "l2_bytes:counted": 2,
           "bytes:counted": 3}  # fmt: skip
 """Metrics of kernels that have a column of their own, per launch, and how long it is kept in a narrow window."""
 HEADS = {"flops": "FLOP", "dram_read_bytes": "DRAM read", "dram_write_bytes": "DRAM written", "l2_bytes": "L2",
@@ -65,15 +65,15 @@ def streams_table(devices: Sequence[DeviceTime]) -> Table:
             Column("stream", right=False),
             words([f"{_place(device)} stream {stream.stream}" for device, stream in pairs]),
         ),
-        (Column("activities"), numbers([Value(stream.activities, "1", "counted") for _, stream in pairs])[1]),
+        (Column("activities", keep=2), numbers([Value(stream.activities, "1", "counted") for _, stream in pairs])[1]),
     ]
-    for name, values in (
-        ("busy", [stream.busy for _, stream in pairs]),
-        ("waits for the host", [stream.host_wait for _, stream in pairs]),
-        ("between kernels", [stream.kernel_wait for _, stream in pairs]),
-        ("other gaps", [stream.other_wait for _, stream in pairs]),
+    for name, values, keep in (
+        ("busy", [stream.busy for _, stream in pairs], 5),
+        ("waits for the host", [stream.host_wait for _, stream in pairs], LAST),
+        ("between kernels", [stream.kernel_wait for _, stream in pairs], LAST),
+        ("other gaps", [stream.other_wait for _, stream in pairs], 4),
     ):
-        columns.append((Column(name), numbers(_times(values), suffix=True)[1]))
+        columns.append((Column(name, keep=keep), numbers(_times(values), suffix=True)[1]))
     return build(columns, "streams")
 
 
@@ -83,14 +83,14 @@ def kernels_table(work: DeviceWork, kernels: Sequence[KernelTotals]) -> Table:
     columns: list[tuple[Column, Sequence[Cell]]] = [
         (Column("kernel", right=False), [kernel_name(one.name) for one in kernels]),
         (Column("kind", right=False, keep=2), words([one.kind for one in kernels])),
-        (Column("launches", keep=6), numbers([Value(one.launches, "1", "counted") for one in kernels])[1]),
+        (Column("launches", keep=7), numbers([Value(one.launches, "1", "counted") for one in kernels])[1]),
         (Column("total"), numbers(_times([one.total for one in kernels]), suffix=True)[1]),
-        (Column("share %", keep=7), shares([_share(one.total, total) for one in kernels], "all activities")),
-        (Column("mean", keep=5), numbers(_times([one.mean for one in kernels]), suffix=True)[1]),
+        (Column("share %", keep=8), shares([_share(one.total, total) for one in kernels], "all activities")),
+        (Column("mean", keep=6), numbers(_times([one.mean for one in kernels]), suffix=True)[1]),
         (Column("longest", keep=1), numbers(_times([one.longest for one in kernels]), suffix=True)[1]),
     ]
     if any(one.latencies for one in kernels):
-        columns.append((Column("launch latency", keep=4, hint="mean, from the call to the beginning"),
+        columns.append((Column("launch latency", keep=3, hint="mean, from the call to the beginning"),
                         numbers([_latency(one) for one in kernels], suffix=True)[1]))  # fmt: skip
     for column, keep in COUNTS.items():
         if any(column in one.metrics for one in kernels):

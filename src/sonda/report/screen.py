@@ -20,8 +20,8 @@ PIPE_WIDTH = 120
 
 GAP = 3
 INDENT = 2
-LEAST_PATH = 16
-LEAST_SENTENCE = 28
+LEAST_PATH, LEAST_WORDS, LEAST_SENTENCE = 16, 32, 28
+"""Cells that paths, other words and sentences are left where there is little room."""
 
 _STYLES = {
     "good": "green", "bad": "red", "strong": "yellow", "quiet": "dim", "head": "dim",
@@ -60,7 +60,9 @@ class Screen:
         if not text:
             self._print(Text(""))
             return
-        room = max(10, self.width - indent - hang)
+        # One line needs no room for the indent of the next.
+        more = hang if _cells(text) > self.width - indent else 0
+        room = max(10, self.width - indent - more)
         for index, piece in enumerate(self._folded(plain(text), room, style)):
             self._print(Text(" " * (indent + (hang if index else 0))) + piece)
 
@@ -75,7 +77,7 @@ class Screen:
             else:
                 rows[-1] = joined
         for index, row in enumerate(rows):
-            self.line((" " * _cells(lead) if index else lead) + row, "", INDENT, _cells(lead))
+            self.line((" " * _cells(lead) if index else lead) + row, "", INDENT, _cells(lead) + 2)
 
     def table(self, table: Table, indent: int = INDENT, reasons: bool = True) -> None:
         """A table; columns that do not fit are left out and named below, as are the reasons of missing numbers."""
@@ -148,9 +150,9 @@ def fitted(table: Table, room: int) -> tuple[Table, list[str]]:
     while _least(shown) > room and order:
         dropped.append(order.pop(0).name)
         shown = table.without(set(dropped))
-    excess = _width(shown) - room
-    if excess > 0:
-        shown = _narrowed(shown, excess)
+    shown = _narrowed(shown, room, LEAST_WORDS)
+    if any(_width(band) > room for band in bands(shown, room)):
+        shown = _narrowed(shown, room, LEAST_PATH)
     return shown, list(dict.fromkeys(column.name for column in table.columns if column.name in dropped))
 
 
@@ -187,25 +189,31 @@ def _width(table: Table) -> int:
 
 
 def _least(table: Table) -> int:
-    """Cells that the table needs once its paths are cut as short as is bearable."""
-    slack = sum(
-        max(0, width - max(LEAST_PATH, _cells(column.name)))
-        for width, column in zip(_widths(table), table.columns, strict=True)
-        if column.path
-    )
-    return _width(table) - slack
+    """Cells that the table needs once its words are cut as short as is bearable."""
+    return _width(table) - sum(_slacks(table, LEAST_WORDS))
 
 
-def _narrowed(table: Table, excess: int) -> Table:
-    """Cut the widest flexible column: paths in front, other words behind."""
-    widths = _widths(table)
-    whole = [(index, column) for index, column in enumerate(table.columns) if not column.wrap]
-    choice = [index for index, column in whole if column.path]
-    choice = choice or [index for index, column in whole if not column.right]
-    if not choice:
-        return table
-    target = max(choice, key=lambda index: widths[index])
-    room = max(LEAST_PATH, widths[target] - excess)
+def _slacks(table: Table, words: int) -> list[int]:
+    """By how many cells each column may be narrowed: paths, and words down to so many cells; numbers cannot be cut."""
+    found = []
+    for width, column in zip(_widths(table), table.columns, strict=True):
+        least = max(LEAST_PATH if column.path else words, _cells(column.name))
+        found.append(0 if column.right or column.wrap else max(0, width - least))
+    return found
+
+
+def _narrowed(table: Table, room: int, words: int) -> Table:
+    """Cut what is widest beyond its least until all fits: paths in front, words, down to so many cells, behind."""
+    excess = _width(table) - room
+    while excess > 0 and any(slacks := _slacks(table, words)):
+        target = max(range(len(slacks)), key=lambda index: slacks[index])
+        less = min(excess, slacks[target])
+        table, excess = _cut(table, target, _widths(table)[target] - less), excess - less
+    return table
+
+
+def _cut(table: Table, target: int, room: int) -> Table:
+    """The table with the words of one column in so many cells."""
     front = table.columns[target].path
     rows = tuple(
         tuple(

@@ -129,7 +129,7 @@ def layer_name(row: LayerRow) -> str:
 
 def type_keep(rows: Sequence[LayerRow]) -> int:
     """How dear the column of types is: where layers are numbers, as those of a sequence, only their types tell them."""
-    return 4 if any(row.path.rpartition(".")[2].isdigit() for row in rows) else 1
+    return 6 if any(row.path.rpartition(".")[2].isdigit() for row in rows) else 1
 
 
 def layer_hint(row: LayerRow) -> str:
