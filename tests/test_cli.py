@@ -227,6 +227,14 @@ def test_studies_are_listed_and_planned_without_running(home):
     assert said.startswith(prefix) and tuple(shlex.split(said.removeprefix(prefix))) == words
 
 
+def test_the_page_of_a_study_is_that_of_the_options_it_was_shown_with(home):
+    """Other data, or fewer repetitions, are other runs: without their options the page would be empty."""
+    words = ("study", "framework-mnist", "--scale", "small", "--repeat", "2", "--data", "my digits")
+    said = " ".join(sonda(home, *words, "--show").stdout.splitlines()[-2:])
+    _, _, typed = said.partition("Page: sonda ")
+    assert tuple(shlex.split(typed)) == (*words, "--show", "--page", "study.html")
+
+
 def test_a_study_lists_every_mistake_with_its_line(home, tmp_path):
     file = tmp_path / "study.toml"
     file.write_text('[study]\nname = "x"\nrepeet = 3\n[workload]\nname = "mpl"\n[axes]\nbatch = []\n')

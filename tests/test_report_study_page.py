@@ -115,6 +115,8 @@ def test_curves_that_lie_upon_each_other_are_told_apart_and_named() -> None:
     assert '"one" and "same, DDP" lie upon each other' in accuracy_caption({**STUDY, "rows": rows})
     assert "other" not in accuracy_caption({**STUDY, "rows": rows}).replace("each other", "")
     assert "lie upon" not in accuracy_caption({**STUDY, "rows": rows[1:]})
+    assert accuracy_caption({**STUDY, "rows": rows}).startswith("One run of each.")
+    assert "least to most is shaded" in accuracy_caption(STUDY)
 
 
 def test_curves_that_are_not_drawn_are_counted() -> None:

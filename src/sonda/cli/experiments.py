@@ -74,12 +74,13 @@ def study(
         rows = list_studies()
         write_json({"studies": rows}, "studies") if json else put(render_studies(rows))
         return
+    # What the next command must say too: without it another study is meant.
+    given = {"repeat": repeat, "energy-probe": energy_probe, "data": data, "nodes": nodes}
+    more = {"workers": workers, "on-cluster": on_cluster} if plan else {"statistics": statistics}
+    typed = "".join(f" --{name} {quote(str(value))}" for name, value in {**given, **more}.items() if value)
     if plan:
         document = load_plan(reference, scale, repeat, energy_probe, data)
-        given = {"repeat": repeat, "energy-probe": energy_probe, "data": data, "workers": workers,
-                 "on-cluster": on_cluster, "nodes": nodes}  # fmt: skip
-        typed = "".join(f" --{name} {quote(str(value))}" for name, value in given.items() if value)
-        write_json(document, "plan") if json else put(render_plan(document, reference=reference, options=typed))
+        write_json(document, "plan") if json else put(render_plan(document, reference=quote(reference), options=typed))
         return
     if show:
         document = show_study(reference, scale, repeat, open_store(), energy_probe, data, nodes)
@@ -95,7 +96,7 @@ def study(
         from sonda.report.study_page import write_study_page
 
         write_study_page(page, document)
-    write_json(document, "study") if json else put(render_study(document, reference=reference))
+    write_json(document, "study") if json else put(render_study(document, reference=quote(reference), options=typed))
 
 
 @app.command(

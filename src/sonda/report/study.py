@@ -106,10 +106,12 @@ def _written(value: object) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def render_study(study: Document, width: int | None = None, *, reference: str = "", color: bool | None = None) -> str:
+def render_study(
+    study: Document, width: int | None = None, *, reference: str = "", options: str = "", color: bool | None = None
+) -> str:
     """A study's tables: our figures with their intervals, published ones beside them, variants, deviations below.
 
-    `reference` is what to type to have its page.
+    `reference`, the scale and `options` are what to type to have its page.
     """
     screen = Screen(width, color)
     screen.line(f"{plain(study['study'])}{_at_scale(study)}", "bold")
@@ -150,7 +152,7 @@ def render_study(study: Document, width: int | None = None, *, reference: str = 
                 screen.line(plain(str(line)), "", 4, 2)
     if reference:
         screen.line()
-        screen.line(f"Page: {_typed(study, reference)} --show --page study.html", "", 2, 2)
+        screen.line(f"Page: {_typed(study, reference)}{plain(options)} --show --page study.html", "", 2, 2)
     return screen.text()
 
 

@@ -98,7 +98,8 @@ def _upon_each_other(curves: Sequence[Named]) -> list[list[Named]]:
 def accuracy_caption(study: Document) -> str:
     """What is drawn, which curves look like one, and how many are left out."""
     curves = _curves(study)
-    said = ["Mean of the repetitions; least to most is shaded."]
+    repeated = any(point["n"] > 1 for _, row in curves for point in row["curve"])
+    said = ["Mean of the repetitions; least to most is shaded." if repeated else "One run of each."]
     for group in _upon_each_other(curves[:MOST_CURVES]):
         if len(group) > 1:
             names = f"All {len(group)}" if len(group) == len(curves) else join([f'"{name}"' for name, _ in group])
