@@ -140,7 +140,7 @@ def test_an_old_framework_is_refused_before_it_is_imported(installed: Any, versi
         ("raise ImportError('numpy.core.multiarray failed to import')",
          r"with numpy [\d.]+: ImportError: numpy\.core\.multiarray failed to import;.* numpy, or use an environment"),
         ("import a_module_that_nobody_has", r"ModuleNotFoundError: No module named 'a_module_that_nobody_has'"),
-        ("raise RuntimeError", r"cannot be imported: RuntimeError: ;"),
+        ("raise RuntimeError", r"cannot be imported: RuntimeError;"),
     ],
 )  # fmt: skip
 def test_a_framework_whose_import_fails_is_one_line(installed: Any, code: str, cause: str) -> None:

@@ -9,7 +9,6 @@ from sonda.probes.gpu_tables import PATH, find_card, load_tables, theory
 from sonda.record.errors import SondaError
 
 TABLES = load_tables()
-CARDS = {card.name: card for card in TABLES.cards}
 PRECISIONS = {"float64", "float64_tensor", "float32", "tf32", "float16", "bfloat16", "float8"}
 
 

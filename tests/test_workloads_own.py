@@ -152,7 +152,7 @@ class TestInputs:
             ("", "'' is not an input shape"),
             ("8,,3", "'' is not an input shape"),
             ("8x0", "'8x0' is empty"),
-            ("8:float", "unknown type 'float'; use one of float32"),
+            ("8:float", "unknown type 'float'; did you mean 'float"),
             ("8:float32<3", "gives a bound to float32"),
             ("8:int64<0", "impossible bound"),
             ("8:int8<129", "impossible bound; use 1 to 128 for int8"),

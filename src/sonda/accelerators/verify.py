@@ -10,7 +10,7 @@ from typing import Any
 
 from sonda.accelerators.reference_run import ReferenceRun, reference_run, run_name, uncompared
 from sonda.accelerators.result import Result
-from sonda.record.errors import SondaError
+from sonda.record.errors import SondaError, named_line
 from sonda.record.saying import Say
 
 
@@ -171,7 +171,7 @@ def _attempt(run: ReferenceRun) -> Result | SondaError:
         return error
     except (ArithmeticError, ValueError, TypeError, IndexError, MemoryError) as error:
         # One run that Sonda stumbles over must not keep the others from being compared.
-        return SondaError(f"a defect in Sonda: {type(error).__name__}: {error}", "report it with this run")
+        return SondaError(f"a defect in Sonda: {named_line(error)}", "report it with this run")
 
 
 def _note(report: VerifyReport, run: ReferenceRun, result: Result | SondaError) -> None:

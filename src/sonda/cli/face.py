@@ -143,8 +143,9 @@ def _unforeseen(error: Exception) -> int:
         return 2
     if os.environ.get("SONDA_DEBUG"):
         raise error
-    first = (str(error).splitlines() or [""])[0]
-    complain(f"a defect in Sonda: {type(error).__name__}: {first}; set SONDA_DEBUG=1 to see where, and report it")
+    from sonda.record.errors import named_line
+
+    complain(f"a defect in Sonda: {named_line(error)}; set SONDA_DEBUG=1 to see where, and report it")
     return 125
 
 

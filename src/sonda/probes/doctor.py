@@ -26,7 +26,7 @@ from sonda.probes.pmu_events import GENERIC
 from sonda.probes.resctrl_partition import left_checks
 from sonda.probes.sensors import State, graphics, rapl_perf, rapl_powercap, resctrl
 from sonda.record.added import NOUNS, added, imported
-from sonda.record.errors import SondaError
+from sonda.record.errors import SondaError, named_line
 from sonda.record.store import default_root
 
 STATES = ("ok", "missing", "dead", "off", "warning")
@@ -81,7 +81,7 @@ def examine(
             checks += group()
         except Exception as error:
             # A machine stranger than foreseen must still get the rest of its examination.
-            checks.append(Check("probes", "examination", "warning", f"{type(error).__name__}: {error}",
+            checks.append(Check("probes", "examination", "warning", named_line(error),
                                 "please report this, with the output of: sonda doctor --json"))  # fmt: skip
     return checks
 

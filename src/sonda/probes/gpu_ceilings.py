@@ -36,7 +36,7 @@ from sonda.probes.ceilings import RETRY_MINUTES, better, keep, newer
 from sonda.probes.environment import package_version
 from sonda.probes.gpu_device import GpuDevice, device_uuid, nvml_device, others_at_work, read_device, sm_clock
 from sonda.probes.gpu_tables import Theory, theory
-from sonda.record.errors import SondaError
+from sonda.record.errors import SondaError, first_line
 from sonda.record.saying import Say
 
 SCHEMA = 1
@@ -203,7 +203,7 @@ def main(arguments: list[str]) -> int:
     except SondaError as error:
         found = {"cause": error.cause, "remedy": error.remedy}
     except Exception as error:
-        line = (str(error).strip().splitlines() or [type(error).__name__])[0]
+        line = first_line(error)
         found = {"cause": f"cuda:{index} could not be measured: {line}", "remedy": QUIET}
     sys.stdout.write("\n" + msgspec.json.encode(found).decode() + "\n")
     return 1 if isinstance(found, dict) else 0

@@ -21,6 +21,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 from sonda.probes.ceiling_kernels import MIB, STREAM, Kernel
+from sonda.record.errors import first_line
 
 SIZES = (1024, 2048, 4096, 8192)
 LONGEST_S = 0.06
@@ -175,7 +176,7 @@ def measure_groups(
         except no_memory:
             missing[group.name] = "the GPU has too little free memory"
         except (RuntimeError, AttributeError, TypeError, ValueError) as error:
-            missing[group.name] = (str(error).strip().splitlines() or [type(error).__name__])[0]
+            missing[group.name] = first_line(error)
         finally:
             release()
     return timed, missing

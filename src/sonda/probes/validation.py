@@ -15,6 +15,7 @@ from typing import Any
 
 from sonda.probes.kernel_files import read_text
 from sonda.probes.perf_events import explain, paranoid_level
+from sonda.record.errors import named_line
 from sonda.record.saying import Say
 
 TRUSTED, DIFFERS, MISSING = "trusted", "differs", "missing"
@@ -191,5 +192,5 @@ def validate(say: Say = lambda text: None, times: int = 100) -> Validated:
             trials += part()
         except Exception as error:
             # A machine stranger than foreseen must still get the rest of its validation.
-            trials.append(Trial(name, "trial", MISSING, reason=f"{type(error).__name__}: {error}"))
+            trials.append(Trial(name, "trial", MISSING, reason=named_line(error)))
     return Validated(tuple(trials))

@@ -8,7 +8,7 @@ from functools import lru_cache
 from importlib import metadata
 from typing import Any
 
-from sonda.record.errors import SondaError
+from sonda.record.errors import SondaError, named_line
 
 WORKLOADS, PROBES, ACCELERATORS = "sonda.workloads", "sonda.probes", "sonda.accelerators"
 ENGINES, RULES = "sonda.engines", "sonda.rules"
@@ -49,8 +49,7 @@ def called(entry: metadata.EntryPoint, *arguments: Any) -> Any:
 def failed(entry: metadata.EntryPoint, error: Exception) -> SondaError:
     """What is said of an entry that raised this."""
     noun = NOUNS.get(entry.group, "part")
-    first = (str(error).splitlines() or [""])[0]
     return SondaError(
-        f"the {noun} {entry.name} of {entry.value} fails: {type(error).__name__}: {first}",
+        f"the {noun} {entry.name} of {entry.value} fails: {named_line(error)}",
         "mend or uninstall the package that adds it",
     )

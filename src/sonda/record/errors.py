@@ -27,3 +27,14 @@ class MissingExtraError(SondaError):
 
     def __init__(self, package: str, extra: str) -> None:
         super().__init__(f"{package} is not installed", f"install it with: pip install 'sonda[{extra}]'")
+
+
+def first_line(error: BaseException) -> str:
+    """What an error says, in one line; of one that says nothing its name."""
+    return (str(error).strip().splitlines() or [type(error).__name__])[0]
+
+
+def named_line(error: BaseException) -> str:
+    """The same behind its name: `ValueError: what it says`; of one that says nothing its name alone."""
+    said, name = first_line(error), type(error).__name__
+    return name if said == name else f"{name}: {said}"

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 
-from sonda.record.errors import SondaError
+from sonda.record.errors import SondaError, first_line
 from sonda.record.partial import discard, partial_path
 from sonda.record.sample import Sample, samples_from_arrow, samples_to_arrow
 
@@ -166,7 +166,7 @@ def write_run(
     samples: list[Sample] | None = None,
     files: Mapping[str, Path] | None = None,
 ) -> Run:
-    """Write a run under `root`, whole or not at all, and return it. `files` are further ones that belong into it, by name.
+    """Write a run under `root`, whole or not at all, and return it. `files` are further ones of it, by name.
 
     Raises SondaError when the disk is full or `root` cannot be written; nothing is left behind then.
     """
@@ -282,5 +282,5 @@ def _read_table(path: Path) -> Any:
 def damaged(path: Path, error: Exception) -> SondaError:
     """What is said of a run one of whose files cannot be read."""
     name = path.parent.name
-    reason = getattr(error, "strerror", None) or (str(error).splitlines() or [type(error).__name__])[0]
+    reason = getattr(error, "strerror", None) or first_line(error)
     return SondaError(f"{name} is damaged: {path.name}: {reason}", f"remove it with: sonda rm {name}")

@@ -17,7 +17,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from sonda.record.errors import MissingExtraError, SondaError
+from sonda.record.errors import MissingExtraError, SondaError, named_line
 from sonda.record.nearest import nearest
 from sonda.targets.spec import STRATEGIES, parse_target
 from sonda.workloads.model_garden import ModelGarden, is_garden, require_garden
@@ -166,12 +166,11 @@ def compiled_once(framework: str, folder: Path) -> dict[str, str]:
 def _unusable(framework: str, error: Exception) -> SondaError:
     """Its import failed: what it says, and which package is at fault where that can be told."""
     adapter = ADAPTERS[framework]
-    said = f"{type(error).__name__}: {(str(error).strip().splitlines() or [''])[0]}"
     text = str(error).lower()
     named = next((name for name, words in SHARED.items() if any(word in text for word in words)), "")
     with_version = f" with {named} {_installed(named)}" if named and _installed(named) else ""
     return SondaError(
-        f"{adapter.words} {version_of(framework)} cannot be imported{with_version}: {said}",
+        f"{adapter.words} {version_of(framework)} cannot be imported{with_version}: {named_line(error)}",
         f"install versions that fit together: pip install --upgrade 'sonda[{adapter.extra}]'"
         + (f" {named}, or use an environment of its own" if named else ""),
     )

@@ -15,7 +15,7 @@ from time import perf_counter_ns
 from typing import Any
 
 from sonda.record.added import PROBES, added, called
-from sonda.record.errors import SondaError
+from sonda.record.errors import SondaError, named_line
 from sonda.record.protocols import Probe
 from sonda.record.run import ProbeState
 from sonda.record.sample import Reading, Sample
@@ -44,7 +44,7 @@ class Watched:
             if not all(isinstance(one, Reading) for one in found):
                 raise TypeError("read() gives something that is no Reading")
         except Exception as error:
-            self.failure = f"{type(error).__name__}: {(str(error).splitlines() or [''])[0]}"
+            self.failure = named_line(error)
             return False
         self.read.append((perf_counter_ns(), found))
         return True
@@ -137,7 +137,7 @@ def _state(name: str, probe: Any) -> ProbeState:
         return ProbeState(name, said.state, said.reason, said.remedy)
     except Exception as error:
         raise SondaError(
-            f"the probe {name} does not say its state: {type(error).__name__}: {error}",
+            f"the probe {name} does not say its state: {named_line(error)}",
             "mend or uninstall the package that adds it",
         ) from error
 

@@ -16,7 +16,7 @@ from typing import Any
 
 import msgspec
 
-from sonda.record.errors import MissingExtraError, SondaError
+from sonda.record.errors import MissingExtraError, SondaError, first_line
 from sonda.record.partial import write_whole
 from sonda.targets.job import JOB, OUTCOME, Job
 from sonda.targets.parallel_nodes import met
@@ -112,7 +112,7 @@ def run_ranks(plan: Plan, directory: Path, node: int = 0) -> Report:
         raise _failure(plan, directory, error.failures) from None
     except RendezvousError as error:
         raise SondaError(
-            f"the ranks did not meet at {plan.at}: {_first_line(error)}", "check that the port is free and reachable"
+            f"the ranks did not meet at {plan.at}: {first_line(error)}", "check that the port is free and reachable"
         ) from None
     outcomes = [read_outcome(directory, rank) for rank in _ranks(directory)]
     return Report(ranks=[outcome for outcome in outcomes if outcome is not None])
@@ -145,10 +145,6 @@ def _failure(plan: Plan, directory: Path, failures: dict[int, Any]) -> SondaErro
         else:
             found.append((1, SondaError(f"{name} {ending(failure.exitcode)}", "see its output above")))
     return min(found, key=lambda one: one[0])[1]
-
-
-def _first_line(error: Exception) -> str:
-    return (str(error).strip().splitlines() or [type(error).__name__])[0]
 
 
 if __name__ == "__main__":

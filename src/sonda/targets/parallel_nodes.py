@@ -17,7 +17,7 @@ from typing import Any
 
 import msgspec
 
-from sonda.record.errors import MissingExtraError, SondaError
+from sonda.record.errors import MissingExtraError, SondaError, first_line
 from sonda.record.partial import node_name, write_whole
 from sonda.targets.job import Job
 from sonda.targets.parallel_plan import Plan
@@ -277,9 +277,8 @@ def _binds(place: Any) -> bool:
 
 
 def _alone(plan: Plan, error: Exception) -> SondaError:
-    first = (str(error).strip().splitlines() or [type(error).__name__])[0]
     return SondaError(
-        f"{plan.nodes} nodes did not meet at {plan.at}: {first}",
+        f"{plan.nodes} nodes did not meet at {plan.at}: {first_line(error)}",
         "start the same command on every node, and check that the port is free and reachable",
     )
 

@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 
 from sonda.frameworks.determinism import refusal
-from sonda.record.errors import MissingExtraError, SondaError
+from sonda.record.errors import MissingExtraError, SondaError, named_line
 from sonda.record.partial import write_whole
 from sonda.targets.adapters import run_in
 from sonda.targets.binding import confine
@@ -177,8 +177,7 @@ def describe_failure(error: Exception) -> str:
     """A failure of the model itself in one line, with the place where it happened."""
     frames = traceback.extract_tb(error.__traceback__)
     place = f" ({Path(frames[-1].filename).name}, line {frames[-1].lineno})" if frames else ""
-    first = (str(error).strip().splitlines() or [""])[0]
-    return f"the workload failed: {type(error).__name__}: {first}{place}"
+    return f"the workload failed: {named_line(error)}{place}"
 
 
 if __name__ == "__main__":

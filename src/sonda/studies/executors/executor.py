@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from sonda.record.errors import SondaError
+from sonda.record.errors import SondaError, named_line
 from sonda.record.partial import node_name
 from sonda.targets.node import node_facts
 from sonda.version import VERSION
@@ -79,9 +79,9 @@ def attempt(work: Work, task: Task, version: str = VERSION) -> Done:
     except OSError as error:
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
             return Done(task.number, failure=f"the disk is full: {error}", remedy="free some space there")
-        return Done(task.number, failure=f"{type(error).__name__}: {error}", remedy="report it")
+        return Done(task.number, failure=named_line(error), remedy="report it")
     except Exception as error:
-        return Done(task.number, failure=f"{type(error).__name__}: {error}", remedy="report it")
+        return Done(task.number, failure=named_line(error), remedy="report it")
 
 
 def done_again(count: int) -> list[str]:
