@@ -131,3 +131,20 @@ def test_why_a_program_ran_unobserved_is_said(
     assert code == 0
     assert capfd.readouterr() == ("not PyTorch\n", "")
     assert run.info.notes[0].startswith("the program ran unobserved: ")
+
+
+@pytest.mark.parametrize(
+    ("program", "said"),
+    [
+        ("pass", ["", "reading what was observed"]),
+        (
+            "import torch; torch.nn.Linear(2, 2)(torch.ones(1, 2))",
+            ["", "reading what was observed", "measuring what this machine can do, once"],
+        ),
+    ],
+)
+def test_what_goes_on_behind_a_program_is_said(store: Store, program: str, said: list[str]) -> None:
+    """The machine's ceilings are measured then, where they are not known, which takes longer than reading."""
+    heard: list[str] = []
+    run_command([sys.executable, "-c", program], store, Watching(), heard.append)
+    assert heard == said

@@ -30,6 +30,7 @@ from sonda.targets.energy_sampling import asked, sampling
 from sonda.targets.jax_layers import with_jitted_layers
 from sonda.targets.keeping import gpus, identities, observed, precision
 from sonda.targets.kernels import with_kernels
+from sonda.targets.local import MEASURING
 from sonda.targets.modelled import DIRECTORY, Modelled, asked_for, instruction_set, model_command
 from sonda.targets.ncu_pass import PROBE, Replayed, count_program, settings_for
 from sonda.targets.outside import count_outside, kept, samples_of
@@ -125,6 +126,8 @@ def run_command(
         isa = instruction_set(directory) if modelling else ""
         failures = sorted(directory.glob("*.failure"))
         failure = (failures[0].read_text(encoding="utf-8").split("\n")[-2:-1] or ["?"])[0] if failures else ""
+    if assembly.processes:
+        say(MEASURING)
     fields = observed(assembly, threads, store.root, before, after, watching.redact)
     fields["notes"] = [*_seen(assembly, counted.code, failure), *fields["notes"], *kernels.notes]
     replayed = Replayed()
