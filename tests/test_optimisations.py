@@ -149,6 +149,9 @@ def test_one_step_each_has_no_interval() -> None:
     runs = {name: [summarise(stepped([middle]))] for name, middle in (("base", 12.0), ("prefetch", 6.0))}
     option = weigh("", "base", runs, CHANGES, {}).options[0]
     assert option.speedup.value == 2.0 and option.speedup.low is None and option.effect == "unknown"
+    assert option.text == "one measurement each has no interval", "nothing was tested, so nothing is not significant"
+    (drawn,) = options_figure(document([weigh("", "base", runs, CHANGES, {})])[0])["data"]  # type: ignore[index]
+    assert drawn["error_x"]["visible"] is False
 
 
 # ---- several ------------------------------------------------------------------------------------------------------

@@ -77,6 +77,7 @@ def test_the_scaling_curve_has_the_ideal_the_bound_and_both_speed_ups_of_each() 
     assert two["error_y"]["array"] == pytest.approx([0.11])
     assert two["error_y"]["arrayminus"] == pytest.approx([0.09])
     assert "1.79, derived" in two["text"][0] and "1.70 to 1.90" in two["text"][0]
+    assert one["error_y"]["visible"] is False and two["error_y"]["visible"] is True, "no bar without an interval"
     assert scaling_figure({**STUDY, "scaling": None}) is None
 
 
@@ -193,3 +194,15 @@ def test_operations_one_by_one_have_unit_and_source_and_all_digits() -> None:
     numbers = [cell for row in table.rows for column, cell in zip(table.columns, row, strict=True)
                if column.right and cell.order is not None]  # fmt: skip
     assert len(numbers) > 96 * 8 and all(cell.unit and ", " in cell.hint for cell in numbers)
+
+
+def test_idle_is_explained_as_power_only_where_energy_was_measured() -> None:
+    def words(key: str, unit: str) -> dict[str, str]:
+        columns = [{"figure": key, "unit": unit, "of": ""}]
+        rows = [
+            {"configuration": {"batch": at}, "failures": [], "figures": {key: figure(2.5, unit=unit)}} for at in (1, 2)
+        ]
+        one = {**STUDY, "scaling": None, "base": "", "axes": ["batch"], "columns": columns, "rows": rows}
+        return dict(study_section({**one, "notes": ["idle"]}).words)
+
+    assert "idle" not in words("idle_ms", "ms") and "power" in words("energy_J", "J")["idle"]

@@ -65,7 +65,7 @@ class Option:
     effect: str
     """faster, slower, nothing, little (unknown, but less than 5 % could be gained), unknown; '' where it is missing."""
     text: str
-    """`1.70x faster`, `not significant`, or why it is missing."""
+    """`1.70x faster`, `not significant`, or why there is no interval or nothing at all."""
     limit: Limit = Limit()
     together: Together | None = None
     several: bool = False
@@ -204,7 +204,8 @@ def _text(speedup: Value, effect: str, most: float | None) -> str:
         return f"{speedup.value:.2f}x faster"
     if effect == SLOWER:
         return f"{1 / speedup.value:.2f}x slower"
-    return "not significant" if most is None or effect == NOTHING else f"not significant; {at_most(most)} at the most"
+    said = "not significant" if speedup.low is not None else speedup.reason
+    return said if most is None or effect == NOTHING else f"{said}; {at_most(most)} at the most"
 
 
 def limit(summaries: Sequence[Summary]) -> Limit:

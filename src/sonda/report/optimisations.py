@@ -109,6 +109,7 @@ def options_figure(place: Document) -> Figure | None:
             "x": [value["value"] for value in values], "marker": {"color": color, "size": 10, "symbol": mark},
             "error_x": {
                 "type": "data", "symmetric": False, "thickness": 1.4,
+                "visible": any(value["low"] is not None for value in values),
                 "array": [0 if value["high"] is None else min(value["high"], WIDEST) - value["value"]
                           for value in values],
                 "arrayminus": [0 if value["low"] is None else value["value"] - max(value["low"], 1 / WIDEST)

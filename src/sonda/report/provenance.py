@@ -83,8 +83,10 @@ def with_study_words(section: Section, columns: Sequence[tuple[str, str]], simul
     """The section of a study with the meanings of those words that occur in it, and of its figures, which are given by
     key and unit."""
     text = re.sub(r"<[^>]*>", " ", section.html)
-    known = STUDY | {word: WORDS[word] for word in ("step", "phase", "layer", "FLOP", "roof")} | SLOTS | ENERGY
+    known = STUDY | {word: WORDS[word] for word in ("step", "phase", "layer", "FLOP", "roof")} | SLOTS
     known |= SIMULATED if simulated else {}
+    # A GPU that is idle has nothing to do with power that is taken meanwhile.
+    known |= ENERGY if any(word in key for key, _ in columns for word in ("energy", "edp", "power")) else {}
     found = [one for one in known.items() if any(_occurs(word, text) for word in one[0].split(", "))]
     figures = {figure_words(*one): said for one in columns if (said := meaning(*one))}
     return replace(section, words=(*found, *figures.items(), SOURCE))

@@ -207,4 +207,5 @@ def reach(cells: Sequence[Document]) -> Figure:
     return {
         "type": "data", "symmetric": False, "array": [one(cell, "high") for cell in cells],
         "arrayminus": [one(cell, "low") for cell in cells], "thickness": 1.2,
+        "visible": any(cell.get(end) is not None for cell in cells for end in ("low", "high")),
     }  # fmt: skip
