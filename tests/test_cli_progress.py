@@ -17,9 +17,11 @@ from sonda.probes.ceilings import TAKES_S
 from sonda.record.run import write_run
 from sonda.record.saying import Expected, Lasting, time_words
 from sonda.record.store import Store
+from sonda.targets import serving
 from sonda.targets.job import Job
 from sonda.targets.keeping import STARTING_S
 from sonda.targets.local import MEASURING, lasting
+from sonda.targets.traffic import Traffic
 from sonda.targets.training_progress import Progress as TrainingProgress
 from sonda.targets.training_progress import read_aloud, telling
 
@@ -212,3 +214,19 @@ def test_what_a_terminal_has_no_code_for_is_no_defect(encoding, errors, written,
     put("±2 % p\udcff.html")
     complain("nobody hears this")
     assert stream.buffer.getvalue() == written + b"\n"
+
+
+@pytest.mark.parametrize(
+    ("traffic", "seconds"),
+    [
+        (Traffic(scenario="server", qps=50.0, queries=600), 12.0),
+        (Traffic(scenario="server", qps=50.0, seconds=7.0), 7.0),
+        (Traffic(scenario="offline"), 10.0),
+        (Traffic(scenario="single-stream", queries=600), None),
+        (Traffic(scenario="server", find=True, bound=10**7, seconds=7.0), None),
+    ],
+)
+def test_how_long_a_model_is_served_is_said_where_it_is_known(traffic, seconds):
+    found = serving._lasting(Job(workload="mlp"), traffic)
+    assert found == f"serving mlp on cpu, {traffic.scenario}"
+    assert getattr(found, "seconds", None) == (None if seconds is None else STARTING_S + seconds)

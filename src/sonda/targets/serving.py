@@ -32,11 +32,12 @@ SERVING = "serving"
 
 
 def _lasting(job: Job, traffic: Traffic) -> str:
-    """What is said while a model is served: where queries come for a given time, how long it will take."""
+    """What is said while a model is served: how long it takes, where time or rate of the queries are given."""
     text = f"serving {job.workload} on {job.on}, {traffic.scenario}"
-    if traffic.queries is not None or traffic.find:
+    if traffic.find or (traffic.queries is not None and not traffic.qps):
         return text
-    return Expected(text, STARTING_S + (traffic.seconds or SECONDS))
+    at_rate = traffic.queries / traffic.qps if traffic.queries is not None and traffic.qps else None
+    return Expected(text, STARTING_S + (at_rate or traffic.seconds or SECONDS))
 
 
 def measure_serving(
