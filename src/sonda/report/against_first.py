@@ -8,7 +8,6 @@ from functools import cached_property
 
 from sonda.analysis.comparison import ComparedRow, Comparison
 from sonda.report import quantities
-from sonda.report.labels import plain
 from sonda.report.table import Cell, Column, Table, build, numbers, quantity
 from sonda.report.tree import LIMIT
 
@@ -82,22 +81,21 @@ def _table(
         return None
     times = [next(one.rows[key].a for one in compared if key in one.rows) for key in names]
     unit, cells = numbers(times)
-    shown = [plain(name) for name in names.values()]
     columns: list[tuple[Column, Sequence[Cell]]] = [
-        (Column(title, right=False, path=True), [Cell(name, name, tone="name") for name in shown]),
-        (Column(f"{plain(first)} {unit}".rstrip(), hint=FIRST), cells),
+        (Column(title, right=False, path=True), [Cell(name, name, tone="name") for name in names.values()]),
+        (Column(f"{first} {unit}".rstrip(), hint=FIRST), cells),
     ]
     for one in compared:
-        columns.append((Column(plain(one.name), hint="95 % interval in each field's hint"),
+        columns.append((Column(one.name, hint="95 % interval in each field's hint"),
                         [_judged(one.rows.get(key)) for key in names]))  # fmt: skip
-    return build(columns, f"against {plain(first)}")
+    return build(columns, f"against {first}")
 
 
 def _judged(row: ComparedRow | None) -> Cell:
     if row is None:
         return Cell(quantities.MISSING, None, "only one of the two runs has it", tone="quiet")
     if not quantities.known(row.ratio):
-        return Cell(plain(row.text), None, quantities.provenance(row.ratio), tone="quiet")
+        return Cell(row.text, None, quantities.provenance(row.ratio), tone="quiet")
     if not row.significant:
-        return quantity(row.ratio, plain(row.text), "quiet")
-    return quantity(row.ratio, plain(row.text), "bad" if (row.ratio.value or 1.0) > 1 else "good")
+        return quantity(row.ratio, row.text, "quiet")
+    return quantity(row.ratio, row.text, "bad" if (row.ratio.value or 1.0) > 1 else "good")

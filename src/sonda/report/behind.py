@@ -10,7 +10,6 @@ from sonda.analysis.energy_summary import EnergySummary
 from sonda.analysis.summary import LayerRow, PartSummary, Summary, Value
 from sonda.report import quantities
 from sonda.report.figures import intensity_of, phase_values
-from sonda.report.labels import plain
 from sonda.report.summary_tables import layer_name
 from sonda.report.table import Cell, Column, Table, build, numbers, percents, quantity, tone_of, words
 
@@ -24,7 +23,7 @@ def steps_table(part: PartSummary) -> Table:
     ]
     for name, values in part.phase_steps.items():
         unit, cells = _times(values, "measured")
-        columns.append((Column(f"{plain(name)}, {unit}"), cells))
+        columns.append((Column(f"{name}, {unit}"), cells))
     apart = part.set_apart
     said = ["warm-up" if at in apart else "timed" for at in range(len(part.durations))]
     columns.append((Column("counts as", right=False), words(said)))
@@ -44,7 +43,7 @@ def series_table(series: Sequence[Series], noun: str, place: Callable[[int], Cel
             found[at[step]] = value
         values = [Value(value, "1" if share else one.unit, one.source) for value in found]
         unit, cells = ("%" + f" {one.unit}", percents(values, sign=False)) if share else numbers(values)
-        columns.append((Column(plain(f"{one.name}, {unit}" if unit else one.name)), cells))
+        columns.append((Column(f"{one.name}, {unit}" if unit else one.name), cells))
     return build(columns, "over time")
 
 
@@ -53,10 +52,10 @@ def phases_table(summaries: Sequence[Summary], names: Sequence[str], cycles: boo
     found = [phase_values(summary.parts[0], cycles) if summary.parts else {} for summary in summaries]
     phases = list(dict.fromkeys(name for known in found for name in known))
     absent = Value(None, "cycle" if cycles else "ns", "measured", reason="this run has no such phase")
-    columns = [(Column("phase", right=False), words([plain(name) for name in phases]))]
+    columns = [(Column("phase", right=False), words(phases))]
     for name, known in zip(names, found, strict=True):
         unit, cells = numbers([known.get(phase, absent) for phase in phases])
-        columns.append((Column(f"{plain(name)}, {unit}"), cells))
+        columns.append((Column(f"{name}, {unit}"), cells))
     return build(columns, "phases of all runs")
 
 
@@ -72,8 +71,8 @@ def roofline_table(rows: Sequence[LayerRow], targets: Sequence[str] = ()) -> Tab
     return build(
         [
             (Column("layer", right=False, path=True), [Cell(layer_name(row), row.path, tone="name") for row in rows]),
-            *([(Column("target", right=False), words([plain(name) for name in targets]))] if targets else []),
-            (Column("type", right=False), words([plain(row.name) for row in rows])),
+            *([(Column("target", right=False), words(targets))] if targets else []),
+            (Column("type", right=False), words([row.name for row in rows])),
             (Column("intensity, FLOP/B", hint="floating-point operations for every byte moved"), _exact(intensity)),
             (Column(f"achieved, {rate}"), achieved),
             (Column(f"bandwidth, {speed}"), bandwidth),
@@ -94,7 +93,7 @@ def stack_table(rows: Sequence[LayerRow]) -> Table:
         (Column("cycles"), _whole([one.cycles for _, one in found])),
     ]
     for name in found[0][1].stack if found else ():
-        columns.append((Column(plain(name)), _whole([one.stack[name] for _, one in found])))
+        columns.append((Column(name), _whole([one.stack[name] for _, one in found])))
     return build(columns, "cycles of layers")
 
 
@@ -110,7 +109,7 @@ def stretches_table(topdown: TopDown) -> Table:
                 Value(value if math.isfinite(value) else None, "1", "derived", reason=reason)
                 for value in topdown.over_steps[category.name]
             ]
-            columns.append((Column(f"{plain(category.words)}, %"), percents(values, sign=False)))
+            columns.append((Column(f"{category.words}, %"), percents(values, sign=False)))
     return build(columns, "Top-Down over steps")
 
 
@@ -121,7 +120,7 @@ def power_table(found: EnergySummary) -> Table:
     watts = [Value(value, "W", "estimated" if name in found.estimated else "derived") for name, _, value in rows]
     return build(
         [
-            (Column("device", right=False), words([plain(name) for name, _, _ in rows])),
+            (Column("device", right=False), words([name for name, _, _ in rows])),
             (Column("until, s", hint="since the program began; before 0 it was idle"), numbers(seconds)[1]),
             (Column("mean power, W", hint="since the reading before"), numbers(watts)[1]),
         ],

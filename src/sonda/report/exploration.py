@@ -12,7 +12,7 @@ from sonda.record.errors import SondaError
 from sonda.report.exploration_figures import MOST_DOTS, trade_figure
 from sonda.report.exploration_points import points_table
 from sonda.report.figures import Figure
-from sonda.report.labels import markup, plain
+from sonda.report.labels import markup
 from sonda.report.markup import panel, place_figure, table_html
 from sonda.report.output import whole_file
 from sonda.report.quantities import provenance
@@ -34,9 +34,9 @@ def render_exploration(
 ) -> str:
     """One screen: the sentence, `rows` of the front, counts; `short` is the id to type."""
     screen = Screen(width, color)
-    screen.line(f"{plain(found.title)} · {plain(found.subtitle)}", "bold")
+    screen.line(f"{found.title} · {found.subtitle}", "bold")
     screen.line()
-    screen.line(plain(found.sentence), "bold", 2, 2)
+    screen.line(found.sentence, "bold", 2, 2)
     shown = front_to_show(found, rows)
     if shown:
         screen.line()
@@ -44,16 +44,16 @@ def render_exploration(
         same = _same(found, shown)
         if same:
             words_of = " ".join(f"{key}={shown[0].settings[key]}" for key in same)
-            screen.line(plain(f"all of them: {words_of}"), "", 2, 2)
+            screen.line(f"all of them: {words_of}", "", 2, 2)
         if len(shown) < len(found.front):
             screen.line(
                 f"{len(found.front) - len(shown):,} more on the front, with --rows {len(found.front)}", "dim", 2
             )
     screen.line()
     for line in count_lines(found):
-        screen.line(plain(line), "", 2, 2)
+        screen.line(line, "", 2, 2)
     for note in found.notes:
-        screen.line(plain(note), "dim", 2, 2)
+        screen.line(note, "dim", 2, 2)
     screen.saved(short or found.run)
     return screen.text()
 
@@ -66,7 +66,7 @@ def front_table(found: Exploration, points: Sequence[Point]) -> Table:
     same = _same(found, points)
     settings = [key for key in found.axes if key not in same and any(key in point.settings for point in points)]
     columns: list[tuple[Column, Sequence[Cell]]] = [
-        (Column(plain(key), right=_is_number(points, key), keep=LAST), _settings(points, key)) for key in settings
+        (Column(key, right=_is_number(points, key), keep=LAST), _settings(points, key)) for key in settings
     ]
     if found.by_time:
         columns.append(_figures("time", [point.values["time"] for point in points]))
@@ -231,7 +231,7 @@ def _settings(points: Sequence[Point], key: str) -> list[Cell]:
     return [
         Cell("–", tone="quiet")
         if key not in point.settings
-        else Cell(plain(str(point.settings[key])), point.settings[key], tone="name")
+        else Cell(str(point.settings[key]), point.settings[key], tone="name")
         for point in points
     ]
 

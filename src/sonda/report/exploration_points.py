@@ -8,7 +8,6 @@ from typing import Any
 from sonda.analysis.exploration import Exploration
 from sonda.analysis.summary import TABLES, Value
 from sonda.report import quantities
-from sonda.report.labels import plain
 from sonda.report.table import Cell, Column, Table, build, numbers, words
 
 MOST_POINTS = 2000
@@ -23,7 +22,7 @@ def points_table(found: Exploration, points: Any) -> Table:
     for key in found.axes:
         values = [row.get(key) for row in rows]
         right = all(isinstance(value, int | float) for value in values if value is not None)
-        columns.append((Column(plain(key), right=right), [_setting(value) for value in values]))
+        columns.append((Column(key, right=right), [_setting(value) for value in values]))
     why = [str(row.get("impossible") or row.get("unpriced") or "") for row in rows]
     for name in ("cycles", "energy", "area"):
         column = f"{name}{SIMULATED}"
@@ -71,4 +70,4 @@ def _exact(value: Value) -> Cell:
 def _setting(value: object) -> Cell:
     if value is None:
         return Cell(quantities.MISSING, tone="quiet")
-    return Cell(plain(str(value)), value if isinstance(value, int | float) else plain(str(value)), tone="name")
+    return Cell(str(value), value if isinstance(value, int | float) else str(value), tone="name")

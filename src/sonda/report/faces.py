@@ -19,7 +19,6 @@ from sonda.report.energy import render_energy, show_energy
 from sonda.report.energy_document import energy_document
 from sonda.report.exploration import exploration_document, render_exploration
 from sonda.report.imported import render_trace, show_trace, trace_document
-from sonda.report.labels import plain
 from sonda.report.notebook import Sheet, exploration_fragment, html_fragment
 from sonda.report.serving import render_serving, serving_document, show_serving
 from sonda.report.terminal import render_summary
@@ -161,6 +160,6 @@ class EnergyFace:
 
     def fragment(self) -> str:
         sheet = Sheet()
-        sheet.line(plain(self.found.title), "bold")
+        sheet.line(self.found.title, "bold")
         show_energy(sheet, self.found)
         return sheet.text()

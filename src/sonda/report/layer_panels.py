@@ -10,7 +10,7 @@ from sonda.report import figures
 from sonda.report.behind import roofline_table
 from sonda.report.figures import Figure
 from sonda.report.icicles import layer_icicle, legend, measure_choice, measures_of
-from sonda.report.labels import markup, plain
+from sonda.report.labels import markup
 from sonda.report.markup import panel, place_figure, table_html
 from sonda.report.summary_tables import layer_name, layer_table
 from sonda.report.table import Table
@@ -82,7 +82,7 @@ def _tree_table(nodes: Sequence[Node]) -> Table:
     rows: list[LayerRow] = [node.row for node in nodes if node.row is not None]
     table = layer_table(rows, "layer", own=True)
     body = [
-        (replace(cells[0], text=plain(node.label), hint=f"{row.path} {cells[0].hint}".strip()), *cells[1:])
+        (replace(cells[0], text=node.label, hint=f"{row.path} {cells[0].hint}".strip()), *cells[1:])
         for node, row, cells in zip(nodes, rows, table.rows, strict=True)
     ]
     attributes = [

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from sonda.report.labels import plain
 from sonda.report.operations import operations_table
 from sonda.report.screen import Screen
 from sonda.report.study_answer import answer
@@ -38,9 +37,9 @@ def render_plan(
     runs = plan["runs"]
     simulated = all(str(run.get("on", "")).startswith("sim:") for run in runs)
     how = "simulated" if simulated else "each a process of its own"
-    screen.line(f"{plain(plan['study'])}{_at_scale(plan)}: {len(runs):,} runs, {how}", "bold")
+    screen.line(f"{plan['study']}{_at_scale(plan)}: {len(runs):,} runs, {how}", "bold")
     for text in plan.get("lacks", ()):
-        screen.line(plain(text), "yellow", 2, 2)
+        screen.line(text, "yellow", 2, 2)
     keys = list(dict.fromkeys(key for run in runs for key in run if key != "identity"))
     fixed = [key for key in keys if len({run.get(key) for run in runs}) == 1] if len(runs) > 1 else []
     variants = list(dict.fromkeys(run[VARIANT] for run in runs if VARIANT in run))
@@ -58,7 +57,7 @@ def render_plan(
         screen.table(build(columns), reasons=False)
     if reference:
         screen.line()
-        screen.line(f"Carry it out with: {_typed(plan, reference)}{plain(options)}", "", 2, 2)
+        screen.line(f"Carry it out with: {_typed(plan, reference)}{options}", "", 2, 2)
     return screen.text()
 
 
@@ -96,9 +95,9 @@ def failure_lines(study: Document) -> list[str]:
 
 def _settings(screen: Screen, name: str, runs: list[dict[str, Any]], keys: list[str]) -> None:
     """`miss curve: batch 4, probe callgrind:256KiB+1MiB`, where there is anything to say."""
-    items = [f"{plain(key)} {plain(_written(run[key]))}" for run in runs for key in keys if key in run]
+    items = [f"{key} {_written(run[key])}" for run in runs for key in keys if key in run]
     if items:
-        screen.items(f"{plain(name)}: " if name else "", items, ", ")
+        screen.items(f"{name}: " if name else "", items, ", ")
 
 
 def _written(value: object) -> str:
@@ -114,20 +113,20 @@ def render_study(
     `reference`, the scale and `options` are what to type to have its page.
     """
     screen = Screen(width, color)
-    screen.line(f"{plain(study['study'])}{_at_scale(study)}", "bold")
+    screen.line(f"{study['study']}{_at_scale(study)}", "bold")
     if study["question"]:
-        screen.line(plain(study["question"]), "", 2, 2)
+        screen.line(study["question"], "", 2, 2)
     for number, sentence in enumerate(answer(study).sentences):
-        screen.line(plain(sentence), "" if number else "bold", 4, 2)
+        screen.line(sentence, "" if number else "bold", 4, 2)
     for sentence in study.get("verdicts", ()):
-        screen.line(plain(f"Out of line: {sentence}."), "yellow", 4, 2)
+        screen.line(f"Out of line: {sentence}.", "yellow", 4, 2)
     for remedy in study.get("remedies", ()):
-        screen.line(plain(f"Try: {remedy}."), "", 4, 2)
+        screen.line(f"Try: {remedy}.", "", 4, 2)
     tables = [*study_tables(study, screen.width), *option_tables(study)]
     for one in tables:
         screen.line()
         if one.title:
-            screen.line(plain(one.title), "bold", 2)
+            screen.line(one.title, "bold", 2)
         screen.table(one.table, reasons=one.reasons)
     operations = study.get("operations", ())
     if len(operations) > len(study["rows"]) or any(row["counted"] is not None for row in operations):
@@ -136,10 +135,10 @@ def render_study(
         screen.table(operations_table(operations))
     for caption in dict.fromkeys(one.caption for one in tables if one.caption):
         screen.line()
-        screen.line(plain(caption), "dim", 2, 2)
+        screen.line(caption, "dim", 2, 2)
     for reason, names in unmeasured(study).items():
         screen.line()
-        screen.line(plain(f"– {', '.join(names)}: {reason}"), "dim", 2, 2)
+        screen.line(f"– {', '.join(names)}: {reason}", "dim", 2, 2)
     for title, lines in (
         ("Failed", failure_lines(study)),
         ("Deviations", study["deviations"]),
@@ -149,17 +148,17 @@ def render_study(
             screen.line()
             screen.line(title, "bold", 2)
             for line in lines:
-                screen.line(plain(str(line)), "", 4, 2)
+                screen.line(str(line), "", 4, 2)
     if reference:
         screen.line()
-        screen.line(f"Page: {_typed(study, reference)}{plain(options)} --show --page study.html", "", 2, 2)
+        screen.line(f"Page: {_typed(study, reference)}{options} --show --page study.html", "", 2, 2)
     return screen.text()
 
 
 def _typed(document: Document, reference: str) -> str:
-    scale = f" --scale {plain(document['scale'])}" if document["scale"] else ""
-    return f"sonda study {plain(reference)}{scale}"
+    scale = f" --scale {document['scale']}" if document["scale"] else ""
+    return f"sonda study {reference}{scale}"
 
 
 def _at_scale(document: Document) -> str:
-    return f" at scale {plain(document['scale'])}" if document["scale"] else ""
+    return f" at scale {document['scale']}" if document["scale"] else ""
