@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import unicodedata
 from pathlib import Path
 
 import numpy as np
@@ -158,3 +159,19 @@ def test_screens_of_verifications_fit(tmp_path, monkeypatch, width):
         done = run_command(tmp_path, "verify", *words)
         assert done.returncode == 0, done.stderr
         fits(done.stdout, width)
+
+
+def test_a_file_whose_name_would_act_is_a_run_whose_name_does_not(tmp_path):
+    """Escape sequences, a carriage return and a change of direction: all legal in names of files."""
+    names = ["a\x1b[2J\x1b]0;owned\x07\r\u202ea.json.gz", "b\x1b[31mb.json.gz"]
+    for name, tag in zip(names, "ab", strict=True):
+        shutil.copy(DATA / "gpu" / "kineto" / "mlp.json.gz", tmp_path / name)
+        assert run_command(tmp_path, "import", name, "--tag", tag).returncode == 0
+    (tmp_path / "store" / "20261101T000000-\x1b[31mdead").mkdir()
+    commands = (("show", "a"), ("ls",), ("compare", "a", "b"), ("study", names[0]), ("show", names[0] + "x"))
+    shown = [run_command(tmp_path, *words) for words in commands]
+    assert [done.returncode for done in shown] == [0, 0, 0, 2, 2]
+    for done in shown:
+        said = done.stdout + done.stderr
+        assert said and not [char for char in said if char != "\n" and unicodedata.category(char) in ("Cc", "Cf")], said
+    assert "a�[2J�]0;owned���a.json.gz" in shown[0].stdout
