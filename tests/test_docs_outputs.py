@@ -138,6 +138,23 @@ def test_what_was_measured_still_has_these_columns(page: str, words: str, comman
     assert [names for names in tables if names.replace("cpu T", "cpu/1 T") not in came] == []
 
 
+def rows(text: str) -> set[str]:
+    """What rows of tables and verdicts of targets begin with."""
+    found = re.findall(r"^ {2,4}(\S.*?)(?: {2,}\S|: [A-Z])", text, re.MULTILINE)
+    return {re.sub(r"^[\d()]*$", "N", one.replace("cpu/1", "cpu")) for one in found}
+
+
+def test_targets_side_by_side_still_have_these_rows(tmp_path: Path) -> None:
+    (tmp_path / "model.py").write_text(MODEL)
+    ceilings(tmp_path / "store")
+    words = "run model.py:build --input 1x3x16x16 --on cpu/1 --on sim:maeri-256 --steps 12"
+    done = run_command(tmp_path, *words.split())
+    assert done.returncode == 0, done.stderr
+    told = rows(block_with("docs/howto/choosing-hardware.md", "model.py:build, inference").text)
+    assert {"cpu", "sim:maeri-256", "step", "limited by", "N"} <= told
+    assert told <= rows(done.stdout)
+
+
 def test_the_check_itself_sees_other_columns() -> None:
     assert (
         heading("  phase          ms      %   GFLOP/s") == heading("  phase   µs   %   MFLOP/s") == "phase T % FLOP/T"
