@@ -18,8 +18,9 @@ from sonda.report.behind import power_table, roofline_table, steps_table
 from sonda.report.energy_figures import bars, energy_panels, power_figure
 from sonda.report.labels import plain
 from sonda.report.markup import STATIC, table_html
-from sonda.report.provenance import lacking_table
+from sonda.report.provenance import lacking_table, with_provenance
 from sonda.report.rows import BLANK, packed
+from sonda.report.sections import Section
 from sonda.report.table import Cell, Column, Table, build, numbers
 
 
@@ -188,3 +189,12 @@ def test_a_cell_is_estimated_by_its_own_words_only() -> None:
     assert (guess.estimated, sure.estimated, Cell("2", hint="an estimated time").estimated) == (True, False, False)
     table = Table((Column("energy"),), ((guess,),))
     assert 'class="number estimated"' in table_html(table)
+
+
+def test_what_observing_costs_has_units_and_the_source_of_each() -> None:
+    overhead = {"span_ns": 4706.4, "spans_per_step": 23.43, "step_share": 0.000513}
+    info = RunInfo(id="7f3a", created="2026-11-16", status="complete", overhead=overhead)
+    section = with_provenance(Section("run", "run0", "", ()), examples.training(), info)
+    for name, said in (("span", "4.71 µs, measured"), ("spans per step", "23.4, counted"),
+                       ("step share", "0.05 %, derived")):  # fmt: skip
+        assert f"<th>observing: {name}</th><td>{said}</td>" in section.html

@@ -180,9 +180,7 @@ def _origin(summary: Summary, info: RunInfo | None) -> str:
         facts += [(f"version: {name}", version) for name, version in info.versions.items()]
         facts += [(f"target: {name}", str(value)) for name, value in info.target.items() if name not in COUNTED]
         facts += [(f"workload: {name}", str(value)) for name, value in info.workload.items()]
-        facts += [
-            (f"observing: {name.replace('_', ' ')}", f"{value:.4g}, measured") for name, value in info.overhead.items()
-        ]
+        facts += [_observing(name, value) for name, value in info.overhead.items()]
         facts.append(("created", info.created))
     if facts:
         rows = "".join(f"<tr><th>{markup(name)}</th><td>{markup(text)}</td></tr>" for name, text in facts)
@@ -194,3 +192,13 @@ def _origin(summary: Summary, info: RunInfo | None) -> str:
     if working:
         pieces.append(f'<p class="small">Probes that worked: {markup(", ".join(working))}</p>')
     return panel("Where the numbers come from", "\n".join(pieces)) if pieces else ""
+
+
+def _observing(name: str, value: float) -> tuple[str, str]:
+    """What observing costs: `span_ns` was measured, `spans_per_step` a mean count, `step_share` follows from both."""
+    said = f"observing: {name.removesuffix('_ns').replace('_', ' ')}"
+    if name.endswith("_ns"):
+        return said, f"{quantities.amount(value, 'ns')}, measured"
+    if name.endswith("_share"):
+        return said, f"{quantities.percent(value, 2)} %, derived"
+    return said, f"{quantities.number(value)}, counted"
