@@ -381,6 +381,9 @@ def test_the_page_has_a_mark_for_every_option_with_its_interval() -> None:
     assert all(reach > 0 for reach in faster["error_x"]["array"])
     section = study_section(shown)
     assert "Prefetch and mixed bring" in section.html and len(section.figures) >= 2
+    top, of_cnn, of_resnet = section.html.split(": what options bring against base")
+    # The whole first; what is of one network stands with its picture.
+    assert [piece.count("Prefetch and mixed bring ") for piece in (top, of_cnn, of_resnet)] == [1, 1, 1]
     assert "<summary>In whole sentences</summary><p>base, " in section.html
 
 

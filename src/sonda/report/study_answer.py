@@ -49,6 +49,8 @@ class Answer:
     """The first is the answer; what the others add are variants, published figures, what is missing."""
     figures: tuple[str, ...]
     """Keys of the figures that it is made of, which a page draws."""
+    places: tuple[str, ...] = ()
+    """Those of the sentences that are of one place each, where another is of all of them; a page has them there."""
 
 
 def answer(study: Document) -> Answer:
@@ -59,11 +61,10 @@ def answer(study: Document) -> Answer:
     # Where speed-ups are figures of the study, what options bring is said by them.
     options = [] if "speedup" in dict(leads) else list(_options(study.get("optimisations", ())))
     said = "; ".join(words for _, words in leads) + _speaker(study, [key for key, _ in leads])
-    if len(options) > 1 and study.get("whole"):
-        options.insert(0, str(study["whole"]))
-    first = options or [f"{said[:1].upper()}{said[1:]}."]
+    places = tuple(options) if len(options) > 1 and study.get("whole") else ()
+    first = [str(study["whole"]), *places] if places else options or [f"{said[:1].upper()}{said[1:]}."]
     more = (_variants(study), published_words(study), _lacking(study))
-    return Answer((*first, *(one for one in more if one)), tuple(key for key, _ in leads))
+    return Answer((*first, *(one for one in more if one)), tuple(key for key, _ in leads), places)
 
 
 def _options(places: Sequence[Document]) -> Iterator[str]:

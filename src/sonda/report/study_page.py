@@ -97,7 +97,7 @@ def study_section(study: Document) -> Section:
     for picture in _pictures(study, found):
         html = place_figure(picture.figure, f"study{picture.place}", drawn, "", picture.table)
         pieces.append(panel(_titled(picture.title), html, picture.caption))
-    pieces += _options(study, drawn)
+    pieces += _options(study, found, drawn)
     pieces += _published(study, drawn)
     for one in study_tables(study, WIDE, page=True):
         pieces.append(panel(_titled(one.title or UNTITLED), table_html(one.table, "sortable"), one.caption))
@@ -116,7 +116,7 @@ def _titled(name: str) -> str:
 
 def _answer_panel(study: Document, found: Answer) -> str:
     """The answer with its numbers, what to try, then how much of the study it rests on."""
-    first, *others = found.sentences
+    first, *others = [one for one in found.sentences if one not in found.places]
     lines = [f'<p class="first">{markup(first)}</p>', *(f"<p>{markup(one)}</p>" for one in others)]
     strange = [f'<p class="warning">Out of line: {markup(one)}.</p>' for one in study.get("verdicts", ())]
     lines += strange[:FEW]
@@ -262,14 +262,16 @@ def _metric(column: Document) -> str:
     return key.rpartition("_")[0] if unit else key
 
 
-def _options(study: Document, drawn: list[Figure]) -> Iterator[str]:
-    """What options bring, place by place: bars with their table, and what limits each."""
+def _options(study: Document, found: Answer, drawn: list[Figure]) -> Iterator[str]:
+    """What options bring, place by place: in a sentence, as bars with their table, and what limits each."""
     for number, place in enumerate(study.get("optimisations", ())):
+        head = f"{place['place']}: "
+        said = "".join(f"<p>{markup(one.removeprefix(head))}</p>" for one in found.places if one.startswith(head))
         bars = options_figure(place)
         table = table_html(options_table(place), "sortable")
         picture = place_figure(bars, f"studyoptions{number}", drawn, "") if bars is not None else ""
         title = options_title(place)
-        yield panel(title if place["place"] else _titled(title), picture + table + _limits(place), OPTIONS)
+        yield panel(title if place["place"] else _titled(title), said + picture + table + _limits(place), OPTIONS)
 
 
 def _limits(place: Document) -> str:
