@@ -292,6 +292,19 @@ def test_on_paper_nothing_is_cut(browser: Browser, page: Callable[[str], Path]) 
     browser.media()
 
 
+def test_on_paper_long_names_and_many_columns_have_room(browser: Browser, page: Callable[[str], Path]) -> None:
+    """A4 with margins of 12 mm is 703 px wide; kernels of a GPU have long names and up to 14 columns."""
+    browser.open(page("gpu"), (703, 1000))
+    browser.media(kind="print")
+    narrowest = "Math.min(...[...document.querySelectorAll('tbody th:first-child')].map((c) => c.clientWidth || 999))"
+    assert browser.comes_true(f"document.documentElement.classList.contains('paper') && {narrowest} > 90")
+    assert browser.run("document.documentElement.scrollWidth") <= 703
+    broken = """[...document.querySelectorAll('td.word')].filter((c) => c.textContent === 'kernel'
+        && c.clientHeight > 30 && c.clientHeight > c.parentElement.cells[0].clientHeight).length"""
+    assert browser.run(broken) == 0
+    browser.media()
+
+
 def test_a_real_printer_gets_light_figures_that_fit(browser: Browser, page: Callable[[str], Path]) -> None:
     browser.open(page("one"), dark=True)
     browser.run("""addEventListener('beforeprint', () => { window.printed = [

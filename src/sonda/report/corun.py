@@ -210,19 +210,21 @@ def corun_section(found: Interference, index: int, alone: bool) -> Section:
 
 
 def _heat_map(found: Interference) -> Figure:
-    """The matrix; what is not significant has the colour of no slowdown, and says so in its field."""
+    """The matrix; what is not significant, or has no interval, has the colour of no slowdown, as in the table."""
     names = found.participants
     fields = [[found.slowdown(row, column) for column in found.participants] for row in found.participants]
-    values = [[1.0 if _doubt(value) else value.value for value in line] for line in fields]
+    values = [[value.value if _sure(value) or value.value is None else 1.0 for value in line] for line in fields]
     texts = [["" if value.value is None else f"{times(value)}{_doubt(value)}" for value in line] for line in fields]
     hints = [[quantities.provenance(value) for value in line] for line in fields]
     return slowdown_map(names, names, values, texts, hints)
 
 
+def _sure(value: Value) -> bool:
+    return value.low is not None and value.high is not None and not value.low <= 1 <= value.high
+
+
 def _doubt(value: Value) -> str:
-    if value.low is None or value.high is None or not value.low <= 1 <= value.high:
-        return ""
-    return ", not significant"
+    return "" if value.low is None or _sure(value) else ", not significant"
 
 
 def _company(company: Company) -> dict[str, Any]:

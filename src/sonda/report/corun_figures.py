@@ -12,7 +12,7 @@ from sonda.report.palette import DARK_INK, SKY, VERMILION
 from sonda.report.study_dots import COLORS, MARKS
 from sonda.report.table import Cell, Column, Table, build
 
-SCALE = SKY, "#f7f7f7", VERMILION
+SCALE = SKY, "#d0d3d7", VERMILION
 """Faster than alone, as fast, slower: safe for colour-blind readers, and dark ink is read on all of them."""
 LEAST = 1.1
 """Slowdowns below 10 % are not made to look large."""
@@ -30,7 +30,7 @@ def slowdown_map(
 ) -> Figure:
     """Who suffers from whom; `texts` stand in the fields, `hints` in their hover boxes.
 
-    Shades go by the logarithm, so that twice as fast is as far from white as twice as slow.
+    Shades go by the logarithm, so that twice as fast is as far from grey as twice as slow.
     """
     shades = [[None if value is None else math.log2(value) for value in line] for line in values]
     reach = max([math.log2(LEAST), *(abs(shade) for line in shades for shade in line if shade is not None)])

@@ -82,6 +82,10 @@
       if (across.ticktext?.some((name) => plain(name).length > 4)) across.tickangle = -90;
       copy.height += LINE; // of names that stand upright
     }
+    if (!map && across?.ticktext?.some((name) => plain(name).length > SHORT)) { // Plotly would leave some out
+      Object.assign(across, { ticktext: across.ticktext.map((name) => cut(name, BELOW)), tickangle: -90 });
+      copy.height += LETTER * BELOW;
+    }
     const names = map ? [] : upright?.ticktext || upright?.categoryarray || [];
     if (!names.some((name) => plain(name).length > SHORT)) return;
     const bars = figure.data.some((trace) => trace.type === "bar");
@@ -107,7 +111,7 @@
     const room = document.getElementById(figure.place).clientWidth - left - copy.margin.r;
     const lines = Math.ceil(names.length / Math.max(1, Math.floor(room / width)));
     copy.height += LINE * lines;
-    copy.legend.maxheight = LINE * (lines + 2);
+    copy.legend.maxheight = 2 * LINE * (lines + 1);
   }
 
   function folded(html, letters) {
@@ -149,7 +153,7 @@
     if (copy.type === "heatmap" && narrow()) {
       copy.colorbar = { ...copy.colorbar, thickness: 8 };
       copy.showscale = !copy.texttemplate; // fields that say their number need none
-      if (copy.texttemplate) copy.text = copy.text.map((line) => line.map((said) => said.replace(/ ±.*/, "")));
+      if (copy.texttemplate) copy.text = copy.text.map((line) => line.map((said) => said.replace(/ [±(].*/, "")));
     }
     if (copy.type === "icicle") copy.marker.line = { width: 1, color: css("--panel") };
     return copy;
