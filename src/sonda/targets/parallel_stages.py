@@ -8,6 +8,7 @@ from functools import partial
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
+from sonda.frameworks.parallel.outlook import duration
 from sonda.record.errors import SondaError
 from sonda.targets.parallel_training import FEWEST_STEPS, MOST_STEPS
 
@@ -149,10 +150,10 @@ def _foresee(
     size = sum(value.numel() * value.element_size() for value in crossing) * parts * replicas
     several = f"{replicas} pipelines, each " if replicas > 1 else ""
     cuts = " and ".join(names[bound] for bound in bounds[1:-1])
-    shown = " + ".join(f"{1e3 * parts * one:.3g}" for one in work)
+    shown = " + ".join(duration(parts * one) for one in work)
     rank.foreseen(
         [
-            f"{several}cut before {cuts}: {shown} ms of work a step, {100 * (stages - 1) / (parts + stages - 1):.3g} % "
+            f"{several}cut before {cuts}: {shown} of work a step, {100 * (stages - 1) / (parts + stages - 1):.3g} % "
             f"of it waiting while the pipeline of {parts} parts fills and drains",
             f"{2 * size / 1e6:.3g} MB cross the cut a step, {brings}",
         ],
@@ -174,7 +175,7 @@ def expected(alone: list[float], step: float) -> tuple[float | None, str]:
     fastest = min(alone)
     if not math.isfinite(fastest):
         return None, "and no device holds the whole batch at once"
-    took = f"({1e3 * fastest:.3g} ms for the whole batch at once)"
+    took = f"({duration(fastest)} for the whole batch at once)"
     if fastest > len(alone) * step:
         return None, f"and what that brings cannot be told: the fastest alone {took} was disturbed by other programs"
     return fastest / step, f"predicted {fastest / step:.3g} times the fastest alone {took} without what sending takes"

@@ -110,24 +110,24 @@ def sentences(whole: Outlook, chosen: Outlook, names: Sequence[str], auto: bool)
     `whole` is the outlook of all ranks, `chosen` that of the ranks that will run.
     """
     if len(names) == 1:
-        return [f"a step of {whole.batch} samples: {_ms(whole.compute)}, on one rank, which exchanges nothing"]
+        return [f"a step of {whole.batch} samples: {duration(whole.compute)}, on one rank, which exchanges nothing"]
     best = whole.fastest
     fast = names[best]
     times = ", ".join(
-        f"{name} {_ms(time)}" + (f" (F = {time / whole.alone[best]:.3g})" if rank != best else "")
+        f"{name} {duration(time)}" + (f" (F = {time / whole.alone[best]:.3g})" if rank != best else "")
         for rank, (name, time) in enumerate(zip(names, whole.alone, strict=True))
     )
     shares = " + ".join(str(share) for share in whole.shares)
     lines = [
         f"a step of {whole.batch} samples alone: {times}; so at most {whole.bound:.3g} times {fast} alone",
-        f"shares {shares}: {_ms(whole.compute)} of work and {_ms(whole.communication)} of communication, "
+        f"shares {shares}: {duration(whole.compute)} of work and {duration(whole.communication)} of communication, "
         f"predicted {whole.speedup:.3g} times {fast} alone",
     ]
     if whole.speedup <= 1:
         saved = whole.alone[best] - whole.compute
         lines.append(
-            f"several devices cannot pay here: communication takes {_ms(whole.communication)} a step, and sharing the "
-            f"work saves {_ms(saved) if saved > 0 else 'nothing'}"
+            f"several devices cannot pay here: communication takes {duration(whole.communication)} a step, and sharing "
+            f"the work saves {duration(saved) if saved > 0 else 'nothing'}"
         )
     if auto and chosen.ranks != whole.ranks:
         left = " and ".join(names[rank] for rank in whole.ranks if rank not in chosen.ranks)
@@ -135,6 +135,6 @@ def sentences(whole: Outlook, chosen: Outlook, names: Sequence[str], auto: bool)
     return lines
 
 
-def _ms(seconds: float) -> str:
+def duration(seconds: float) -> str:
     """Three digits, in ms, or in s from one on."""
     return f"{seconds:.3g} s" if seconds >= 0.9995 else f"{1e3 * seconds:.3g} ms"
