@@ -28,6 +28,7 @@ def test_unknown_words_come_with_the_nearest_known() -> None:
     assert "resnet34" in WORDS.workload("resnet43")
     assert "did you mean 'batch'?" in WORDS.option("resnet34", "bach", 8)
     assert WORDS.option("resnet34", "trian", True) == "resnet34 has no option 'trian'; did you mean 'train'?"
+    assert "did you mean '5-1M-20-100'?" in WORDS.option("dlrm", "preset", "5-1M-20-10")
 
 
 @pytest.mark.parametrize(

@@ -38,7 +38,7 @@ def _option(workload: str, key: str, value: Scalar) -> str:
     problem = _problem(lambda: describe(workload, {key: as_text(value)}))
     own = describe(workload, {}).parameters()
     meant = near(key, [*RUN_OPTIONS, *own])
-    if problem and meant in RUN_OPTIONS and name_of(key) not in own:
+    if f"has no option {key!r}" in problem and meant in RUN_OPTIONS:
         return f"{workload} has no option {key!r}; did you mean {meant!r}?"
     return problem
 
