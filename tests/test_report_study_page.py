@@ -129,10 +129,10 @@ def test_bars_of_estimates_are_hatched_and_rows_without_energy_have_none() -> No
     drawn = energy_figure(STUDY, ["energy_J"], "J")
     assert drawn is not None
     (bars,) = drawn["data"]
-    assert bars["y"] == [100.0, 80.0]
+    assert bars["orientation"] == "h" and bars["x"] == [100.0, 80.0], "lying, as long names have room beside them"
     assert bars["marker"]["pattern"]["shape"] == ["", "/"]
-    assert bars["error_y"]["arrayminus"] == [10.0, 32.0]
-    assert drawn["layout"]["xaxis"]["ticktext"] == ["one", "two &amp; &lt;more&gt;"]
+    assert bars["error_x"]["arrayminus"] == [10.0, 32.0]
+    assert drawn["layout"]["yaxis"]["ticktext"] == ["one", "two &amp; &lt;more&gt;"]
     assert energy_figure({**STUDY, "rows": STUDY["rows"][2:]}, ["energy_J"], "J") is None
 
 

@@ -9,11 +9,13 @@ from sonda.report.figures import Figure
 from sonda.report.labels import markup
 from sonda.report.palette import GREY, HATCH
 from sonda.report.study_cells import figure_hint, study_cell
-from sonda.report.study_dots import COLORS, MARKS, OF_A_NAME, reach
+from sonda.report.study_dots import AROUND, COLORS, MARKS, OF_A_NAME, reach
 from sonda.report.study_tables import Document, figure_name, row_names
 from sonda.report.table import Cell, Column, Table, build
 
 HEIGHT = 380
+OF_A_GROUP = 26
+"""px of height of two bars."""
 MOST_CURVES = 24
 FEW_EPOCHS = 20
 """Each has its tick."""
@@ -146,7 +148,7 @@ def accuracy_figure(study: Document) -> Figure | None:
         "height": HEIGHT + 12 * len(rows),
         "xaxis": {"title": {"text": "epoch"}, "tickformat": "d", **({"dtick": 1} if few else {})},
         "yaxis": {"title": {"text": "validation accuracy, %"}, "rangemode": "tozero"},
-        "legend": {"orientation": "h", "y": 1.02, "yanchor": "bottom"},
+        "legend": {"orientation": "h", "y": 1.02, "yanchor": "bottom", "itemsizing": "constant"},
     }
     return {"data": data, "layout": layout}
 
@@ -210,18 +212,18 @@ def energy_figure(study: Document, figures: Sequence[str], title: str) -> Figure
         name = "with idle devices" if "_with_idle" in figure else "devices that trained"
         hatched = ["/" if cell.get("source") == "estimated" else "" for cell in cells]
         data.append({
-            "type": "bar", "name": name, "x": places, "y": [cell["value"] for cell in cells],
-            "error_y": reach(cells),
+            "type": "bar", "orientation": "h", "name": name, "y": places, "x": [cell["value"] for cell in cells],
+            "error_x": reach(cells),
             "marker": {"color": COLORS[number], "pattern": {**HATCH, "shape": hatched}},
             "hovertext": [f"<b>{one}</b>, {name}: {markup(figure_hint(cell))}"
                           if cell["value"] is not None else "" for one, cell in zip(names, cells, strict=True)],
             "hoverinfo": "text",
         })  # fmt: skip
     layout = {
-        "height": HEIGHT, "barmode": "group",
-        "xaxis": {"tickvals": places, "ticktext": names, "automargin": True},
-        "yaxis": {"title": {"text": title}, "rangemode": "tozero"},
-        "legend": {"orientation": "h", "y": 1.02, "yanchor": "bottom"}, "showlegend": True,
+        "height": AROUND + OF_A_GROUP * max(3, len(rows)), "barmode": "group",
+        "xaxis": {"title": {"text": title}, "rangemode": "tozero"},
+        "yaxis": {"tickvals": places, "ticktext": names, "autorange": "reversed", "automargin": True},
+        "legend": {"orientation": "h", "y": 1.02, "yanchor": "bottom", "traceorder": "normal"}, "showlegend": True,
     }  # fmt: skip
     return {"data": data, "layout": layout}
 
