@@ -83,7 +83,7 @@ class Screen:
         """A table; columns that do not fit are left out and named below, as are the reasons of missing numbers."""
         shown, dropped = fitted(_harmless(table), self.width - indent)
         # Where nothing can be left out, or not enough, the columns stand in bands one below the other.
-        for number, band in enumerate(bands(shown, self.width - indent)):
+        for number, band in enumerate(_bands(shown, self.width - indent)):
             if number:
                 self.line()
             self._rows(band, indent)
@@ -151,12 +151,12 @@ def fitted(table: Table, room: int) -> tuple[Table, list[str]]:
         dropped.append(order.pop(0).name)
         shown = table.without(set(dropped))
     shown = _narrowed(shown, room, LEAST_WORDS)
-    if any(_width(band) > room for band in bands(shown, room)):
+    if any(_width(band) > room for band in _bands(shown, room)):
         shown = _narrowed(shown, room, LEAST_PATH)
     return shown, list(dict.fromkeys(column.name for column in table.columns if column.name in dropped))
 
 
-def bands(table: Table, room: int) -> list[Table]:
+def _bands(table: Table, room: int) -> list[Table]:
     """The same table in bands of as many columns as fit side by side, each with the first column; one where all fit."""
     if table.columns[-1].wrap or _width(table) <= room:
         return [table]

@@ -121,7 +121,7 @@ def layers_side_by_side(summaries: Sequence[Summary], names: Sequence[str], limi
             unit, cells = numbers(own)
             columns.append((Column(f"{name} {unit}"), cells))
         taken = [_own_share(rows[path]) if path in rows else float("nan") for path in wanted]
-        columns.append((Column("%", keep=3), shares([one or float("nan") for one in taken], "the step")))
+        columns.append((Column("%"), shares([one or float("nan") for one in taken], "the step")))
     return build(columns, "layers side by side")
 
 

@@ -27,7 +27,7 @@ from sonda.report.outside import show_outside
 from sonda.report.over_time import show_over_time
 from sonda.report.probed import show_probed
 from sonda.report.ranks import rank_phases_table, show_ranks
-from sonda.report.screen import Screen, bands
+from sonda.report.screen import Screen
 from sonda.report.simulated_tables import (
     choose_simulated,
     is_idle,
@@ -127,16 +127,14 @@ def render_side_by_side(
         screen.line(f"{head}: {summary.verdicts[0].sentence}", "", 2, 2)
     screen.line()
     trainings = trainings_table(summaries, heads)
-    for table in bands(trainings, screen.width - 2) if trainings is not None else ():
-        screen.table(table)
+    if trainings is not None:
+        screen.table(trainings)
         screen.line()
-    for table in bands(side_by_side_table(summaries, heads), screen.width - 2):
-        screen.table(table)
-        screen.line()
+    screen.table(side_by_side_table(summaries, heads))
+    screen.line()
     if any(part.simulated for summary in summaries for part in summary.parts):
-        for table in bands(layers_side_by_side(summaries, heads, layers), screen.width - 2):
-            screen.table(table, reasons=False)
-            screen.line()
+        screen.table(layers_side_by_side(summaries, heads, layers), reasons=False)
+        screen.line()
     for head, summary in zip(heads, summaries, strict=True):
         for warning in summary.warnings:
             screen.line(f"! {head}: {warning}", "yellow", 2, 2)
