@@ -117,7 +117,7 @@ def _points(trace: Figure, places: list[tuple[float, float]]) -> Iterable[str]:
 def _mark(marker: Figure, x: float, y: float, half: float, hint: str = "") -> str:
     """The shape that the symbol names, around its middle: colours are never alone."""
     color = markup(str(marker["color"]))
-    style = f'fill="{color}" fill-opacity=".75" stroke="{color}"'
+    style = f'fill="{color}" fill-opacity=".75" stroke="{INK}"'  # yellow is hardly seen on white
     corners = CORNERS[str(marker["symbol"])]
     if not corners:
         return f'<circle cx="{x:.1f}" cy="{y:.1f}" r="{half:.1f}" {style}>{hint}</circle>'
