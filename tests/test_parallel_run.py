@@ -199,7 +199,7 @@ def test_a_rank_that_has_waited_in_vain_says_so_in_its_own_words(
     for name, value in (("RANK", "0"), ("LOCAL_RANK", "0"), ("OMP_NUM_THREADS", "1"), ("MKL_NUM_THREADS", "1")):
         monkeypatch.setenv(name, value)
     monkeypatch.setattr(sys, "argv", ["rank", str(tmp_path)])
-    monkeypatch.setattr(parallel_rank, "end_with_parent", lambda: None)
+    monkeypatch.setattr(parallel_rank, "end_with_parent", lambda parent: None)
     monkeypatch.setattr(parallel_rank.Rank, "run", fail)
     monkeypatch.setattr(parallel_rank.os, "_exit", left)
     with pytest.raises(SystemExit):
@@ -207,3 +207,10 @@ def test_a_rank_that_has_waited_in_vain_says_so_in_its_own_words(
     outcome = read_outcome(tmp_path, 0)
     assert outcome is not None and outcome.cause == said
     assert outcome.lost and outcome.late and outcome.remedy.endswith("give it longer with @timeout=")
+
+
+def test_a_rank_whose_agent_is_gone_before_it_begins_ends_at_once() -> None:
+    """It imports for a second before it can tell the kernel whose end is its own."""
+    code = "import os, sys; from sonda.targets.signals import end_with_parent; end_with_parent(parent={})"
+    ends = [subprocess.run([sys.executable, "-c", code.format(who)]).returncode for who in ("os.getppid()", "1 << 30")]
+    assert ends == [0, -9]

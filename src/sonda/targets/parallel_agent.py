@@ -104,7 +104,7 @@ def run_ranks(plan: Plan, directory: Path, node: int = 0) -> Report:
         local_addr="localhost" if plan.nodes == 1 else None,
         **({"shutdown_timeout": STOP_S} if "shutdown_timeout" in LaunchConfig.__dataclass_fields__ else {}),
     )
-    command = (sys.executable, "-P", "-m", "sonda.targets.parallel_rank", str(directory))
+    command = (sys.executable, "-P", "-m", "sonda.targets.parallel_rank", str(directory), str(os.getpid()))
     os.environ.setdefault("OMP_NUM_THREADS", "1")  # or the agent says that it chose so; every rank sets its own
     try:
         elastic_launch(configuration, command[0])(*command[1:])

@@ -1,4 +1,5 @@
-"""One rank: `python -m sonda.targets.parallel_rank DIRECTORY`, started by the agent with `RANK` in its environment.
+"""One rank: `python -m sonda.targets.parallel_rank DIRECTORY AGENT`, started by the agent, whose process that is, with
+`RANK` in its environment.
 
 It takes part in calibration and training, observed like any workload, and leaves `rank-N.json` beside its events.
 """
@@ -29,7 +30,7 @@ LOST = ("connection", "broken pipe", "socket", "peer", LATE, "gloo", "nccl")
 
 
 def main() -> int:
-    end_with_parent()
+    end_with_parent(parent=int(sys.argv[2]) if len(sys.argv) > 2 else 0)
     directory = Path(sys.argv[1])
     (directory / BEGUN).touch()
     job = msgspec.json.decode((directory / JOB).read_bytes(), type=Job)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import os
 import signal
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -25,9 +26,12 @@ def handled(handler: Callable[[int, object], None], *numbers: signal.Signals) ->
             signal.signal(number, before)
 
 
-def end_with_parent(number: int = signal.SIGKILL) -> None:
-    """Have the kernel end this process when its parent is killed, so that it cannot disturb the next measurement."""
+def end_with_parent(number: int = signal.SIGKILL, parent: int = 0) -> None:
+    """Have the kernel end this process when its parent is killed, so that it cannot disturb the next measurement; end
+    it at once where that was the process `parent`, which is gone already."""
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, number)
+    if parent and os.getppid() != parent:
+        os.kill(os.getpid(), number)
 
 
 def signal_name(number: int) -> str:
