@@ -178,3 +178,11 @@ def test_a_line_that_fits_is_one_line_whatever_would_hang_below() -> None:
     assert lines[2].startswith("       b c") and lines[3].startswith("         c b"), (
         "what goes on is told from what begins"
     )
+
+
+@pytest.mark.parametrize("name", ["COLUMNS", "LINES"])
+def test_a_size_that_is_no_number_disturbs_no_screen(name: str, monkeypatch) -> None:
+    monkeypatch.setenv(name, "²")
+    screen = Screen()
+    screen.line("a verdict", "bold")
+    assert screen.text() == "a verdict" and screen.width == 120

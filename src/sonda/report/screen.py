@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
     from rich.text import Text
 
-PIPE_WIDTH = 120
-"""Columns where nobody says how wide the reader's window is."""
+PIPE_WIDTH, HEIGHT = 120, 25
+"""Columns where nobody says how wide the reader's window is; how high it is makes no difference."""
 
 GAP = 3
 INDENT = 2
@@ -47,10 +47,10 @@ class Screen:
             width = width_of(sys.stdout) or PIPE_WIDTH
         self.width = max(20, width)
         self._console = Console(
-            file=self._buffer, force_terminal=terminal, width=self.width, markup=False, highlight=False, emoji=False,
+            file=self._buffer, force_terminal=terminal, markup=False, highlight=False, emoji=False,
             legacy_windows=False, color_system="standard" if terminal else None,
-            # rich's own widths for Jupyter would override ours
-            force_jupyter=False,
+            # rich would read COLUMNS and LINES itself, and have widths of its own for Jupyter
+            width=self.width, height=HEIGHT, force_jupyter=False,
         )  # fmt: skip
 
     def line(self, text: str = "", style: str = "", indent: int = 0, hang: int = 0) -> None:
