@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -41,6 +42,7 @@ def test_operations_are_compared_where_there_is_no_device(tmp_path: Path) -> Non
     assert [(name, one.value, other.value) for name, one, other in found.totals] == [("operations", 43_000, 104_000)]
     text = render_kernel_comparison(found, 140)
     assert "operation (largest change first)" in text and "calls A" in text and "launch" not in text
+    assert re.search(r"^  aten::mm +3 +4 +36", text, re.MULTILINE), "whole numbers of calls"
     assert kernel_comparison_document(found)["on_host"] is True
 
 

@@ -149,4 +149,4 @@ def _quotient(a: Value, b: Value) -> Cell:
 
 
 def _counts(values: Sequence[float]) -> list[Cell]:
-    return [Cell(quantities.number(value), value) for value in values]
+    return numbers([Value(value, "1", "counted") for value in values])[1]
