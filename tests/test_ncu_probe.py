@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from time import monotonic, sleep
 
 import numpy as np
 import pytest
@@ -296,6 +297,18 @@ def test_failures_of_the_child_are_one_line(tmp_path: Path) -> None:
         count(tmp_path, limit_s=0.2, first="exec sleep 60")
     with pytest.raises(SondaError, match="not installed"):
         count_kernels(["x"], b"", HOPPER, str, settings=Settings(program=str(tmp_path / "nowhere")))
+
+
+def test_a_program_does_not_outlive_ncu(tmp_path: Path) -> None:
+    """ncu crashed around a JAX program, whose threads spun on for as long as the machine was up."""
+    number = tmp_path / "number"
+    with pytest.raises(SondaError):
+        count(tmp_path, first=f"sleep 300 & echo $! > {number}; kill -SEGV $$")
+    status = Path(f"/proc/{int(number.read_text())}/stat")
+    limit = monotonic() + 30
+    while status.exists() and status.read_text().rpartition(") ")[2][0] != "Z":
+        assert monotonic() < limit, "it lives on"
+        sleep(0.01)
 
 
 def test_recorded_stalls_merge_onto_recorded_launches(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ import signal
 import subprocess
 import tempfile
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -124,17 +125,17 @@ def run_under(
             with child:
                 try:
                     child.communicate(stdin, timeout=settings.limit_s)
-                except BaseException as error:
-                    # The program is a child of ncu's, so the whole group has to go.
-                    os.killpg(child.pid, signal.SIGKILL)
-                    if isinstance(error, subprocess.TimeoutExpired):
-                        raise SondaError(
-                            f"counting kernels took more than {settings.limit_s:g} s",
-                            "let the program take fewer steps: it is run to its end"
-                            if settings.whole
-                            else "count a smaller step: a smaller --batch, or fewer layers",
-                        ) from None
-                    raise
+                except subprocess.TimeoutExpired:
+                    raise SondaError(
+                        f"counting kernels took more than {settings.limit_s:g} s",
+                        "let the program take fewer steps: it is run to its end"
+                        if settings.whole
+                        else "count a smaller step: a smaller --batch, or fewer layers",
+                    ) from None
+                finally:
+                    # The program is a child of ncu's and outlives it where ncu crashes, so the whole group has to go.
+                    with suppress(ProcessLookupError):
+                        os.killpg(child.pid, signal.SIGKILL)
         text = log.read_text(encoding="utf-8", errors="replace") if log.exists() else ""
         said = output.read_text(encoding="utf-8", errors="replace")
         # Without a log ncu failed before it opened it, and its messages are among the program's.
