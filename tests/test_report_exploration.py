@@ -194,6 +194,12 @@ def test_the_page_holds_the_front_and_two_pictures(kept: tuple[Store, Run]) -> N
     assert len(others["x"]) == len(others["y"]) == shown
     for figure in figures:
         assert f'id="{figure["place"]}"' in text
+    # A scale that suits the numbers, so that ticks need no prefix.
+    unit = re.fullmatch(r"energy, ([pnµm]J) \(simulated\)", figures[0]["layout"]["yaxis"]["title"]["text"])
+    assert unit is not None
+    factor = {"pJ": 1e-12, "nJ": 1e-9, "µJ": 1e-6, "mJ": 1e-3}[unit[1]]
+    joules = [one.values["energy"].value or 0.0 for one in found.front]
+    assert [y * factor for y in front["y"]] == pytest.approx(joules)
 
 
 def test_every_figure_of_the_front_says_its_source(kept: tuple[Store, Run]) -> None:

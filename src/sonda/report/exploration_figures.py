@@ -6,6 +6,7 @@ from typing import Any
 
 from sonda.analysis.exploration import Exploration, Point, amount, times
 from sonda.analysis.summary import Value
+from sonda.report import quantities
 from sonda.report.figures import Figure
 from sonda.report.labels import markup
 from sonda.report.palette import GREY, HEAT, VERMILION
@@ -19,20 +20,22 @@ FEW_DOTS = 300
 def trade_figure(found: Exploration, points: Any, name: str, shade: str = "") -> Figure:
     """Cycles to the right, or time where clocks differ, energy or area upwards, both logarithmic; the shade of the
     front, which is never empty, is a third objective."""
-    unit = found.front[0].values[name].unit
+    scale = _scale(found, name)
+    unit = scale.unit
     cloud = _cloud(points, name, found.by_time)
     speed, per = ("time, ns", "time %{x:,.4~g} ns") if found.by_time else ("cycles", "cycles %{x:,}")
     other = f"not on the front<br>{per}, simulated<br>{markup(f'{name} %{{y:.4~g}} {unit}')}, simulated<extra></extra>"
     data = [
         {
-            "type": "scatter", "mode": "markers", "name": "other points", "x": cloud[0], "y": cloud[1],
+            "type": "scatter", "mode": "markers", "name": "other points", "x": cloud[0],
+            "y": [one / scale.factor for one in cloud[1]],
             "marker": {"size": 4 if len(cloud[0]) > FEW_DOTS else 7, "color": GREY, "opacity": 0.6},
             "hovertemplate": other,
         },
         {
             "type": "scatter", "mode": "markers", "name": "Pareto front",
             "x": [found.value(point, "cycles").value for point in found.front],
-            "y": [point.values[name].value for point in found.front],
+            "y": [(point.values[name].value or 0.0) / scale.factor for point in found.front],
             "marker": {"size": 12, "symbol": "diamond", "line": {"width": 1, "color": "rgba(255,255,255,.6)"},
                        **_shading(found, shade)},
             "text": [_hover(found, point) for point in found.front],
@@ -62,11 +65,17 @@ def _cloud(points: Any, name: str, by_time: bool) -> tuple[list[float], list[flo
 
 
 def _shading(found: Exploration, shade: str) -> dict[str, Any]:
-    values = [point.values[shade].value for point in found.front] if shade else []
+    values = [point.values[shade].value or 0.0 for point in found.front] if shade else []
     if len(set(values)) < 2:  # one shade tells nothing
         return {"color": VERMILION}
-    title = f"{shade}, {found.front[0].values[shade].unit}"
-    return {"color": values, "colorscale": HEAT, "colorbar": {"title": {"text": markup(title)}}}
+    scale = _scale(found, shade)
+    bar = {"title": {"text": markup(f"{shade}, {scale.unit}")}, "thickness": 14}
+    return {"color": [one / scale.factor for one in values], "colorscale": HEAT, "colorbar": bar}
+
+
+def _scale(found: Exploration, name: str) -> quantities.Scale:
+    """In which an objective of the front is shown."""
+    return quantities.common_scale((one.values[name].value for one in found.front), found.front[0].values[name].unit)
 
 
 def _hover(found: Exploration, point: Point) -> str:

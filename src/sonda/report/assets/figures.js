@@ -37,6 +37,7 @@
     for (const name of Object.keys(copy).filter((key) => /^[xy]axis\d*$/.test(key))) {
       copy[name] = Object.assign({}, axis, copy[name]);
       if (copy[name].title) copy[name].title.font = { size: 12.5, color: css("--soft") };
+      if (copy[name].title && name.startsWith("y")) copy[name].title.standoff = 6; // px beside labels, however long they are
     }
     for (const { line } of copy.shapes || []) if (line.width !== 0 && !line.color) line.color = css("--ink");
     if (narrow()) {
