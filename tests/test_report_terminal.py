@@ -209,3 +209,12 @@ def test_a_limit_that_is_not_passed_is_not_thereby_kept(slowdown: examples.Value
 def test_the_page_of_a_comparison_is_asked_for_by_the_names_that_were_given() -> None:
     text = render_comparison(examples.comparison(), 100, asked=("main", "head"), color=False)
     assert text.endswith("\n\n  Page of both: sonda report main head")
+
+
+def test_wild_intervals_have_no_digits_that_say_nothing() -> None:
+    found = examples.comparison()
+    wild = examples.Value(18.9354, "1", "derived", 0.00001, 499_058_916.0)
+    step = replace(found.parts[0].step, ratio=wild, significant=False)
+    text = render_comparison(replace(found, parts=(replace(found.parts[0], step=step),)), 120, color=False)
+    assert "18.935 times the time (95 %: <0.001–>1,000)" in text
+    assert "499" not in text

@@ -126,7 +126,7 @@ def _ratio(row: ComparedRow) -> Cell:
     value = row.ratio.value
     if value is None or not math.isfinite(value):
         return Cell(quantities.MISSING, None, quantities.provenance(row.ratio), row.ratio.reason, "quiet")
-    return quantity(row.ratio, f"{value:.3f}", _grey(row))
+    return quantity(row.ratio, _times(value), _grey(row))
 
 
 def _grey(row: ComparedRow) -> str:
@@ -138,7 +138,7 @@ def _interval(row: ComparedRow) -> Cell:
     ratio = row.ratio
     if ratio.low is None or ratio.high is None:
         return Cell(quantities.MISSING, None, ratio.reason, ratio.reason, "quiet")
-    text = f"{ratio.low:.3f}–{ratio.high:.3f}"
+    text = f"{_times(ratio.low)}–{_times(ratio.high)}"
     return Cell(text, ratio.high - ratio.low, quantities.provenance(ratio), tone=_grey(row))
 
 
@@ -152,7 +152,14 @@ def _judged(row: ComparedRow) -> Cell:
 def _bounds(ratio: Value) -> str:
     if ratio.low is None or ratio.high is None:
         return f" ({ratio.reason})" if ratio.reason else ""
-    return f", {ratio.value:.3f} of the time (95 %: {ratio.low:.3f}–{ratio.high:.3f})"
+    ends = f"95 %: {_times(ratio.low)}–{_times(ratio.high)}"
+    share = ratio.value or 0.0
+    return f", {_times(share)} {'of' if share < 1 else 'times'} the time ({ends})"
+
+
+def _times(ratio: float) -> str:
+    """`1.024`; two runs that differ wildly give intervals of which nobody needs the digits: `<0.001`, `>1,000`."""
+    return quantities.fixed(ratio, 3) if ratio < 999.5 else ">1,000"
 
 
 def _listed(runs: Sequence[str]) -> str:
