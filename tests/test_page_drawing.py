@@ -90,12 +90,22 @@ def test_text_of_a_field_can_be_read_or_is_not_there(browser: Browser, tmp_path:
     made = replace(examples.training(), parts=(replace(examples.training_part(), layers=tuple(layers)),))
     path = tmp_path / "page.html"
     path.write_text(page_text([made]), encoding="utf-8")
+    written = "[...document.querySelectorAll('#run0p0tree .slicetext')].filter((t) => t.textContent.trim())"
+    lines = "t.getBoundingClientRect().height / Math.max(1, t.querySelectorAll('tspan.line').length)"
+    # px of a line, whose letters are of 8 px.
+    least = f"{written}.length > 0 && Math.min(...{written}.map((t) => {lines})) >= 10"
     for size in SIZES.values():
         browser.open(path, size)
-        heights = browser.run("""[...document.querySelectorAll('#run0p0tree .slicetext')]
-            .filter((t) => t.textContent.trim())
-            .map((t) => t.getBoundingClientRect().height / Math.max(1, t.querySelectorAll('tspan.line').length))""")
-        assert heights and min(heights) >= 10, "px of a line, whose letters are of 8 px"
+        assert browser.run(least), size
+    browser.open(path, SIZES["wide"])
+    many = browser.run(f"{written}.length")
+    browser.resize(SIZES["tablet"])
+    assert browser.comes_true(f"{written}.length < {many} && {least}"), "a smaller window has room for fewer"
+    browser.resize(SIZES["wide"])
+    assert browser.comes_true(f"{written}.length === {many} && {least}")
+    browser.media(kind="print")
+    assert browser.comes_true(f"{written}.length < {many} && {least}"), "a sheet is narrower than the window"
+    browser.media()
 
 
 def test_yellow_bars_have_a_border_where_the_page_is_white(browser: Browser, tmp_path: Path) -> None:

@@ -166,6 +166,8 @@
   const SHARE = 5; // letters of `12.3%`
   const HATCH = { shape: "/", fillmode: "overlay", fgcolor: "rgba(255,255,255,.4)", size: 9, solidity: 0.15 }; // beneath text
 
+  const roomOf = (figure) => (paper() ? PAPER : document.getElementById(figure.place).clientWidth);
+
   function icicle(figure) {
     const measure = figure.measures[figure.measure || 0];
     const view = measure.views[figure.view || ""];
@@ -181,9 +183,9 @@
     // Plotly shrinks text until it fits: a field has none where that could not be read. It would take most of the time
     // of a large tree, too.
     const across = (level && inside[place.get(level)]) || whole;
-    const room = document.getElementById(figure.place).clientWidth;
+    figure.room = roomOf(figure);
     const seen = view.labels.map((label, at) => {
-      const letters = ((inside[at] / across) * room) / (SMALL * LETTER);
+      const letters = ((inside[at] / across) * figure.room) / (SMALL * LETTER);
       if (letters < SHARE || letters < plain(label).length) return "";
       return `${label}<br>${((100 * inside[at]) / whole).toFixed(inside[at] / whole < 0.1 ? 1 : 0)}%`;
     });
@@ -265,6 +267,7 @@
 
   /* ---- one after the other, those first that are in sight ---- */
 
+  const SETTLED = 150; // ms after which a window keeps its size
   const NEAR = "300px 0px"; // so that a reader who scrolls finds them drawn
   const waiting = [];
   let busy = false;
@@ -290,6 +293,13 @@
   const again = () => figures.filter((figure) => figure.begun).forEach(draw);
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", again);
   phone.addEventListener("change", again);
+  // A tree names what its width has room for; a phone's window changes its height with every scroll.
+  const resized = () => figures.filter((figure) => figure.room && roomOf(figure) !== figure.room).forEach(draw);
+  let settled;
+  addEventListener("resize", () => {
+    clearTimeout(settled);
+    settled = setTimeout(resized, SETTLED);
+  });
   // Paper shows all of the page.
   sonda.paper.push(() => figures.forEach(draw));
 })();
