@@ -147,6 +147,8 @@ def test_long_tables_come_as_data_that_gives_every_cell_back() -> None:
         assert told == cells[row].hint
     assert len(number["templates"]) < 10  # one for each mix of units, not for each row
     assert data["columns"][0]["text"][7] == plain("</script>\u202e7") == "</script>\ufffd7"
+    named = [Cell(f"a\u202e{n}", f"a\u202e{n}") for n in range(300)]
+    assert "order" not in packed(build([(Column("name"), named)]))["columns"][0], "names sort as they are shown"
     assert json.loads(html.partition('class="rows">')[2].partition("</script>")[0]) == json.loads(json.dumps(data))
 
 

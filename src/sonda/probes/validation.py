@@ -73,7 +73,6 @@ class Validated:
 
     def to_document(self) -> dict[str, Any]:
         return {
-            "kind": "validation",
             "probes": [asdict(one) for one in self.trust],
             "trials": [asdict(one) for one in self.trials],
         }

@@ -88,5 +88,7 @@ def _kept(number: float | str | None) -> float | str | None:
 
 
 def _rounded(order: float | str | None) -> float | str | None:
-    """Of what is sorted by and copied as it is written: seven digits sort as well as seventeen."""
+    """Of what is sorted by and copied as it is written: seven digits sort as well as seventeen, names as shown."""
+    if isinstance(order, str):
+        return plain(order)
     return _kept(float(f"{order:.7g}")) if isinstance(order, float) else order
