@@ -197,6 +197,7 @@ def test_screen_document_and_page_show_it(two_devices: Run) -> None:
         "EDP, J·s",
         "hot",
         "throttled for 25 %",
+        "± is half of an interval: bounds of the readings",
     ):
         assert words in text
     document = energy_document(found)

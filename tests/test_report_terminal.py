@@ -13,7 +13,7 @@ import snapshot_files as snapshots
 from sonda.report.comparison_tables import limit_words
 from sonda.report.listing import render_runs
 from sonda.report.screen import Screen
-from sonda.report.summary_tables import layer_table
+from sonda.report.summary_tables import layer_table, side_by_side_table
 from sonda.report.terminal import (
     render_comparison,
     render_doctor,
@@ -181,6 +181,10 @@ def test_the_least_and_the_most_of_few_steps_are_called_so() -> None:
     side = render_side_by_side([replace(one, target={"spec": "cpu"}), two], width=110, color=False)
     assert re.search(r"^  ± +1\.8 % \(least to most of 3\) +1\.8 % \(95 % interval\)$", side, re.MULTILINE), side
     assert "± (95 %)" not in side
+    hints = [cell.hint for cell in side_by_side_table([one, two], ["a", "b"]).rows[1]]
+    assert hints[1:] == [
+        f"half of the interval over the median ({what}), derived" for what in ("least to most of 3", "95 % interval")
+    ]
     assert "<small>±1.8 % (least to most of 3)</small>" in verdict_panel(one)
     assert "<small>±1.8 %</small>" in verdict_panel(two_parts())
 

@@ -39,7 +39,7 @@ def show_energy(screen: Screen, found: EnergySummary) -> None:
         if rows:
             screen.line()
             screen.table(windows_table(rows))
-            note = spread_words(rows)
+            note = _spread_words(rows)
             if note:
                 screen.line(note, "dim", 2, 2)
     screen.line()
@@ -112,11 +112,11 @@ def windows_table(rows: Sequence[Window]) -> Table:
     return build(columns, "energy by window")
 
 
-def spread_words(rows: Sequence[Window]) -> str:
+def _spread_words(rows: Sequence[Window]) -> str:
     """What ± stands for in the table of these; '' where it does not occur."""
     values = [value for row in rows for value in (row.total, row.used, *row.devices.values())]
     found = dict.fromkeys(quantities.ends_words(value) for value in values if quantities.half_width(value) is not None)
-    return f"± is half of the {' or of the '.join(found)}" if found else ""
+    return f"± is half of an interval: {', or '.join(found)}" if found else ""
 
 
 def _device_name(one: Device) -> str:

@@ -225,7 +225,7 @@ def _spread(part: PartSummary | None, named: bool) -> Cell:
     half = 100 * (quantities.half_width(part.step) or 0.0)
     what = quantities.ends_words(part.step)
     text = f"{quantities.fixed(half, 1)} %" + (f" ({what})" if named else "")
-    return Cell(text, half, f"half of the {what} over the median, derived", unit="%")
+    return Cell(text, half, f"half of the interval over the median ({what}), derived", unit="%")
 
 
 def _strong(cell: Cell) -> Cell:
