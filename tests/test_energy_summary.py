@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -98,6 +99,15 @@ def test_energy_power_idle_and_edp_of_a_device(two_devices: Run) -> None:
     assert cpu.counters["package-0/dram energy"].value == pytest.approx(40)
     assert cpu.counters["psys energy"].value is None
     assert "dead" in cpu.counters["psys energy"].reason
+
+
+def test_energy_that_is_mostly_idling_is_told_to_be_spent_faster(two_devices: Run) -> None:
+    """320 J of 540 on the devices in use would have been spent idling; with 200 of 540 there is nothing to say."""
+    found = found_in(two_devices)
+    assert found.remedy == "finish sooner, or do more at once: idling as long would have taken 59 % of it"
+    cost = found.used["measured"]
+    used = {"measured": replace(cost, above=replace(cost.above, value=340.0))}
+    assert replace(found, used=used).remedy == ""
 
 
 def test_totals_with_and_without_the_idle_device_say_what_they_cover(two_devices: Run) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import replace
 from itertools import combinations
 
 import numpy as np
@@ -362,6 +363,70 @@ def test_the_sentence_names_the_worst_that_is_beyond_doubt(tmp_path):
         return [[start, long + (at % 2) * 1000, steps, cpu] for at, (start, long, steps, cpu) in enumerate(base)]
 
     assert interference(experiment(tmp_path, measured, repeat=3)).sentence.startswith("a slows b most: 4.00x")
+
+
+def nearly(step_ms, cpu=1.0):
+    """Pieces of which every other one is longer by a hair."""
+    return [
+        [start, long + at % 2 * 1000, steps, used + at % 2 * 1000]
+        for at, (start, long, steps, used) in enumerate(pieces(step_ms, cpu))
+    ]
+
+
+def sure(slowdown, cpu):
+    """Two programs of which the second slows the first; `cpu` is the slowdown of CPU time."""
+
+    def measured(members, turn, slot):
+        slowed = len(members) > 1 and slot == 0
+        return nearly(10.0 * slowdown, cpu / slowdown) if slowed else nearly(10.0)
+
+    return measured
+
+
+@pytest.mark.parametrize(
+    ("slowdown", "cpu", "words"),
+    [(1.5, 1.4, "keep b off the caches and the memory of a"), (1.5, 1.0, "look at what a waits for"),
+     (1.0, 1.0, "")],
+)  # fmt: skip
+def test_what_to_try_follows_from_what_was_lost(tmp_path, slowdown, cpu, words):
+    found = interference(experiment(tmp_path, sure(slowdown, cpu), names="ab", repeat=3))
+    assert found.remedy.startswith(words) and bool(found.remedy) == bool(words)
+    assert (f"Try: {words}" in render_corun(found, 200, color=False)) == bool(words)
+    assert corun_document(found)["remedy"] == (found.remedy or None)
+
+
+def test_programs_that_would_be_done_sooner_one_after_the_other_are_told_so(tmp_path):
+    """Side by side each takes three times as long: 2/3 of one program's work."""
+
+    def measured(members, turn, slot):
+        return [
+            [at, long + (at + turn) % 2 * 1000, steps, cpu]
+            for at, long, steps, cpu in pieces(10.0 * (3 if len(members) > 1 else 1))
+        ]
+
+    found = interference(experiment(tmp_path, measured, names="ab", repeat=3))
+    assert "one after the other: side by side they get 0.67 of that done" in found.remedy
+
+
+def test_programs_on_one_core_are_given_their_own(tmp_path):
+    found = interference(experiment(tmp_path, sure(2.0, 1.0), names="ab", repeat=3))
+    described = tuple({**one, "cores": [1]} for one in found.described)
+    assert replace(found, described=described).remedy.startswith(
+        "give each cores of its own with --cores: they take turns on 1"
+    )
+
+
+def test_a_cache_that_can_be_divided_is_to_be_divided(tmp_path):
+    found = interference(experiment(tmp_path, sure(1.5, 1.5), names="ab", repeat=3, monitor_reason=""))
+    assert "--sweep-ways" in found.remedy
+    windows = [{**divided("a=f b=f0", 1.1), "repetition": turn} for turn in range(3)]
+    found = interference(experiment(tmp_path / "divided", sure(1.5, 1.5), names="ab", repeat=3, windows=windows))
+    assert found.remedy.startswith("divide the cache as in a=f b=f0: a is then slowed 1.10x")
+
+
+def test_a_slowdown_in_doubt_is_to_be_measured_again(tmp_path):
+    found = interference(experiment(tmp_path, known, repeat=1))
+    assert found.remedy.startswith("measure again with a higher --repeat")
 
 
 def test_the_screen_has_the_matrix_and_why_columns_are_empty(tmp_path):

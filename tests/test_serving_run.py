@@ -123,6 +123,29 @@ def test_numbers_of_a_run_by_hand(tmp_path: Path) -> None:
     assert "99.0 ms (estimate by early stopping, 99 % confidence, 100 queries)" in found.sentence
 
 
+def test_what_to_try_follows_from_the_traffic(tmp_path: Path) -> None:
+    """Queries of 2 ms, of which they wait 1."""
+
+    def remedy(count: int, bound: float | None = None, wait: int = 1, **given: Any) -> str:
+        arrived, _, done, batch = evenly(np.full(count, (wait + 1) * MS))
+        moments = [arrived, arrived + wait * MS, done, batch]
+        found = served(
+            synthetic(tmp_path / new_id(), moments, bound=round(bound * MS) if bound else None, rate=400.0, **given)
+        )
+        assert (f"Try: {found.remedy}" in render_serving(found, 200)) == bool(found.remedy)
+        assert serving_document(found)["remedy"] == (found.remedy or None)
+        return found.remedy
+
+    single = {"scenario": "single-stream"}
+    server = {"scenario": "server", "qps": 400.0}
+    assert remedy(60, **single) == "send more: --queries 64"
+    assert remedy(2000, **single) == "sonda run mlp, which tells where the 1.0 ms of an inference is spent"
+    assert remedy(2000, 10, **server) == "a higher --qps; --find-qps finds the highest that holds"
+    assert remedy(2000, 1.5, **server) == "a lower --qps; --find-qps finds the highest that holds"
+    assert remedy(2000, 0.5, **server).startswith("sonda run mlp, which tells where the 1.0 ms")
+    assert "queries wait 3.0 ms for 1.0 ms of work" in remedy(2000, wait=3, **server)
+
+
 def test_a_percentile_without_enough_queries_is_not_quoted(tmp_path: Path) -> None:
     found = served(synthetic(tmp_path, evenly(np.full(60, 5 * MS)), scenario="single-stream"))
     assert found.sentence == "Too few queries to quote the 90th percentile: 60 were answered, 4 more are needed."

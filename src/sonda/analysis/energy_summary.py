@@ -5,7 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from sonda.analysis import wording
 from sonda.analysis.summary import Value
+
+MOSTLY = 0.5
+"""Where idling would have taken so much of the energy, time decides about it."""
 
 
 @dataclass(frozen=True)
@@ -106,3 +110,14 @@ class EnergySummary:
     """Behind `covers`: counters of each part that are in the total, and those that there are."""
     beneath: Beneath | None = None
     """The phases while power was read; None where none is known, and for several nodes."""
+
+    @property
+    def remedy(self) -> str:
+        """What to try: '' where most of the energy is not that of idling, or where idling was not measured."""
+        cost = self.used.get("measured") or self.used.get("derived")
+        if cost is None or not cost.energy.value or cost.above.value is None:
+            return ""
+        idling = 1 - cost.above.value / cost.energy.value
+        if idling < MOSTLY:
+            return ""
+        return f"finish sooner, or do more at once: idling as long would have taken {wording.percent(idling)} of it"

@@ -38,6 +38,8 @@ STEP, CPU = 1, 3
 """Places of the duration and the CPU time in a piece; 2 is its steps."""
 NO_PROGRESS = "without a PMU nobody counts what a command does in a window: only what it does to others is known"
 NOT_MEASURED = "not measured in this experiment"
+WORTH = 1.1
+"""A slowdown that may be larger is worth measuring again."""
 
 
 @dataclass(frozen=True)
@@ -99,21 +101,11 @@ class Interference:
     @property
     def sentence(self) -> str:
         """The largest slowdown of two that is beyond doubt, and how all of them fared."""
-        seen = [
-            (value.value or 0.0, row, column, value)
-            for row in self.participants
-            for column in self.participants
-            if (value := self.slowdown(row, column)).low is not None and value.low > 1
-        ]
-        if seen:
-            _, row, column, value = max(seen)
+        row, column, value, sure = self._largest()
+        if sure:
             cpu = times(self.slowdown(row, column, cpu=True))
             first = f"{column} slows {row} most: {times(value)}, of CPU time {cpu}"
         else:
-            values = [(value.value or 0.0, name, pair, value) for pair in self.pairs
-                      for name, value in pair.slowdowns.items()]  # fmt: skip
-            _, row, pair, value = max(values, key=lambda one: one[0])
-            column = next(name for name in pair.members if name != row)
             first = f"No slowdown of two is beyond doubt; the largest seen is that of {row} by {column}: {times(value)}"
         whole = self.together
         count = len(self.participants)
@@ -124,6 +116,49 @@ class Interference:
             f"{first}. {'Both' if count == 2 else f'All {count}'} together: weighted speed-up "
             f"{_number(speed)} of {count}, fairness {_number(whole.fairness)}."
         )
+
+    @property
+    def remedy(self) -> str:
+        """What to try against the largest slowdown of two; '' where nothing is slowed."""
+        row, column, value, sure = self._largest()
+        if not sure:
+            in_doubt = value.high is None or value.high > WORTH
+            return "measure again with a higher --repeat, while no other program runs" if in_doubt else ""
+        pair = next(one for one in self.pairs if {row, column} == set(one.members))
+        shared = sorted(set(self._cores(row)) & set(self._cores(column)))
+        if shared:
+            return f"give each cores of its own with --cores: they take turns on {', '.join(map(str, shared))}"
+        if pair.weighted_speedup.high is not None and pair.weighted_speedup.high < 1:
+            part = f"{pair.weighted_speedup.value:.2f}"
+            return f"run {row} and {column} one after the other: side by side they get {part} of that done in the time"
+        cpu = pair.cpu_slowdowns[row]
+        if cpu.low is None or cpu.low <= 1:
+            return f"look at what {row} waits for: beside {column} its steps are not shown to take more CPU time"
+        suffered = self.together.slowdowns[row]
+        better = [
+            (one.slowdowns[row].value or 0.0, one) for one in self.partitions
+            if (high := one.slowdowns[row].high) is not None and suffered.low is not None and high < suffered.low
+        ]  # fmt: skip
+        if better:
+            best = min(better, key=lambda one: one[0])[1]
+            return f"divide the cache as in {best.partition}: {row} is then slowed {times(best.slowdowns[row])}"
+        if not self.partitions and not self.partition_reason and not self.monitor_reason:
+            return "give each a part of the cache: --sweep-ways tries how large"
+        return f"keep {column} off the caches and the memory of {row}: on another socket or machine, or at another time"
+
+    def _largest(self) -> tuple[str, str, Value, bool]:
+        """Who suffers most from whom, how much, and whether that is beyond doubt; what is goes before what is not."""
+        seen = [
+            (value.low is not None and value.low > 1, value.value or 0.0, row, column, value)
+            for row in self.participants
+            for column in self.participants
+            if row != column and (value := self.slowdown(row, column)).reason != NOT_MEASURED
+        ]
+        sure, _, row, column, value = max(seen, key=lambda one: one[:2])
+        return row, column, value, sure
+
+    def _cores(self, name: str) -> list[int]:
+        return next(list(one["cores"]) for one in self.described if one["name"] == name)
 
 
 def times(value: Value) -> str:

@@ -73,6 +73,8 @@ class ServingSummary:
     subtitle: str
     scenario: str
     sentence: str
+    remedy: str
+    """What to try, or where to look next."""
     queries: int
     samples: int
     """Of one query."""
@@ -156,6 +158,7 @@ def _served(run: Run, title: str) -> ServingSummary:
         subtitle=_subtitle(run.info, count, samples),
         scenario=scenario,
         sentence="",
+        remedy="",
         queries=count,
         samples=samples,
         time=Value(whole, "ns", "measured"),
@@ -178,7 +181,7 @@ def _served(run: Run, title: str) -> ServingSummary:
         warnings=(*_overload(scenario, start, count / busy * 1e9), *run.info.disturbed),
         notes=(*_notes(facts, count, worth), *run.info.notes),
     )
-    return replace(found, sentence=_sentence(found))
+    return replace(found, sentence=_sentence(found), remedy=_remedy(found, str(run.info.workload.get("name", ""))))
 
 
 def _percentile(ordered: np.ndarray, worth: int, percentile: float) -> Percentile:
@@ -302,6 +305,24 @@ def _bound_sentence(found: ServingSummary, bound: Bound, name: str) -> str:
         searched = "the highest rate found" if found.trials else "shown with 99 % confidence"
         return f"{rate} hold {limit} at the {name}, {searched}: {counted}, {bound.allowed:,} may be."
     return f"{rate} are not shown to hold {limit} at the {name}: {counted}, {bound.allowed:,} may be."
+
+
+def _remedy(found: ServingSummary, workload: str) -> str:
+    bound, asked = found.bound, found.asked
+    missing = bound.missing if bound is not None and bound.allowed < 0 else 0 if asked.quotable else asked.missing
+    if missing and found.scenario != "offline":
+        return f"send more: --queries {found.queries + missing}"
+    wait = found.wait.value or 0.0
+    inference = (found.mean.value or 0.0) - wait
+    if bound is not None and not bound.held and inference < (bound.bound.value or 0.0):
+        return "a lower --qps; --find-qps finds the highest that holds"
+    if bound is not None and bound.held:
+        return "" if found.trials else "a higher --qps; --find-qps finds the highest that holds"
+    if found.scenario == "server" and bound is None and wait > inference:
+        waited = f"queries wait {wording.duration(wait)} for {wording.duration(inference)} of work"
+        return f"a lower --qps, or several in one inference with --max-batch: {waited}"
+    time = "time" if found.scenario == "offline" else wording.duration(inference)
+    return f"sonda run {workload}, which tells where the {time} of an inference is spent"
 
 
 def _rounded(rate: float | None) -> str:

@@ -21,7 +21,7 @@ from sonda.report.corun_details import (
 from sonda.report.corun_figures import slowdown_map
 from sonda.report.figures import Figure
 from sonda.report.labels import markup
-from sonda.report.markup import panel, place_figure, table_html
+from sonda.report.markup import answer_panel, panel, place_figure, table_html
 from sonda.report.screen import Screen
 from sonda.report.sections import Section
 from sonda.report.table import Cell, Column, Table, build, numbers, percents, words
@@ -45,6 +45,8 @@ def show_corun(screen: Screen, found: Interference) -> None:
     screen.line(found.subtitle, "dim")
     screen.line()
     screen.line(found.sentence, "bold", 2, 2)
+    if found.remedy:
+        screen.line(f"Try: {found.remedy}", "", 2, 5)
     screen.line()
     screen.line("Time per step beside others over time per step alone; a row suffers from a column:", "dim", 2, 2)
     screen.table(matrix_table(found))
@@ -148,6 +150,7 @@ def corun_document(found: Interference) -> dict[str, Any]:
         "run": found.run,
         "title": found.title,
         "sentence": found.sentence,
+        "remedy": found.remedy or None,
         "participants": list(found.described),
         "matrix": {
             row: {column: value_document(found.slowdown(row, column)) for column in found.participants if column != row}
@@ -177,7 +180,6 @@ def corun_section(found: Interference, index: int, alone: bool) -> Section:
     """The experiment on a page: the sentence, the matrix as a heat map and as a table, everything else as tables."""
     place = f"run{index}"
     level = "h1" if alone else "h2"
-    warnings = "".join(f'<p class="warning">{markup(one)}</p>' for one in found.warnings)
     drawn: list[Figure] = []
     phases = phases_table(found)
     layers = layers_table(found, PAGE_LAYERS)
@@ -187,7 +189,7 @@ def corun_section(found: Interference, index: int, alone: bool) -> Section:
     pieces = [
         f"<{level}>{markup(found.title)}</{level}>",
         f'<p class="soft">{markup(found.subtitle)} · run {markup(found.run)}</p>',
-        f'<div class="panel verdict"><p class="first">{markup(found.sentence)}</p>{warnings}</div>',
+        answer_panel(found.sentence, found.remedy, found.warnings),
         panel(
             "Slowdown: a row suffers from a column",
             place_figure(_heat_map(found), f"{place}heat", drawn, "") + table_html(matrix_table(found), "sortable"),

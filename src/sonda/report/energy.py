@@ -32,6 +32,8 @@ def show_energy(screen: Screen, found: EnergySummary) -> None:
     """The sentence, the table of devices, regions, what a reader must know."""
     screen.line()
     screen.line(found.sentence, "bold", 2, 2)
+    if found.remedy:
+        screen.line(f"Try: {found.remedy}", "", 2, 5)
     if found.devices:
         screen.line()
         screen.table(devices_table(found))

@@ -15,6 +15,7 @@ def energy_fields(found: EnergySummary) -> Document:
     """What a document of any run says of energy."""
     return {
         "sentence": found.sentence,
+        "remedy": found.remedy or None,
         "duration": value_document(found.time),
         "covers": list(found.covers),
         "not_covered": list(found.not_covered),

@@ -9,7 +9,7 @@ from sonda.report.behind import power_table
 from sonda.report.energy import devices_table, windows_table
 from sonda.report.figures import Figure, phase_color
 from sonda.report.labels import markup
-from sonda.report.markup import panel, place_figure, table_html
+from sonda.report.markup import answer_panel, panel, place_figure, table_html
 from sonda.report.palette import BLUE, GREEN, HATCH, ORANGE, PURPLE, SKY, VERMILION
 
 HEIGHT = 320
@@ -20,9 +20,8 @@ LINES = (BLUE, VERMILION, GREEN, PURPLE, ORANGE, SKY)
 
 def energy_panels(found: EnergySummary, place: str) -> tuple[str, tuple[Figure, ...]]:
     """The panels of any run's energy, and their figures."""
-    warnings = "".join(f'<p class="warning">{markup(one)}</p>' for one in found.warnings)
     notes = "".join(f'<p class="soft small">{markup(one)}</p>' for one in found.notes)
-    pieces = [f'<div class="panel verdict"><p class="first">{markup(found.sentence)}</p>{warnings}</div>']
+    pieces = [answer_panel(found.sentence, found.remedy, found.warnings)]
     drawn: list[Figure] = []
     if found.devices:
         figure = bars(found)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from sonda.report.labels import markup, script_data
@@ -85,6 +85,20 @@ def panel(title: str, html: str, caption: str = "") -> str:
     heading = f"<h3>{markup(title)}</h3>" if title else ""
     note = f'<p class="soft small">{markup(caption)}</p>' if caption else ""
     return f'<div class="panel">{heading}{note}{html}</div>'
+
+
+def to_try(items: Iterable[str], how: str = "") -> str:
+    """What to try, each of `items` as HTML, and `how`; '' without any."""
+    said = f' <span class="soft small">({markup(how)})</span>' if how else ""
+    listed = "".join(f"<li>{item}</li>" for item in items)
+    return f'<p><strong>What to try</strong>{said}</p><ul class="plain">{listed}</ul>' if listed else ""
+
+
+def answer_panel(sentence: str, remedy: str, warnings: Iterable[str]) -> str:
+    """The top of an experiment: what was found, what to try, where there is something, and what makes it doubtful."""
+    doubts = "".join(f'<p class="warning">{markup(one)}</p>' for one in warnings)
+    first = f'<p class="first">{markup(sentence)}</p>'
+    return f'<div class="panel verdict">{first}{to_try([markup(remedy)] if remedy else [])}{doubts}</div>'
 
 
 def legend(meanings: Mapping[str, str]) -> str:

@@ -14,7 +14,7 @@ from sonda.report.energy_document import energy_fields
 from sonda.report.energy_figures import energy_panels
 from sonda.report.figures import Figure, axis_ticks
 from sonda.report.labels import markup
-from sonda.report.markup import panel, place_figure, table_html
+from sonda.report.markup import answer_panel, panel, place_figure, table_html
 from sonda.report.palette import BLUE
 from sonda.report.screen import Screen
 from sonda.report.sections import Section
@@ -43,6 +43,8 @@ def show_serving(screen: Screen, found: ServingSummary) -> None:
     screen.line(f"{found.title} · {found.subtitle}", "bold", 0, 2)
     screen.line()
     screen.line(found.sentence, "bold", 2, 2)
+    if found.remedy:
+        screen.line(f"Try: {found.remedy}", "", 2, 5)
     screen.line()
     screen.table(totals_table(found))
     if found.scenario != "offline":
@@ -172,6 +174,7 @@ def serving_document(found: ServingSummary) -> dict[str, Any]:
         "subtitle": found.subtitle,
         "scenario": found.scenario,
         "sentence": found.sentence,
+        "remedy": found.remedy or None,
         "queries": found.queries,
         "samples_per_query": found.samples,
         "duration": value_document(found.time),
@@ -217,7 +220,6 @@ def serving_section(found: ServingSummary, index: int, alone: bool) -> Section:
     """The traffic on a page: the sentence, the histogram, the tables."""
     place, level = f"run{index}", "h1" if alone else "h2"
     timed = found.scenario != "offline"  # there a latency only says how many samples came before
-    warnings = "".join(f'<p class="warning">{markup(one)}</p>' for one in found.warnings)
     notes = "".join(f'<p class="soft small">{markup(one)}</p>' for one in found.notes)
     drawn: list[Figure] = []
     histogram = ""
@@ -227,7 +229,7 @@ def serving_section(found: ServingSummary, index: int, alone: bool) -> Section:
     pieces = [
         f"<{level}>{markup(found.title)}</{level}>",
         f'<p class="soft">{markup(found.subtitle)} · run {markup(found.run)}</p>',
-        f'<div class="panel verdict"><p class="first">{markup(found.sentence)}</p>{warnings}</div>',
+        answer_panel(found.sentence, found.remedy, found.warnings),
         panel("Traffic", table_html(totals_table(found), "sortable")),
         panel("Latency", histogram + table_html(percentiles_table(found), "sortable")) if timed else "",
         panel("Search of the rate", table_html(trials_table(found), "sortable")) if found.trials else "",

@@ -5,7 +5,7 @@ Every study goes through these functions, and what its figures do not allow is l
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,7 +13,7 @@ from sonda.report import quantities
 from sonda.report.corun_figures import miss_curve, misses_table, slowdown_map
 from sonda.report.figures import Figure
 from sonda.report.labels import markup
-from sonda.report.markup import panel, place_figure, table_html
+from sonda.report.markup import panel, place_figure, table_html, to_try
 from sonda.report.operations import operations_table
 from sonda.report.optimisations import limit_sentences, limits_table, options_figure, options_table, options_title
 from sonda.report.output import whole_file
@@ -123,7 +123,7 @@ def _answer_panel(study: Document, found: Answer) -> str:
     if strange[FEW:]:
         more = "".join(strange[FEW:])
         lines.append(f"<details><summary>{len(strange) - FEW:,} more out of line</summary>{more}</details>")
-    lines.append(_remedies(study.get("remedies", ())))
+    lines.append(to_try(f"{markup(one[:1].upper() + one[1:])}." for one in study.get("remedies", ())))
     rows = study["rows"]
     found_any = sum(map(measured, rows))
     counts = sorted({figure["n"] for row in rows for figure in row["figures"].values() if figure["value"] is not None})
@@ -136,12 +136,6 @@ def _answer_panel(study: Document, found: Answer) -> str:
         facts.append(("disturbed by other programs", f"{disturbed:,} of {runs:,} runs"))
     boxes = "".join(f"<div><dt>{name}</dt><dd>{markup(text)}</dd></div>" for name, text in facts)
     return f'<div class="panel verdict">{"".join(lines)}<dl class="facts">{boxes}</dl></div>'
-
-
-def _remedies(found: Sequence[str]) -> str:
-    """What to try; '' where nothing follows from the study."""
-    items = "".join(f"<li>{markup(one[:1].upper() + one[1:])}.</li>" for one in found)
-    return f'<p><strong>What to try</strong></p><ul class="plain">{items}</ul>' if items else ""
 
 
 def _pictures(study: Document, found: Answer) -> Iterator[Picture]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from sonda.analysis.summary import PartSummary, Remedy, Summary, Value, Verdict
 from sonda.report import quantities
 from sonda.report.labels import markup
+from sonda.report.markup import to_try
 from sonda.report.simulated_tables import energy_cell, is_idle
 
 NAMES = {
@@ -44,13 +45,9 @@ def evidence(verdict: Verdict) -> str:
 def remedies(verdicts: tuple[Verdict, ...]) -> str:
     """What to try; '' where nothing is known to."""
     found = list(dict.fromkeys(remedy for verdict in verdicts for remedy in verdict.remedies))
-    if not found:
-        return ""
-    items = "".join(f"<li>{_remedy(remedy)}</li>" for remedy in found)
     untried = any(one.options and one.speedup is None for one in found)
     how = "options of sonda run; with --try Sonda tries them and says what each brings" if untried else ""
-    said = f' <span class="soft small">({how})</span>' if how else ""
-    return f'<p><strong>What to try</strong>{said}</p><ul class="plain">{items}</ul>'
+    return to_try(map(_remedy, found), how)
 
 
 def _shown(name: str, value: Value) -> str:
