@@ -27,6 +27,8 @@ from sonda.targets.worker import describe_failure
 LATE = "timed out"
 LOST = ("connection", "broken pipe", "socket", "peer", LATE, "gloo", "nccl")
 """Words in what PyTorch says when another rank is gone."""
+EXCHANGED = ("gloo", "nccl", "waiting for rank")
+"""Words in what an exchange says that has timed out; a workload may wait for other things too."""
 
 
 def main() -> int:
@@ -51,8 +53,9 @@ def main() -> int:
         if type(error).__name__ == "OutOfMemoryError":
             refused = SondaError("not enough memory for this workload", "use a smaller --batch")
         outcome.cause, outcome.remedy = refused.cause, refused.remedy
-        outcome.lost = type(error).__name__ == "DistBackendError" or any(word in str(error).lower() for word in LOST)
-        outcome.late = LATE in str(error).lower()
+        said = str(error).lower()
+        outcome.lost = type(error).__name__ == "DistBackendError" or any(word in said for word in LOST)
+        outcome.late = LATE in said and any(word in said for word in EXCHANGED)
         if outcome.late:
             waited = f"timed out after {plan.timeout:g} s waiting for another rank"
             outcome.cause = str(error) if isinstance(error, TimeoutError) else waited
