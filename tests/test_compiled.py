@@ -11,6 +11,7 @@ import pytest
 
 from sonda.accelerators import few_tiles_kernel, reduction
 from sonda.accelerators.engines import folding_kernel, packages_kernel, streaming_kernel
+from sonda.frameworks.parallel import norm_kernels
 from sonda.imports import xplane_kernel
 from sonda.record.compiled import cache_directory, compiled
 from sonda.workloads.data import png_kernel
@@ -21,6 +22,7 @@ ALONE = [
     streaming_kernel.stream,
     folding_kernel.fold,
     png_kernel.undo_filters,
+    *norm_kernels.WRITTEN,
 ]
 CALLING = [
     (few_tiles_kernel.few, few_tiles_kernel.next_size),
@@ -62,6 +64,10 @@ def quadrupled(value: int) -> int:
     return 4 * value
 
 
+def quintupled(value: int) -> int:
+    return 5 * value
+
+
 def test_kernels_are_kept_there_and_the_programs_own_functions_where_they_were(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -80,10 +86,14 @@ def test_kernels_are_kept_where_numba_is_told_to(tmp_path: Path, monkeypatch: py
     assert not (tmp_path / "not here").exists()
 
 
-def test_without_a_place_they_are_compiled_and_not_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("told", [False, True], ids=["the user's", "numba's"])
+def test_without_a_place_they_are_compiled_and_not_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, told: bool
+) -> None:
+    """Not beside the package either, which is where numba goes on to look."""
     (tmp_path / "file").touch()
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
-    monkeypatch.setattr(numba.config, "CACHE_DIR", "")
-    kernel = compiled(quadrupled)
-    assert kernel(10.5) == 42
-    assert not list(Path(__file__).parent.rglob("test_compiled.quadrupled*.nbi"))
+    monkeypatch.setattr(numba.config, "CACHE_DIR", str(tmp_path / "file" / "below") if told else "")
+    kernel = compiled(quintupled if told else quadrupled)
+    assert kernel(10.5) == (52.5 if told else 42)
+    assert not list(Path(__file__).parent.rglob("test_compiled.qu*.nbi"))

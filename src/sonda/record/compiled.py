@@ -27,28 +27,28 @@ def cache_directory() -> Path:
 
 
 @cache
-def compiled(kernel: Callable[..., Any], *called: Callable[..., Any]) -> Callable[..., Any]:
+def compiled(kernel: Callable[..., Any], *called: Callable[..., Any], loose: bool = False) -> Callable[..., Any]:
     """The same function, compiled by numba when it is first called with given types of arguments.
 
     A kernel calls no other kernel but those named here, which are in its own file, and reads no module global: numba's
     cache follows the file that holds the kernel and nothing else, so it would go on using what it once saw. Every
-    variable of a kernel keeps one type. Where the cache directory cannot be written, the kernel is compiled anew in
-    every process.
+    variable of a kernel keeps one type. `loose`: its sums may be added up in any order, many at a time. Where the cache
+    directory cannot be written, the kernel is compiled anew in every process.
     """
     import numba
 
     # Kernels never divide by zero; NumPy's error model leaves out the test before every division.
-    how = {"nogil": True, "error_model": "numpy", "pipeline_class": _short_compiler()}
+    how: dict[str, Any] = {"nogil": True, "error_model": "numpy", "pipeline_class": _short_compiler()}
+    how["fastmath"] = {"reassoc"} if loose else False
     if called:
         inner = {one.__name__: numba.njit(**how)(one) for one in called}
         kernel = FunctionType(kernel.__code__, {**kernel.__globals__, **inner}, kernel.__name__)
     config = numba.config
     before = config.CACHE_DIR
-    place = before or _own_place()
-    usable = bool(place) and (os.access(place, os.W_OK) or not os.path.exists(place))
+    place = _place(before)
     try:
         config.CACHE_DIR = place
-        return numba.njit(cache=usable, **how)(kernel)
+        return numba.njit(cache=bool(place), **how)(kernel)
     finally:
         config.CACHE_DIR = before  # functions of the program around are kept where it keeps them
 
@@ -66,11 +66,12 @@ def _short_compiler() -> Any:
     return Short
 
 
-def _own_place() -> str:
-    """The directory for compiled kernels, made where there is none; '' where it cannot be."""
+def _place(told: str) -> str:
+    """The directory for compiled kernels, which is where numba is `told` to keep its own or else the user's, made where
+    there is none; '' where nothing can be kept there."""
     try:
-        directory = cache_directory()
+        directory = Path(told) if told else cache_directory()
         directory.mkdir(parents=True, exist_ok=True)
     except (OSError, RuntimeError):  # nothing can be written there, or the user has no home
         return ""
-    return str(directory)
+    return str(directory) if os.access(directory, os.W_OK) else ""

@@ -13,6 +13,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from sonda.record.compiled import compiled as compiled_one
+
 
 def pack(one: np.ndarray, other: np.ndarray, last: float, slot: np.ndarray) -> None:
     """Write two arrays of equal length, and a number, one after the other."""
@@ -168,16 +170,5 @@ LOOSE = (statistics, gradient_sums)
 
 @cache
 def compiled() -> Kernels:
-    """The kernels as machine code, kept beside this file or in the user's cache where either can be written."""
-    import numba
-
-    how: dict[str, Any] = {"nogil": True, "error_model": "numpy"}
-
-    def made(keep: bool) -> Kernels:
-        fast = [numba.njit(cache=keep, fastmath={"reassoc"} if one in LOOSE else False, **how)(one) for one in WRITTEN]
-        return Kernels(*fast)
-
-    try:
-        return made(True)
-    except RuntimeError:  # no place to keep them: compiled anew in every process
-        return made(False)
+    """The kernels as machine code."""
+    return Kernels(*(compiled_one(kernel, loose=kernel in LOOSE) for kernel in WRITTEN))
