@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from time import sleep
 from typing import Any
@@ -198,6 +198,15 @@ def test_nodes_that_share_a_hosts_name_leave_each_others_work_alone(
     assert partial.abandoned(dead)
     monkeypatch.setenv("SONDA_NODE", "rack/2")
     assert not partial.abandoned(dead)
+
+
+@pytest.mark.parametrize("make", [Path.touch, Path.mkdir])
+def test_what_another_node_has_not_touched_for_long_is_abandoned(tmp_path: Path, make: Callable[[Path], None]) -> None:
+    theirs = tmp_path / ".partial-rack_1-1-abcdef"
+    make(theirs)
+    assert not partial.abandoned(theirs)
+    os.utime(theirs, (0, 0))
+    assert partial.abandoned(theirs)
 
 
 # ---- nodes that come late -------------------------------------------------------------------------------------------

@@ -79,8 +79,9 @@ def _alive(process: int) -> bool:
 
 
 def _touched(path: Path) -> float:
-    """When anything directly inside was last written, in seconds since 1970."""
+    """When it, or anything directly inside, was last written, in seconds since 1970."""
     try:
-        return max(one.lstat().st_mtime for one in (path, *path.iterdir()))
+        inside = path.iterdir() if path.is_dir() and not path.is_symlink() else ()
+        return max(one.lstat().st_mtime for one in (path, *inside))
     except OSError:
         return time.time()
