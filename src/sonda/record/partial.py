@@ -34,7 +34,7 @@ def write_whole(path: Path, data: bytes) -> None:
     try:
         partial.write_bytes(data)
         partial.replace(path)
-    except OSError:
+    except BaseException:  # an interrupt too
         with suppress(OSError):
             partial.unlink()
         raise
