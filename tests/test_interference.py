@@ -470,8 +470,10 @@ def test_a_slowdown_in_doubt_has_no_colour_on_the_map(tmp_path):
     trace = heat["data"][0]
     assert trace["z"][0][1] == pytest.approx(1.0, abs=0.1) and trace["z"][1][0] == 0.0  # log2 of 2 and of 1
     assert trace["text"][1][0].endswith("not significant") and "not" not in trace["text"][0][1]
-    (once,) = corun_section(interference(experiment(tmp_path, known)), 0, True).figures
+    section = corun_section(interference(experiment(tmp_path, known)), 0, True)
+    (once,) = section.figures
     assert {shade for line in once["data"][0]["z"] for shade in line} == {None, 0.0}, "no interval, nothing to be said"
+    assert section.html.count("what is not significant, or has no interval, is grey.") == 2
 
 
 def test_a_co_run_is_summarised_and_not_compared(tmp_path):

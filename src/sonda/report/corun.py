@@ -28,7 +28,7 @@ from sonda.report.table import Cell, Column, Table, build, numbers, percents, wo
 from sonda.report.values import SCHEMA, value_document
 
 ALL = "all others"
-GREYED = "Time per step beside another program over time per step alone; what is not significant is grey."
+GREYED = "what is not significant, or has no interval, is grey."
 
 
 def render_corun(found: Interference, width: int | None = None, *, short: str = "", color: bool | None = None) -> str:
@@ -193,12 +193,12 @@ def corun_section(found: Interference, index: int, alone: bool) -> Section:
         panel(
             "Slowdown: a row suffers from a column",
             place_figure(_heat_map(found), f"{place}heat", drawn, "") + table_html(matrix_table(found), "sortable"),
-            GREYED,
+            f"Time per step beside another program over time per step alone; {GREYED}",
         ),
         panel(
             "The same of CPU time, without waiting for a core",
             table_html(matrix_table(found, cpu=True), "sortable"),
-            "CPU time per step beside another program over that alone; what is not significant is grey.",
+            f"CPU time per step beside another program over that alone; {GREYED}",
         ),
         panel("Programs", table_html(participants_table(found), "sortable")),
         panel("Slowdown by phase, all together", table_html(phases, "sortable")) if phases is not None else "",
