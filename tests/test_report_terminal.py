@@ -222,3 +222,6 @@ def test_wild_intervals_have_no_digits_that_say_nothing() -> None:
     text = render_comparison(replace(found, parts=(replace(found.parts[0], step=step),)), 120, color=False)
     assert "18.935 times the time (95 %: <0.001–>1,000)" in text
     assert "499" not in text
+    step = replace(step, ratio=replace(wild, high=999.75))
+    text = render_comparison(replace(found, parts=(replace(found.parts[0], step=step),)), 120, color=False)
+    assert "<0.001–999.750" in text, "which is not above 1,000"

@@ -159,7 +159,7 @@ def _bounds(ratio: Value) -> str:
 
 def _times(ratio: float) -> str:
     """`1.024`; two runs that differ wildly give intervals of which nobody needs the digits: `<0.001`, `>1,000`."""
-    return quantities.fixed(ratio, 3) if ratio < 999.5 else ">1,000"
+    return quantities.fixed(ratio, 3) if ratio <= 1000 else ">1,000"
 
 
 def _listed(runs: Sequence[str]) -> str:
