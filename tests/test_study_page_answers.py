@@ -168,6 +168,17 @@ def test_intervals_that_reach_over_each_other_are_drawn_one_below_the_other() ->
     assert a < 0 < b and c == 0
 
 
+def test_intervals_below_zero_reach_over_each_other_too() -> None:
+    ends = {"a": (-5.0, -8.0, 2.0), "b": (0.5, -1.0, 1.0), "c": (3.0, 2.5, 3.5)}
+    rows = [({"variant": name, "size": "2MiB"}, {"drift_percent": figure(value, 3, low, high)})
+            for name, (value, low, high) in ends.items()]  # fmt: skip
+    made = study({"drift_percent": "%"}, rows)
+    drawn = dots_figure(made, made["columns"][0])
+    assert drawn is not None
+    ((a,), (b,), (c,)) = (trace["y"] for trace in drawn["data"])
+    assert a < 0 < b and c == 0
+
+
 def test_ratios_that_may_as_well_be_one_are_grey_in_picture_and_table() -> None:
     found = {"cnn": figure(1.5, 1, 1.4, 1.6), "cache": figure(1.02, 1, 0.9, 1.1), "lstm": figure(1.2)}
     rows = [

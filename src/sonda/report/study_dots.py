@@ -108,7 +108,6 @@ def _crowds(dots: Sequence[Dot], most: float, least: float | None) -> list[list[
     """
 
     def at(value: float) -> float:
-        value = abs(value)
         return value / (most or 1.0) if least is None else math.log(max(value, least) / least) / math.log(most / least)
 
     def ends(dot: Dot) -> tuple[float, float]:
