@@ -100,7 +100,8 @@ def run_members(plan: Plan, directory: Path) -> Report:
             if configuration:
                 environment["TF_CONFIG"] = configuration
             command = [sys.executable, "-P", "-m", "sonda.targets.tensorflow_rank", str(directory), member.role]
-            running.append(subprocess.Popen([*command, str(member.number)], env=environment, stdin=subprocess.DEVNULL))
+            command += [str(member.number), str(os.getpid())]
+            running.append(subprocess.Popen(command, env=environment, stdin=subprocess.DEVNULL))
         _wait(known, running, directory)
     finally:
         for process in running:

@@ -1,4 +1,5 @@
-"""One process of a strategy: `python -m sonda.targets.tensorflow_rank DIRECTORY ROLE NUMBER`, started by the agent.
+"""One process of a strategy: `python -m sonda.targets.tensorflow_rank DIRECTORY ROLE NUMBER AGENT`, started by the
+agent, whose process that is.
 
 A rank or a coordinator trains, observed like any workload, and leaves `rank-N.json` for every replica it speaks for;
 a server or a worker of parameter servers does what the coordinator asks until it is stopped.
@@ -31,7 +32,7 @@ SERVER_THREADS = 1
 
 
 def main() -> int:
-    end_with_parent()
+    end_with_parent(parent=int(sys.argv[4]))
     directory, role, number = Path(sys.argv[1]), sys.argv[2], int(sys.argv[3])
     job = msgspec.json.decode((directory / JOB).read_bytes(), type=Job)
     plan = msgspec.json.decode((directory / PLAN).read_bytes(), type=Plan)
