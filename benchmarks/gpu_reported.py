@@ -48,7 +48,7 @@ def sonda_json(store: Path, *words: str) -> dict[str, Any]:
 
 def counted_ratio(document: Mapping[str, Any], side: int) -> float | None:
     """FLOPs that were counted in the product over 2 x side^3; None where nothing was counted in it."""
-    places = (document.get("device") or {}).get("places", ())
+    places = (document.get("device") or {}).get("counted", {}).get("places", ())
     found = next((place["counted"]["value"] for place in places if place["path"] == "dot"), None)
     return None if found is None else found / (2 * side**3)
 

@@ -46,7 +46,8 @@ def test_table_and_picture_mark_them_where_they_are(part: PartSummary) -> None:
     assert figure is not None
     # Steps are numbered from 1, and each is as wide as 1.
     assert [(one["x0"], one["x1"]) for one in figure["layout"]["shapes"]] == [(0.5, 1.5), (6.5, 8.5)]
-    assert [one["x"] for one in figure["layout"]["annotations"]] == [1.0]
+    # The word begins with the first of them.
+    assert [(one["x"], one["xanchor"]) for one in figure["layout"]["annotations"]] == [(0.5, "left")]
 
 
 def test_the_document_names_them(summary: Summary) -> None:

@@ -117,7 +117,7 @@ class EnergySummary:
         cost = self.used.get("measured") or self.used.get("derived")
         if cost is None or not cost.energy.value or cost.above.value is None:
             return ""
-        idling = 1 - cost.above.value / cost.energy.value
+        idling = min(1 - cost.above.value / cost.energy.value, 1.0)
         if idling < MOSTLY:
             return ""
         return f"finish sooner, or do more at once: idling as long would have taken {wording.percent(idling)} of it"

@@ -122,7 +122,7 @@ class Interference:
         """What to try against the largest slowdown of two; '' where nothing is slowed."""
         row, column, value, sure = self._largest()
         if not sure:
-            in_doubt = value.high is None or value.high > WORTH
+            in_doubt = value.value is not None and (value.high is None or value.high > WORTH)
             return "measure again with a higher --repeat, while no other program runs" if in_doubt else ""
         pair = next(one for one in self.pairs if {row, column} == set(one.members))
         shared = sorted(set(self._cores(row)) & set(self._cores(column)))

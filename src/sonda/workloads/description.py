@@ -193,8 +193,8 @@ def read(name: str, key: str, text: str, kind: Kind) -> Any:
     except (ValueError, OverflowError):
         wrong = next((word for word in map(str.strip, text.split(",")) if word not in kind.names), text)
         meant = near(wrong, kind.names)
-        remedy = f"did you mean {meant!r}?" if meant else f"write {kind.words}"
-        raise SondaError(f"{name}: {key}={text} cannot be read", remedy) from None
+        near_by = f"did you mean {meant!r}? " if meant else ""
+        raise SondaError(f"{name}: {key}={text} cannot be read", f"{near_by}write {kind.words}") from None
 
 
 def require_torch(name: str, framework: str) -> None:
