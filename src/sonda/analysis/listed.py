@@ -9,8 +9,8 @@ from sonda.record.run import Run
 
 
 def listed(run: Run, found: Any, subtitle: str, no_roofline: str, **own: Any) -> Summary:
-    """What was `found` (its title, sentence and notes, what to try where it says that) as a summary without parts; `own`
-    are further fields of it."""
+    """What was `found` (its title, sentence and notes, what to try where that is known) as a summary without parts;
+    `own` are further fields of it."""
     remedy = getattr(found, "remedy", "")
     return Summary(
         run=run.id,
