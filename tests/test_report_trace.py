@@ -208,3 +208,13 @@ def test_a_run_without_spans_is_no_empty_trace(tmp_path: Path) -> None:
         with pytest.raises(SondaError, match="run 7f3a9c21 has no spans to draw; name a run that has steps"):
             write(tmp_path / "t.json", run)
     assert not list(tmp_path.iterdir())
+
+
+def test_writing_says_how_far_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """From which a watcher is told how long it will take."""
+    monkeypatch.setattr("sonda.report.drawn_spans.AT_ONCE", 2)
+    run = Run(tmp_path, RunInfo(id="7f3a9c21", created="2026-11-15T03:30:12+00:00", status="complete"))
+    run.__dict__["spans"], run.__dict__["samples"] = spans_of([{"name": name, "duration": 3} for name in "abcde"]), []
+    said: list[str] = []
+    write_trace(tmp_path / "t.json", run, said.append)
+    assert said == ["writing 0 of 5 spans", "writing 2 of 5 spans", "writing 4 of 5 spans"]

@@ -333,7 +333,8 @@ def export(
         document["stonne"] = [str(path) for path in export_run(found, stonne, layers or [], say_each)]
         hush()
     if trace is not None:
-        document["trace"] = str(write_trace(trace, found))
+        document["trace"] = str(write_trace(trace, found, say))
+        hush()
     if xplane is not None:
         document["xplane"] = str(write_xplane(xplane, found))
     drawn = [path for path in (trace, xplane) if path is not None]

@@ -42,6 +42,8 @@ class DrawnSpans:
         self._lanes = self._stack.enter_context(RowFile(THREAD))
         self.counters: CounterRows | None = None
         """Without a clock there are no rates."""
+        self.count = 0
+        """Of all spans."""
         blocks = _source(run)
         keys: set[tuple[int, ...]] = set()
         self.metrics: tuple[str, ...] = ()
@@ -125,6 +127,7 @@ class DrawnSpans:
             if self.counters is not None and len(made):
                 self.counters.add(spans, place_of[made["code"]], first)
             first += len(spans)
+        self.count = first
 
     def _thread(self) -> None:
         """Give every span a lane of its track, and every lane that is used a number."""

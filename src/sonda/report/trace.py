@@ -19,22 +19,23 @@ from typing import IO, Any
 from sonda.record.run import Run
 from sonda.record.sample import Sample
 from sonda.record.sample_file import read_samples
+from sonda.record.saying import Say
 from sonda.report.drawn_spans import WORDS, DrawnSpans
 from sonda.report.output import whole_file
 from sonda.report.tracks import IN_CYCLES, Track, in_cycles, nothing_to_draw
 
 
-def write_trace(path: Path, run: Run) -> Path:
-    """Write the trace of a run, compressed when the name ends in `.gz`; returns the path.
+def write_trace(path: Path, run: Run, say: Say = lambda text: None) -> Path:
+    """Write the trace of a run, compressed when the name ends in `.gz`; returns the path. `say` is told how far it is.
 
     Raises SondaError where it cannot be written, or where there is nothing to draw.
     """
     with whole_file(path) as stream:
-        _write(stream, run)
+        _write(stream, run, say)
     return path
 
 
-def _write(stream: IO[bytes], run: Run) -> None:
+def _write(stream: IO[bytes], run: Run, say: Say) -> None:
     about = {"run": run.id, "workload": run.info.workload, "target": run.info.target, "status": run.info.status}
     if in_cycles(run):
         about["times"] = IN_CYCLES
@@ -42,7 +43,7 @@ def _write(stream: IO[bytes], run: Run) -> None:
     stream.write((head[:-1] + ', "traceEvents": [\n').encode())
     processes: dict[tuple[str, int, str], int] = {}
     first = True
-    for text in _events(run, processes):
+    for text in _events(run, processes, say):
         stream.write((text if first else ",\n" + text).encode())
         first = False
     if first:
@@ -50,7 +51,7 @@ def _write(stream: IO[bytes], run: Run) -> None:
     stream.write(b"\n]}\n")
 
 
-def _events(run: Run, processes: dict[tuple[str, int, str], int]) -> Iterator[str]:
+def _events(run: Run, processes: dict[tuple[str, int, str], int], say: Say) -> Iterator[str]:
     """Pieces of JSON, each one or more events joined by commas."""
     with DrawnSpans(run) as drawn:
         process_of: dict[int, int] = {}
@@ -61,7 +62,7 @@ def _events(run: Run, processes: dict[tuple[str, int, str], int]) -> Iterator[st
             name = track.name if lane == 0 else f"{track.name} (overlapping {lane})"
             yield _meta("thread_name", process, thread, {"name": name})
             yield _meta("thread_sort_index", process, thread, {"sort_index": thread})
-        yield from _complete_events(drawn, process_of)
+        yield from _complete_events(drawn, process_of, say)
         for counter in () if drawn.counters is None else drawn.counters.points():
             process = _process(processes, Track(counter.node, counter.rank, counter.clock, ""))
             yield _counter(counter.name, process, counter.time, counter.unit, counter.value)
@@ -73,11 +74,14 @@ def _events(run: Run, processes: dict[tuple[str, int, str], int]) -> Iterator[st
         yield _meta("process_sort_index", process, 0, {"sort_index": process})
 
 
-def _complete_events(drawn: DrawnSpans, process_of: dict[int, int]) -> Iterator[str]:
+def _complete_events(drawn: DrawnSpans, process_of: dict[int, int], say: Say) -> Iterator[str]:
     texts = {name: [json.dumps(word) for word in drawn.words[name]] for name in WORDS}
     names, kinds, paths, directions, passes = (texts[name] for name in WORDS)
     where = {thread: f'"pid":{process},"tid":{thread}' for thread, process in process_of.items()}
+    written = 0
     for rows, threads in drawn.blocks():
+        say(f"writing {written:,} of {drawn.count:,} spans")
+        written += len(rows)
         columns = [rows[name].tolist() for name in (*WORDS, "id", "parent", "call", "start", "shorter")]
         lines = []
         for thread, name, kind, path, direction, pass_, identity, parent, call, start, shorter, metric in zip(
