@@ -121,11 +121,11 @@ def test_processes_of_a_strategy_know_each_other() -> None:
 
 
 def started(monkeypatch: pytest.MonkeyPatch, code: str) -> None:
-    """Have the agent start this code instead of TensorFlow; ROLE and NUMBER are its last two words."""
+    """Have the agent start this code instead of TensorFlow; ROLE and NUMBER are its words."""
     popen = tensorflow_agent.subprocess.Popen
 
     def start(command: list[str], **how: object) -> object:
-        return popen([sys.executable, "-c", code, *command[-2:]], **how)  # type: ignore[call-overload]
+        return popen([sys.executable, "-c", code, *command[-3:-1]], **how)  # type: ignore[call-overload]
 
     monkeypatch.setattr(tensorflow_agent.subprocess, "Popen", start)
 
