@@ -106,7 +106,7 @@ def test_a_training_is_shown_in_the_form_that_it_has() -> None:
 
 def test_the_quickstart_shows_what_the_readme_shows() -> None:
     assert (
-        lacking(block_with("docs/quickstart.md", "No clear limit"), block_with("README.md", "$ make demo").text) == []
+        lacking(block_with("docs/quickstart.md", "Compute-bound"), block_with("README.md", "$ make demo").text) == []
     )
 
 

@@ -325,6 +325,8 @@ def test_a_replayed_step_has_all_functions_that_learn_in_turns(
     said: list[object] = []
     marks = (lambda: said.append("begin"), lambda: said.append("end"))
     monkeypatch.setattr(graph_pass, "profiler_marks", lambda: marks)
+    for name in ("tensorflow", "tensorflow.python", "tensorflow.python.profiler"):  # which need not be installed
+        monkeypatch.setitem(sys.modules, name, SimpleNamespace(profiler_v2=SimpleNamespace()))
     monkeypatch.setattr(tensorflow_devices, "wait", lambda tf: None)
     monkeypatch.setattr(piece_pass, "LONGEST", -1)
 
