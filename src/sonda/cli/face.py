@@ -54,6 +54,13 @@ def whole(
 Json = Annotated[bool, typer.Option("--json", help="One JSON document on stdout, metrics with unit and source.")]
 
 
+Precision = Annotated[
+    str,
+    typer.Option(
+        help="float32, tf32, bfloat16, float16, mixed_bfloat16, mixed_float16 or float64.",
+        autocompletion=completion.precisions,
+    ),
+]
 Tags = Annotated[
     list[str] | None, typer.Option("--tag", help="Give the run a tag; repeatable.", autocompletion=completion.tags)
 ]

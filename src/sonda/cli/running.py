@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from sonda.cli import completion
-from sonda.cli.face import Json, Rows, Tags, app, hush, open_store, say, workload_options
+from sonda.cli.face import Json, Precision, Rows, Tags, app, hush, open_store, say, workload_options
 from sonda.cli.own_options import OfAWorkload
 from sonda.cli.showing import show_runs
 
@@ -62,13 +62,7 @@ def run(
         ),
     ] = "none",
     gpu_private_threads: Annotated[int, typer.Option(help="Threads of one GPU alone (TensorFlow).")] = 0,
-    precision: Annotated[
-        str,
-        typer.Option(
-            help="float32, tf32, bfloat16, float16, mixed_bfloat16, mixed_float16 or float64.",
-            autocompletion=completion.precisions,
-        ),
-    ] = "float32",
+    precision: Precision = "float32",
     compile: Annotated[bool, typer.Option("--compile", help="Compile the model (torch.compile, XLA).")] = False,
     channels_last: Annotated[bool, typer.Option("--channels-last", help="Channels last in memory.")] = False,
     deterministic: Annotated[

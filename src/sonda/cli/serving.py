@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from sonda.cli import completion
-from sonda.cli.face import Json, Tags, app, hush, open_store, say, workload_options
+from sonda.cli.face import Json, Precision, Tags, app, hush, open_store, say, workload_options
 from sonda.cli.own_options import OfAWorkload
 from sonda.cli.showing import show_run
 
@@ -68,13 +68,7 @@ def serve(
     ] = None,
     warmup: Annotated[int, typer.Option(help="Inferences of each size before anything is timed.")] = 3,
     threads: Annotated[int | None, typer.Option(help="Threads; all that may be used unless given.")] = None,
-    precision: Annotated[
-        str,
-        typer.Option(
-            help="float32, tf32, bfloat16, float16, mixed_bfloat16, mixed_float16 or float64.",
-            autocompletion=completion.precisions,
-        ),
-    ] = "float32",
+    precision: Precision = "float32",
     compile: Annotated[bool, typer.Option("--compile", help="Compile the model.")] = False,
     channels_last: Annotated[bool, typer.Option("--channels-last", help="Channels last in memory.")] = False,
     seed: Annotated[int, typer.Option(help="Seed of weights, data and arrivals.", min=0)] = 0,
