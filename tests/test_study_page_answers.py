@@ -157,22 +157,20 @@ def test_marks_that_would_hide_each_other_are_drawn_one_below_the_other() -> Non
     assert drawn["layout"]["height"] > 130 + 3 * 20, "a place has room for both"
 
 
-def test_intervals_that_reach_over_each_other_are_drawn_one_below_the_other() -> None:
-    ends = {"a": (100.0, 90.0, 150.0), "b": (160.0, 140.0, 170.0), "c": (200.0, 190.0, 210.0)}
-    rows = [({"variant": name, "size": "2MiB"}, {"cycles": figure(value, 3, low, high)})
-            for name, (value, low, high) in ends.items()]  # fmt: skip
-    made = study({"cycles": "cycles"}, rows)
-    drawn = dots_figure(made, made["columns"][0])
-    assert drawn is not None
-    ((a,), (b,), (c,)) = (trace["y"] for trace in drawn["data"])
-    assert a < 0 < b and c == 0
-
-
-def test_intervals_below_zero_reach_over_each_other_too() -> None:
-    ends = {"a": (-5.0, -8.0, 2.0), "b": (0.5, -1.0, 1.0), "c": (3.0, 2.5, 3.5)}
-    rows = [({"variant": name, "size": "2MiB"}, {"drift_percent": figure(value, 3, low, high)})
-            for name, (value, low, high) in ends.items()]  # fmt: skip
-    made = study({"drift_percent": "%"}, rows)
+@pytest.mark.parametrize(
+    ("name", "unit", "ends"),
+    [
+        ("cycles", "cycles", {"a": (100.0, 90.0, 150.0), "b": (160.0, 140.0, 170.0), "c": (200.0, 190.0, 210.0)}),
+        ("drift_percent", "%", {"a": (-5.0, -8.0, 2.0), "b": (0.5, -1.0, 1.0), "c": (3.0, 2.5, 3.5)}),
+    ],
+)
+def test_intervals_that_reach_over_each_other_are_drawn_one_below_the_other(
+    name: str, unit: str, ends: dict[str, tuple[float, float, float]]
+) -> None:
+    """Also below zero; c reaches nobody."""
+    rows = [({"variant": variant, "size": "2MiB"}, {name: figure(value, 3, low, high)})
+            for variant, (value, low, high) in ends.items()]  # fmt: skip
+    made = study({name: unit}, rows)
     drawn = dots_figure(made, made["columns"][0])
     assert drawn is not None
     ((a,), (b,), (c,)) = (trace["y"] for trace in drawn["data"])
