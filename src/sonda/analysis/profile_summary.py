@@ -42,6 +42,11 @@ class StepTimes:
     def median(self) -> float:
         return statistics.median(self.durations)
 
+    @property
+    def on_device(self) -> float | None:
+        """ns: the median of `device`; None without one."""
+        return statistics.median(self.device) if self.device else None
+
     def share(self, part: str) -> float:
         """0 to 1; 0 where it is missing."""
         return (self.parts[part].value or 0.0) / self.total if self.total else 0.0

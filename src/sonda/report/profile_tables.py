@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import statistics
 from typing import Any
 
 from sonda.analysis.operation_table import OperationTotals
@@ -42,12 +41,15 @@ def steps_table(steps: tuple[StepTimes, ...]) -> Table:
         (Column("steps of", right=False), words(named)),
         (Column("count"), numbers([Value(len(one.durations), "1", "counted") for one in steps])[1]),
     ]
-    for name, of in (("median", statistics.median), ("shortest", min), ("longest", max)):
-        times = [Value(float(of(one.durations)), "ns", "measured") for one in steps]
-        columns.append((Column(name), numbers(times, suffix=True)[1]))
+    shown = {
+        "median": [one.median for one in steps],
+        "shortest": [min(one.durations) for one in steps],
+        "longest": [max(one.durations) for one in steps],
+    }
+    for name, times in shown.items():
+        columns.append((Column(name), numbers([Value(time, "ns", "measured") for time in times], suffix=True)[1]))
     if any(one.device for one in steps):
-        of_device = [Value(float(statistics.median(one.device)) if one.device else None, "ns", "measured")
-                     for one in steps]  # fmt: skip
+        of_device = [Value(one.on_device, "ns", "measured") for one in steps]
         hint = "median, from the first activity launched in a step to the end of the last"
         columns.append((Column("on the device", hint=hint), numbers(of_device, suffix=True)[1]))
     return build(columns, "steps")
