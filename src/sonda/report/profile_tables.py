@@ -41,10 +41,10 @@ def steps_table(steps: tuple[StepTimes, ...]) -> Table:
         (Column("steps of", right=False), words(named)),
         (Column("count"), numbers([Value(len(one.durations), "1", "counted") for one in steps])[1]),
     ]
-    shown = {
+    shown: dict[str, list[float]] = {
         "median": [one.median for one in steps],
-        "shortest": [min(one.durations) for one in steps],
-        "longest": [max(one.durations) for one in steps],
+        "shortest": [float(min(one.durations)) for one in steps],
+        "longest": [float(max(one.durations)) for one in steps],
     }
     for name, times in shown.items():
         columns.append((Column(name), numbers([Value(time, "ns", "measured") for time in times], suffix=True)[1]))
