@@ -105,9 +105,7 @@ def test_a_training_is_shown_in_the_form_that_it_has() -> None:
 
 
 def test_the_quickstart_shows_what_the_readme_shows() -> None:
-    assert (
-        lacking(block_with("docs/quickstart.md", "Compute-bound"), block_with("README.md", "$ make demo").text) == []
-    )
+    assert lacking(block_with("docs/quickstart.md", "Compute-bound"), block_with("README.md", "$ make demo").text) == []
 
 
 def heading(line: str) -> str:
