@@ -21,6 +21,7 @@ from sonda.analysis.outside import summarise_outside
 from sonda.analysis.over_time import summarise_over_time
 from sonda.analysis.part_summary import Rates, summarise_part
 from sonda.analysis.parts import Part, parts
+from sonda.analysis.program import summarise_program
 from sonda.analysis.rank_phases import summarise_ranks
 from sonda.analysis.roofline import EXCEEDED, ceilings, full_precision
 from sonda.analysis.rules import verdicts
@@ -68,8 +69,8 @@ def summarise(run: Run) -> Summary:
     roofs, no_roofs = ceilings(info.machine, int(threads) if threads else None, precision, device, tf32)
     notes = list(info.notes)
     outside = summarise_outside(run)
-    # Of a program without PyTorch everything was seen that there is: from outside, and to its end.
-    foreign = outside is not None and len(run.spans) <= 1
+    # Of a program without a framework everything was seen that there is: from outside, its stages, and to its end.
+    foreign = outside is not None and bool((run.spans.where(kind="run") | run.spans.where(kind="stage")).all())
     warnings = [] if foreign else _status(info)
     if not found and not foreign:
         warnings.append(
@@ -119,6 +120,7 @@ def summarise(run: Run) -> Summary:
         target=dict(info.target),
         machine={key: value for key, value in info.machine.items() if key != "ceilings"},
         modelled=summarise_modelled(run, summaries),
+        program=summarise_program(run),
         outside=outside,
         energy=summarise_energy(run, _title(info, summaries)),
         training=summarise_training(run),

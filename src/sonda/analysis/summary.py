@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from sonda.analysis.kernel_counters import KernelCounters
     from sonda.analysis.kernel_roofline import KernelRoofline
     from sonda.analysis.modelled_summary import ModelledSummary
+    from sonda.analysis.program import Program
     from sonda.analysis.serving import ServingSummary
     from sonda.analysis.trace_summary import DeviceWork
     from sonda.analysis.training import Training
@@ -194,8 +195,9 @@ class Verdict:
     """What limits the run, in one sentence, with the numbers that fired it."""
 
     kind: str
-    """compute, memory, overhead, host, input, communication, transfer, compile, retracing, or none; of lost slots a
-    category of Top-Down, of a simulated run a part of the cycle stack."""
+    """compute, memory, overhead, host, input, communication, transfer, compile, retracing, or none; of a program whose
+    steps are a minor part of it the stage that takes most, of lost slots a category of Top-Down, of a simulated run a
+    part of the cycle stack."""
     sentence: str
     evidence: dict[str, Value]
     remedies: tuple[Remedy, ...] = ()
@@ -308,6 +310,8 @@ class Summary:
     """Where it was read while the run lasted."""
     training: Training | None = None
     """Epoch by epoch, where a whole training was run."""
+    program: Program | None = None
+    """Of a command: where its time went, from its start to its end."""
     outside: Outside | None = None
     """Of a command: the whole of it, counted from outside."""
     second: SecondSources | None = None

@@ -12,6 +12,7 @@ import numpy as np
 from sonda.frameworks.events import CODE, ProcessEvents, read_events
 from sonda.frameworks.paths import layer_paths
 from sonda.frameworks.row_columns import activations, calls, inherit
+from sonda.frameworks.stages import Stage, read_stages
 from sonda.frameworks.thread import DEVICE_START, DEVICE_TIME, ThreadSpans, read_thread
 from sonda.record.span import Spans, Words
 
@@ -66,6 +67,7 @@ def assemble(directory: Path, begin: int, end: int) -> Assembly:
     """Read all `*.events` files of a directory. `begin` and `end` (ns, CLOCK_MONOTONIC) bound the run."""
     rows = _Rows(begin)
     rows.add_run(begin, end)
+    rows.add_stages(read_stages(directory, begin, end))
     counted: dict[str, float] = {}
     result = Assembly(spans=Spans({"start": np.zeros(0)}, {}))
     for path in sorted(directory.glob("*.events")):
@@ -173,6 +175,29 @@ class _Rows:
 
     def add_run(self, begin: int, end: int) -> None:
         self._add_few([(RUN, "run", "", "timed", -1, begin, end)], 0, 0)
+
+    def add_stages(self, stages: Sequence[Stage]) -> None:
+        """What the program did outside its steps, below the run."""
+        count = len(stages)
+        if not count:
+            return
+        words = {
+            column: np.array([self.code(column, getattr(stage, of)) for stage in stages], dtype=np.int32)
+            for column, of in (("kind", "kind"), ("name", "name"), ("path", "what"))
+        }
+        self.add(
+            {},
+            **words,
+            level=np.full(count, PART, dtype=np.int32),
+            direction=np.zeros(count, dtype=np.int32),
+            passes=np.full(count, self.code("pass", "timed"), dtype=np.int32),
+            parent=np.zeros(count, dtype=np.int64),
+            call=np.zeros(count, dtype=np.int32),
+            thread=np.array([stage.thread for stage in stages], dtype=np.int64),
+            rank=np.zeros(count, dtype=np.int32),
+            start=np.array([stage.start for stage in stages], dtype=np.int64),
+            end=np.array([stage.end for stage in stages], dtype=np.int64),
+        )
 
     def add_totals(self, counted: dict[str, float]) -> None:
         """What the whole program counted, from the opening of its counters to its end, on the row of the run."""

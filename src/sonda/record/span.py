@@ -20,10 +20,14 @@ if TYPE_CHECKING:
 
 KINDS = (
     "run", "part", "epoch", "step", "phase", "layer", "op", "kernel", "copy", "collective", "compile", "query",
+    "stage",
 )  # fmt: skip
 PARTS = ("train", "validate", "test")
 PHASES = ("data", "transfer", "forward", "prefill", "decode", "loss", "backward", "optimizer", "fused", "communicate")
 """`fused`: forward, loss, backward and optimizer of a training step that is one compiled function."""
+STAGES = ("process", "import", "checkpoint", "observing")
+"""What a program does outside its steps, or inside them beside the network: a whole process, an outermost import, a
+file of weights that is saved or loaded, Sonda's own work. `path` says which module or function."""
 PASSES = ("warmup", "timed", "count", "kernels", "pieces", "modelled")
 """`pieces`: steps of their own in which layers can be told apart, where timed steps are one compiled function."""
 

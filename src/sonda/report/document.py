@@ -30,6 +30,7 @@ from sonda.report.modelled_document import modelled_document
 from sonda.report.nodes import nodes_document
 from sonda.report.over_time import over_time_document, series_document
 from sonda.report.probed import probed_document
+from sonda.report.program import program_document
 from sonda.report.ranks import ranks_document
 from sonda.report.system_tables import second_document
 from sonda.report.topdown_document import counters_document, topdown_document
@@ -63,6 +64,7 @@ def to_document(summary: Summary) -> Document:
         **nodes_document(summary.target),
         **ranks_document(summary.target),
         **modelled_document(summary.modelled),
+        **program_document(summary.program),
         **_outside(summary.outside),
         **({"energy": energy_fields(summary.energy)} if summary.energy is not None else {}),
         **device_document(summary),

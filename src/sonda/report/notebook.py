@@ -11,6 +11,7 @@ from sonda.report.exploration import count_lines, front_table, front_to_show
 from sonda.report.labels import markup
 from sonda.report.markup import table_html
 from sonda.report.probed import probed_table
+from sonda.report.program import program_table
 from sonda.report.screen import Screen
 from sonda.report.simulated_tables import choose_simulated, is_idle, simulated_layer_table, stack_tables
 from sonda.report.summary_tables import choose_layers, layer_table, phase_table
@@ -67,6 +68,8 @@ def html_fragment(summary: Summary, layers: int = LAYERS) -> str:
     remedies = dict.fromkeys(remedy for verdict in summary.verdicts for remedy in verdict.remedies)
     if remedies:
         pieces.append(f"<div>Try: {markup('   ·   '.join(remedy_words(remedy) for remedy in remedies))}</div>")
+    if summary.program is not None:
+        pieces.append(table_html(program_table(summary.program)))
     for index, part in enumerate(summary.parts):
         if is_idle(summary, part):
             continue

@@ -18,6 +18,7 @@ from sonda.report.modelled_tables import titled_tables
 from sonda.report.outside import outside_figure, outside_table, totals_words
 from sonda.report.over_time import over_time_caption, over_time_figure
 from sonda.report.probed import PROBED_MEANS, probed_table
+from sonda.report.program import PROGRAM_MEANS, program_table
 from sonda.report.simulated_tables import choose_simulated, is_idle, simulated_layer_table, stack_tables
 from sonda.report.summary_tables import counter_phrases, phase_table
 from sonda.report.system_tables import second_table, system_table
@@ -62,6 +63,9 @@ def run_section(summary: Summary, name: str, index: int, alone: bool) -> Section
         f'<p class="soft">{markup(summary.subtitle + status)} · run {markup(summary.run)}</p>',
         verdict_panel(summary),
     ]
+    if summary.program is not None:
+        table = table_html(program_table(summary.program), "sortable")
+        pieces.append(panel("Where the program's time went", table, PROGRAM_MEANS))
     for number, part in enumerate(summary.parts):
         pieces.append(_part(part, summary, f"{place}p{number}", drawn, named=len(summary.parts) > 1))
     if summary.modelled is not None:

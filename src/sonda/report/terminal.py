@@ -26,6 +26,7 @@ from sonda.report.nodes import show_nodes
 from sonda.report.outside import show_outside
 from sonda.report.over_time import show_over_time
 from sonda.report.probed import show_probed
+from sonda.report.program import show_program
 from sonda.report.ranks import rank_phases_table, show_ranks
 from sonda.report.screen import Screen
 from sonda.report.simulated_tables import (
@@ -59,12 +60,14 @@ def render_summary(
     short: str = "",
     color: bool | None = None,
 ) -> str:
-    """A run on one screen: verdict, phases, layers, counters, warnings.
+    """A run on one screen: verdict, the whole program, phases, layers, counters, warnings.
 
     `layers` is how many are listed; `short` is the id to type.
     """
     screen = Screen(width, color)
     show_verdicts(screen, summary)
+    if summary.program is not None:
+        show_program(screen, summary.program)
     if summary.training is not None:
         show_training(screen, summary.training)
     show_nodes(screen, summary.target)

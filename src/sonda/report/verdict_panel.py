@@ -11,7 +11,8 @@ from sonda.report.simulated_tables import energy_cell, is_idle
 NAMES = {
     "share": "part of the step", "of_peak": "of the peak", "of_bandwidth": "of the bandwidth",
     "of_time": "of their time", "operation_cost": "cost of an operation", "spent": "of their cycles",
-    "busy": "GPU busy", "noise": "half of the interval of a step",
+    "busy": "GPU busy", "of_program": "part of the program", "steps_of_program": "steps' part of the program",
+    "noise": "half of the interval of a step",
 }  # fmt: skip
 """What the numbers behind a verdict are called on the page, where their own names say too little."""
 RATIOS = ("IPC", "imbalance")

@@ -18,10 +18,12 @@ from sonda.analysis.rules import (
     noise,
     none,
     overhead,
+    program,
     retracing,
     stalls,
     topdown,
     transfer,
+    work,
 )
 from sonda.analysis.summary import Remedy, Summary, Verdict
 from sonda.record.added import RULES, added, called
@@ -36,13 +38,34 @@ BUILT_IN: tuple[Callable[[Summary], Verdict | None], ...] = (
 def verdicts(summary: Summary) -> tuple[tuple[Verdict, ...], tuple[str, ...]]:
     """What limits the run, the largest share first, never empty; and a warning for every rule that failed.
 
-    A remedy is offered once, by the first verdict that has it; the verdicts after the first begin with "Then".
+    Where the steps are a minor part of the program, that comes first. A remedy is offered once, by the first verdict
+    that has it; the verdicts of a step after its first begin with "Then".
     """
+    whole = program.rule(summary)
+    if whole is not None and work.first_part(summary) is None:
+        return (whole,), ()
+    said, failures = _of_a_step(summary)
+    offered: set[Remedy] = set()
+    ordered = []
+    for position, verdict in enumerate([whole, *said] if whole is not None else said):
+        fresh = tuple(remedy for remedy in verdict.remedies if remedy not in offered)
+        offered.update(fresh)
+        sentence = verdict.sentence
+        if position:
+            lead = "In a step: " if whole is not None and position == 1 else "Then "
+            sentence = f"{lead}{sentence[:1].lower()}{sentence[1:]}"
+        ordered.append(replace(verdict, sentence=sentence, remedies=fresh))
+    return tuple(ordered), tuple(failures)
+
+
+def _of_a_step(summary: Summary) -> tuple[list[Verdict], list[str]]:
+    """What all rules say of a step, the largest share first; of one that is hardly known that, and what is known
+    without it."""
     noisy = noise.rule(summary)
     if noisy is not None:
         # Steps that trace and steps that do not differ: tracing explains noise, and is known without it.
         traced = retracing.rule(summary)
-        return ((noisy,) if traced is None else (traced, noisy)), ()
+        return [noisy] if traced is None else [traced, noisy], []
     said: list[Verdict] = []
     failures: list[str] = []
     for rule in BUILT_IN:
@@ -59,14 +82,4 @@ def verdicts(summary: Summary) -> tuple[tuple[Verdict, ...], tuple[str, ...]]:
             said.append(verdict)
         elif verdict is not None:
             failures.append(f"the rule {entry.name} of {entry.value} gives a {type(verdict).__name__}, not a Verdict")
-    said.sort(key=lambda verdict: -verdict.share)
-    offered: set[Remedy] = set()
-    ordered = []
-    for position, verdict in enumerate(said):
-        fresh = tuple(remedy for remedy in verdict.remedies if remedy not in offered)
-        offered.update(fresh)
-        sentence = verdict.sentence
-        if position:
-            sentence = f"Then {sentence[:1].lower()}{sentence[1:]}"
-        ordered.append(replace(verdict, sentence=sentence, remedies=fresh))
-    return tuple(ordered), tuple(failures)
+    return sorted(said, key=lambda verdict: -verdict.share), failures

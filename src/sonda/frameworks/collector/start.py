@@ -11,6 +11,7 @@ import os
 import sys
 from typing import Any
 
+from . import stages
 from .failure import report_failure
 
 VARIABLE = "SONDA_COLLECT"
@@ -29,6 +30,7 @@ that observes it once it is imported."""
 def start() -> None:
     """Begin to wait for frameworks, with the settings of the environment."""
     settings = json.loads(os.environ[VARIABLE])
+    stages.begin(settings["directory"])
     waiter = _Waiter(settings)
     sys.meta_path.insert(0, waiter)
     if os.path.exists(os.path.join(settings["directory"], "counting.json")):
@@ -72,8 +74,9 @@ class _Waiter:
         if entry is None:
             return
         try:
-            observer = importlib.import_module(f"{__package__}.{entry[0]}")
-            getattr(observer, entry[1])(module, self.settings, self.counting)
+            with stages.observing():
+                observer = importlib.import_module(f"{__package__}.{entry[0]}")
+                getattr(observer, entry[1])(module, self.settings, self.counting)
         except Exception:
             report_failure(self.settings["directory"])
 

@@ -27,6 +27,7 @@ from .phases import Phases
 from .reading_cost import reading_costs
 from .recorder import Recorder
 from .schedule import Schedule
+from .stages import observing
 
 _watches: list = []
 """The one of this process, once a framework was imported."""
@@ -113,7 +114,8 @@ class Watch:
     def finish(self) -> None:
         """State what only the end knows, and observe no more."""
         try:
-            self.state_end(self.costs())
+            with observing():
+                self.state_end(self.costs())
             for one in self.observed:
                 one.remove()
             self.phases.close()
