@@ -10,7 +10,7 @@ import pytest
 from observed import check_structure, seen
 from sonda.frameworks.assembly import assemble
 from sonda.frameworks.collector.recorder import Recorder
-from sonda.frameworks.paths import layer_paths
+from sonda.frameworks.paths import LayerPlaces
 from sonda.frameworks.steps import Phase, derive_sections
 
 
@@ -33,7 +33,7 @@ def phases(text: str) -> list[Phase]:
                 optimizer=number if kind == "s" else None,
                 loader=number if data else None,
                 iterator=iterator if data else None,
-                learns=kind == "f",
+                training=kind == "f",
                 exhausted=kind == "x",
             )
         )
@@ -53,7 +53,7 @@ def phases(text: str) -> list[Phase]:
         ("d0 f b s0 x0 d1 e x1 d2 e d2 e x2", [("train", 1), ("test", 1), ("test", 2)]),
         ("d0 e e d0 e e x0", [("test", 2)]),  # two models for every batch
         ("e e e", [("test", 3)]),
-        ("f b f b", [("test", 2)]),  # gradients that nothing is done with
+        ("f b f b", [("train", 2)]),  # weights updated by hand
         ("z", []),
         ("", []),
     ],
@@ -178,7 +178,8 @@ def test_paths_are_the_models_own_unless_there_are_several() -> None:
     def defined(number: int, root: int, name: str, path: str) -> dict[str, object]:
         return {"id": number, "kind": "layer", "name": name, "path": path, "root": root, "root_name": name}
 
-    one = [defined(0, 1, "Net", ""), defined(1, 1, "Net", "a"), defined(2, 2, "MSELoss", "")]
-    assert layer_paths(one) == {0: "", 1: "a", 2: "MSELoss"}
+    loss = {**defined(2, 2, "MSELoss", ""), "loss": True}
+    one = [defined(0, 1, "Net", ""), defined(1, 1, "Net", "a"), loss]
+    assert LayerPlaces(one).paths() == {0: "", 1: "a", 2: "MSELoss"}
     two = [*one, defined(3, 3, "Net", "a"), {"id": 4, "kind": "layer", "name": "T", "path": "T", "inside": 3}]
-    assert layer_paths(two) == {0: "Net", 1: "Net.a", 2: "MSELoss", 3: "Net#2.a", 4: "Net#2.a.T"}
+    assert LayerPlaces(two).paths() == {0: "Net", 1: "Net.a", 2: "MSELoss", 3: "Net#2.a", 4: "Net#2.a.T"}

@@ -2,7 +2,18 @@
 
 from __future__ import annotations
 
-from sonda.frameworks.collector.schedule import COUNTED_SHAPES, FORWARDS_WITHOUT_BACKWARD, Schedule
+from sonda.frameworks.collector.schedule import (
+    COUNTED_LATER,
+    COUNTED_SHAPES,
+    FORWARDS_WITHOUT_BACKWARD,
+    MOST_COUNTED,
+    Schedule,
+)
+
+
+def call(schedule: Schedule, shape: str, learns: bool, module: int = 1, continues: bool = False) -> None:
+    number, _ = schedule.shape_number(module, shape)
+    schedule.forward(module, number, learns, continues=continues)
 
 
 def train(schedule: Schedule, steps: int, shape: str = "a", written: int = 0, now: int = 0) -> list[tuple[bool, bool]]:
@@ -10,7 +21,7 @@ def train(schedule: Schedule, steps: int, shape: str = "a", written: int = 0, no
     found = []
     for _ in range(steps):
         schedule.fetched()
-        schedule.forward(shape, learns=True)
+        call(schedule, shape, True)
         found.append((schedule.counting, schedule.detail))
         schedule.forward_ended(True, now, written)
         schedule.backward()
@@ -25,10 +36,92 @@ def test_the_first_step_of_a_shape_is_counted() -> None:
     assert train(schedule, 1, shape="a") == [(False, True)]
 
 
-def test_only_the_first_shapes_are_counted() -> None:
+def test_the_first_shapes_are_counted_and_then_ever_fewer_over_the_whole_run() -> None:
     schedule = Schedule()
-    counted = [train(schedule, 1, shape=str(number))[0][0] for number in range(COUNTED_SHAPES + 3)]
-    assert counted == [True] * COUNTED_SHAPES + [False] * 3
+    counted = [train(schedule, 1, shape=str(number))[0][0] for number in range(1000)]
+    calls = [at + 1 for at, one in enumerate(counted) if one]
+    assert calls == [*range(1, COUNTED_SHAPES + 1), *COUNTED_LATER]
+
+
+def test_every_outermost_module_and_its_evaluation_have_a_budget_of_their_own() -> None:
+    schedule = Schedule()
+    for number in range(20):
+        call(schedule, f"dry {number}", learns=False, module=1)
+        schedule.forward_ended(False, 0, 0)
+    assert train(schedule, 2) == [(True, True), (False, True)]
+    call(schedule, "a", learns=False, module=2)
+    assert schedule.counting
+
+
+def test_counting_begins_only_so_often_whatever_is_called() -> None:
+    schedule = Schedule()
+    begun = 0
+    for module in range(1, 1000):
+        call(schedule, "a", learns=False, module=module)
+        begun += schedule.counting
+        schedule.forward_ended(False, 0, 0)
+    assert begun == MOST_COUNTED
+
+
+def test_without_an_optimizer_a_step_is_over_when_the_next_forward_begins() -> None:
+    schedule = Schedule()
+    counted = []
+    for _ in range(5):
+        schedule.begins_by_hand(0, 0, optimizes=False)
+        call(schedule, "a", learns=True)
+        counted.append(schedule.counting)
+        schedule.forward_ended(True, 0, 0)
+        schedule.backward()
+    assert counted == [True, False, False, False, False]
+    assert schedule.steps == 4
+
+
+def test_gradients_that_are_gathered_for_an_optimizer_end_no_step() -> None:
+    schedule = Schedule()
+    for _ in range(5):
+        assert not schedule.begins_by_hand(0, 0, optimizes=True)
+        call(schedule, "a", learns=True)
+        schedule.forward_ended(True, 0, 0)
+        schedule.backward()
+        assert schedule.counting
+    schedule.stepped(1, 0, 0, frozenset({1}))
+    assert not schedule.counting and schedule.steps == 1
+
+
+def test_an_optimizer_that_never_steps_does_not_keep_counting_alive() -> None:
+    schedule = Schedule()
+    for _ in range(100):
+        schedule.begins_by_hand(0, 0, optimizes=True)
+        call(schedule, "a", learns=True)
+        schedule.forward_ended(True, 0, 0)
+        schedule.backward()
+    assert not schedule.counting and schedule.steps == 1
+
+
+def test_a_teacher_without_gradients_does_not_end_the_counting_of_a_step() -> None:
+    schedule = Schedule()
+    call(schedule, "a", learns=True, module=1)
+    schedule.forward_ended(True, 0, 0)
+    call(schedule, "a", learns=False, module=2)
+    schedule.forward_ended(False, 0, 0)
+    schedule.backward()
+    assert schedule.counting
+    schedule.stepped(1, 0, 0, frozenset({1}))
+    assert not schedule.counting
+
+
+def test_a_text_is_counted_as_a_whole_and_counting_does_not_begin_in_the_middle_of_one() -> None:
+    schedule = Schedule()
+    call(schedule, "prompt", learns=False)
+    for position in range(20):
+        schedule.forward_ended(False, 0, 0)
+        call(schedule, f"token {position}", learns=False, continues=True)
+        assert schedule.counting
+    schedule.forward_ended(False, 0, 0)
+    call(schedule, "prompt", learns=False)
+    assert not schedule.counting
+    call(schedule, "a longer text", learns=False, continues=True)
+    assert not schedule.counting
 
 
 def test_nothing_is_counted_when_counting_is_off() -> None:
@@ -38,7 +131,7 @@ def test_nothing_is_counted_when_counting_is_off() -> None:
 def test_counting_ends_with_the_last_of_all_known_optimizers() -> None:
     schedule = Schedule()
     both = frozenset({1, 2})
-    schedule.forward("a", learns=True)
+    call(schedule, "a", True)
     schedule.stepped(1, 0, 0, both)
     assert schedule.counting
     schedule.stepped(2, 0, 0, both)
@@ -47,7 +140,7 @@ def test_counting_ends_with_the_last_of_all_known_optimizers() -> None:
 
 def test_counting_ends_with_an_optimizer_that_steps_again_where_others_are_unknown() -> None:
     schedule = Schedule()
-    schedule.forward("a", learns=True)
+    call(schedule, "a", True)
     schedule.stepped(1, 0, 0)
     assert schedule.counting
     schedule.stepped(1, 0, 0)
@@ -56,17 +149,19 @@ def test_counting_ends_with_an_optimizer_that_steps_again_where_others_are_unkno
 
 def test_a_forward_without_gradients_is_counted_alone() -> None:
     schedule = Schedule()
-    schedule.forward("a", learns=False)
+    call(schedule, "a", learns=False)
     assert schedule.counting
     schedule.forward_ended(False, 0, 0)
-    assert not schedule.counting and schedule.steps == 1
+    assert schedule.steps == 1
+    call(schedule, "a", learns=False)
+    assert not schedule.counting
 
 
 def test_forwards_that_no_backward_follows_end_the_counting() -> None:
     schedule = Schedule()
     counted = []
     for _ in range(FORWARDS_WITHOUT_BACKWARD + 2):
-        schedule.forward("a", learns=True)
+        call(schedule, "a", True)
         counted.append(schedule.counting)
     assert counted == [True] * FORWARDS_WITHOUT_BACKWARD + [False] * 2
 
@@ -107,3 +202,15 @@ def test_another_thread_has_steps_of_its_own() -> None:
     train(schedule, 3)
     other = schedule.fresh()
     assert other.steps == 0 and not other.detail and other.notes is schedule.notes
+
+
+def test_the_limits_of_time_and_size_hold_where_no_step_ever_ends() -> None:
+    schedule = Schedule(deadline=100, size_cap=1000)
+    schedule.hold_limits(100, 2000)
+    assert schedule.detail and not schedule.over
+    schedule.hold_limits(101, 2001)
+    assert schedule.over and not schedule.detail
+    assert schedule.notes == [
+        "observing ended at its time limit, after 0 steps",
+        "layers of no step recorded, from step 0 on: twice the size cap",
+    ]

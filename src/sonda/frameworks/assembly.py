@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from sonda.frameworks.events import CODE, ProcessEvents, read_events
-from sonda.frameworks.paths import layer_paths
+from sonda.frameworks.paths import LayerPlaces
 from sonda.frameworks.row_columns import activations, calls, inherit
 from sonda.frameworks.stages import Stage, read_stages
 from sonda.frameworks.thread import DEVICE_START, DEVICE_TIME, ThreadSpans, read_thread
@@ -34,7 +34,8 @@ class Assembly:
     phase_ns: float | None = None
     """What recording one phase cost, ns, without reading counters."""
     reading: dict[str, float] = field(default_factory=dict)
-    """What reading counters cost a phase, ns: `group_ns`, `os_ns`, `wait_ns` (`collector/reading_cost.py`)."""
+    """What reading counters cost a phase, ns: `group_ns`, `os_ns`, `wait_ns` (`collector/reading_cost.py`); and
+    `forward_ns`, what a forward costs where that is more than other phases do (`collector/torch_cost.py`)."""
     notes: list[str] = field(default_factory=list)
     unknown: dict[str, int] = field(default_factory=dict)
     """Operations without a formula, with how often they were seen."""
@@ -74,14 +75,15 @@ def assemble(directory: Path, begin: int, end: int) -> Assembly:
         events = read_events(path)
         result.truncated |= events.truncated or not events.fact("finished", False)
         _take_facts(result, events)
-        paths = layer_paths(events.definitions)
+        places = LayerPlaces(events.definitions, events.facts)
+        paths = places.paths()
         rank = int(events.fact("rank", 0))
         result.kernels += [(fact["kernels"], rank) for fact in events.facts if "kernels" in fact]
         result.launching |= {fact["kernels"]: fact["launching"] for fact in events.facts if "launching" in fact}
         rows.begin_process()
         for thread in _engines_last(events):
             # One thread at a time: what it is read from is as large as the rows that are made of it.
-            spans = read_thread(events, events.threads.pop(thread), events.readings.pop(thread, ()))
+            spans = read_thread(events, events.threads.pop(thread), events.readings.pop(thread, ()), places)
             rows.add_thread(spans, paths, events, thread, rank)
         result.processes += 1
         for name, value in events.fact("counted", {}).items():
@@ -107,7 +109,7 @@ def _take_facts(result: Assembly, events: ProcessEvents) -> None:
     result.threads = events.fact("threads", result.threads)
     result.span_ns = events.fact("span_ns", result.span_ns)
     result.phase_ns = events.fact("phase_ns", result.phase_ns)
-    for name in ("group_ns", "os_ns", "wait_ns"):
+    for name in ("forward_ns", "group_ns", "os_ns", "wait_ns"):
         result.reading[name] = events.fact(name, result.reading.get(name, 0.0))
     result.counting = {**events.fact("counting", {}), **result.counting}
     result.devices.update(events.fact("devices", {}))

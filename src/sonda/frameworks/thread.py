@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
 
 from sonda.frameworks.events import ProcessEvents, RawSpans, match
+from sonda.frameworks.paths import LayerPlaces
 from sonda.frameworks.readings import Boundaries, with_counts
-from sonda.frameworks.steps import Phase, Section, Step, derive_sections
+from sonda.frameworks.steps import FORWARDS, Phase, Section, Step, derive_sections, find_joined, name_generation
 from sonda.record.span import PARTS
 
 DEVICE_TIME = "device_time:measured"
@@ -21,12 +23,14 @@ DEVICE_START = "device_start:derived"
 ADDITIVE = ("page_faults:counted", "context_switches:counted", DEVICE_TIME)
 """Values of a phase that hold those of the phases inside it; so do those whose definition says that it `adds`."""
 FACTS = (
-    "shape", "training", "optimizer", "made", "loader", "iterator", "exhausted", "of_part", "device_begin",
-    "device_end", "helper",
+    "shape", "training", "graph", "module", "sequence", "idle", "optimizer", "made", "loader", "iterator", "exhausted",
+    "of_part", "device_begin", "device_end", "helper",
 )  # fmt: skip
 """Values that say what a phase is, and are no metrics; `of_part` counts the parts of a run from 1."""
 Facts = dict[int, int]
 """A value by the row of its phase."""
+COMPUTING = ("forward", "prefill", "decode", "backward", "fused")
+"""Phases that are counted in a step that is counted as a whole."""
 
 
 @dataclass
@@ -67,14 +71,19 @@ class ThreadSpans:
         return float(begin[known].min()), float(end[known].max() - begin[known].min())
 
 
-def read_thread(events: ProcessEvents, pairs: np.ndarray, readings: Sequence[bytes] = ()) -> ThreadSpans:
-    """Match one thread's events and readings of counters, and find its steps."""
+def read_thread(
+    events: ProcessEvents, pairs: np.ndarray, readings: Sequence[bytes] = (), places: LayerPlaces | None = None
+) -> ThreadSpans:
+    """Match one thread's events and readings of counters, and find its steps. `places` are those of its modules."""
     definitions = events.definitions
     kinds = np.array([definition.get("kind", "") for definition in definitions], dtype=object)
-    raw, gaps = _with_loss(match(pairs, kinds == "value"), definitions)
+    raw = match(pairs, kinds == "value")
+    facts = _facts(raw, definitions)
+    describe = _Describing(definitions, facts, places or LayerPlaces(definitions))
+    raw, gaps = _with_gaps(raw, describe)
     raw, boundaries = with_counts(raw, definitions, readings, gaps)
     kind = kinds[raw.definition]
-    metrics, facts = _values(raw, definitions)
+    metrics = _metrics(raw, definitions)
     if events.marks:
         metrics.update(_on_device(raw.start, facts, events.marks, gaps))
     raw, kind, metrics, moved = _exclusive(raw, kind, metrics, definitions)
@@ -88,10 +97,16 @@ def read_thread(events: ProcessEvents, pairs: np.ndarray, readings: Sequence[byt
     parent = _around(raw, keep)
     phase_rows = np.flatnonzero(kind == "phase")
     phase_rows = phase_rows[np.argsort(raw.start[phase_rows], kind="stable")]
-    phases = [_phase(raw, row, definitions, facts) for row in phase_rows.tolist()]
+    phases = [describe.phase(raw, row) for row in phase_rows.tolist()]
     announced = np.flatnonzero(kind == "step")
     by_itself = len(announced) or (kind == "epoch").any()
-    sections = _announced(raw, kind, announced, phase_rows, definitions) if by_itself else derive_sections(phases)
+    if by_itself:
+        sections = _announced(raw, kind, announced, phase_rows, definitions)
+    else:
+        for at, name in name_generation(phases).items():
+            raw.definition[phase_rows[at]] = describe.numbers[name]
+            phases[at] = replace(phases[at], name=name)
+        sections = derive_sections(phases)
     position = {row: at for at, row in enumerate(phase_rows.tolist())}
     return ThreadSpans(
         raw=raw,
@@ -101,7 +116,7 @@ def read_thread(events: ProcessEvents, pairs: np.ndarray, readings: Sequence[byt
         metrics=metrics,
         phase_rows=phase_rows,
         sections=sections,
-        step_pass=_passes(raw, kind, sections, phase_rows, definitions),
+        step_pass=_passes(raw, kind, sections, phase_rows, events),
         shapes={position[row]: shape for row, shape in facts["shape"].items() if row in position},
         boundaries=boundaries,
         on_device=(metrics.pop(DEVICE_BEGIN), metrics.pop(DEVICE_END)) if events.marks else None,
@@ -134,41 +149,73 @@ def _on_device(
     return {DEVICE_BEGIN: begin, DEVICE_END: end, DEVICE_TIME: end - begin}
 
 
-def _values(raw: RawSpans, definitions: list[dict[str, Any]]) -> tuple[dict[str, np.ndarray], dict[str, Facts]]:
-    """Values by metric column; those that say what a phase is apart, by name and row."""
-    metrics: dict[str, np.ndarray] = {}
+def _facts(raw: RawSpans, definitions: list[dict[str, Any]]) -> dict[str, Facts]:
+    """Values that say what a phase is, by name and row."""
     facts: dict[str, Facts] = {name: {} for name in FACTS}
-    for which in np.unique(raw.value_definition):
-        chosen = (raw.value_definition == which) & (raw.value_row >= 0)
-        rows, values = raw.value_row[chosen], raw.value[chosen]
+    for which, rows, values in _values(raw):
+        if definitions[which]["quantity"] in FACTS:
+            facts[definitions[which]["quantity"]].update(zip(rows.tolist(), values.tolist(), strict=True))
+    return facts
+
+
+def _metrics(raw: RawSpans, definitions: list[dict[str, Any]]) -> dict[str, np.ndarray]:
+    """All other values by metric column."""
+    metrics: dict[str, np.ndarray] = {}
+    for which, rows, values in _values(raw):
         definition = definitions[which]
         if definition["quantity"] in FACTS:
-            facts[definition["quantity"]] = dict(zip(rows.tolist(), values.tolist(), strict=True))
+            continue
+        column = np.full(len(raw.start), np.nan)
+        if definition.get("sums"):  # said again and again while a span is open
+            column[rows] = 0.0
+            np.add.at(column, rows, values)
         else:
-            column = np.full(len(raw.start), np.nan)
-            if definition.get("sums"):  # said again and again while a span is open
-                column[rows] = 0.0
-                np.add.at(column, rows, values)
-            else:
-                column[rows] = values
-            metrics[f"{definition['quantity']}:{definition['source']}"] = column
-    return metrics, facts
+            column[rows] = values
+        metrics[f"{definition['quantity']}:{definition['source']}"] = column
+    return metrics
 
 
-def _phase(raw: RawSpans, row: int, definitions: list[dict[str, Any]], facts: dict[str, Facts]) -> Phase:
-    return Phase(
-        name=definitions[raw.definition[row]]["name"],
-        start=int(raw.start[row]),
-        end=int(raw.end[row]),
-        optimizer=facts["optimizer"].get(row),
-        loader=facts["loader"].get(row),
-        iterator=facts["iterator"].get(row),
-        learns=facts["training"].get(row, 0) > 0,
-        made=facts["made"].get(row, 0),
-        exhausted=row in facts["exhausted"],
-        part=("", *PARTS)[facts["of_part"].get(row, 0)],
-        helper=row in facts["helper"],
-    )
+def _values(raw: RawSpans) -> Iterator[tuple[int, np.ndarray, np.ndarray]]:
+    """For every definition of a value its number, the rows that have one, and these values."""
+    for which in np.unique(raw.value_definition):
+        chosen = (raw.value_definition == which) & (raw.value_row >= 0)
+        yield int(which), raw.value_row[chosen], raw.value[chosen]
+
+
+class _Describing:
+    """Tells what a phase is, from its row."""
+
+    def __init__(self, definitions: list[dict[str, Any]], facts: dict[str, Facts], places: LayerPlaces) -> None:
+        self.definitions = definitions
+        self.facts = facts
+        self.places = places
+        self.names = [one.get("name", "") if one.get("kind") == "phase" else "" for one in definitions]
+        """Of every definition that of its phase; '' where it is none."""
+        self.numbers = {name: number for number, name in reversed(list(enumerate(self.names))) if name}
+        """The first definition of every phase's name."""
+
+    def phase(self, raw: RawSpans, row: int) -> Phase:
+        facts = self.facts
+        place = self.places.place(facts["module"].get(row, -1))
+        return Phase(
+            name=self.names[raw.definition[row]],
+            start=int(raw.start[row]),
+            end=int(raw.end[row]),
+            optimizer=facts["optimizer"].get(row),
+            loader=facts["loader"].get(row),
+            iterator=facts["iterator"].get(row),
+            training=facts["training"].get(row, 0) > 0,
+            graph=facts["graph"][row] > 0 if row in facts["graph"] else None,
+            place=place,
+            single=place is not None and self.places.is_single(place.root),
+            shape=facts["shape"].get(row, 0),
+            sequence=facts["sequence"].get(row, 0),
+            idle=facts["idle"].get(row, 0),
+            made=facts["made"].get(row, 0),
+            exhausted=row in facts["exhausted"],
+            part=("", *PARTS)[facts["of_part"].get(row, 0)],
+            helper=row in facts["helper"],
+        )
 
 
 def _ancestor(raw: RawSpans, wanted: np.ndarray) -> np.ndarray:
@@ -180,36 +227,46 @@ def _ancestor(raw: RawSpans, wanted: np.ndarray) -> np.ndarray:
     return found
 
 
-def _with_loss(raw: RawSpans, definitions: list[dict[str, Any]]) -> tuple[RawSpans, list[tuple[int, int]]]:
-    """Where a program computed its loss outside any module, the time between forward and backward is the loss.
+def _with_gaps(raw: RawSpans, describe: _Describing) -> tuple[RawSpans, list[tuple[int, int]]]:
+    """Make phases of the time between two others that is known to be a forward or a loss.
 
-    Such rows stand at the end; also the rows of the phases before and after each.
+    Where a program computed its loss outside any module, that is what lies between forward and backward. What lies
+    between the parts of a model that are called one by one is forward, and so is what comes before the backward of a
+    network that is no module. Such rows stand at the end; also the rows of the phases before and after each.
     """
-    names = [d["name"] if d.get("kind") == "phase" else "" for d in definitions]
-    loss = names.index("loss") if "loss" in names else -1
-    is_phase = np.array([bool(name) for name in names], dtype=bool)[raw.definition]
-    rows = np.flatnonzero(is_phase & (_around(raw, is_phase) < 0))
-    found = []
-    sequence = [names[which] for which in raw.definition[rows]]
-    for at in [at for at, name in enumerate(sequence[:-1]) if name == "forward"]:
-        before, after = int(rows[at]), int(rows[at + 1])
-        # Gradients are often cleared between the loss and its backward.
-        follows = at + 1 + (sequence[at + 1] == "optimizer" and at + 2 < len(sequence))
-        backward = sequence[follows] == "backward" and raw.parent[before] == raw.parent[rows[follows]]
-        if backward and raw.start[after] > raw.end[before]:
-            found.append((before, after))
-    if loss < 0 or not found:
+    is_phase = np.array([bool(name) for name in describe.names], dtype=bool)[raw.definition]
+    rows = np.flatnonzero(is_phase & (_around(raw, is_phase) < 0)).tolist()
+    sequence = [describe.names[which] for which in raw.definition[rows]]
+    phases = [describe.phase(raw, row) if name == "forward" else None for row, name in zip(rows, sequence, strict=True)]
+    joined = find_joined(phases)
+    without_modules = not any(name in (*FORWARDS, "fused") for name in sequence)
+    gaps: list[tuple[int, int, str]] = []
+    for at, (before, after) in enumerate(pairwise(rows)):
+        name = ""
+        if at + 1 in joined:
+            name = "forward"
+        elif sequence[at] == "forward":
+            # Gradients are often cleared between the loss and its backward.
+            follows = at + 1 + (sequence[at + 1] == "optimizer" and at + 2 < len(sequence))
+            name = "loss" if sequence[follows] == "backward" else ""
+            after_it = rows[follows]
+            name = name if raw.parent[before] == raw.parent[after_it] else ""
+        elif without_modules and sequence[at + 1] == "backward":
+            name = "forward"
+        if name in describe.numbers and raw.parent[before] == raw.parent[after] and raw.start[after] > raw.end[before]:
+            gaps.append((before, after, name))
+    if not gaps:
         return raw, []
-    before, after = np.array(found).T
+    first, second = (np.array([gap[side] for gap in gaps]) for side in (0, 1))
     appended = _append(
         raw,
-        definition=np.full(len(found), loss),
-        start=raw.end[before],
-        end=raw.start[after],
-        parent=raw.parent[before],
-        level=raw.level[before],
+        definition=np.array([describe.numbers[name] for _, _, name in gaps]),
+        start=raw.end[first],
+        end=raw.start[second],
+        parent=raw.parent[first],
+        level=raw.level[first],
     )
-    return appended, found
+    return appended, [(before, after) for before, after, _ in gaps]
 
 
 def _append(raw: RawSpans, **columns: np.ndarray) -> RawSpans:
@@ -331,15 +388,27 @@ def _epochs(raw: RawSpans, kind: np.ndarray, definitions: list[dict[str, Any]]) 
 
 
 def _passes(
-    raw: RawSpans, kind: np.ndarray, sections: list[Section], phase_rows: np.ndarray, definitions: list[dict[str, Any]]
+    raw: RawSpans, kind: np.ndarray, sections: list[Section], phase_rows: np.ndarray, events: ProcessEvents
 ) -> dict[int, str]:
-    """A step is of a pass when one of its phases is."""
+    """A step is of a pass when one of its phases is.
+
+    One that was counted in part only has no count, and its times are disturbed: it is set apart as warm-up is.
+    """
     found: dict[int, str] = {}
     starts, ends = raw.start[phase_rows], raw.end[phase_rows]
     # A program that compiles in every step has as many passes as steps.
     step_of = {at: id(step) for section in sections for step in section.steps for at in step.phases}
+    cut = min((fact["uncounted_from"] for fact in events.facts if "uncounted_from" in fact), default=None)
+    counted: set[int] = set()
     for row in np.flatnonzero(kind == "pass").tolist():
-        name = definitions[raw.definition[row]]["name"]
+        name = events.definitions[raw.definition[row]]["name"]
         inside = np.flatnonzero((starts < raw.end[row]) & (ends > raw.start[row]))
         found.update((step_of[at], name) for at in inside.tolist() if at in step_of)
+        if name == "count":
+            counted.update(at for at in inside.tolist() if cut is None or ends[at] <= cut)
+    whole = [name in COMPUTING for name in (events.definitions[raw.definition[row]]["name"] for row in phase_rows)]
+    for section in sections:
+        for step in section.steps:
+            if found.get(id(step)) == "count" and any(whole[at] and at not in counted for at in step.phases):
+                found[id(step)] = "warmup"
     return found

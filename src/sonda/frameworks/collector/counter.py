@@ -12,6 +12,12 @@ from .recorder import Recorder, Stream
 from .torch_values import tensors_in
 
 
+MOST_OPERATIONS = 1_000_000
+LONGEST_NS = 10_000_000_000
+"""What counting may take in all steps of an observed program together: operations, and ns of its own. A step that would
+take more has no count."""
+
+
 class Counter:
     """While `active`, `mode(stream)` is a context in which PyTorch hands every operation to the recorder, once.
 
@@ -29,10 +35,16 @@ class Counter:
         self._peak = recorder.define(kind="value", quantity="peak_memory", source="counted")
         self._depth = 0
         self._held: dict = {}
+        self.spent = False
+        """Whether counting has taken all that it may."""
+        self._limited = False
+        self._operations = 0
+        self._spent_ns = 0
         self._mode_class = _mode_class(torch)
 
-    def start(self, stream: Stream, tensors: Any) -> None:
-        """Begin counting; `tensors` exist already and belong to the model."""
+    def start(self, stream: Stream, tensors: Any, limited: bool = False) -> None:
+        """Begin counting; `tensors` exist already and belong to the model. `limited`: it may not take for ever."""
+        self._limited = limited
         self.active = True
         self.stream = stream
         self.memory = LiveTensors()
@@ -47,7 +59,7 @@ class Counter:
 
     def mode(self, stream: Stream) -> Any:
         """The context in which operations are seen; None where this thread does not count, or is in it."""
-        if self.stream is not stream or self._depth:
+        if self.stream is not stream or self._depth or self.spent:
             return None
         return self._mode_class(self)
 
@@ -77,7 +89,7 @@ class Counter:
     def seen(self, func: Any, args: tuple, kwargs: dict, out: Any, begin: int, end: int) -> None:
         """An operation ran from `begin` to `end`."""
         stream = self.stream
-        if stream is None or self.recorder.off:
+        if stream is None or self.recorder.off or self.spent:
             return
         mine = self.recorder.mine.stream
         if mine is not None and mine.engine:
@@ -101,6 +113,12 @@ class Counter:
         owner = stream.layers[-1] if stream.layers else "phase"
         for tensor in tensors_in(self.torch, out):
             self.memory.see(tensor, owner)
+        if self._limited:
+            self._operations += 1
+            self._spent_ns += now() - end
+            if self._operations >= MOST_OPERATIONS or self._spent_ns >= LONGEST_NS:
+                self.spent = True
+                self.recorder.state(uncounted_from=begin)
 
 
 def _mode_class(torch: Any) -> Any:

@@ -32,7 +32,7 @@ class Phases:
         """How long the other phases took the last time, ns."""
         self._ready: dict = {}
         """By flag and code of a short phase: what stands in `phases` while it is open, and the code of its begin."""
-        names = ("transfer", "forward", "loss", "backward", "optimizer", "fused")
+        names = ("transfer", "forward", "prefill", "decode", "loss", "backward", "optimizer", "fused")
         self.codes = {name: recorder.define(kind="phase", name=name) for name in names}
         recorder.equip = self._equip
 

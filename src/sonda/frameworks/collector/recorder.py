@@ -54,7 +54,7 @@ class Stream:
 
     __slots__ = (
         "backward", "begin", "count", "counts", "detail", "end", "engine", "events", "hooked", "ident", "layers",
-        "native", "older", "phases", "push", "schedule",
+        "native", "older", "phases", "push", "resting", "schedule", "sequence", "updating",
     )  # fmt: skip
 
     def __init__(self, detail: bool, engine: bool = False) -> None:
@@ -81,6 +81,12 @@ class Stream:
         """Whether layers are recorded, or phases only."""
         self.schedule: Any = None
         """What the thread that owns this stream spends its steps on."""
+        self.updating = 0
+        """Whether weights are updated by hand (`torch_optimizers`)."""
+        self.sequence: tuple = (0, 0, False)
+        """The module of the last forward without gradients, the tokens that it was given, whether a text went on."""
+        self.resting: tuple = ()
+        """When the last forward without gradients ended, ns, and the time that the thread had run until then."""
         self.engine = engine
         """Whether this thread belongs to autograd's engine, which runs the backward of another thread's program."""
 
@@ -194,6 +200,10 @@ class Recorder:
             except OSError as error:
                 self._say_why(error)
                 self.give_up()
+            for stream in self.streams:
+                if stream.schedule is not None:
+                    stream.schedule.hold_limits(time, self.written)
+                    stream.detail = stream.detail and stream.schedule.detail
             if len(self.streams) > MANY_STREAMS:
                 alive = sys._current_frames()
                 self.streams[:] = [one for one in self.streams if one.events or one.engine or one.ident in alive]

@@ -6,13 +6,20 @@ It is told what happens (a batch was fetched, a forward begins, an optimizer ste
 from __future__ import annotations
 
 COUNTED_SHAPES = 4
-"""Steps with a new shape of input that are spent on counting; steps of further shapes have no FLOPs."""
+"""Steps with a new shape of input that are spent on counting at once, for every outermost module and part."""
+COUNTED_LATER = (6, 10, 16, 26, 42, 68, 110, 178)
+"""Where shapes go on changing, one more is counted after so many calls of the module: shapes of the whole run are
+sampled, and what the others compute follows from these."""
+MOST_COUNTED = 64
+"""Times that counting begins in one thread, whatever its modules and shapes are."""
 FORWARDS_WITHOUT_BACKWARD = 8
 """A program that calls its model this often without a backward is not training: counting ends."""
 IN_EVALUATION = 2
 """The same where the model is in evaluation mode, with gradients left on."""
 MOST_SHAPES = 10_000
 """Shapes that are told apart; those of further inputs have the number 0."""
+MOST_BACKWARDS = 64
+"""Backwards after which an optimizer that never stepped is taken for one that is not used."""
 SAMPLED = 10
 """Once the file has reached its cap, every tenth step is recorded in detail; at twice the cap none is."""
 
@@ -52,11 +59,24 @@ class Schedule:
         self.steps = 0
         self.notes: list = []
         self._shapes: dict = {}
+        self._known: set = set()
+        """Shapes that were counted, each with how its module was called."""
+        self._calls: dict = {}
+        """Calls of every outermost module with and without gradients."""
+        self._counted: dict = {}
+        """How often counting began with each of these."""
+        self._begun = 0
         self._stepped: set = set()
         self._counted_stepped: set = set()
+        self._alone = False
+        """Whether all that was counted are forwards without a graph, which have ended: a text may go on with them."""
+        self._learned = False
+        """Whether a forward with a graph was among what is counted."""
         self._forwards = 0
         self._unlearned = 0
         """Forwards since the last backward."""
+        self._backwards = 0
+        """Backwards since the last step."""
 
     def fresh(self) -> Schedule:
         """The same for another thread, which has steps of its own; what is to be noted comes together."""
@@ -64,38 +84,82 @@ class Schedule:
         other.notes = self.notes
         return other
 
-    def forward(self, shape: object, learns: bool, training: bool = True) -> int:
-        """A forward of an outermost module begins; `learns` when a backward may follow. Returns the shape's number."""
-        number = self._shapes.get(shape)
-        new = number is None and len(self._shapes) < MOST_SHAPES
-        if new:
-            self._shapes[shape] = len(self._shapes) + 1
-        number = self._shapes.get(shape, 0)
+    def shape_number(self, module: int, shape: object) -> tuple[int, bool]:
+        """The number of this input's shape, and whether it was not known before."""
+        number = self._shapes.get((module, shape))
+        if number is not None:
+            return number, False
+        if len(self._shapes) >= MOST_SHAPES:
+            return 0, False
+        number = self._shapes[module, shape] = len(self._shapes) + 1
+        return number, True
+
+    def forward(self, module: int, shape: int, learns: bool, training: bool = True, continues: bool = False) -> None:
+        """A forward of an outermost module begins, with an input of a numbered shape.
+
+        `learns` when a backward may follow; `continues` when it goes on with the text of the forward before it.
+        """
         if self.counting:
             self._forwards += 1
             most = FORWARDS_WITHOUT_BACKWARD if training else IN_EVALUATION
-            if self._forwards > most or not learns:
+            over = not continues if self._alone else self._forwards > most
+            if over or (self._counted_stepped and not learns):
                 self.counting = False
-        if new and not self.counting and self.count and self.detail and number <= COUNTED_SHAPES:
-            self.counting = True
+        called = module, learns
+        self._calls[called] = self._calls.get(called, 0) + 1
+        call = shape, training, learns
+        if call in self._known or not shape:
+            return
+        if not self.counting and self.count and self.detail and not continues and self._affords(called):
+            self.counting, self._alone, self._learned = True, False, False
             self._forwards = 1
             self._counted_stepped = set()
-        return number
+            self._begun += 1
+            self._counted[called] = self._counted.get(called, 0) + 1
+        if self.counting:
+            self._known.add(call)
+
+    def _affords(self, called: tuple) -> bool:
+        """Whether one more shape of this module is counted, called like this."""
+        counted = self._counted.get(called, 0)
+        if counted < COUNTED_SHAPES:
+            return self._begun < MOST_COUNTED
+        later = COUNTED_LATER[counted - COUNTED_SHAPES : counted - COUNTED_SHAPES + 1]
+        return self._begun < MOST_COUNTED and any(self._calls[called] >= calls for calls in later)
 
     def forward_ended(self, learns: bool, now: int, written: int) -> None:
         """A forward without a graph has no backward to wait for; in a program that never trains it is a step."""
-        if not learns:
-            self.counting = False
         self._unlearned += 1
+        self._learned |= learns
+        self._alone = self.counting and not self._learned
         if not self._stepped and (not learns or self._unlearned > FORWARDS_WITHOUT_BACKWARD):
             self.finished(now, written)
 
     def backward(self) -> None:
         self._forwards = self._unlearned = 0
+        self._backwards += 1
+        self._alone = False
+
+    def begins_by_hand(self, now: int, written: int, optimizes: bool) -> bool:
+        """A batch is fetched, or a forward that learns begins: whether a step by hand is over. `optimizes`: there is an
+        optimizer, which will step.
+        """
+        if not self._backwards or (optimizes and self._backwards <= MOST_BACKWARDS):
+            return False
+        self._backwards = 0
+        self.counting = False
+        self.finished(now, written)
+        return True
+
+    def end_counting(self) -> None:
+        """Counting has taken all that it may."""
+        self.counting = False
+        self._begun = MOST_COUNTED
+        self._note_once("counting ended", "because it took too long: steps that had not been counted have no FLOPs")
 
     def fetched(self) -> None:
         """A batch is about to be fetched: after an optimizer step this is where the next step begins."""
-        if self.counting and self._counted_stepped:
+        if self.counting and (self._counted_stepped or self._alone):
             self.counting = False
 
     def stepped(
@@ -106,6 +170,7 @@ class Schedule:
         `others` are all optimizers that the program has, where that is known: once each has stepped, a counted step
         is over without waiting for the next one. `counted` is False where counting could not begin yet.
         """
+        self._backwards = 0
         if self.counting and counted:
             if optimizer in self._counted_stepped:
                 self.counting = False
@@ -120,20 +185,27 @@ class Schedule:
     def finished(self, now: int, written: int) -> None:
         """A step is over: decide about the next one."""
         self.steps += 1
-        if self.deadline and now > self.deadline:
-            self.over = True
-            self.notes.append(f"observing ended at its time limit, after {self.steps} steps")
+        self.hold_limits(now, written)
         inside = self.steps >= self.first and (not self.last or self.steps < self.last)
         if self.size_cap and written > 2 * self.size_cap:
             inside = False
-            self._note_once("layers of no step recorded", "twice the size cap")
+            self._note_once("layers of no step recorded", f"from step {self.steps} on: twice the size cap")
         elif self.size_cap and written > self.size_cap:
             inside = inside and self.steps % SAMPLED == 0
-            self._note_once("layers recorded for every tenth step only", "size cap")
+            self._note_once("layers recorded for every tenth step only", f"from step {self.steps} on: size cap")
         self.detail = inside
         begin = max(KERNELS_FROM, self.first)
         self.kernels = self.profile and inside and begin <= self.steps < begin + (1 if self.replay else KERNEL_STEPS)
 
-    def _note_once(self, what: str, why: str) -> None:
+    def hold_limits(self, now: int, written: int) -> None:
+        """End observing at its time limit, and detail at twice the size cap, also in the middle of a step."""
+        if self.deadline and now > self.deadline and not self.over:
+            self.over = True
+            self._note_once("observing ended at its time limit", f"after {self.steps} steps")
+        if self.size_cap and written > 2 * self.size_cap and self.detail:
+            self.detail = False
+            self._note_once("layers of no step recorded", f"from step {self.steps} on: twice the size cap")
+
+    def _note_once(self, what: str, more: str) -> None:
         if not any(note.startswith(what) for note in self.notes):
-            self.notes.append(f"{what}, from step {self.steps} on: {why}")
+            self.notes.append(f"{what}, {more}")

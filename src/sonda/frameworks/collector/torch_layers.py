@@ -14,9 +14,13 @@ from time import perf_counter_ns as now
 from typing import Any
 
 from .identity import ByIdentity
+from .module_trees import ModuleTrees
 from .recorder import Recorder, Stream
-from .torch_values import tensors_in
+from .torch_values import is_loss_class, tensors_in
 
+MOST_LISTINGS = 16
+"""How often an outermost module is listed again for a part that it may have got since: a program that makes modules in
+every step must not pay for it in every step."""
 MOST_MARKS = 50_000
 """Node numbers kept to avoid marking a node twice: between this many and twice as many of the newest."""
 
@@ -37,10 +41,19 @@ class Layers:
         self._guards: dict = {}
         self._modules: dict = {}
         """A weak reference to the module last defined under a code."""
+        self._places: dict = {}
+        """The number of the outermost module under which a code was defined; None where its caller does not list it."""
         self._marks: dict = {0: self._make_mark(0)}
         self._roots = 0
+        self._root_of: dict = {}
+        """The number of each outermost module that is there, by its identity."""
+        self._root_modules: dict = {}
+        """A weak reference to the outermost module of each number."""
         self._free_roots: dict = {}
         """Numbers of outermost modules that are gone, by what they were made of."""
+        self._trees = ModuleTrees(torch)
+        self._listings: dict = {}
+        """How often each outermost module was listed again for a part that it did not list before."""
         self._unlisted: dict = {}
         """Weak references to the unlisted modules of a caller, by their class."""
         self._artefacts = ByIdentity()
@@ -52,11 +65,25 @@ class Layers:
     def define_root(self, module: Any) -> int:
         """Define an outermost module and all that it lists. One like another that is gone takes its place.
 
-        Returns 0 for what a compiler made: that is no layer.
+        A module that another one lists keeps its name there, also where the program calls methods of that other one and
+        never the whole (`model.decode(z)`), or called this one first (a dry run in `__init__`). Returns 0 for what a
+        compiler made: that is no layer.
         """
         if self._made_by_compiler(module):
             return 0
-        listed = list(module.named_modules())
+        whole = module
+        if self._roots and not is_loss_class(self.torch, module):
+            # Of the first outermost module nobody else's name is known: it is looked for when there is a second.
+            whole = self._trees.whole_of(module) or module
+        listed = list(whole.named_modules())
+        root = self._root_of.get(id(whole)) or self._new_root(whole, listed)
+        absorbed = self._absorb(listed, root, id(whole))
+        for path, child in listed:
+            self._define(child, absorbed, path=path, root=root, root_name=type(whole).__name__)
+        return self.codes[id(module)]
+
+    def _new_root(self, whole: Any, listed: list) -> int:
+        """A number for an outermost module; that of one made of the same which is gone."""
         made_of = tuple((path, type(child).__name__) for path, child in listed)
         free = self._free_roots.setdefault(made_of, [])
         if free:
@@ -64,22 +91,57 @@ class Layers:
         else:
             self._roots += 1
             root = self._roots
-        weakref.finalize(module, free.append, root).atexit = False
-        for path, child in listed:
-            self._define(child, path=path, root=root, root_name=type(module).__name__)
-        return self.codes[id(module)]
+        self._root_of[id(whole)] = root
+        self._root_modules[root] = weakref.ref(whole)
+        weakref.finalize(whole, self._free_root, free, root, id(whole)).atexit = False
+        return root
 
-    def define_inner(self, module: Any, inside: int) -> int:
+    def _free_root(self, free: list, root: int, key: int) -> None:
+        if self._root_of.get(key) == root:  # else it is a part of another, for good
+            del self._root_of[key]
+            free.append(root)
+
+    def _absorb(self, listed: list, root: int, key: int) -> set:
+        """State which outermost modules are parts of this new one, and return their numbers."""
+        absorbed = set()
+        for path, child in listed:
+            other = self._root_of.get(id(child)) if id(child) != key else None
+            if other is not None:
+                absorbed.add(other)
+                self.recorder.state(absorbed=other, into=root, path=path)
+                del self._root_of[id(child)]
+        return absorbed
+
+    def define_inner(self, module: Any, stack: list) -> int:
         """Define a module that was not there when its root was defined: added since, made on the way, or unlisted.
 
-        Returns 0 for what a compiler made: that is no layer.
+        `stack` holds the codes of the layers that run, outermost first. Returns 0 for what a compiler made: that is no
+        layer.
         """
         if self._made_by_compiler(module):
             return 0
+        inside = stack[-1]
         reference = self._modules.get(inside)
         caller = reference() if reference is not None else None
         path = _place(self.torch, caller, module) if caller is not None else ""
+        if not path:
+            code = self._list_again(module, stack[0])
+            if code:
+                return code
         return self._define(module, path=path or self._unlisted_name(module, inside), inside=inside // 2)
+
+    def _list_again(self, module: Any, outermost: int) -> int:
+        """The code of a module that its outermost module lists by now; 0 where it does not."""
+        root = self._places.get(outermost)
+        reference = self._root_modules.get(root)
+        whole = reference() if reference is not None else None
+        if whole is None or self._listings.get(root, 0) >= MOST_LISTINGS:
+            return 0
+        self._listings[root] = self._listings.get(root, 0) + 1
+        for path, child in whole.named_modules():
+            if child is module:
+                return self._define(child, path=path, root=root, root_name=type(whole).__name__)
+        return 0
 
     def _unlisted_name(self, module: Any, inside: int) -> str:
         """The module's class, numbered where others of that class are still there: `Linear`, `Linear#2`."""
@@ -103,16 +165,20 @@ class Layers:
             self._artefacts.set(module, made)
         return made
 
-    def _define(self, module: Any, **place: Any) -> int:
+    def _define(self, module: Any, absorbed: Any = (), **place: Any) -> int:
+        """The code of a module at this place; a known one keeps its place unless its root was `absorbed`."""
         key = id(module)
         code = self.codes.get(key)
-        if code is None:
+        if code is None or (absorbed and self._places.get(code) in absorbed):
             layer = {"kind": "layer", "name": type(module).__name__, **place}
+            if is_loss_class(self.torch, module):
+                layer["loss"] = True
             code = self.recorder.define(**layer, direction="forward")
             self.backward_codes[code] = self.recorder.define(**layer, direction="backward")
             # An identity may be used again once its module is gone; the weak reference also keeps it from staying.
             self._guards[key] = self._modules[code] = weakref.ref(module, lambda _: self._forget(key))
             self.codes[key] = code
+            self._places[code] = place.get("root")
         return code
 
     def _forget(self, key: int) -> None:
@@ -149,7 +215,7 @@ class Layers:
                 return original(self, *args, **kwargs)
             code = code_of(id(self))
             if code is None:
-                code = layers.define_inner(self, stream.layers[-1])
+                code = layers.define_inner(self, stream.layers)
                 if not code:
                     return original(self, *args, **kwargs)
             stack = stream.layers

@@ -10,11 +10,13 @@ from __future__ import annotations
 import weakref
 from contextlib import contextmanager
 from time import perf_counter_ns as now
+from time import thread_time_ns as ran
 from typing import Any
 
 from .counter import Counter
 from .counting import Counting
 from .device_marks import DeviceMarks
+from .generation import goes_on, named_sequence
 from .kernel_pass import ATTACHED, KernelPass
 from .phases import Phases
 from .recorder import Recorder, Stream
@@ -23,8 +25,8 @@ from .schedule import Schedule
 from .torch_communication import Communication
 from .torch_data import DataPhases
 from .torch_layers import Layers
-from .torch_optimizers import Optimizers, inside
-from .torch_values import has_graph, is_loss, shapes_of, tensors_in
+from .torch_optimizers import AWAITED, Optimizers, inside
+from .torch_values import has_graph, is_loss_call, is_loss_class, sequence_of, shapes_of, tensors_in
 
 
 class TorchObserver(Replacing):
@@ -51,7 +53,7 @@ class TorchObserver(Replacing):
         self._graph_task = getattr(torch._C, "_current_graph_task_id", lambda: -1)
         """A number of 0 or more in a thread in which autograd runs a backward."""
         self._losses: dict = {}
-        """Whether the module of a code is a loss."""
+        """Whether the module of a code is a loss; None where that is to be asked of every call."""
         self.optimizers = Optimizers(self)
         define = recorder.define
         on_gpu = bool(torch.version.cuda or torch.version.hip)
@@ -61,7 +63,7 @@ class TorchObserver(Replacing):
         self._data = DataPhases(recorder, self.phase, self._begin_fetch, self.current_stream, self.marks)
         self.communication = Communication(self)
         self._forward, self._loss = self.phases.codes["forward"], self.phases.codes["loss"]
-        names = ("shape", "training")
+        names = ("shape", "training", "graph", "module", "sequence", "idle")
         self._values = {name: define(kind="value", quantity=name, source="counted") for name in names}
 
     # ---- installing -------------------------------------------------------------------------------------------
@@ -85,6 +87,8 @@ class TorchObserver(Replacing):
         self.replace(torch.amp.GradScaler, "unscale_", self.optimizers.wrap)
         self.replace(torch.amp.GradScaler, "update", self.optimizers.wrap)
         self.replace(torch.amp.GradScaler, "step", self.optimizers.wrap_scaler_step)
+        self.replace(torch.no_grad, "__enter__", self.optimizers.wrap_enter)
+        self.replace(torch.no_grad, "__exit__", self.optimizers.wrap_exit)
         self.replace(torch.autograd, "backward", self._backward)
         self.replace(torch.autograd, "grad", self._backward)
         self.replace(dataloader.DataLoader, "__iter__", self._data.wrap_iter)
@@ -101,6 +105,8 @@ class TorchObserver(Replacing):
 
     def remove(self) -> None:
         self.on = False
+        if self.counter.stream is not None and not self.counter.stream.phases:
+            self.counter.stop(self.counter.stream)
         if self.kernel_pass is not None and self.kernel_pass.active:
             self.kernel_pass.end()
         if self.marks is not None:
@@ -195,6 +201,8 @@ class TorchObserver(Replacing):
         if stream is None:
             return self._module_call(module, *args, **kwargs)
         self.optimizers.close_abandoned(stream)
+        if stream.updating:
+            self.optimizers.end_update(stream)
         code = self.layers.codes.get(id(module))
         if code is None:
             code = self.layers.define_root(module)
@@ -207,10 +215,7 @@ class TorchObserver(Replacing):
             result = self._recorded(stream, code, module, args, kwargs)
             self.counter.forward_ends(stream)
             return result
-        loss = self._losses.get(code)
-        if loss is None:
-            loss = self._losses[code] = is_loss(self.torch, module)
-        if loss:
+        if self._is_loss(code, module, args, kwargs):
             self.open(stream, self._loss)
             try:
                 return self._recorded(stream, code, module, args, kwargs)
@@ -218,29 +223,70 @@ class TorchObserver(Replacing):
                 self.close(stream, self._loss)
         learns = self.torch.is_grad_enabled()
         training = bool(module.training)
-        schedule = stream.schedule
         if self._model is None or self._model() is not module:
             self._model = weakref.ref(module)
-        # Where the program counts a step of its own, the model it counts may stand in for a compiled one.
-        which = code if schedule.count else 0
-        shape = schedule.forward((which, shapes_of(self.torch, args, kwargs), training, learns), learns, training)
+        shape, told = self._begin_forward(stream, code, learns, training, args, kwargs)
         self.follow_schedule(stream, module)
         if learns and stream.detail:
             # What made the input is no part of this module.
             self.layers.mark_all((args, kwargs), stream, 0)
         self._adopt(stream, module, args, kwargs)
+        values = self._values
         self.open(stream, self._forward)
+        told += values["shape"], shape, values["training"], int(training), values["module"], code >> 1
         try:
             result = self._recorded(stream, code, module, args, kwargs)
-            values = self._values
-            stream.push((values["shape"], shape, values["training"], int(training and learns)))
+            graph = learns and has_graph(self.torch, result)
+            told += values["graph"], int(graph)
             self.counter.forward_ends(stream)
         finally:
+            stream.push(told)
             self.close(stream, self._forward)
-        learns = learns and has_graph(self.torch, result)
-        schedule.forward_ended(learns, now(), self.recorder.written)
+        if not graph:
+            stream.resting = now(), ran()
+        stream.schedule.forward_ended(graph, now(), self.recorder.written)
         self.follow_schedule(stream, module)
         return result
+
+    def _is_loss(self, code: int, module: Any, args: tuple, kwargs: dict) -> bool:
+        """Whether a call of an outermost module is a loss and no forward."""
+        loss = self._losses.get(code, code)
+        if loss is code:
+            ask = type(module).__name__.endswith("Loss") and not is_loss_class(self.torch, module)
+            loss = self._losses[code] = None if ask else is_loss_class(self.torch, module)
+        return is_loss_call(self.torch, module, args, kwargs) if loss is None else loss
+
+    def _begin_forward(
+        self, stream: Stream, code: int, learns: bool, training: bool, args: tuple, kwargs: dict
+    ) -> tuple[int, tuple]:
+        """Tell the schedule of a forward. Returns the number of its shape, and values that its phase is to carry."""
+        schedule = stream.schedule
+        shapes = shapes_of(self.torch, args, kwargs)
+        # Where the program counts a step of its own, the model it counts may stand in for a compiled one.
+        which = code if schedule.count else 0
+        shape, new = schedule.shape_number(which, shapes)
+        if new and schedule.count:
+            self.recorder.state(shape=shape, dims=shapes)
+        if learns:
+            schedule.begins_by_hand(now(), self.recorder.written, self.optimizers.any)
+            if training:
+                schedule.forward(which, shape, learns, training)
+                stream.sequence = (0, 0, False)
+                return shape, ()
+        values = self._values
+        told: tuple = ()
+        continues = False
+        sequence = named_sequence(sequence_of(self.torch, args, kwargs))
+        if sequence:
+            module, last, running = stream.sequence
+            continues = module == code and goes_on(last, sequence, running)
+            told = values["sequence"], sequence
+        stream.sequence = (code, sequence, continues)
+        if stream.resting:
+            ended, spent = stream.resting
+            told += values["idle"], max(0, now() - ended - (ran() - spent))
+        schedule.forward(which, shape, learns, training, continues)
+        return shape, told
 
     def _adopt(self, stream: Stream, module: Any, args: tuple, kwargs: dict) -> None:
         if self.counter.stream is stream:
@@ -266,12 +312,15 @@ class TorchObserver(Replacing):
             self.counting.steps_done(schedule.steps)
         if schedule.profile and schedule is self.schedule:
             self._follow_kernels(stream, schedule.kernels)
+        if self.counter.spent and schedule.count:
+            schedule.end_counting()
         if schedule.count and schedule.counting != (self.counter.stream is stream):
             if self.counter.stream is stream:
                 self.counter.stop(stream)
             elif not self.counter.active and module is not None:
                 held = [*module.parameters(), *module.buffers()]
-                self.counter.start(stream, [*held, *(tensor.grad for tensor in held if tensor.grad is not None)])
+                gradients = [tensor.grad for tensor in held if tensor.grad is not None]
+                self.counter.start(stream, [*held, *gradients], limited=True)
         if schedule.detail != stream.detail:
             self.recorder.set_detail(schedule.detail, stream)
 
@@ -299,6 +348,8 @@ class TorchObserver(Replacing):
             if stream is None:
                 return original(*args, **kwargs)
             self.optimizers.close_abandoned(stream)
+            if stream.updating:
+                self.optimizers.end_update(stream)
             if not stream.engine:
                 stream.schedule.backward()
             outer = self.layers.begin_backward(stream)
@@ -313,6 +364,8 @@ class TorchObserver(Replacing):
                 finally:
                     self.layers.end_backward(stream, 0)
                     self.close(stream, code)
+                    if not self.optimizers.any and not stream.phases:
+                        stream.updating = AWAITED
             finally:
                 self.layers.end_backward(stream, outer)
                 stream.layers = calling
@@ -327,8 +380,12 @@ class TorchObserver(Replacing):
         if stream is None:
             return None
         self.optimizers.close_abandoned(stream)
+        if stream.updating:
+            self.optimizers.end_update(stream)
         if stream.phases:
             return None
+        stream.resting = ()
+        stream.schedule.begins_by_hand(now(), self.recorder.written, self.optimizers.any)
         stream.schedule.fetched()
         self.follow_schedule(stream)
         return stream

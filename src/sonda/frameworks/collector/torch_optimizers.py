@@ -17,6 +17,9 @@ from .recorder import Stream
 if TYPE_CHECKING:
     from .torch_observer import TorchObserver
 
+AWAITED = 1
+"""Of `Stream.updating`: a backward has ended, and no optimizer will step. Above it: the block that updates weights."""
+
 
 class Optimizers:
     """What an observer knows of the optimizers of the program that it observes."""
@@ -30,6 +33,9 @@ class Optimizers:
         self._frames = {constant for constant in constants if isinstance(constant, CodeType)}
         """What is on the Python stack while an optimizer steps."""
         define = observer.recorder.define
+        self.any = False
+        """Whether the program has made an optimizer or used one."""
+        self.by_hand = define(kind="phase", name="optimizer", by_hand=True)
         self.step = define(kind="phase", name="optimizer", step=True)
         self._scaled = define(kind="phase", name="optimizer", step=True, scaled=True)
         names = ("optimizer", "made")
@@ -57,11 +63,53 @@ class Optimizers:
     def wrap_init(self, original: Any) -> Any:
         def wrapper(optimizer: Any, *args: Any, **kwargs: Any) -> Any:
             self._known.set(optimizer, (next(self._number), now()))
+            self.any = True
             return original(optimizer, *args, **kwargs)
 
         return wrapper
 
+    # ---- by hand ----------------------------------------------------------------------------------------------
+
+    def wrap_enter(self, original: Any) -> Any:
+        """`no_grad.__enter__`: behind the backward of a program without an optimizer, weights are updated in it."""
+        mine = self.observer.recorder.mine
+
+        def wrapper(context: Any) -> Any:
+            result = original(context)
+            stream = mine.stream
+            if stream is not None and stream.updating == AWAITED:
+                self._begin_update(stream, context)
+            return result
+
+        return wrapper
+
+    def wrap_exit(self, original: Any) -> Any:
+        mine = self.observer.recorder.mine
+
+        def wrapper(context: Any, *failure: Any) -> Any:
+            stream = mine.stream
+            if stream is not None and stream.updating == id(context):
+                self.end_update(stream)
+                stream.updating = AWAITED
+            return original(context, *failure)
+
+        return wrapper
+
+    def _begin_update(self, stream: Stream, context: Any) -> None:
+        if not stream.phases and not stream.layers and self.observer.current_stream() is stream:
+            self.observer.open(stream, self.by_hand)
+            stream.updating = id(context)
+
+    def end_update(self, stream: Stream) -> None:
+        """What follows is no update by hand: the phase of one ends, if it is open."""
+        if stream.updating > AWAITED and inside(stream, self.by_hand):
+            self.observer.close(stream, self.by_hand)
+        stream.updating = 0
+
+    # ---- steps ------------------------------------------------------------------------------------------------
+
     def _begin_step(self, stream: Stream, code: int, optimizer: Any) -> None:
+        self.any = True
         if self._known.get(optimizer) is None:
             self._known.set(optimizer, (next(self._number), 0))
         number, made = self._known.get(optimizer)

@@ -37,6 +37,35 @@ def has_graph(torch: Any, result: Any) -> bool:
         return not tensors or any(tensor.requires_grad for tensor in tensors)
 
 
-def is_loss(torch: Any, module: Any) -> bool:
-    """Whether a module computes a loss: one of PyTorch's own, or one that is named so."""
-    return isinstance(module, torch.nn.modules.loss._Loss) or type(module).__name__.endswith("Loss")
+def is_loss_class(torch: Any, module: Any) -> bool:
+    """Whether a module computes a loss and no more: one of PyTorch's own, or one named so that holds no network.
+
+    What a loss compares with may be a network, which is not trained then.
+    """
+    if isinstance(module, torch.nn.modules.loss._Loss):
+        return True
+    if not type(module).__name__.endswith("Loss"):
+        return False
+    return not any(weight.requires_grad for part in module.children() for weight in part.parameters())
+
+
+def is_loss_call(torch: Any, module: Any, args: tuple, kwargs: dict) -> bool:
+    """Whether this call computes a loss: a class that holds a network too does where it is given what one made."""
+    if is_loss_class(torch, module):
+        return True
+    return type(module).__name__.endswith("Loss") and any(
+        tensor.requires_grad for tensor in tensors_in(torch, (args, kwargs))
+    )
+
+
+def sequence_of(torch: Any, args: tuple, kwargs: dict) -> int:
+    """The rows and the length of the tokens that a module is given, as one number; 0 where it is given none.
+
+    Tokens are the first matrix of integers. The length is in the lower 31 bits, the rows in the 31 above.
+    """
+    with torch._C.DisableTorchFunctionSubclass():
+        for tensor in tensors_in(torch, (args, kwargs)):
+            if tensor.dim() == 2 and tensor.dtype in (torch.int64, torch.int32):
+                rows, length = tensor.shape
+                return int(rows) << 31 | int(length)
+    return 0
