@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
 import pytest
 
 from builders import MS, RunBuilder, stepped, trained
@@ -265,12 +266,24 @@ def test_samples_counted_on_steps_come_before_the_workloads_own():
     assert summarise(builder.run()).parts[0].samples_per_second.value == pytest.approx(40)
 
 
-def test_several_shapes_use_the_most_frequent_one_for_flops_and_say_so():
+def test_of_several_counted_shapes_flops_are_means_over_the_steps_and_say_so():
     builder = RunBuilder()
     part = builder.part("train")
-    # Shape 2 is what most steps have; its counted step comes second.
-    other = builder.step(part, 900, {"forward": 900}, pass_="count", metrics={"shape:counted": 1})
-    builder.op(other["forward"], "mm", 1e6, 1e6)
+    for shape, flops in ((1, 1e9), (2, 4e9)):
+        counted = builder.step(part, 900, {"forward": 900}, pass_="count", metrics={"shape:counted": shape})
+        builder.op(counted["forward"], "mm", flops, 1e6)
+    for shape, duration in ((2, 50), (2, 50), (1, 10), (2, 50), (1, 10), (2, 50), (1, 10), (2, 50)):
+        builder.step(part, duration, {"forward": duration}, metrics={"shape:counted": shape})
+    summary = summarise(builder.run())
+    forward = rows(summary)["forward"].cost
+    assert forward.flops.value == pytest.approx((5 * 4e9 + 3 * 1e9) / 8)
+    assert forward.achieved.value == pytest.approx((5 * 4e9 + 3 * 1e9) / (5 * 0.050 + 3 * 0.010))
+    assert any("2 input shapes, of which 2 were counted; " in note and "8 of 8 steps" in note for note in summary.notes)
+
+
+def test_one_counted_shape_stands_for_the_steps_that_have_it_and_says_so():
+    builder = RunBuilder()
+    part = builder.part("train")
     counted = builder.step(part, 900, {"forward": 900}, pass_="count", metrics={"shape:counted": 2})
     builder.op(counted["forward"], "mm", 4e9, 1e6)
     for shape, duration in ((2, 50), (2, 50), (1, 10), (2, 50), (1, 10), (2, 50), (1, 10), (2, 50)):
@@ -280,12 +293,63 @@ def test_several_shapes_use_the_most_frequent_one_for_flops_and_say_so():
     assert forward.flops.value == 4e9
     assert forward.achieved.value == pytest.approx(4e9 / 0.050)
     assert forward.roof.value == pytest.approx(40 / 50)
-    assert any("several input shapes" in note and "(5 of 8 steps)" in note for note in summary.notes)
+    assert any("several input shapes" in note and "(5 of 8 steps, 62 %)" in note for note in summary.notes)
     uncounted = RunBuilder()
     part = uncounted.part("validate")
     for shape in (1, 1, 1, 2):
         uncounted.step(part, 10, {"forward": 10}, metrics={"shape:counted": shape})
     assert not any("shapes" in note for note in summarise(uncounted.run()).notes), "nothing was counted to speak of"
+
+
+def lengths(count, measured, flops, sizes=lambda length: {"input_size_1:counted": length}):
+    """A run whose steps have texts of these lengths; the counted ones do `flops(length)` and move a byte for each."""
+    builder = RunBuilder()
+    part = builder.part("train")
+    for length in count:
+        metrics = {"shape:counted": length, **sizes(length)}
+        step = builder.step(part, 900, {"forward": 900, "optimizer": 1}, pass_="count", metrics=metrics)
+        builder.op(step["forward"], "mm", flops(length), flops(length))
+        # An optimizer makes its state in its first step.
+        builder.op(step["optimizer"], "add_", 100, 1000 if length == count[0] else 400)
+    for length in measured:
+        builder.step(part, 50, {"forward": 40, "optimizer": 1}, metrics={"shape:counted": length, **sizes(length)})
+    return summarise(builder.run())
+
+
+def test_flops_of_uncounted_lengths_follow_from_the_counted_ones():
+    def attention(length):
+        return 7e4 * length**2 + 3e6 * length + 5e5
+
+    summary = lengths([20, 200, 90, 60, 150], range(25, 190, 3), attention)
+    costs = rows(summary)
+    assert costs["forward"].cost.flops.value == pytest.approx(np.mean([attention(n) for n in range(25, 190, 3)]))
+    assert costs["optimizer"].cost.bytes.value == 400
+    [note] = [note for note in summary.notes if "input shapes" in note]
+    assert "5 were counted and the others follow from their sizes" in note and "55 of 55 steps, 100 %" in note
+
+
+def test_a_batch_and_a_length_that_both_differ_are_foretold_together():
+    sizes = {number: (1 + number % 5, 10 + 37 * number % 90) for number in range(40)}
+
+    def two(number):
+        batch, length = sizes[number]
+        return 1e6 * batch * length + 2e4 * batch * length**2
+
+    def told(number):
+        return {"input_size_1:counted": sizes[number][0], "input_size_2:counted": sizes[number][1]}
+
+    summary = lengths(list(range(10)), range(40), two, told)
+    assert rows(summary)["forward"].cost.flops.value == pytest.approx(np.mean([two(n) for n in range(40)]))
+
+
+def test_counts_that_no_polynomial_foretells_stand_for_their_own_shapes_only():
+    def by_data(length):
+        return 1e9 * (1 + length * 7 % 5)
+
+    summary = lengths([20, 200, 90, 61, 153], range(20, 120), by_data)
+    own = [by_data(length) for length in (20, 90, 61)]
+    assert rows(summary)["forward"].cost.flops.value == pytest.approx(np.mean(own))
+    assert any("FLOPs are means over 3 of 100 steps, 3.0 %" in note for note in summary.notes)
 
 
 def test_a_shape_that_was_never_counted_has_a_reason():

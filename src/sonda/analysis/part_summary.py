@@ -10,10 +10,11 @@ import numpy as np
 from sonda.analysis import wording
 from sonda.analysis.costs import Scale, missing, times
 from sonda.analysis.counters import COVERED, NOT_COUNTERS, SYSTEM
-from sonda.analysis.counts import FUSED, Counts, count, counted_step
+from sonda.analysis.counts import FUSED, Counts
 from sonda.analysis.device_side import device_side
 from sonda.analysis.parts import Part
 from sonda.analysis.roofline import Ceilings
+from sonda.analysis.shape_counts import PartCounts, count_part
 from sonda.analysis.statistics import median
 from sonda.analysis.summary import DeviceSide, LayerRow, PartSummary, PhaseRow, Value
 from sonda.record.quantity import LEVELS, Metric
@@ -44,22 +45,17 @@ def summarise_part(part: Part, roofs: Ceilings | None, no_roofs: str, rates: Rat
     measured = part.durations[part.measured]
     effective = part.effective
     step = times(measured[None, :], effective, ONLY_COUNTED)[0]
-    row, no_counts = counted_step(part)
-    counts = count(part, row, roofs) if row is not None else None
+    work = count_part(part, roofs)
+    counts = work.counts
     training = "backward" in part.phases or (counts is not None and "backward" in counts.phases)
-    scale = Scale(step, roofs, no_roofs, no_counts, _operation_ns(part, roofs, training))
+    scale = Scale(step, roofs, no_roofs, work.reason, _operation_ns(part, roofs, training))
     noise = math.nan
     if step.value and step.low is not None and step.high is not None:
         noise = (step.high - step.low) / 2 / step.value
     host = times(part.host[part.measured][None, :], effective, ONLY_COUNTED)[0]
     device = device_side(part.activities, step, host, part.index.phase_of)
-    phases = _phases(part, counts, scale, effective, device)
-    notes: list[str] = []
-    if counts is not None and not part.alike.all():
-        notes.append(
-            f"{part.name}: the steps have several input shapes; FLOPs, rates and roofs are those of the most frequent "
-            f"one that was counted ({int(part.alike.sum())} of {len(part.alike)} steps)"
-        )
+    phases = _phases(part, work, scale, effective, device)
+    notes = [work.note] if work.note else []
     if len(part.pieces):
         scale = replace(scale, step=times(part.pieces[None, :], len(part.pieces), ONLY_COUNTED)[0])
         longer = (scale.step.value or math.nan) / (step.value or math.nan)
@@ -78,7 +74,7 @@ def summarise_part(part: Part, roofs: Ceilings | None, no_roofs: str, rates: Rat
         samples_per_second=_per_second(part, "samples", rates.samples, effective),
         tokens_per_second=_per_second(part, "tokens", rates.tokens, effective),
         phases=phases,
-        layers=_layers(part, counts, scale, effective),
+        layers=_layers(part, work, scale, effective),
         phase_steps={name: tuple(values.tolist()) for name, values in part.phases.items()},
         total=Value(float(part.durations.sum()), "ns", "measured") if len(part.durations) else None,
         counters=_whole_step(part),
@@ -105,14 +101,27 @@ def _per_second(part: Part, quantity: str, constant: float | None, effective: in
     return Value(estimate.value, unit, "derived", estimate.low, estimate.high, few=estimate.few)
 
 
+def _covered_times(
+    table: np.ndarray, work: PartCounts, covered: np.ndarray, effective: int
+) -> list[Value] | list[None]:
+    """ns of the steps that the counts stand for, where these are not all: what rates are made of; None for all."""
+    if work.covered is None or not covered.any() or (covered.all() and not work.means):
+        return [None] * len(table)
+    if work.means:
+        return [Value(float(mean), "ns", "derived") for mean in table[:, covered].mean(axis=1)]
+    return times(table[:, covered], effective, ONLY_COUNTED)
+
+
 def _phases(
-    part: Part, counts: Counts | None, scale: Scale, effective: int, device: DeviceSide | None
+    part: Part, work: PartCounts, scale: Scale, effective: int, device: DeviceSide | None
 ) -> tuple[PhaseRow, ...]:
+    counts = work.counts
     names = list(part.phases) if part.measured.any() else list(counts.phase_names if counts else ())
     shape = len(names), int(part.measured.sum())
     table = np.array([part.phases[name][part.measured] for name in names if name in part.phases]).reshape(shape)
     spent = times(table, effective, ONLY_COUNTED)
-    alike = times(table[:, part.alike], effective, ONLY_COUNTED) if not part.alike.all() else [None] * len(names)
+    covered = work.covered if work.covered is not None else np.ones(shape[1], dtype=bool)
+    alike = _covered_times(table, work, covered, effective)
     counters = _counters(part, effective)
     hosts: list[Value] | list[None] = [None] * len(names)
     if device is not None:
@@ -257,7 +266,8 @@ def _per_step(metric: Metric, values: np.ndarray, step: np.ndarray, steps: int) 
     return found
 
 
-def _layers(part: Part, counts: Counts | None, scale: Scale, effective: int) -> tuple[LayerRow, ...]:
+def _layers(part: Part, work: PartCounts, scale: Scale, effective: int) -> tuple[LayerRow, ...]:
+    counts = work.counts
     if not part.measured.any():
         return _counted_layers(counts, scale) if counts else ()
     layers = part.layers
@@ -268,10 +278,10 @@ def _layers(part: Part, counts: Counts | None, scale: Scale, effective: int) -> 
     )
     alike_own: list[Value] | list[None] = [None] * len(own)
     alike_total: list[Value] | list[None] = [None] * len(own)
-    same = part.alike[part.detailed]
-    if not same.all() and same.any() and not part.on_device and not len(part.pieces):
-        alike_own = times(layers.own[:, same], effective, ONLY_COUNTED)
-        alike_total = times(both[:, same], effective, ONLY_COUNTED)
+    if work.covered is not None and not part.on_device and not len(part.pieces):
+        covered = work.covered[part.detailed]
+        alike_own = _covered_times(layers.own, work, covered, effective)
+        alike_total = _covered_times(both, work, covered, effective)
     has_backward = layers.backward.max(axis=1, initial=0) > 0
     calls = spans.calls()
     hosts = _host_times(part, effective) if part.on_device else {}

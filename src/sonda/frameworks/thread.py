@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from sonda.frameworks.events import ProcessEvents, RawSpans, match
+from sonda.frameworks.input_sizes import differing_sizes
 from sonda.frameworks.paths import LayerPlaces
 from sonda.frameworks.readings import Boundaries, with_counts
 from sonda.frameworks.steps import FORWARDS, Phase, Section, Step, derive_sections, find_joined, name_generation
@@ -51,6 +52,8 @@ class ThreadSpans:
     """Pass of a step by its identity (`id(step)`), where it is not `timed`."""
     shapes: dict[int, int]
     """Number of the input's shape by position in `phase_rows`."""
+    sizes: dict[int, tuple[float, ...]]
+    """Sizes in which the inputs of a step differ from those of others, by its identity."""
     boundaries: list[Boundaries]
     """What counters stood at where spans began and ended."""
     on_device: tuple[np.ndarray, np.ndarray] | None = None
@@ -72,9 +75,14 @@ class ThreadSpans:
 
 
 def read_thread(
-    events: ProcessEvents, pairs: np.ndarray, readings: Sequence[bytes] = (), places: LayerPlaces | None = None
+    events: ProcessEvents,
+    pairs: np.ndarray,
+    readings: Sequence[bytes] = (),
+    places: LayerPlaces | None = None,
+    thread: int = 0,
 ) -> ThreadSpans:
-    """Match one thread's events and readings of counters, and find its steps. `places` are those of its modules."""
+    """Match events and readings of counters of the thread with this number, and find its steps. `places` are those of
+    its modules."""
     definitions = events.definitions
     kinds = np.array([definition.get("kind", "") for definition in definitions], dtype=object)
     raw = match(pairs, kinds == "value")
@@ -118,6 +126,11 @@ def read_thread(
         sections=sections,
         step_pass=_passes(raw, kind, sections, phase_rows, events),
         shapes={position[row]: shape for row, shape in facts["shape"].items() if row in position},
+        sizes=differing_sizes(
+            sections,
+            phases,
+            {fact["shape"]: fact["dims"] for fact in events.facts if "dims" in fact and fact["thread"] == thread},
+        ),
         boundaries=boundaries,
         on_device=(metrics.pop(DEVICE_BEGIN), metrics.pop(DEVICE_END)) if events.marks else None,
     )

@@ -45,6 +45,9 @@ TENSOR = ("fp64", "tf32", "bf16", "fp16", "fp8", "fp6", "fp4")
 ROOFS = ("dram", "l2", "flops")
 """What a kernel can be at the peak of: bytes of memory, bytes of the L2 cache, FLOPs of the precision it uses most."""
 
+INPUT_SIZES = ("input_size_1", "input_size_2", "input_size_3")
+"""Sizes of a step's input that differ from step to step, such as a batch's and a text's; at most so many are told."""
+
 QUANTITIES = {
     quantity.name: quantity
     for quantity in (
@@ -83,6 +86,7 @@ QUANTITIES = {
         Quantity("communication", "ns", "time that a layer or phase spent exchanging with other ranks"),
         Quantity("operations", "1", "framework operations dispatched"),
         Quantity("tokens", "1", "tokens produced or consumed"),
+        *(Quantity(name, "1", "a size of a step's input that differs between steps") for name in INPUT_SIZES),
         Quantity("samples", "1", "samples processed: by a step, a query, or a walk through a share of the data"),
         Quantity("queue_wait", "ns", "time from a query's planned arrival to the beginning of its inference"),
         Quantity("inference_queries", "1", "queries that were answered by the same inference as this one"),

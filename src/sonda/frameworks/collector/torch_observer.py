@@ -266,7 +266,7 @@ class TorchObserver(Replacing):
         which = code if schedule.count else 0
         shape, new = schedule.shape_number(which, shapes)
         if new and schedule.count:
-            self.recorder.state(shape=shape, dims=shapes)
+            self.recorder.state(shape=shape, dims=shapes, thread=stream.native)
         if learns:
             schedule.begins_by_hand(now(), self.recorder.written, self.optimizers.any)
             if training:
