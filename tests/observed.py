@@ -128,7 +128,7 @@ def check_structure(spans: Spans) -> None:
     assert not len(outside), [(kind[i], kind[parent[i]], spans.words("path").decoded()[i]) for i in outside[:5]]
     around = {"part": {"run"}, "epoch": {"part"}, "step": {"part", "epoch"}, "phase": {"step", "run"},
               "layer": {"phase", "layer"}, "op": {"phase", "layer", "run"},
-              "compile": {"run", "step", "phase"}}  # fmt: skip
+              "compile": {"run", "step", "phase"}, "stage": {"run"}}  # fmt: skip
     for row in inner:
         assert kind[parent[row]] in around[kind[row]], (kind[row], kind[parent[row]])
     for process in set(zip(rank.tolist(), thread.tolist(), strict=True)):

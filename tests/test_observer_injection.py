@@ -97,7 +97,7 @@ def test_a_program_without_pytorch_is_left_alone(store: Store, capfd: pytest.Cap
     run, code = run_command(program("no_torch"), store, Watching())
     assert code == 0
     assert capfd.readouterr() == ("45 False\n", "")
-    assert len(run.spans) == 1
+    assert set(run.spans.words("kind").decoded()) == {"run", "stage"}
     assert "nothing was observed" in run.info.notes[0]
 
 

@@ -9,7 +9,8 @@ import pytest
 
 from sonda.frameworks import announced
 from sonda.frameworks.assembly import Assembly
-from sonda.frameworks.collector import reading_cost
+from sonda.frameworks.collector import call_cost, reading_cost
+from sonda.frameworks.collector.recorder import Stream
 from sonda.record.span import Spans, Words
 from sonda.targets.keeping import _overhead
 
@@ -85,6 +86,41 @@ def test_the_share_of_a_step_counts_every_reading(clock: list[float], wait: list
     assert told["step_share"] == pytest.approx(share)
     assert told["readings_per_step"] == (0 if clock[0] != 1.0 else 1)
     assert READING.items() <= told.items()
+
+
+def test_a_backward_and_a_forward_have_costs_of_their_own() -> None:
+    """1 µs of a layer's forward, 4 of its backward, 0.5 of a phase, 6 of a forward, in two steps of 100 µs."""
+    kinds = ["step", "phase", "layer", "phase", "layer"] * 2
+    words = {
+        "kind": Words.of(kinds),
+        "name": Words.of(["", "forward", "Linear", "backward", "Linear"] * 2),
+        "direction": Words.of(["", "", "forward", "", "backward"] * 2),
+    }
+    spans = Spans({"start": np.arange(10), "duration": np.array([100_000, 40_000, 30_000, 50_000, 40_000] * 2)}, words)
+    costs = {"mark_ns": 4_000.0, "forward_ns": 6_000.0}
+    told = _overhead(Assembly(spans, span_ns=1_000.0, phase_ns=500.0, reading=costs))
+    assert told["step_share"] == pytest.approx((1_000 + 4_000 + 6_000 + 500) / 100_000)
+
+
+def test_steps_of_very_different_lengths_share_what_all_of_them_cost() -> None:
+    """Nine steps of 10 µs without layers, and one of 1 ms with 100: the mean count over the median step would be 10 x
+    1 µs of 10 µs, the whole of it; it is 100 µs of 1,090."""
+    kinds = ["step"] * 10 + ["layer"] * 100
+    duration = np.array([10_000] * 9 + [1_000_000] + [10] * 100)
+    spans = Spans({"start": np.arange(110), "duration": duration}, {"kind": Words.of(kinds)})
+    told = _overhead(Assembly(spans, span_ns=1_000.0, phase_ns=500.0))
+    assert told["step_share"] == pytest.approx(100 / 1_090)
+
+
+def test_a_busy_machine_makes_no_recording_cost_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only the processor's own time counts: a clock on the wall, which goes on while others run, is not asked."""
+    clock = Clock()
+    monkeypatch.setattr(call_cost, "spent", clock)
+
+    def record() -> None:
+        clock.ns += 300
+
+    assert call_cost.over_and_over(record, Stream(False)) == 300.0
 
 
 def test_a_phase_that_is_announced_is_timed_behind_other_work(monkeypatch: pytest.MonkeyPatch) -> None:

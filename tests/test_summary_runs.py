@@ -147,10 +147,17 @@ def test_probes_that_did_not_work_and_the_cost_of_observing_are_noted():
     probes = [ProbeState("energy", "missing", "no RAPL in this virtual machine"), ProbeState("clock", "ok")]
     notes = summarise(trained(probes=probes, overhead={"step_share": 0.004})).notes
     assert "energy: no RAPL in this virtual machine" in notes
-    assert any(note.startswith("observing took about 0.4 % of the step") for note in notes)
+    assert any(note.startswith("observing took at least 0.4 % of the step") for note in notes)
     assert not any(note.startswith("clock") for note in notes)
     little = summarise(trained(overhead={"step_share": 0.0003})).notes
-    assert any(note.startswith("observing took less than 0.1 % of the step") for note in little)
+    assert any(note.startswith("observing took next to nothing of the step") for note in little)
+
+
+@pytest.mark.parametrize("share", [1.0, 2.25, 5.31])
+def test_a_cost_that_cannot_be_is_not_told_as_a_number(share):
+    said = [note for note in summarise(trained(overhead={"step_share": share})).notes if "observing" in note]
+    assert len(said) == 1
+    assert "not known" in said[0] and "%" not in said[0]
 
 
 def test_every_number_is_a_plain_one():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import shlex
 from dataclasses import replace
 from pathlib import PurePath
@@ -207,10 +208,15 @@ def _uneven(summary: PartSummary) -> list[str]:
 def _costs(info: RunInfo) -> list[str]:
     """What observing cost, what the hypervisor took, and what could not be observed."""
     said = []
-    share = info.overhead.get("step_share")
-    if share is not None:
-        amount = f"about {wording.percent(share)}" if share >= LEAST_TOLD else "less than 0.1 %"
-        said.append(f"observing took {amount} of the step (derived: layers and phases x their cost)")
+    share = info.overhead.get("step_share", math.nan)
+    if share < 1:
+        amount = f"at least {wording.percent(share)}" if share >= LEAST_TOLD else "next to nothing"
+        said.append(f"observing took {amount} of the step (derived: layers and phases x their least cost)")
+    elif share >= 1:
+        said.append(
+            "what observing took of the step is not known: when its cost was measured, at the end, recording was slower "
+            "than it can have been in the steps"
+        )
     stolen = _number(dict(info.machine.get("conditions") or {}).get("steal"))
     if stolen is not None and stolen >= TOLD:
         said.append(f"the hypervisor gave {wording.percent(stolen)} of the processors' time to others meanwhile")

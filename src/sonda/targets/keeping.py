@@ -102,7 +102,7 @@ def _unknown_operations(assembly: Assembly) -> list[str]:
 
 def _overhead(assembly: Assembly) -> dict[str, float]:
     """What observing cost: ns per layer span, phase and reading of counters, how many of them a timed step has, and
-    their share of the step."""
+    the least share of the time of all timed steps that this is: in a program each costs more than over and over."""
     spans = assembly.spans
     if assembly.span_ns is None or assembly.phase_ns is None:
         return {}
@@ -110,17 +110,22 @@ def _overhead(assembly: Assembly) -> dict[str, float]:
     steps = spans.where(kind="step", pass_="timed")
     # What the host does while a GPU computes costs nothing: the longer of the two is the step.
     lasted = np.fmax(spans.number("duration"), spans.metric("device_time", "measured"))
-    step = float(np.median(lasted[steps])) if steps.any() else 0.0
-    if not step:
+    time = float(lasted[steps].sum())
+    if not time:
         return costs
     layers = float(spans.where(kind="layer", pass_="timed").sum() / steps.sum())
+    marks = float(spans.where(kind="layer", pass_="timed", direction="backward").sum() / steps.sum())
     rows = spans.where(kind="phase", pass_="timed")
     counted = rows & ~np.isnan(spans.metric("task_clock", "counted"))
     waited = rows & ~np.isnan(spans.metric("run_queue_wait", "counted"))
-    phases, read, asked = (float(which.sum() / steps.sum()) for which in (rows, counted, waited))
-    spent = layers * assembly.span_ns + phases * assembly.phase_ns + (phases - read) * costs.get("group_ns", 0.0)
+    forward = rows & spans.words("name").equal("forward")
+    phases, forwards, read, asked = (float(which.sum() / steps.sum()) for which in (rows, forward, counted, waited))
+    spent = (layers - marks) * assembly.span_ns + marks * (costs.get("mark_ns") or assembly.span_ns)
+    spent += (phases - forwards) * assembly.phase_ns
+    spent += forwards * max(costs.get("forward_ns", 0.0), assembly.phase_ns)
+    spent += (phases - read) * costs.get("group_ns", 0.0)
     spent += read * costs.get("os_ns", 0.0) + asked * costs.get("wait_ns", 0.0)
     return {
         **costs, "spans_per_step": layers, "phases_per_step": phases, "readings_per_step": read,
-        "step_share": spent / step,
+        "step_share": spent * float(steps.sum()) / time,
     }  # fmt: skip

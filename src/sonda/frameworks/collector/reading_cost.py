@@ -16,10 +16,10 @@ from typing import Any
 from .phases import UNKNOWN
 from .recorder import Stream
 
-CALLS = 200
-TRIES = 9
-SWEPT = 8 << 20
-"""Bytes that are copied in between: more than the caches that a core has for itself."""
+CALLS = 50
+TRIES = 5
+SWEPT = 4 << 20
+"""Bytes that are read and written in between: together more than the caches that a core has for itself."""
 
 
 def reading_costs(counting: Any) -> dict:
@@ -40,7 +40,7 @@ def reading_costs(counting: Any) -> dict:
         counting.reader_with_os.take(stream)
         counting.os.end(stream, before, now())
 
-    without, waits = (cold(partial(system, last)) for last in (0, UNKNOWN))
+    without, waits = _cold([partial(system, last) for last in (0, UNKNOWN)])
     begin = spent()
     for _ in range(CALLS):
         group()
@@ -49,16 +49,22 @@ def reading_costs(counting: Any) -> dict:
 
 def cold(work: Callable[[], None]) -> float:
     """The CPU time of some work behind other work, ns: the median of a few tries, less that of nothing."""
-    swept = bytearray(SWEPT)
-    times: tuple[list, list] = [], []
+    return _cold([work])[0]
+
+
+def _cold(works: list) -> list:
+    """The same of each of these."""
+    swept, target = bytearray(SWEPT), bytearray(SWEPT)
+    tried = [*works, _nothing]
+    times: list = [[] for _ in tried]
     for _ in range(TRIES):
-        for one, kept in zip((work, _nothing), times, strict=True):
-            bytes(swept)
+        for one, kept in zip(tried, times, strict=True):
+            target[:] = swept
             begin = spent()
             one()
             kept.append(spent() - begin)
-    done, nothing = (sorted(one)[TRIES // 2] for one in times)
-    return float(max(done - nothing, 0))
+    *done, nothing = (sorted(one)[TRIES // 2] for one in times)
+    return [float(max(one - nothing, 0)) for one in done]
 
 
 def _nothing() -> None:

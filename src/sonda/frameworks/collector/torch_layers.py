@@ -291,6 +291,11 @@ class Layers:
             if node is not None:
                 self.mark(node, stream, code)
 
+    @property
+    def marked(self) -> bool:
+        """Whether anything was marked that a module made."""
+        return len(self._marks) > 1
+
     def _make_mark(self, code: int) -> Any:
         recorder = self.recorder
         mine = recorder.mine
