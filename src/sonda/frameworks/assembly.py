@@ -12,8 +12,9 @@ import numpy as np
 from sonda.frameworks.events import CODE, ProcessEvents, read_events
 from sonda.frameworks.paths import LayerPlaces
 from sonda.frameworks.row_columns import activations, calls, inherit
-from sonda.frameworks.stages import Stage, read_stages
+from sonda.frameworks.stages import read_stages, stage_columns
 from sonda.frameworks.thread import DEVICE_START, DEVICE_TIME, ThreadSpans, read_thread
+from sonda.record.quantity import INPUT_SIZES
 from sonda.record.span import Spans, Words
 
 RUN, PART, EPOCH, STEP, PHASE = range(5)
@@ -68,7 +69,7 @@ def assemble(directory: Path, begin: int, end: int) -> Assembly:
     """Read all `*.events` files of a directory. `begin` and `end` (ns, CLOCK_MONOTONIC) bound the run."""
     rows = _Rows(begin)
     rows.add_run(begin, end)
-    rows.add_stages(read_stages(directory, begin, end))
+    rows.add({}, **stage_columns(read_stages(directory, begin, end), rows.code))
     counted: dict[str, float] = {}
     result = Assembly(spans=Spans({"start": np.zeros(0)}, {}))
     for path in sorted(directory.glob("*.events")):
@@ -83,7 +84,7 @@ def assemble(directory: Path, begin: int, end: int) -> Assembly:
         rows.begin_process()
         for thread in _engines_last(events):
             # One thread at a time: what it is read from is as large as the rows that are made of it.
-            spans = read_thread(events, events.threads.pop(thread), events.readings.pop(thread, ()), places)
+            spans = read_thread(events, events.threads.pop(thread), events.readings.pop(thread, ()), places, thread)
             rows.add_thread(spans, paths, events, thread, rank)
         result.processes += 1
         for name, value in events.fact("counted", {}).items():
@@ -177,29 +178,6 @@ class _Rows:
 
     def add_run(self, begin: int, end: int) -> None:
         self._add_few([(RUN, "run", "", "timed", -1, begin, end)], 0, 0)
-
-    def add_stages(self, stages: Sequence[Stage]) -> None:
-        """What the program did outside its steps, below the run."""
-        count = len(stages)
-        if not count:
-            return
-        words = {
-            column: np.array([self.code(column, getattr(stage, of)) for stage in stages], dtype=np.int32)
-            for column, of in (("kind", "kind"), ("name", "name"), ("path", "what"))
-        }
-        self.add(
-            {},
-            **words,
-            level=np.full(count, PART, dtype=np.int32),
-            direction=np.zeros(count, dtype=np.int32),
-            passes=np.full(count, self.code("pass", "timed"), dtype=np.int32),
-            parent=np.zeros(count, dtype=np.int64),
-            call=np.zeros(count, dtype=np.int32),
-            thread=np.array([stage.thread for stage in stages], dtype=np.int64),
-            rank=np.zeros(count, dtype=np.int32),
-            start=np.array([stage.start for stage in stages], dtype=np.int64),
-            end=np.array([stage.end for stage in stages], dtype=np.int64),
-        )
 
     def add_totals(self, counted: dict[str, float]) -> None:
         """What the whole program counted, from the opening of its counters to its end, on the row of the run."""
@@ -307,6 +285,7 @@ class _Rows:
         step_index = np.full(count, -1, dtype=np.int64)
         rows: list[tuple[int, str, str, str, int, int, int]] = []
         shapes: list[float] = []
+        sizes: list[tuple[int, tuple[float, ...]]] = []
         on_device: list[tuple[float, float]] = []
         ends_of_steps: list[tuple[int, int, int]] = []
         epoch_of: dict[int, int] = {}
@@ -341,12 +320,15 @@ class _Rows:
                     ends_of_steps.append((len(rows), int(own[0]), int(own[-1])))
                 seen = {spans.shapes[at] for at in step.phases if at in spans.shapes}
                 shapes.append(float(min(seen)) if seen else np.nan)
+                if id(step) in spans.sizes:
+                    sizes.append((len(rows), spans.sizes[id(step)]))
                 on_device.append(spans.device_window(step.phases))
                 rows.append((STEP, "step", "", which, epoch_row, step.start, step.end))
                 number += 1
         if rows:
             self._add_few(rows, thread, rank, [epoch_of.get(row, 0) for row in range(len(rows))])
             self.metrics[-1][1]["shape:counted"] = np.array(shapes)
+            self.metrics[-1][1].update(_size_columns(sizes, len(rows)))
             if spans.on_device is not None:
                 begin, time = np.array(on_device).T
                 self.metrics[-1][1].update({DEVICE_TIME: time, DEVICE_START: begin - self.origin})
@@ -393,6 +375,17 @@ class _Rows:
                 values[first : first + len(found)] = found
             metrics[name] = values[order]
         return Spans(numbers, words, metrics)
+
+
+def _size_columns(sizes: Sequence[tuple[int, tuple[float, ...]]], count: int) -> dict[str, np.ndarray]:
+    """Columns of `count` rows with the sizes (row, its sizes) in which inputs differ."""
+    columns = {}
+    for number, name in enumerate(INPUT_SIZES[: max((len(told) for _, told in sizes), default=0)]):
+        values = np.full(count, np.nan)
+        for row, told in sizes:
+            values[row] = told[number] if number < len(told) else np.nan
+        columns[f"{name}:counted"] = values
+    return columns
 
 
 def _number(value: Any) -> float:

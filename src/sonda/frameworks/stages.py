@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 import msgspec
+import numpy as np
 
 PROCESS = "process"
 """The stage that is a whole process, from the first moment in which it was observed to its end."""
@@ -63,3 +64,27 @@ def _read(path: Path, end: int) -> Iterator[Stage]:
             process, begun = line.process, begun or line.begun
     if begun:  # it was killed, or left without saying so
         yield Stage("stage", PROCESS, "", process, begun, end)
+
+
+def stage_columns(stages: Sequence[Stage], code: Callable[[str, str], int]) -> dict[str, np.ndarray]:
+    """Rows below the run, the row 0; `code(column, word)` is the number of a word."""
+    count = len(stages)
+
+    def words(column: str, chosen: list[str]) -> np.ndarray:
+        return np.array([code(column, word) for word in chosen], dtype=np.int32)
+
+    nothing = np.zeros(count, dtype=np.int32)
+    return {
+        "kind": words("kind", [stage.kind for stage in stages]),
+        "name": words("name", [stage.name for stage in stages]),
+        "path": words("path", [stage.what for stage in stages]),
+        "passes": words("pass", ["timed"] * count),
+        "direction": nothing,
+        "call": nothing,
+        "rank": nothing,
+        "level": np.ones(count, dtype=np.int32),
+        "parent": np.zeros(count, dtype=np.int64),
+        "thread": np.array([stage.thread for stage in stages], dtype=np.int64),
+        "start": np.array([stage.start for stage in stages], dtype=np.int64),
+        "end": np.array([stage.end for stage in stages], dtype=np.int64),
+    }
