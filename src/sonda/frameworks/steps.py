@@ -14,6 +14,7 @@ network's, belong to the training step.
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -53,6 +54,8 @@ class Phase:
     """For a forward: the tokens that it was given (`collector/generation.py`)."""
     idle: int = 0
     """For a forward: ns since the forward before it in which the thread did not run."""
+    continued: bool = False
+    """Whether another piece of the same phase follows, behind a phase inside it."""
     made: int = 0
     exhausted: bool = False
     part: str = ""
@@ -105,7 +108,10 @@ class Section:
 def derive_sections(phases: Sequence[Phase]) -> list[Section]:
     """Group phases, given in order of time, into steps and sections. Phases of an unfinished step are left out."""
     sections: list[Section] = []
-    for step in _split(phases, _Training(phases)):
+    training = _Training(phases)
+    for step in _split(phases, training):
+        if _is_dry_run(step, phases, training):
+            continue
         if not sections or sections[-1].part != step.part or _other_data(sections[-1].steps[-1], step):
             sections.append(Section(step.part))
         section = sections[-1]
@@ -114,6 +120,13 @@ def derive_sections(phases: Sequence[Phase]) -> list[Section]:
         section.steps.append(step)
     _name_evaluations(sections)
     return sections
+
+
+def _is_dry_run(step: Step, phases: Sequence[Phase], training: _Training) -> bool:
+    """Whether this is a call before all training, of a kind that never comes again: one that tells a model its sizes."""
+    if step.part != "evaluate" or step.loader is not None or not training.ends or step.phases[-1] > min(training.ends):
+        return False
+    return all(training.calls[phases[at].model, phases[at].shape] == 1 for at in step.phases if phases[at].place)
 
 
 def _take_pause(step: Step, before: Step, first: Phase) -> None:
@@ -175,6 +188,8 @@ class _Training:
         """Whether a program without an optimizer calls for gradients."""
         self.ends = self._find_ends()
         """Positions of the phases that end a step, and the optimizer of each."""
+        self.calls = Counter((phase.model, phase.shape) for phase in phases if phase.name in FORWARDS)
+        """How often each model was called with each shape."""
         self._moments = sorted(self.ends)
         self._data = [at for at, phase in enumerate(phases) if phase.name == "data"]
         self._fetched = [at for at in self._data if not phases[at].exhausted]
@@ -323,7 +338,8 @@ def _split(phases: Sequence[Phase], training: _Training) -> list[Step]:
         if phase.helper and helpers:
             continue
         evaluates = phase.name in FORWARDS and position not in training.forwards and not pending()
-        evaluates |= phase.name == "fused" and phase.optimizer is None and not phase.exhausted
+        whole = phase.name == "fused" and not phase.continued
+        evaluates |= whole and phase.optimizer is None and not phase.exhausted
         if evaluating and phase.name != "loss":
             fetched = any(phases[at].name == "data" for at in open_phases)
             goes_on = phase.name == "decode" or position in joined

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from sonda.frameworks.collector.torch_compiled import LOSS
 from sonda.frameworks.events import ProcessEvents, RawSpans, match
 from sonda.frameworks.input_sizes import differing_sizes
 from sonda.frameworks.paths import LayerPlaces
@@ -88,6 +89,7 @@ def read_thread(
     raw = match(pairs, kinds == "value")
     facts = _facts(raw, definitions)
     describe = _Describing(definitions, facts, places or LayerPlaces(definitions))
+    describe.name_compiled(raw)
     raw, gaps = _with_gaps(raw, describe)
     raw, boundaries = with_counts(raw, definitions, readings, gaps)
     kind = kinds[raw.definition]
@@ -105,7 +107,7 @@ def read_thread(
     parent = _around(raw, keep)
     phase_rows = np.flatnonzero(kind == "phase")
     phase_rows = phase_rows[np.argsort(raw.start[phase_rows], kind="stable")]
-    phases = [describe.phase(raw, row) for row in phase_rows.tolist()]
+    phases = [replace(describe.phase(raw, row), continued=row in moved) for row in phase_rows.tolist()]
     announced = np.flatnonzero(kind == "step")
     by_itself = len(announced) or (kind == "epoch").any()
     if by_itself:
@@ -207,6 +209,12 @@ class _Describing:
         self.numbers = {name: number for number, name in reversed(list(enumerate(self.names))) if name}
         """The first definition of every phase's name."""
 
+    def name_compiled(self, raw: RawSpans) -> None:
+        """Call a compiled function forward or loss that said whether it has a graph, and no step of training."""
+        for row, graph in self.facts["graph"].items():
+            if self.names[raw.definition[row]] == "fused" and row not in self.facts["optimizer"]:
+                raw.definition[row] = self.numbers["loss" if graph == LOSS else "forward"]
+
     def phase(self, raw: RawSpans, row: int) -> Phase:
         facts = self.facts
         place = self.places.place(facts["module"].get(row, -1))
@@ -293,7 +301,7 @@ def _exclusive(
     """Cut phases that hold other phases, so that every moment belongs to one phase at most.
 
     A phase inside a layer (a gradient taken in a module's forward) stays a part of that layer. The last result is the
-    row of the last piece of every phase that was cut.
+    row of the last piece, for all other pieces of every phase that was cut.
     """
     is_phase = kind == "phase"
     around = _around(raw, is_phase)
@@ -333,7 +341,7 @@ def _around(raw: RawSpans, wanted: np.ndarray) -> np.ndarray:
 def _cut(raw: RawSpans, cuts: dict[int, list[int]]) -> tuple[RawSpans, dict[int, int], np.ndarray]:
     """Shorten every holder to what lies before the first row cut out of it, and append the pieces in between and after.
 
-    Also the row of each holder's last piece, and the holder of each piece.
+    Also the row of the last piece for all that come before it, and the holder of each piece.
     """
     end, parent = raw.end.copy(), raw.parent.copy()
     pieces: list[tuple[int, int, int]] = []
@@ -361,7 +369,8 @@ def _cut(raw: RawSpans, cuts: dict[int, list[int]]) -> tuple[RawSpans, dict[int,
         parent=raw.parent[holders],
         level=raw.level[holders],
     )
-    return appended, {holder: own[-1] for holder, own in own_pieces.items()}, holders
+    last = {row: own[-1] for holder, own in own_pieces.items() for row in (holder, *own[:-1])}
+    return appended, last, holders
 
 
 def _announced(

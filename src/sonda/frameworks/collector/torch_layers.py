@@ -15,7 +15,7 @@ from typing import Any
 
 from .identity import ByIdentity
 from .module_trees import ModuleTrees
-from .recorder import Recorder, Stream
+from .recorder import FLUSH_EVENTS, Recorder, Stream
 from .torch_values import is_loss_class, tensors_in
 
 MOST_LISTINGS = 16
@@ -203,6 +203,7 @@ class Layers:
         plain = original is self.torch.nn.Module._wrapped_call_impl
         layers = self
         counting = self.counting
+        most = 2 * FLUSH_EVENTS
 
         def __call__(self: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: N807
             # A compiler that traces this function finds nothing but the original call in it.
@@ -243,6 +244,8 @@ class Layers:
                     time = now()
                     stream.push((code + 1 + counting.take(stream), time))
                 stack.pop()
+            if len(stream.events) > most:
+                layers.recorder.flush()  # a phase may last as long as the program
             if learns:
                 if type(result) is tensor_type:
                     made = result.grad_fn

@@ -23,6 +23,7 @@ from .recorder import Recorder, Stream
 from .replacing import Replacing
 from .schedule import Schedule
 from .torch_communication import Communication
+from .torch_compiled import CompiledFunctions
 from .torch_data import DataPhases
 from .torch_layers import Layers
 from .torch_optimizers import AWAITED, Optimizers, inside
@@ -62,6 +63,7 @@ class TorchObserver(Replacing):
         self.kernel_pass = KernelPass(recorder, torch, schedule.replay) if on_gpu else None
         self._data = DataPhases(recorder, self.phase, self._begin_fetch, self.current_stream, self.marks)
         self.communication = Communication(self)
+        self._compiled = CompiledFunctions(self)
         self._forward, self._loss = self.phases.codes["forward"], self.phases.codes["loss"]
         names = ("shape", "training", "graph", "module", "sequence", "idle")
         self._values = {name: define(kind="value", quantity=name, source="counted") for name in names}
@@ -94,6 +96,7 @@ class TorchObserver(Replacing):
         self.replace(dataloader.DataLoader, "__iter__", self._data.wrap_iter)
         self.replace(dataloader._BaseDataLoaderIter, "__next__", self._data.wrap_next)
         self.communication.install()
+        self.replace(torch, "compile", self._compiled.wrap)
         if self.marks is not None:
             for name in ("to", "cuda", "cpu"):
                 self.replace(torch.Tensor, name, self._data.wrap_copy)
@@ -355,6 +358,7 @@ class TorchObserver(Replacing):
             outer = self.layers.begin_backward(stream)
             # Layers that called for a gradient in their forward are not the ones whose backward runs.
             calling, stream.layers = stream.layers, []
+            hooks = self.counter.backward_begins(args, kwargs)
             try:
                 if stream.engine or inside(stream, code):
                     return original(*args, **kwargs)
@@ -367,6 +371,8 @@ class TorchObserver(Replacing):
                     if not self.optimizers.any and not stream.phases:
                         stream.updating = AWAITED
             finally:
+                for hook in hooks:
+                    hook.remove()
                 self.layers.end_backward(stream, outer)
                 stream.layers = calling
 

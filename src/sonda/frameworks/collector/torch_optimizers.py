@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import itertools
 import sys
+import weakref
 from time import perf_counter_ns as now
 from types import CodeType
 from typing import TYPE_CHECKING, Any
@@ -33,6 +34,8 @@ class Optimizers:
         self._frames = {constant for constant in constants if isinstance(constant, CodeType)}
         """What is on the Python stack while an optimizer steps."""
         define = observer.recorder.define
+        self._weights: list = []
+        """Weak references to weights, one of every group."""
         self.any = False
         """Whether the program has made an optimizer or used one."""
         self.by_hand = define(kind="phase", name="optimizer", by_hand=True)
@@ -64,9 +67,21 @@ class Optimizers:
         def wrapper(optimizer: Any, *args: Any, **kwargs: Any) -> Any:
             self._known.set(optimizer, (next(self._number), now()))
             self.any = True
-            return original(optimizer, *args, **kwargs)
+            original(optimizer, *args, **kwargs)
+            self._watch_weights(optimizer)
 
         return wrapper
+
+    def _watch_weights(self, optimizer: Any) -> None:
+        """Keep one weight of every group in sight."""
+        for group in getattr(optimizer, "param_groups", ()):
+            for weight in list(group.get("params", ()))[:1]:
+                self._weights.append(weakref.ref(weight, self._weights.remove))
+
+    def weight_versions(self) -> list:
+        """How often one weight of every optimizer's groups was written to."""
+        weights = [reference() for reference in self._weights]
+        return [weight._version for weight in weights if weight is not None]
 
     # ---- by hand ----------------------------------------------------------------------------------------------
 

@@ -1,0 +1,90 @@
+"""Functions that `torch.compile` made: inside them no module is called, so the call of one is a phase as a whole.
+
+One that updates weights is a training step, `fused`; any other is a forward. What it leaves to be run as it is (the
+code between two graphs) is seen as everywhere.
+"""
+
+from __future__ import annotations
+
+import functools
+from time import perf_counter_ns as now
+from typing import TYPE_CHECKING, Any
+
+from .torch_values import has_graph, tensors_in
+
+if TYPE_CHECKING:
+    from .recorder import Stream
+    from .torch_observer import TorchObserver
+
+
+NONE, FORWARD, LOSS = range(3)
+"""What the result of a function says: no backward can follow; it is a forward; it is one number, made of what a
+forward made."""
+
+
+class CompiledFunctions:
+    """Stands before `torch.compile`, and watches the functions that it gives."""
+
+    def __init__(self, observer: TorchObserver) -> None:
+        self.observer = observer
+        define = observer.recorder.define
+        self._values = {name: define(kind="value", quantity=name, source="counted") for name in ("graph", "optimizer")}
+
+    def wrap(self, original: Any) -> Any:
+        module_type = self.observer.torch.nn.Module
+
+        def compile(model: Any = None, *args: Any, **kwargs: Any) -> Any:
+            result = original(model, *args, **kwargs)
+            # A compiled module is called as any other; without a model this is a decorator, which comes here again.
+            if model is None or result is model or isinstance(result, (module_type, type)) or not callable(result):
+                return result
+            return self._watch(result)
+
+        return compile
+
+    def _watch(self, function: Any) -> Any:
+        observer = self.observer
+        compiling = observer.torch.compiler.is_compiling
+
+        @functools.wraps(function)
+        def watched(*args: Any, **kwargs: Any) -> Any:
+            if compiling():
+                return function(*args, **kwargs)
+            stream = observer.current_stream()
+            if stream is None or stream.layers or stream.phases:
+                return function(*args, **kwargs)
+            return self._call(stream, function, args, kwargs)
+
+        return watched
+
+    def _graph(self, result: Any, args: tuple, kwargs: dict) -> int:
+        torch = self.observer.torch
+        if not torch.is_grad_enabled() or not has_graph(torch, result):
+            return NONE
+        given = any(tensor.grad_fn is not None for tensor in tensors_in(torch, (args, kwargs)))
+        return LOSS if given and isinstance(result, torch.Tensor) and result.dim() == 0 else FORWARD
+
+    def _call(self, stream: Stream, function: Any, args: tuple, kwargs: dict) -> Any:
+        observer = self.observer
+        schedule, code = stream.schedule, observer.phases.codes["fused"]
+        optimizers = observer.optimizers
+        optimizers.close_abandoned(stream)
+        if stream.updating:
+            optimizers.end_update(stream)
+        before, steps = optimizers.weight_versions(), schedule.steps
+        observer.open(stream, code)
+        updated = False
+        try:
+            result = function(*args, **kwargs)
+            # An optimizer that stepped between two graphs has said so itself.
+            updated = schedule.steps == steps and optimizers.weight_versions() != before
+            graph = self._graph(result, args, kwargs)
+            stream.push((self._values["optimizer"], -1) if updated else (self._values["graph"], graph))
+        finally:
+            observer.close(stream, code)
+        if updated:
+            schedule.stepped(-1, now(), observer.recorder.written, counted=False)
+        elif graph == NONE:
+            schedule.forward_ended(False, now(), observer.recorder.written)
+        observer.follow_schedule(stream)
+        return result
