@@ -74,7 +74,8 @@ def test_spawned_workers_compute_and_are_no_part_of_the_training(
     assert code == alone.returncode == 0
     assert capfd.readouterr().out == alone.stdout
     check_structure(run.spans)
-    assert ("train", 4) in seen(run.spans).parts
+    assert seen(run.spans).parts == [("train", 4)]
+    assert run.info.notes == []
 
 
 @pytest.mark.slow

@@ -11,6 +11,7 @@ import numpy as np
 
 from sonda.frameworks.events import CODE, ProcessEvents, read_events
 from sonda.frameworks.paths import LayerPlaces
+from sonda.frameworks.processes import Processes
 from sonda.frameworks.row_columns import activations, calls, inherit
 from sonda.frameworks.stages import read_stages, stage_columns
 from sonda.frameworks.thread import DEVICE_START, DEVICE_TIME, ThreadSpans, read_thread
@@ -61,6 +62,8 @@ class Assembly:
     traced: list[dict[str, Any]] = field(default_factory=list)
     """Functions that were traced and compiled: how often, how long, and why again (`collector/traces.py`)."""
     processes: int = 0
+    crew: Processes = field(default_factory=Processes)
+    """What is known of them one by one."""
     truncated: bool = False
     """A process was ended before it could write everything."""
 
@@ -75,6 +78,7 @@ def assemble(directory: Path, begin: int, end: int) -> Assembly:
     for path in sorted(directory.glob("*.events")):
         events = read_events(path)
         result.truncated |= events.truncated or not events.fact("finished", False)
+        result.crew.add(events)
         _take_facts(result, events)
         places = LayerPlaces(events.definitions, events.facts)
         paths = places.paths()
@@ -85,6 +89,7 @@ def assemble(directory: Path, begin: int, end: int) -> Assembly:
         for thread in _engines_last(events):
             # One thread at a time: what it is read from is as large as the rows that are made of it.
             spans = read_thread(events, events.threads.pop(thread), events.readings.pop(thread, ()), places, thread)
+            result.crew.add_sections(spans.sections, rank)
             rows.add_thread(spans, paths, events, thread, rank)
         result.processes += 1
         for name, value in events.fact("counted", {}).items():

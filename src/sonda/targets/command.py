@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import re
 import shutil
@@ -16,6 +17,7 @@ import msgspec
 
 from sonda.frameworks.assembly import Assembly, assemble
 from sonda.frameworks.collector.perf_event import Event
+from sonda.frameworks.processes import Processes
 from sonda.probes.contamination import read_conditions
 from sonda.probes.counted_command import Counted, Stopped
 from sonda.probes.gpu_ceilings import load_or_measure_gpu
@@ -38,6 +40,7 @@ from sonda.targets.own_probes import own_probes, reading
 from sonda.targets.signals import handled, signal_name
 from sonda.targets.spec import available_threads, has_gpu, seconds_of
 from sonda.targets.tensorflow_layers import with_graph_layers
+from sonda.targets.unseen import Lookout, Unseen, looked_after, note_of
 
 INJECT = Path(__file__).parent.parent / "frameworks" / "inject"
 PYTHON = re.compile(r"^(python|pypy)[\d.]*$")
@@ -105,7 +108,7 @@ def run_command(
         with sampling(asked(watching.probe), directory, say) as energy, reading(own):
             say("")  # what the program prints stands alone
             before = read_conditions()
-            counted = _run(command, directory, watching, counters.outside, energy.environment)
+            counted, unseen = _run(command, directory, watching, counters.outside, energy.environment)
             after = read_conditions()
         code = counted.code if counted.code >= 0 else 128 - counted.code
         say("reading what was observed")
@@ -129,7 +132,7 @@ def run_command(
     if assembly.processes:
         say(MEASURING)
     fields = observed(assembly, threads, store.root, before, after, watching.redact)
-    fields["notes"] = [*_seen(assembly, counted.code, failure), *fields["notes"], *kernels.notes]
+    fields["notes"] = [*_seen(assembly, counted.code, failure, unseen), *fields["notes"], *kernels.notes]
     replayed = Replayed()
     if counting:
         replayed = _replay(command, counting, watching, assembly, kernels.spans, store, say)
@@ -263,11 +266,23 @@ def _environment(directory: str, watching: Watching, replay: bool = False) -> di
 
 def _run(
     command: Sequence[str], directory: Path, watching: Watching, events: dict[str, Event], variables: dict[str, str]
-) -> Counted:
-    """Run the program to its end. Raises SondaError where it cannot be started."""
+) -> tuple[Counted, list[Unseen]]:
+    """Run the program to its end; also its processes that could not be observed.
+
+    Raises SondaError where it cannot be started.
+    """
+    lookouts: list[Lookout] = []
+
+    @contextmanager
+    def accompanied(child: Stopped) -> Iterator[None]:
+        lookouts.append(Lookout(child.pid, str(INJECT), lambda words: _flags(words[1:]), called))
+        with passed_on(child), looked_after(lookouts[0]):
+            yield
+
     environment = {**os.environ, **_environment(str(directory.resolve()), watching), **variables}
     output = sys.stderr.fileno() if watching.output_to_stderr else None
-    return count_outside(command, events, watching.interval, environment, output, passed_on)
+    counted = count_outside(command, events, watching.interval, environment, output, accompanied)
+    return counted, list(lookouts[0].found.values())
 
 
 @contextmanager
@@ -291,12 +306,12 @@ def _terminal_tells() -> bool:
         return False
 
 
-def _seen(assembly: Assembly, ending: int, failure: str) -> list[str]:
-    notes = []
+def _seen(assembly: Assembly, ending: int, failure: str, unseen: list[Unseen]) -> list[str]:
+    notes = [note_of(unseen)] if unseen else []
     if failure:
         stepped = bool(assembly.spans.where(kind="step").any())
         notes.append(f"{'not all of the program was observed' if stepped else 'the program ran unobserved'}: {failure}")
-    elif not assembly.processes:
+    elif not assembly.processes and not unseen:
         notes.append(
             "nothing was observed inside: no process of the program imported PyTorch, TensorFlow, Keras, JAX or "
             "PyTensor and lived to write anything, or its environment hid PYTHONPATH"
@@ -304,8 +319,22 @@ def _seen(assembly: Assembly, ending: int, failure: str) -> list[str]:
     if ending != 0:
         how = f"was ended by {signal_name(-ending)}" if ending < 0 else f"ended with code {ending}"
         notes.append(f"the program {how}; this is what was seen until then")
-    elif assembly.processes and assembly.truncated:
-        notes.append("a process ended before its last half second was written")
+    else:
+        notes += _ended_early(assembly.crew)
+    if assembly.crew.together:
+        notes.append(f"steps of {assembly.crew.together} processes are shown together: they have no rank of their own")
+    return notes
+
+
+def _ended_early(crew: Processes) -> list[str]:
+    notes = []
+    if crew.unfinished:
+        which = "a process" if crew.unfinished == 1 else f"{crew.unfinished} processes"
+        notes.append(f"{which} ended before {'its' if crew.unfinished == 1 else 'their'} last half second was written")
+    if crew.unstarted:
+        which = "a process that had" if crew.unstarted == 1 else f"{crew.unstarted} processes that had"
+        were = "was" if crew.unstarted == 1 else "were"
+        notes.append(f"{which} imported a framework {were} ended before anything was seen to run there")
     return notes
 
 
@@ -313,6 +342,14 @@ def program_name(command: Sequence[str]) -> str:
     """The program as its user thinks of it: the script, not the interpreter."""
     words = [word for word in command[1:] if not word.startswith("-")] if PYTHON.match(Path(command[0]).name) else []
     return Path(words[0] if words else command[0]).name
+
+
+def called(words: Sequence[str]) -> str:
+    """The program of a process that another one started, in a few words."""
+    if "--multiprocessing-fork" in words:
+        return "a process of multiprocessing"
+    options = itertools.takewhile(lambda word: word.startswith("-"), words[1:])
+    return "python -c" if any(re.fullmatch(r"-\w*c", word) for word in options) else program_name(words)
 
 
 def kept_command(command: Sequence[str], redact: bool) -> list[str]:

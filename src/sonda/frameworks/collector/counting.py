@@ -29,26 +29,41 @@ class Counting:
     """Opens counters when it is made, with one group enabled; `define` makes them known to a recorder."""
 
     def __init__(self, directory: str, kernel: Kernel = LINUX) -> None:
-        asked = _asked(directory)
-        self.children = bool(asked.get("children", False))
-        self.os = OsCounters(now(), self.children, kernel)
-        self.sets: list = []
-        self.beside: list = []
-        self.layers = bool(asked.get("layers", True))
+        self._asked = _asked(directory)
+        self.children = bool(self._asked.get("children", False))
+        self.layers = bool(self._asked.get("layers", True))
         """Whether layers are read, where there is anything to read."""
-        self.state: dict = {}
-        """What became of the groups that were asked for."""
         self.turned: Callable[[], None] = lambda: None
         """Called when another group's turn has come."""
         self._kernel = kernel
+        self._announced = False
+        self._begin()
+        _close_after_fork(self)
+
+    def _begin(self) -> None:
+        self.os = OsCounters(now(), self.children, self._kernel)
+        self.sets: list = []
+        self.beside: list = []
+        self.state: dict = {}
+        """What became of the groups that were asked for."""
         self._readers: list = []
         """For every group a reader of it, and one that also reads what the operating system counts."""
         self._turn = 0
         self._steps = 0
-        self._announced = False
-        if asked.get("groups"):
-            self._open(asked)
-        _close_after_fork(self)
+        if self._asked.get("groups"):
+            self._open(self._asked)
+
+    def begin_in_child(self, recorder: Recorder) -> None:
+        """In a forked child, whose copies of its parent's counters are closed: count this process by itself.
+
+        Where the parent's counters count its children too, these do not count themselves once more.
+        """
+        if not self._counts_children():
+            self._begin()
+            self.define(recorder)
+
+    def _counts_children(self) -> bool:
+        return self.children or _release() < THREADS_TOLD_APART
 
     def _open(self, asked: dict) -> None:
         try:
@@ -131,7 +146,7 @@ class Counting:
         facts: dict[str, Any] = {"os": self.os.facts()}
         if self.state:
             facts["pmu"] = self.state
-        if not self.children and _release() < THREADS_TOLD_APART:
+        if not self.children and self._counts_children():
             facts["children"] = True
         return {"counting": facts, "counted": self.totals()}
 

@@ -35,6 +35,16 @@ class DeviceMarks:
         define = recorder.define
         self.begin = define(kind="value", quantity="device_begin", source="counted")
         self.end = define(kind="value", quantity="device_end", source="counted")
+        self._left: list = []
+        """Events of the process that forked this one: destroying them here would ask a device that is not ours."""
+        self._begin()
+
+    def begin_in_child(self) -> None:
+        """In a forked child: what its parent marked is the parent's to read."""
+        self._left.append((self._waiting, self._free, self._last))
+        self._begin()
+
+    def _begin(self) -> None:
         self._numbers = itertools.count()
         self._waiting: deque = deque()
         """(number, event, device) that the device may not have passed yet."""

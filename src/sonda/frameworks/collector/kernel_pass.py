@@ -73,6 +73,11 @@ class KernelPass:
         self._taken = False
         """Whether the program uses torch.profiler itself."""
 
+    def begin_in_child(self) -> None:
+        """In a forked child: a profiler that runs is the parent's to end."""
+        self._left = self._profiler
+        self._profiler, self._stream, self._count = None, None, 0
+
     @property
     def active(self) -> bool:
         return self._profiler is not None

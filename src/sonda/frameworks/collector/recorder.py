@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import atexit
 import errno
+import itertools
 import json
 import os
 import struct
@@ -36,8 +37,13 @@ FLUSH_NS = 500_000_000
 FIRST_FLUSH_NS = 20_000_000
 """A killed program loses at most what happened since the last flush: half a second (in its first two seconds a quarter
 of its life), or fifty thousand spans."""
+CHILD_FLUSH_NS = 100_000_000
+"""The same of a forked child, which others end when they have what they want of it."""
 READING_BIT = 1 << 32
 AGAIN = 1 << 62
+PAUSE_SHARE = 100
+PAUSED_NS = 5_000_000
+"""Of its life a process spends up to a hundredth, and this, on writing before it sends messages."""
 APPENDING = os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC
 MANY_STREAMS = 16
 """Beyond this many, streams of threads that are gone are looked for and dropped."""
@@ -101,19 +107,41 @@ class Recorder:
         self.detail = True
         self.equip: Any = lambda stream: None
         """Told of every new stream."""
+        self.starting: Any = lambda: None
+        """Called before the first stream of this process, in a forked child once more."""
+        self.forked: Any = None
+        """Called in a forked child with the stream that was its thread's; it then records what it does itself.
+
+        None: it records nothing.
+        """
+        self.resting: Any = dict
+        """Facts to state in case that this process does nothing more."""
+        self.used = False
+        """Whether this process has recorded anything."""
+        self.child = False
+        """Whether this process was forked by one that is observed. It makes its file with its first event."""
+        self.rank: int | None = None
+        """Which of the processes that train together this is, where the program has told its framework."""
         self.written = 0
         self.path = ""
         self._file = -1
         self._identity: tuple = ()
         self._lock = threading.RLock()
         self._pending: list = []
+        self._lasting: list = []
         self._definitions = 0
         self._codes: dict = {}
+        self._inherited = 0
+        """Definitions of the process that forked this one, which its own file has to have too."""
         self._began = perf_counter_ns()
+        self._paused = 0
+        """ns spent on writing before messages."""
+        self._rests = False
+        """Whether the file says that this may be all."""
         self.due = self._began + FIRST_FLUSH_NS
         """When what was gathered is to be written, ns."""
         self.off = False
-        """Whether nothing is recorded any more: it was closed, the disk is full, or this is a forked child."""
+        """Whether nothing is recorded any more: it was closed, the disk is full, or nobody asked for this child."""
         if directory:
             atexit.register(self.flush)
             _forget_after_fork(self)
@@ -122,6 +150,9 @@ class Recorder:
         """The calling thread's stream."""
         stream = self.mine.stream
         if stream is None:
+            if not self.used:
+                self.used = True
+                self.starting()
             stream = self.mine.stream = Stream(self.detail, engine)
             self.equip(stream)
             with self._lock:
@@ -166,10 +197,35 @@ class Recorder:
         with self._lock:
             self._pending.append(fact)
 
+    def state_lasting(self, **fact: object) -> None:
+        """The same for a fact about what is defined, which forked children have to know too."""
+        with self._lock:
+            self._lasting.append(fact)
+            self._pending.append(fact)
+
     def breathe(self, stream: Stream, time: int = 0) -> None:
         """Called at the end of a phase, at `time`: flush when enough has gathered or enough time has passed."""
         if len(stream.events) > FLUSH_EVENTS or (time or perf_counter_ns()) > self.due:
             self.flush()
+
+    @property
+    def silent(self) -> bool:
+        """Whether this process has nothing to say when it ends: it is off, or a forked child that recorded nothing."""
+        return self.off or (self.child and not self.used)
+
+    def pause(self) -> None:
+        """Called before a message goes to another process, which may then end this one: write what there is."""
+        begin = perf_counter_ns()
+        if self.silent or self._paused > PAUSED_NS + (begin - self._began) // PAUSE_SHARE:
+            return
+        rests = not any(stream.phases or stream.layers for stream in list(self.streams))
+        if rests:
+            self.state(**self.resting(), finished=True)
+        self.flush()
+        if rests:
+            self._rests = True
+            self.due = 0  # the end of the next phase takes it back
+        self._paused += perf_counter_ns() - begin
 
     def flush(self) -> None:
         """Append everything gathered so far. A full disk ends the recording, never the program."""
@@ -177,7 +233,8 @@ class Recorder:
             if self.off or not self.directory:
                 return
             time = perf_counter_ns()
-            self.due = time + min(FLUSH_NS, max(FIRST_FLUSH_NS, (time - self._began) >> 2))
+            longest = CHILD_FLUSH_NS if self.child else FLUSH_NS
+            self.due = time + min(longest, max(FIRST_FLUSH_NS, (time - self._began) >> 2))
             blocks = []
             for stream in list(self.streams):
                 count = len(stream.events) & ~1  # a pair may be half there
@@ -193,8 +250,14 @@ class Recorder:
                     head = struct.pack("<qq", stream.native, len(readings))
                     blocks.append((b"C", b"".join((head, lengths, *readings))))
             # Definitions are taken after the events that use them and written before: what is in the file is defined.
+            if self.child and self._file < 0 and not blocks:
+                return
+            facts = [(b"D", definition) for definition in self._inherited_definitions()]
+            if blocks and self._rests:
+                self._rests = False
+                self._pending.insert(0, {"finished": False})
             pending, self._pending = self._pending, []
-            facts = [(b"D", json.dumps(fact, default=str).encode()) for fact in pending]
+            facts += [(b"D", json.dumps(fact, default=str).encode()) for fact in pending]
             try:
                 self._append(facts + blocks)
             except OSError as error:
@@ -226,6 +289,13 @@ class Recorder:
             stream.events.clear()
             stream.counts.clear()
         self._pending.clear()
+
+    def withdraw(self) -> None:
+        """Record nothing, and leave nothing behind."""
+        with self._lock:
+            if self._file >= 0 and identity(self._file) == self._identity:
+                os.unlink(self.path)
+            self.give_up()
 
     def _append(self, blocks: list) -> None:
         data = b"".join(HEAD.pack(kind, len(payload)) + payload for kind, payload in blocks)
@@ -262,12 +332,37 @@ class Recorder:
             self._file = -1
             self.give_up()
 
+    def _inherited_definitions(self) -> list:
+        """Once, before anything else is written: what the process that forked this one has defined, as JSON."""
+        if self._file >= 0 or not self._inherited:
+            return []
+        inherited = itertools.islice(self._codes.items(), self._inherited)
+        self._inherited = 0
+        return [f'{{"id": {code // 2}, {key[1:]}'.encode() for key, code in inherited]
+
     def forget(self) -> None:
-        """In a forked child (a DataLoader worker): what it holds are copies of events that its parent will write."""
-        self._lock = threading.RLock()
-        self.mine.stream = None
+        """In a forked child: what it holds are copies of events that its parent will write.
+
+        It records what it does itself where somebody has asked for that (`forked`).
+        """
+        self._lock = threading.RLock()  # a thread that is not here may have held it
+        stream, self.mine.stream = self.mine.stream, None
         self.streams = []
-        self.give_up()
+        self._pending = []
+        if self.off or self.forked is None:
+            self.give_up()
+            return
+        if self._file >= 0 and identity(self._file) == self._identity:
+            os.close(self._file)
+        self._file, self._identity, self.path, self.written = -1, (), "", 0
+        # A thread that was about to define something has not done so here.
+        self._inherited = self._definitions = len(self._codes)
+        self._pending = list(self._lasting)
+        self.child = True
+        self.used = self._rests = False
+        self._began, self._paused = perf_counter_ns(), 0
+        self.due = 0  # a child may be ended early: its first phase is written at once
+        self.forked(stream)
 
 
 def _forget_after_fork(recorder: Recorder) -> None:

@@ -114,7 +114,14 @@ def observe(torch: Any, settings: dict, counting: Any = None) -> None:
         """The schedule's, less those that other frameworks announced."""
         return watch.schedule.steps - sum(one.steps() for one in watch.observed if one is not observed)
 
-    observed = Observed("torch", observer.remove, steps, torch.get_num_threads, lambda: _costs(observer))
+    observed = Observed(
+        "torch",
+        observer.remove,
+        steps,
+        torch.get_num_threads,
+        lambda: _costs(observer),
+        forked=lambda: observer.begin_in_child(watch.schedule),
+    )
     watch.add(observed, torch=str(torch.__version__))
     watch.recorder.state(isa=torch.backends.cpu.get_cpu_capability())
 
@@ -125,7 +132,7 @@ def state_versions(recorder: Any, torch: Any) -> None:
 
     recorder.state(
         process=os.getpid(),
-        rank=rank(),
+        rank=rank(recorder),
         versions={"python": sys.version.split()[0], "torch": str(torch.__version__)},
         threads=torch.get_num_threads(),
         isa=torch.backends.cpu.get_cpu_capability(),

@@ -10,6 +10,7 @@ and neither is what a GPU does later: its collectives are kernels.
 from __future__ import annotations
 
 import threading
+from contextlib import suppress
 from time import perf_counter_ns as now
 from typing import Any
 
@@ -44,8 +45,14 @@ class Communication:
             for owner in (distributed.distributed_c10d, distributed):
                 if hasattr(owner, name):
                     replace(owner, name, self._wrap)
+        replace(distributed.distributed_c10d, "init_process_group", self._wrap_beginning)
+        replace(distributed, "init_process_group", self._wrap_beginning)
         replace(self.torch._C._distributed_c10d.Work, "wait", self._wrap)
         replace(self.torch.nn.parallel.DistributedDataParallel, "forward", self._wrap_forward)
+
+    def begin_in_child(self) -> None:
+        """In a forked child: no call is under way here."""
+        self._inside.call = False
 
     def exchanged(self, stream: Stream, nanoseconds: int) -> None:
         """So much of what is open went into exchanging; nothing is said where all of it does."""
@@ -56,6 +63,19 @@ class Communication:
         """A phase for the time in which this rank does nothing but exchange; it belongs to no layer."""
         self.observer.layers.end_backward(stream, 0)
         return self.observer.phase(stream, self.code)
+
+    def _wrap_beginning(self, original: Any) -> Any:
+        """Note the rank that the program gives itself: the environment need not have it."""
+        recorder = self.observer.recorder
+
+        def wrapper(*args: Any, **kwargs: Any) -> Any:
+            result = original(*args, **kwargs)
+            with suppress(RuntimeError, ValueError):  # somebody else's group may not know
+                recorder.rank = self.torch.distributed.get_rank()
+                recorder.state(rank=recorder.rank)
+            return result
+
+        return wrapper
 
     # ---- calls of the program's own ---------------------------------------------------------------------------
 

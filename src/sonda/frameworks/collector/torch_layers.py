@@ -108,7 +108,7 @@ class Layers:
             other = self._root_of.get(id(child)) if id(child) != key else None
             if other is not None:
                 absorbed.add(other)
-                self.recorder.state(absorbed=other, into=root, path=path)
+                self.recorder.state_lasting(absorbed=other, into=root, path=path)
                 del self._root_of[id(child)]
         return absorbed
 

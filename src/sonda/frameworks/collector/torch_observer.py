@@ -120,6 +120,16 @@ class TorchObserver(Replacing):
         if self.counting is not None:
             self.counting.close()
 
+    def begin_in_child(self, schedule: Schedule) -> None:
+        """In a forked child: go by a schedule of its own, and let go of what the parent counts, marks or profiles."""
+        self.schedule, self._led = schedule, False
+        if self.counter.active:
+            self.counter = Counter(self.torch, self.recorder)
+        self.communication.begin_in_child()
+        for one in (self.marks, self.kernel_pass):
+            if one is not None:
+                one.begin_in_child()
+
     def current_stream(self, engine: bool = False) -> Any:
         """This thread's stream, or None when nothing is to be recorded.
 

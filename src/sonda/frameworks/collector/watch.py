@@ -18,17 +18,24 @@ from typing import Any
 
 from . import piece_pass
 from .benchcast import join_from_environment
+from .children import loads_data, write_before_sending
 from .counting import Counting
 from .failure import report_failure
 from .loops import Loops
+from .modelled import VARIABLE as MODELLED
 from .modelled import begin_modelling
+from .participation import VARIABLE as SIDE_BY_SIDE
 from .participation import join_windows
 from .phases import Phases
 from .reading_cost import reading_costs
-from .recorder import Recorder
+from .recorder import Recorder, Stream
 from .schedule import Schedule
 from .stages import observing
 
+ALONE = (MODELLED, SIDE_BY_SIDE)
+"""Environment variables under which one process of a program is looked at, and its forked children are left alone."""
+CLAIMED = "costs"
+"""File in the collector's directory: made by the forked child that measures what recording costs."""
 _watches: list = []
 """The one of this process, once a framework was imported."""
 
@@ -44,6 +51,7 @@ class Observed:
         threads: Callable[[], int],
         costs: Callable[[], dict],
         facts: Callable[[], dict] = dict,
+        forked: Callable[[], None] = lambda: None,
     ) -> None:
         self.framework = framework
         """torch, tensorflow, jax or pytensor: what computes."""
@@ -57,6 +65,17 @@ class Observed:
         """What a layer and a phase cost to record, ns: `span_ns`, `phase_ns`. Asked once, of the one that stepped."""
         self.facts = facts
         """What else only the end knows, to be stated."""
+        self.forked = forked
+        """Lets go, in a forked child, of what the parent had open; the watch has a new schedule by then."""
+        self.before = 0
+        """Steps of the process that forked this one, as `steps` still counts them."""
+        self.inherits = False
+        """Whether that process used this framework: what it states at its end is not to be stated once more."""
+
+    @property
+    def own_steps(self) -> int:
+        """Steps of this process alone."""
+        return self.steps() - self.before
 
 
 class Watch:
@@ -85,6 +104,10 @@ class Watch:
         self.tensorflow: Any = None
         """The observer of TensorFlow, for that of Keras."""
         self._versions = {"python": sys.version.split()[0]}
+        self.recorder.starting = self._starting
+        self.recorder.resting = self._resting
+        if not any(one in os.environ for one in ALONE):
+            self.recorder.forked = self._forked
         atexit.register(self.finish)
         _finish_before_hard_exit(self)
         _write_before_exec(self)
@@ -93,11 +116,64 @@ class Watch:
         """A framework is observed from now on; `versions` of its packages."""
         self.observed.append(observed)
         self._versions.update(versions)
-        self.recorder.state(process=os.getpid(), rank=rank(), threads=observed.threads(), versions=dict(self._versions))
+        self._introduce()
         if len(self.observed) == 1:
             begin_modelling(self, announced=False)
             join_from_environment(self)
             join_windows(self)
+            self.recorder.flush()  # should this process be ended early, its file tells that there was one
+
+    def _introduce(self) -> None:
+        """State which process this is and what it runs on."""
+        facts = {"rank": rank(self.recorder), "threads": self.chief.threads(), "versions": dict(self._versions)}
+        self.recorder.state(process=os.getpid(), **facts)
+
+    # ---- children -----------------------------------------------------------------------------------------------
+
+    def _forked(self, stream: Stream | None) -> None:
+        """In a forked child: begin anew. What the parent had open (on this stream) goes on there and nowhere else."""
+        try:
+            for one in self.observed:
+                one.inherits = one.own_steps > 0
+            self.schedule = self.schedule.fresh()
+            self.schedule.notes = []
+            if stream is not None and stream.schedule is not None:
+                # Functions of the parent that are still running here begin nothing with it.
+                stream.schedule.over, stream.schedule.count, stream.schedule.counting = True, False, False
+            self.loops.running.clear()
+            for one in self.observed:
+                one.forked()
+            for one in self.observed:
+                one.before = one.steps()
+            self.recorder.set_detail(self.schedule.detail)
+        except Exception:
+            self.recorder.give_up()
+            report_failure(self.recorder.directory)
+
+    def _starting(self) -> None:
+        """This process is about to record something for the first time."""
+        try:
+            if loads_data():
+                self.recorder.withdraw()
+                return
+            if self.recorder.child:
+                self._introduce()
+                self.counting.begin_in_child(self.recorder)
+                self.phases.open(self.counting)
+            write_before_sending(self.recorder)
+        except Exception:
+            self.recorder.give_up()
+            report_failure(self.recorder.directory)
+
+    def _resting(self) -> dict:
+        """What is to be known of a process that is ended while it waits for others."""
+        chief = self.chief
+        if chief is None:
+            return {}
+        facts = {"rank": rank(self.recorder), "notes": self.schedule.notes, "framework": chief.framework}
+        return {**facts, **self.counting.facts()}
+
+    # ---- steps --------------------------------------------------------------------------------------------------
 
     def stepped(self, time: int) -> None:
         """A step ended at `time`: the schedule decides about the next one. For observers that announce steps."""
@@ -109,10 +185,14 @@ class Watch:
     @property
     def chief(self) -> Any:
         """Who announced the most steps; None where nothing was observed."""
-        return max(self.observed, key=lambda one: one.steps(), default=None)
+        return max(self.observed, key=lambda one: one.own_steps, default=None)
+
+    # ---- the end ------------------------------------------------------------------------------------------------
 
     def finish(self) -> None:
         """State what only the end knows, and observe no more."""
+        if self.recorder.silent:
+            return
         try:
             with observing():
                 self.state_end(self.costs())
@@ -126,22 +206,29 @@ class Watch:
     def costs(self) -> dict:
         """What a layer, a phase and reading counters cost, ns; nothing of a process that ran none."""
         chief = self.chief
-        return {**chief.costs(), **reading_costs(self.counting)} if chief is not None and self._recorded() else {}
+        if chief is None or not self.recorder.used or (self.recorder.child and not self._claim_costs()):
+            return {}
+        return {**chief.costs(), **reading_costs(self.counting)}
+
+    def _claim_costs(self) -> bool:
+        """Whether this is the first of the forked children to ask: they cost alike, and measuring takes a while."""
+        try:
+            os.close(os.open(os.path.join(self.recorder.directory, CLAIMED), os.O_CREAT | os.O_EXCL | os.O_WRONLY))
+        except OSError:
+            return False
+        return True
 
     def state_end(self, costs: dict) -> None:
         """State what was used, what observing cost, what was left out, and that this is all."""
         chief = self.chief
-        if chief is not None and self._recorded():
+        if chief is not None and self.recorder.used:
             facts: dict = {"framework": chief.framework, "threads": chief.threads(), **costs}
             state_end(self.recorder, self.schedule, self.counting, facts)
             for one in self.observed:
-                more = one.facts()
+                more = {} if one.inherits else one.facts()
                 if more:
                     self.recorder.state(**more)
         self.recorder.state(finished=True)
-
-    def _recorded(self) -> bool:
-        return bool(self.recorder.written or self.recorder.streams)
 
 
 def watch_process(settings: dict, counting: Any = None) -> Watch:
@@ -153,21 +240,23 @@ def watch_process(settings: dict, counting: Any = None) -> Watch:
 
 def state_end(recorder: Recorder, schedule: Schedule, counting: Any, facts: dict) -> None:
     """State what only the end knows: notes, counts, and these facts."""
-    recorder.state(rank=rank(), notes=schedule.notes, **facts, **counting.facts())
+    recorder.state(rank=rank(recorder), notes=schedule.notes, **facts, **counting.facts())
 
 
-def rank() -> int:
+def rank(recorder: Recorder) -> int:
     """Which of the processes that train together this is; a program may say so after its framework is imported."""
+    if recorder.rank is not None:
+        return recorder.rank
     text = os.environ.get("RANK", "")
     return int(text) if text.isdecimal() else 0
 
 
 def _finish_before_hard_exit(watch: Watch) -> None:
-    """`os._exit` runs nothing that was registered for the end; in a forked child there is nothing to write."""
+    """`os._exit` runs nothing that was registered for the end. Forked children end so."""
     leave = os._exit
 
     def _exit(status: Any) -> None:
-        if not watch.recorder.off:
+        if not watch.recorder.silent:
             watch.finish()
             watch.recorder.flush()
         leave(status)
@@ -190,7 +279,7 @@ def _written_first(replace: Any, watch: Watch) -> Any:
 
     @functools.wraps(replace)
     def written_first(*words: Any, **named: Any) -> Any:
-        if recorder.off:  # a forked child, which has nothing to write
+        if recorder.silent:
             return replace(*words, **named)
         try:
             costs.update(costs or watch.costs())  # once: `execvp` tries one directory after the other

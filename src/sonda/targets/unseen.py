@@ -1,0 +1,152 @@
+"""Python processes of a program that cannot be observed, looked for from outside while it runs.
+
+A process observes itself where it starts with the environment that Sonda gave the program. One that is started with
+another environment, or with a flag of Python that ignores it, leaves nothing; the files of the system tell that it is
+there, with which words it was started, and whether it has loaded a framework: only then was there something to see.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+INTERVAL_S = 0.4
+"""Between two looks. Importing a framework takes longer."""
+FRAMEWORKS = {"PyTorch": b"/torch/lib/libtorch", "TensorFlow": b"/tensorflow/", "JAX": b"/jaxlib/"}
+"""By name: what stands in the list of a process's mapped files once it is loaded."""
+VARIABLE = b"SONDA_COLLECT"
+MOST_NAMED = 3
+"""Programs that the note names."""
+
+
+@dataclass(frozen=True)
+class Unseen:
+    """A process that loaded a framework and was not observed."""
+
+    program: str
+    framework: str
+    why: str
+
+
+class Lookout:
+    """`look` once in a while; `found` are the processes that could not be observed, by their numbers."""
+
+    def __init__(
+        self,
+        root: int,
+        injected: str,
+        flags: Callable[[list[str]], str],
+        name: Callable[[list[str]], str],
+        proc: Path = Path("/proc"),
+    ) -> None:
+        """`root` is the program's first process, `injected` what PYTHONPATH must have in it; of the words of a command
+        of Python `flags` gives those of one letter, `name` the program."""
+        self.found: dict[int, Unseen] = {}
+        self._injected, self._flags, self._name, self._proc = injected.encode(), flags, name, proc
+        self._tree = {root}
+        self._others: set[int] = set()
+        """Processes that are none of the program's."""
+        self._decided: set[int] = set()
+        self._words: dict[int, list[str]] = {}
+        """What the processes that load a framework unobserved were started with."""
+
+    def look(self) -> None:
+        """Look at those of the program's processes that were there the last time, and at which others there are."""
+        for process in self._tree - self._decided:
+            self._look_at(process)
+        alive = {int(name) for name in self._names() if name.isdigit()}
+        for known in (self._tree, self._others, self._decided):
+            known &= alive
+        new = {process: self._parent(process) for process in alive - self._tree - self._others}
+        while True:
+            born = {process for process, parent in new.items() if parent in self._tree} - self._tree
+            if not born:
+                break
+            self._tree |= born
+        self._others |= new.keys() - self._tree
+
+    def _look_at(self, process: int) -> None:
+        words = [word.decode(errors="replace") for word in self._read(f"{process}/cmdline").split(b"\0")[:-1]]
+        if not words or not self._is_python(process):
+            return
+        why = self._hidden(words, self._read(f"{process}/environ"))
+        if not why:
+            self._decided.add(process)
+            return
+        mapped = self._read(f"{process}/maps")
+        framework = next((name for name, mark in FRAMEWORKS.items() if mark in mapped), "")
+        if framework:
+            self._decided.add(process)
+            self._words[process] = words
+            if self._words.get(self._parent(process)) != words:  # what an unobserved process forks belongs to it
+                self.found[process] = Unseen(self._name(words), framework, why)
+
+    def _hidden(self, words: list[str], environment: bytes) -> str:
+        """Why a process that was started so does not observe itself; '' where it does."""
+        flags = self._flags(words)
+        for flag in "IES":
+            if flag in flags:
+                return f"python -{flag} ignores PYTHONPATH"
+        variables = dict(variable.partition(b"=")[::2] for variable in environment.split(b"\0"))
+        injected = self._injected in variables.get(b"PYTHONPATH", b"").split(b":")
+        return "" if injected and VARIABLE in variables else "started with an environment that hides PYTHONPATH"
+
+    def _is_python(self, process: int) -> bool:
+        try:
+            return Path(os.readlink(self._proc / str(process) / "exe")).name.startswith(("python", "pypy"))
+        except OSError:
+            return False
+
+    def _parent(self, process: int) -> int:
+        fields = self._read(f"{process}/stat").rpartition(b")")[2].split()
+        return int(fields[1]) if len(fields) > 1 else 0
+
+    def _names(self) -> list[str]:
+        try:
+            return os.listdir(self._proc)
+        except OSError:
+            return []
+
+    def _read(self, name: str) -> bytes:
+        try:
+            return (self._proc / name).read_bytes()
+        except OSError:
+            return b""  # it has ended, or is somebody else's
+
+
+@contextmanager
+def looked_after(lookout: Lookout) -> Iterator[None]:
+    """Look again and again, from a thread of its own, while the block runs."""
+    over = threading.Event()
+
+    def look() -> None:
+        while not over.wait(INTERVAL_S):
+            lookout.look()
+
+    thread = threading.Thread(target=look, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
+
+
+def note_of(unseen: list[Unseen]) -> str:
+    """One line that says which processes were not observed and why; '' for none."""
+    if not unseen:
+        return ""
+    reasons: dict[tuple[str, str], int] = {}
+    for one in unseen:
+        reasons[one.program, one.why] = reasons.get((one.program, one.why), 0) + 1
+    named = [f"{program}{f' ({count} times)' if count > 1 else ''}: {why}"
+             for (program, why), count in list(reasons.items())[:MOST_NAMED]]  # fmt: skip
+    more = f"; and {len(reasons) - MOST_NAMED} more" if len(reasons) > MOST_NAMED else ""
+    frameworks = " and ".join(sorted({one.framework for one in unseen}))
+    which = "a process" if len(unseen) == 1 else f"{len(unseen)} processes"
+    were = "was" if len(unseen) == 1 else "were"
+    return f"{which} that loaded {frameworks} {were} not observed: {'; '.join(named)}{more}"
