@@ -120,7 +120,7 @@ def observe(torch: Any, settings: dict, counting: Any = None) -> None:
         steps,
         torch.get_num_threads,
         lambda: _costs(observer),
-        forked=lambda: observer.begin_in_child(watch.schedule),
+        forked=lambda stream: observer.begin_in_child(watch.schedule, stream),
     )
     watch.add(observed, torch=str(torch.__version__))
     watch.recorder.state(isa=torch.backends.cpu.get_cpu_capability())

@@ -120,11 +120,19 @@ class TorchObserver(Replacing):
         if self.counting is not None:
             self.counting.close()
 
-    def begin_in_child(self, schedule: Schedule) -> None:
-        """In a forked child: go by a schedule of its own, and let go of what the parent counts, marks or profiles."""
+    def begin_in_child(self, schedule: Schedule, stream: Stream | None) -> None:
+        """In a forked child: go by a schedule of its own, and let go of what the parent counts, marks or profiles.
+
+        What was open on this stream, that of the thread which forked, sees no operation here.
+        """
         self.schedule, self._led = schedule, False
-        if self.counter.active:
-            self.counter = Counter(self.torch, self.recorder)
+        for at, (code, mode, *rest) in reversed(list(enumerate(stream.phases if stream is not None else ()))):
+            if mode is not None:
+                mode.__exit__(None, None, None)
+                stream.phases[at] = (code, None, *rest)  # type: ignore[union-attr]
+        if self.counter.stream is not None:
+            self.counter.stop(self.counter.stream)
+        self.counter = Counter(self.torch, self.recorder)
         self.communication.begin_in_child()
         for one in (self.marks, self.kernel_pass):
             if one is not None:

@@ -51,7 +51,7 @@ class Observed:
         threads: Callable[[], int],
         costs: Callable[[], dict],
         facts: Callable[[], dict] = dict,
-        forked: Callable[[], None] = lambda: None,
+        forked: Callable[[Stream | None], None] = lambda stream: None,
     ) -> None:
         self.framework = framework
         """torch, tensorflow, jax or pytensor: what computes."""
@@ -66,7 +66,7 @@ class Observed:
         self.facts = facts
         """What else only the end knows, to be stated."""
         self.forked = forked
-        """Lets go, in a forked child, of what the parent had open; the watch has a new schedule by then."""
+        """Lets go, in a forked child, of what the parent had open on this stream; the watch has a new schedule then."""
         self.before = 0
         """Steps of the process that forked this one, as `steps` still counts them."""
         self.inherits = False
@@ -142,7 +142,7 @@ class Watch:
                 stream.schedule.over, stream.schedule.count, stream.schedule.counting = True, False, False
             self.loops.running.clear()
             for one in self.observed:
-                one.forked()
+                one.forked(stream)
             for one in self.observed:
                 one.before = one.steps()
             self.recorder.set_detail(self.schedule.detail)
