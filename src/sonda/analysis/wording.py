@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import groupby
+
 NETWORKS = {
     "ops": "operations", "mlp": "MLP", "cnn": "CNN", "resnet18": "ResNet-18", "resnet34": "ResNet-34",
     "resnet50": "ResNet-50", "lstm": "LSTM", "transformer": "Transformer", "dlrm": "DLRM",
@@ -61,9 +63,20 @@ def family(name: str, count: int = 2) -> str:
 
 
 def percent(share: float) -> str:
-    """`0.714` -> `71 %`; small shares keep a digit."""
+    """`0.714` -> `71 %`; small shares keep a digit, and what is there is never 0."""
     value = 100 * share
+    if value != value:
+        return "an unknown share"
+    if 0 < abs(value) < 0.05:
+        return "less than 0.1 %"
     return f"{value:.1f} %" if 0 < abs(value) < 9.95 else f"{value:.0f} %"
+
+
+def of_ceiling(reached: float, ceiling: str) -> str:
+    """`79 % of this CPU's peak`; what is more than all of it says why that can be."""
+    if reached > 1:
+        return f"more than {ceiling}, as that was measured"
+    return f"{percent(reached)} of {ceiling}"
 
 
 def amount(value: float, unit: str) -> str:
@@ -100,3 +113,30 @@ def join(words: list[str]) -> str:
 
 def _digits(value: float) -> str:
     return f"{value:.0f}" if value >= 99.5 else f"{value:.1f}" if value >= 0.995 else f"{value:.2g}"
+
+
+LONGEST_PATH = 48
+"""Characters of a layer's path that tables and sentences show."""
+
+
+def short_path(path: str) -> str:
+    """A layer's path as a person can read it: what repeats is counted, and of what is still too long the middle goes.
+
+    `inner.inner.lin` stays as it is; with forty times `inner` it is `inner×40.lin`.
+    """
+    if len(path) <= LONGEST_PATH:
+        return path
+    counted = [(name, len(list(group))) for name, group in groupby(path.split("."))]
+    first, *others = [name if count == 1 else f"{name}×{count}" for name, count in counted]
+    if len(".".join((first, *others))) <= LONGEST_PATH:
+        return ".".join((first, *others))
+    while len(others) > 1 and len(".".join((first, "…", *others))) > LONGEST_PATH:
+        del others[0]
+    text = ".".join((first, "…", *others))
+    half = LONGEST_PATH // 2
+    return text if len(text) <= LONGEST_PATH else f"{text[:half]}…{text[1 - half :]}"
+
+
+def layer_label(path: str, name: str) -> str:
+    """A layer's path; the model itself, which has none, by its class in brackets."""
+    return short_path(path) or f"({name})"

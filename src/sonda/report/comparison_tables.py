@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+from sonda.analysis import wording
 from sonda.analysis.comparison import ComparedRow, Comparison, PartComparison
 from sonda.analysis.summary import Value
 from sonda.report import quantities
@@ -42,7 +43,7 @@ def step_and_phases_table(part: PartComparison) -> Table:
 
 def layers_table(rows: Sequence[ComparedRow], title: str) -> Table:
     """These layers, in the order given."""
-    return _table(rows, title, [row.path or f"({row.name})" for row in rows])
+    return _table(rows, title, [wording.layer_label(row.path, row.name) for row in rows])
 
 
 def changed_layers(part: PartComparison, limit: int) -> tuple[ComparedRow, ...]:

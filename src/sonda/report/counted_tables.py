@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from sonda.analysis import wording
 from sonda.analysis.counted_flops import CountedKernel, CountedPlace
 from sonda.analysis.kernel_counters import KernelCounters
 from sonda.analysis.stalls import NVPROF, REASONS, StallRow, kernel_label, nvprof_shares
@@ -84,7 +85,7 @@ def counted_kernels_table(kernels: Sequence[CountedKernel]) -> Table:
 
 def counted_places_table(places: Sequence[CountedPlace]) -> Table:
     """Layers without the layers inside, and phases outside them."""
-    names = [(place.path or place.name) if place.layer else place.name for place in places]
+    names = [(wording.short_path(place.path) or place.name) if place.layer else place.name for place in places]
     return build(
         [
             (Column("counted layer", right=False, path=True), [Cell(name, name, tone="name") for name in names]),

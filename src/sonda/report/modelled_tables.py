@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from sonda.analysis import wording
 from sonda.analysis.modelled_summary import Budget, Modelled, ModelledLayer, ModelledSummary
 from sonda.analysis.summary import Value
 from sonda.report import quantities
@@ -83,7 +84,7 @@ def choose_modelled(summary: ModelledSummary, limit: int) -> ModelledChoice:
 
 def modelled_layer_table(layers: Sequence[ModelledLayer], title: str) -> Table:
     """One row for each of these layers, forward and backward together, without the layers inside."""
-    names = [Cell(one.path or f"({one.name})", one.path, tone="name") for one in layers]
+    names = [Cell(wording.layer_label(one.path, one.name), one.path, tone="name") for one in layers]
     ways = [one.forward for one in layers] + [one.backward for one in layers]
     unit, cells = _millions(ways)
     inside = "layers inside included"

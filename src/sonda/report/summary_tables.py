@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from sonda.analysis import wording
 from sonda.analysis.summary import LayerRow, PartSummary, Simulated, Summary, Value
 from sonda.record.quantity import LEVELS, Metric
 from sonda.report import quantities
@@ -123,8 +124,7 @@ def layer_table(rows: Sequence[LayerRow], title: str, own: bool = False) -> Tabl
 
 
 def layer_name(row: LayerRow) -> str:
-    """A layer's path; the model itself, which has none, by its class in brackets."""
-    return row.path or f"({row.name})"
+    return wording.layer_label(row.path, row.name)
 
 
 def type_keep(rows: Sequence[LayerRow]) -> int:

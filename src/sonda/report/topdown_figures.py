@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+from sonda.analysis import wording
 from sonda.analysis.counted_summary import Slots, TopDown
 from sonda.analysis.summary import LayerRow
 from sonda.record.topdown import Category
@@ -146,14 +147,14 @@ def topdown_map(topdown: TopDown, layers: Sequence[LayerRow]) -> Figure | None:
         slots = topdown.layers[row.path]
         found = [slots.shares[one.name].value.value for one in categories]
         heights.append([None if value is None else 100 * value for value in found])
-        name = markup(row.path or f"({row.name})")
+        name = markup(wording.layer_label(row.path, row.name))
         texts.append([f"<b>{name}</b><br>{_words(topdown, one, slots)}" for one in categories])
     # Equal names would become one row, so layers stand at their positions and names label the ticks.
     places, across = list(range(len(rows))), list(range(len(categories)))
     layout = {
         "xaxis": {"tickvals": across, "ticktext": [markup(one.words) for one in categories], "side": "top",
                   "showgrid": False},
-        "yaxis": {"tickvals": places, "ticktext": [markup(row.path or f"({row.name})") for row in rows],
+        "yaxis": {"tickvals": places, "ticktext": [markup(wording.layer_label(row.path, row.name)) for row in rows],
                   "autorange": "reversed", "automargin": True, "showgrid": False},
         "margin": {"t": 110},
         "height": 190 + 22 * len(rows),

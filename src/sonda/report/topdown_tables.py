@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+from sonda.analysis import wording
 from sonda.analysis.counted_summary import Counted, CounterSummary, Share, Slots, TopDown
 from sonda.analysis.summary import LayerRow, PartSummary, Value
 from sonda.record.topdown import Category
@@ -127,7 +128,7 @@ def topdown_layer_table(part: PartSummary, layers: Sequence[LayerRow], title: st
     assert part.topdown is not None
     topdown = part.topdown
     rows = [(row.path, topdown.layers[row.path]) for row in layers]
-    names = [Cell(row.path or f"({row.name})", row.path, tone="name") for row in layers]
+    names = [Cell(wording.layer_label(row.path, row.name), row.path, tone="name") for row in layers]
     columns = [(Column(title, right=False, path=True), names),
                (Column("type", right=False, keep=1), words([row.name for row in layers]))]  # fmt: skip
     if part.counted is not None:
