@@ -9,8 +9,9 @@ from typing import Any
 from .formulas import cost
 from .memory import LiveTensors
 from .recorder import Recorder, Stream
+from .torch_hiding import Hiding
+from .torch_kernels import Kernels
 from .torch_values import tensors_in
-
 
 MOST_OPERATIONS = 1_000_000
 LONGEST_NS = 10_000_000_000
@@ -40,6 +41,7 @@ class Counter:
         self._limited = False
         self._operations = 0
         self._spent_ns = 0
+        self.hiding = Hiding(torch)
         self._mode_class = _mode_class(torch)
 
     def start(self, stream: Stream, tensors: Any, limited: bool = False) -> None:
@@ -49,11 +51,13 @@ class Counter:
         self.stream = stream
         self.memory = LiveTensors()
         self.memory.adopt(tensors)
+        self.hiding.begin()
         stream.push((self._pass, now()))
 
     def stop(self, stream: Stream) -> None:
         self.active = False
         self.stream = None
+        self.hiding.end()
         stream.push((self._pass + 1, now()))
         self.memory = LiveTensors()
 
@@ -62,6 +66,15 @@ class Counter:
         if self.stream is not stream or self._depth or self.spent:
             return None
         return self._mode_class(self)
+
+    def backward_begins(self, args: tuple, kwargs: dict) -> list:
+        """A backward is about to be called with these arguments; what is returned is to be removed after it."""
+        if self.stream is None or self.spent:
+            return []
+        try:
+            return self.hiding.hook(args[0] if args else kwargs.get("tensors", kwargs.get("outputs")))
+        except Exception:  # roots of somebody else's making
+            return []
 
     def phase_begins(self, stream: Stream) -> None:
         if self.stream is stream:
@@ -125,16 +138,13 @@ def _mode_class(torch: Any) -> Any:
     """The mode, made once PyTorch is there."""
     from torch.utils._python_dispatch import TorchDispatchMode
 
-    has_kernel = torch._C._dispatch_has_kernel_for_dispatch_key
-
     def dispatch(self: Any, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
-        if isinstance(func, torch._ops.OpOverload) and has_kernel(func.name(), "CompositeImplicitAutograd"):
-            # Under inference_mode a composite operation arrives whole; this is the kernel it would run anyway.
-            with self:
-                return func._op_dk(torch._C.DispatchKey.CompositeImplicitAutograd, *args, **kwargs)
+        composite = self.kernels.composite_of(func, args, kwargs)
+        if composite is not None:
+            return self.kernels.take_apart(self, composite, func, args, kwargs)
         begin = now()
-        out = func(*args, **kwargs)
+        out = self.kernels.run_whole(func, args, kwargs)
         self.counter.seen(func, args, kwargs, out, begin, now())
         return out
 
@@ -155,6 +165,8 @@ def _mode_class(torch: Any) -> Any:
         def __init__(self, counter: Counter) -> None:
             super().__init__()
             self.counter = counter
+            self.hiding = counter.hiding
+            self.kernels = Kernels(torch)
 
         def __enter__(self) -> Any:
             compiler = sys.modules.get("torch._dynamo")

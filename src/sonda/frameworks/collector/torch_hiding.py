@@ -1,0 +1,123 @@
+"""Hides the counting mode from the code of PyTorch that computes in another way when a mode is on.
+
+Some functions ask whether a mode is on (`isTensorSubclassLike` in PyTorch's sources), and then leave out a short cut.
+Where that gives the same bits it does no harm. Where it does not, the function runs without the mode and is counted
+from outside, as one operation: the nodes of autograd in NODES, and the operations in OPERATIONS.
+"""
+
+from __future__ import annotations
+
+from time import perf_counter_ns as now
+from typing import Any
+
+NODES = {
+    "MaskedFillBackward1": "sums where(mask, gradient, 0) in place of masked_select(gradient, mask)",
+    "ProdBackward0": "multiplies all other elements in place of dividing the product by each",
+    "ProdBackward1": "as above",
+    "OrmqrBackward0": "gradients lie in memory in another order",
+    "LinalgEigBackward0": "does not refuse a loss that depends on the phase of the eigenvectors",
+    "LinalgEighBackward0": "as above",
+    "LinalgSvdBackward0": "as above",
+}
+"""Nodes of autograd, by name, with what they do otherwise under a mode. `tests/test_bits_operations.py` finds them."""
+
+OPERATIONS = {
+    "linalg_eigvals": "computes the vectors too, by another algorithm",
+    "linalg_eigvalsh": "as above",
+    "linalg_svdvals": "as above",
+    "pinverse": "runs without autocast, which a mode cannot see",
+}
+
+
+class Hiding:
+    """Hooks on nodes for the time of one backward, and kernels for the time that operations are counted."""
+
+    def __init__(self, torch: Any) -> None:
+        self._torch = torch
+        self._native = torch._C
+        self._library: Any = None
+
+    def begin(self) -> None:
+        """From now on the operations above run without the mode, while it is the only one."""
+        self.end()
+        try:
+            self._library = self._torch.library.Library("aten", "IMPL")
+            for name in OPERATIONS:
+                kernel = self._kernel(getattr(self._torch.ops.aten, name).default)
+                # The key that modes switch on, and the first that the dispatcher looks at.
+                self._library.impl(name, kernel, "PythonTLSSnapshot", with_keyset=True)
+        except Exception:  # an operation that this PyTorch does not have
+            pass
+
+    def end(self) -> None:
+        library, self._library = self._library, None
+        if library is not None:
+            library._destroy()
+
+    def hook(self, roots: Any) -> list:
+        """Hide the mode from the nodes above, among those that lead to `roots`; returns the handles that undo it.
+
+        Roots are one tensor or one edge of the graph, or several.
+        """
+        several = isinstance(roots, (list, tuple)) and not hasattr(roots, "node")
+        with self._native.DisableTorchFunctionSubclass():
+            nodes = [getattr(root, "node", None) or root.grad_fn for root in (roots if several else [roots])]
+        known = {node for node in nodes if node is not None}
+        waiting = list(known)
+        hidden = []
+        while waiting:
+            node = waiting.pop()
+            if node.name() in NODES:
+                hidden.append(node)
+            for following, _ in node.next_functions:
+                if following is not None and following not in known:
+                    known.add(following)
+                    waiting.append(following)
+        return [handle for node in hidden for handle in self._hooks_on(node)]
+
+    def _hooks_on(self, node: Any) -> list:
+        hidden: list = []
+
+        def before(gradients: Any) -> None:
+            mode = self._take_mode()
+            if mode is not None:
+                hidden.append((mode, now()))
+
+        def after(results: Any, gradients: Any) -> None:
+            if hidden:
+                mode, begin = hidden.pop()
+                self._native._push_on_torch_dispatch_stack(mode)
+                mode.counter.seen(f"autograd.{node.name()}", gradients, {}, results, begin, now())
+
+        return [node.register_prehook(before), node.register_hook(after)]
+
+    def _take_mode(self) -> Any:
+        """The counting mode, taken off this thread's modes; None where it is not the only one."""
+        native = self._native
+        if native._len_torch_dispatch_stack() != 1:
+            return None
+        mode = native._get_dispatch_stack_at(0)
+        if getattr(mode, "hiding", None) is not self:
+            return None
+        return native._pop_torch_dispatch_stack(None)
+
+    def _kernel(self, func: Any) -> Any:
+        native = self._native
+        snapshot, python = (native._dispatch_key_parse(word) for word in ("PythonTLSSnapshot", "Python"))
+
+        def kernel(keys: Any, *args: Any, **kwargs: Any) -> Any:
+            begin = now()
+            mode = self._take_mode()
+            if mode is None:
+                below = keys.remove(snapshot)
+                if below.highestPriorityTypeId() == python:
+                    return func._op_dk(native.DispatchKey.CompositeImplicitAutograd, *args, **kwargs)
+                return func.redispatch(below, *args, **kwargs)
+            try:
+                out = func(*args, **kwargs)
+            finally:
+                native._push_on_torch_dispatch_stack(mode)
+            mode.counter.seen(func, args, kwargs, out, begin, now())
+            return out
+
+        return kernel
