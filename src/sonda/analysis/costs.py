@@ -55,6 +55,10 @@ class Scale:
         operations = Value(tally.operations, "1", "counted")
         if tally.all_unknown:
             return self._uncounted(time, share, "no formula for these operations", operations)
+        if tally.unknown and not tally.flops:
+            # The operations that compute are those without a formula: at least 0 is no number.
+            lacking = f"no formula for {tally.unknown:.0f} of {tally.operations:.0f} operations, all that compute"
+            return self._uncounted(time, share, lacking, operations)
         reason = ""
         if tally.unknown:
             reason = f"a lower bound: no formula for {tally.unknown:.0f} of {tally.operations:.0f} operations"

@@ -150,10 +150,13 @@ def _change_words(series: Series, change: Change) -> str:
     before, after = _amount(change.before, series.unit), _amount(change.after, series.unit)
     if series.name == STEP:
         longer = "longer" if change.after > change.before else "shorter"
-        return f"a step takes {wording.percent(abs(change.relative))} {longer} ({before} to {after})"
+        amount = f"{wording.percent(abs(change.relative))} {longer}"
+        if change.relative > 1:  # more than twice: a percentage says less than a factor
+            amount = f"{wording.times(change.after / change.before)} as long"
+        return f"a step takes {amount} ({before} to {after})"
     plural = series.name.split(" per ")[0].endswith("s") and not series.name.endswith("ss")
     verb = ("rise" if plural else "rises") if change.after > change.before else ("fall" if plural else "falls")
-    if not change.before or series.unit.startswith("of "):
+    if not change.before or not change.after or change.relative > 1 or series.unit.startswith("of "):
         return f"{series.name} {verb} from {before} to {after}"
     return f"{series.name} {verb} by {wording.percent(abs(change.relative))} ({before} to {after})"
 

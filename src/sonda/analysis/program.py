@@ -86,7 +86,9 @@ def summarise_program(run: Run) -> Program | None:
     if whole <= 0:
         return None
     found = list(_intervals(spans))
-    bounds = np.concatenate([np.array([0, whole]), *(side for one in found for side in (one.start, one.end))])
+    lives = spans.number("start")[processes], (spans.number("start") + spans.number("duration"))[processes]
+    sides = [side for one in found for side in (one.start, one.end)]
+    bounds = np.concatenate([np.array([0, whole]), *lives, *sides])
     edges = np.unique(np.clip(bounds, 0, whole))
     begin, lasted = edges[:-1], np.diff(edges)
     told = np.full(len(begin), -1)

@@ -168,11 +168,14 @@ def judge_noise(durations: Sequence[float] | np.ndarray, repeatable: bool = True
         return [f"only {count} after warm-up: too few for a 95 % interval; {more.format(20)}"]
     drift = _drift(series)
     if drift:
-        change = f"{abs(drift):.0%} {'slower' if drift > 0 else 'faster'}".replace("%", " %")
-        return [f"the second half of the steps was {change} than the first: close other programs and measure again"]
+        change = f"was {abs(drift):.0%} {'slower' if drift > 0 else 'faster'} than".replace("%", " %")
+        change = f"took {1 + drift:.1f} times as long as" if drift > 1 else change
+        return [f"the second half of the steps {change} the first: close other programs and measure again"]
     noise = median(series, effective_size(series)).noise
     if noise > NOISY:
         times = (noise / NOISY) ** 2
+        if noise > 1:
+            return ["steps differ by more than their median: close other programs and measure again"]
         if times > MOST_TIMES:
             return [f"the step is known only to ±{100 * noise:.0f} %: close other programs and measure again"]
         needed = math.ceil(len(series) * times / 10) * 10

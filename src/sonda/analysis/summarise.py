@@ -199,10 +199,9 @@ def _uneven(summary: PartSummary) -> list[str]:
     total = sum(shares)
     if len(shares) < 2 or abs(total - 1) <= UNEVEN:
         return []
-    return [
-        f"{summary.name}: the phases' medians add up to {wording.percent(total)} of the median step: they were slow in "
-        "different steps"
-    ]
+    amount = f"{wording.percent(total)} of" if total <= 1 else wording.times(total)
+    said = f"{summary.name}: the phases' medians add up to {amount} the median step"
+    return [f"{said}: they were slow in different steps"]
 
 
 def _costs(info: RunInfo) -> list[str]:
@@ -214,8 +213,8 @@ def _costs(info: RunInfo) -> list[str]:
         said.append(f"observing took {amount} of the step (derived: layers and phases x their least cost)")
     elif share >= 1:
         said.append(
-            "what observing took of the step is not known: when its cost was measured, at the end, recording was slower "
-            "than it can have been in the steps"
+            "what observing took of the step is not known: when its cost was measured, at the end, recording was "
+            "slower than it can have been in the steps"
         )
     stolen = _number(dict(info.machine.get("conditions") or {}).get("steal"))
     if stolen is not None and stolen >= TOLD:
@@ -272,5 +271,6 @@ def _with_steps(sections: list[str], summaries: list[PartSummary]) -> str:
         part = summaries[0]
         steps = wording.plural(part.steps, "step") + (f" after {part.warmup} warm-up" if part.warmup else "")
         few = f" ({interval_words(part.step.few)})" if part.step.few else ""
-        sections.append(steps if part.noise != part.noise else f"{steps}, ±{100 * part.noise:.1f} %{few}")
+        spread = f"±{100 * part.noise:.1f} %" if part.noise <= 1 else "±more than the median"
+        sections.append(steps if part.noise != part.noise else f"{steps}, {spread}{few}")
     return " · ".join(sections)

@@ -175,7 +175,8 @@ def spread(value: Value) -> str:
     if half is None:
         return ""
     words = ends_words(value)
-    return f"±{percent(half, 1)} %" + (f" ({words})" if words != INTERVAL else "")
+    spread = f"±{percent(half, 1)} %" if half <= 1 else "±more than the median"
+    return spread + (f" ({words})" if words != INTERVAL else "")
 
 
 def is_guess(words: str) -> bool:

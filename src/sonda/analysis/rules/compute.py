@@ -16,10 +16,11 @@ def rule(summary: Summary) -> Verdict | None:
         return None
     named = leading(found)
     of_peak = limit(named, "compute") / time(named)
+    peak = f"this {_device(summary)}'s peak"
     return Verdict(
         kind="compute",
         sentence=f"Compute-bound in {families(named)}: {wording.percent(share(named))} of the step at "
-        f"{wording.percent(of_peak)} of this {_device(summary)}'s peak.",
+        f"{wording.of_ceiling(of_peak, peak)}.",
         evidence={
             "share": Value(share(named), "1", "derived"),
             "of_peak": Value(of_peak, "1", "derived"),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from sonda.analysis import wording
 from sonda.analysis.rules import remedies
-from sonda.analysis.rules.work import WORTH, Work, bound_by, first_part, leading, limit, share, time
+from sonda.analysis.rules.work import MOST_NAMED, WORTH, Work, bound_by, first_part, leading, limit, share, time
 from sonda.analysis.summary import Summary, Value, Verdict
 
 MOSTLY = 0.5
@@ -26,7 +26,7 @@ def rule(summary: Summary) -> Verdict | None:
     return Verdict(
         kind="memory",
         sentence=f"Memory-bound: {_subject(named)} {verb} {wording.amount(moved, 'B')} a step at "
-        f"{wording.percent(of_bandwidth)} of {memory} bandwidth, {wording.percent(share(named))} of the step.",
+        f"{wording.of_ceiling(of_bandwidth, f'{memory} bandwidth')}, {wording.percent(share(named))} of the step.",
         evidence={
             "share": Value(share(named), "1", "derived"),
             "bytes": Value(moved, "B", "nominal"),
@@ -42,5 +42,6 @@ def _subject(found: list[Work]) -> str:
     """`36 normalisations and activations`, `1 linear layer and the optimizer`."""
     layers = [work for work in found if work.layer]
     names = list(dict.fromkeys(wording.family(work.name, len(layers)) for work in layers))
+    names = names if len(names) <= MOST_NAMED else ["layers"]
     counted = [f"{len(layers)} {wording.join(names)}"] if layers else []
     return wording.join(counted + list(dict.fromkeys(work.family for work in found if not work.layer)))

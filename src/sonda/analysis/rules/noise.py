@@ -17,9 +17,15 @@ def rule(summary: Summary) -> Verdict | None:
     part = first_part(summary)
     if part is None or not math.isfinite(part.noise) or part.noise <= TOO_NOISY:
         return None
+    low, high = part.step.low, part.step.high
+    known = f"is known only to ±{wording.percent(part.noise)}"
+    if part.noise > 1 and low is not None and high is not None:
+        known = f"lasts anything from {wording.duration(low)} to {wording.duration(high)}"
+    elif part.noise > 1:
+        known = "is not known to a factor of two"
     return Verdict(
         kind="none",
-        sentence=f"Too noisy to judge: the step is known only to ±{wording.percent(part.noise)}.",
+        sentence=f"Too noisy to judge: the step {known}.",
         evidence={"noise": Value(part.noise, "1", "derived")},
         remedies=(Remedy("close other programs and measure again"),),
         share=1.0,

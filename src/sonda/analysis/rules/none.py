@@ -2,13 +2,26 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from sonda.analysis import wording
 from sonda.analysis.rules import remedies, retracing
-from sonda.analysis.rules.work import Work, explained, families, first_part, share, works
+from sonda.analysis.rules.work import (
+    LAYERED,
+    WORTH,
+    Work,
+    explained,
+    families,
+    first_part,
+    share,
+    time,
+    works,
+)
 from sonda.analysis.summary import PartSummary, Summary, Value, Verdict
 
 EXPLAINED = 0.5
 """Where the limits explain less than half of the step, saying so comes before them."""
+NEITHER = "Neither arithmetic, memory traffic, overhead nor input explains half of that."
 
 
 def rule(summary: Summary) -> Verdict | None:
@@ -20,7 +33,7 @@ def rule(summary: Summary) -> Verdict | None:
     part = first_part(summary)
     if part is None:
         why = summary.parts[0].step.reason if summary.parts else "no step was seen"
-        return Verdict("none", f"Nothing to judge: {why}.", {})
+        return Verdict("none", f"Nothing to judge: {why or 'no step was timed'}.", {})
     known = sum(explained(part).values())
     traced = retracing.rule(summary)
     if known >= EXPLAINED or (traced is not None and traced.share >= EXPLAINED):
@@ -31,19 +44,19 @@ def rule(summary: Summary) -> Verdict | None:
     if not any(work.cost.limits for work in works(part)):
         if traced is not None:
             return None  # nothing else is known
-        reason = _reason(summary, part)
-        longest = max(part.phases, key=lambda row: row.cost.time.value or 0.0)
-        sentence = (
-            f"No limit can be named: {reason}. {wording.percent(longest.cost.share)} of the step is {longest.name}."
-        )
-        return Verdict("none", sentence, evidence, advice, rest)
+        longest = _longest(part)
+        most = f" {longest.sentence}." if longest is not None else ""
+        return Verdict("none", f"No limit can be named: {_reason(summary, part)}.{most}", evidence, advice, rest)
+    largest = _largest(part)
+    if largest is None:
+        return Verdict("none", "No clear limit: no phase of the step was timed.", evidence, advice, rest)
+    # A limit that explains more than this piece takes is the larger thing to know: it comes first.
     return Verdict(
         kind="none",
-        sentence=f"No clear limit: {_largest(part)}. Neither arithmetic, memory traffic, overhead nor input explains "
-        "half of that.",
+        sentence=f"No clear limit: {largest.sentence}. {NEITHER}",
         evidence=evidence,
         remedies=advice,
-        share=rest,
+        share=rest if largest.share >= max(explained(part).values()) else min(largest.share, rest),
     )
 
 
@@ -54,20 +67,64 @@ def _reason(summary: Summary, part: PartSummary) -> str:
     return reasons[0] if reasons else "no operation was counted"
 
 
-def _largest(part: PartSummary) -> str:
-    """The family of layers, or the phase, that takes most of the unexplained time."""
+@dataclass(frozen=True)
+class _Piece:
+    """Something that takes a part of the step, and how that is said."""
+
+    share: float
+    sentence: str
+
+
+def _largest(part: PartSummary) -> _Piece | None:
+    """The family of layers, the phase, or the code around them that takes most of the unexplained time; where no such
+    takes a tenth of the step, the largest phase."""
     groups: dict[str, list[Work]] = {}
     for work in works(part):
         if not work.cost.bound:
             groups.setdefault(work.family, []).append(work)
-    outside = sum(row.cost.share for row in part.phases if row.name == "other")
-    largest = max(groups.values(), key=share, default=[])
-    if outside >= share(largest):
-        return f"{wording.percent(outside)} of the step lies between the phases: Python code, and the observing itself"
-    spent = sum(work.cost.time.value or 0.0 for work in largest)
-    least = sum((work.cost.roof.value or 0.0) * (work.cost.time.value or 0.0) for work in largest)
-    take, reach = ("take", "reach") if largest[0].layer else ("takes", "reaches")
-    return (
-        f"{families(largest)} {take} {wording.percent(share(largest))} of the step and {reach} "
-        f"{wording.percent(least / spent)} of the roof"
+    pieces = [_family(members) for members in groups.values()]
+    pieces += [_uncovered(part), _between(part)]
+    largest = max(pieces, key=lambda piece: piece.share)
+    return largest if largest.share >= WORTH else _longest(part)
+
+
+def _family(members: list[Work]) -> _Piece:
+    take, reach = ("take", "reach") if members[0].layer else ("takes", "reaches")
+    said = f"{families(members)} {take} {wording.percent(share(members))} of the step"
+    known = [work for work in members if work.cost.roof.value]
+    least = sum((work.cost.roof.value or 0.0) * (work.cost.time.value or 0.0) for work in known)
+    if least > 0:
+        # What has no formula is not in the roof that is known.
+        whole = len(known) == len(members) and not any(work.cost.roof.reason for work in known)
+        said += f" and {reach} {'' if whole else 'at least '}{wording.of_ceiling(least / time(members), 'the roof')}"
+    return _Piece(share(members), said)
+
+
+def _uncovered(part: PartSummary) -> _Piece:
+    """What the phases of layers took beyond the layers that are known: functions, and code of modules."""
+    rows = [row for row in part.phases if row.name in LAYERED and row.cost.share == row.cost.share]
+    layers = [work for work in works(part) if work.layer]
+    if not layers or not rows:
+        return _Piece(0.0, "")
+    rest = min(max(sum(row.cost.share for row in rows) - share(layers), 0.0), 1.0)
+    names = wording.join([row.name for row in rows])
+    return _Piece(rest, f"{wording.percent(rest)} of the step is code in {names} outside the layers that were seen")
+
+
+def _between(part: PartSummary) -> _Piece:
+    rest = sum(row.cost.share for row in part.phases if row.name == "other" and row.cost.share == row.cost.share)
+    return _Piece(
+        rest, f"{wording.percent(rest)} of the step lies between the phases: Python code, and the observing itself"
     )
+
+
+def _longest(part: PartSummary) -> _Piece | None:
+    """The phase that takes most; None where none has a time."""
+    rows = [row for row in part.phases if row.cost.time.value and row.cost.share == row.cost.share]
+    if not rows:
+        return None
+    longest = max(rows, key=lambda row: row.cost.share)
+    taken = min(longest.cost.share, 1.0)
+    if longest.name == "other":
+        return _between(part)
+    return _Piece(taken, f"{wording.percent(taken)} of the step is {longest.name}")

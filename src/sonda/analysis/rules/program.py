@@ -26,7 +26,6 @@ SUBJECTS = {
     stages.BETWEEN: "what runs between the steps takes",
     stages.RUNNING: "its own code takes",
     stages.ENDING: "what follows the last step takes",
-    stages.OBSERVING: "observing it takes",
 }
 ONCE = Remedy("start the program once for many runs: a process that stays, or a loop over settings inside it")
 COMPILED = {
@@ -57,7 +56,8 @@ def rule(summary: Summary) -> Verdict | None:
     steps = program.steps_share
     own = program.stage(judged)
     if steps < MINOR:
-        others = [stage for stage in program.stages if stage.name not in PARTS]
+        # What observing takes is nothing that its reader can change.
+        others = [stage for stage in program.stages if stage.name not in (*PARTS, stages.OBSERVING)]
         share, subject = steps, _steps_words(program.steps)
     elif own is not None and own.share < MINOR:
         others = [stage for stage in program.stages if stage.share > own.share]

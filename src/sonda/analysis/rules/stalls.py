@@ -31,7 +31,7 @@ def rule(summary: Summary) -> Verdict | None:
         sentence = f"In {where}, {row.sentence}; how near it comes to the device's peaks is not known."
     else:
         sentence = (
-            f"Out of line: {where}, reaches {wording.percent(row.roof)} of what the device could do; {row.sentence}."
+            f"Out of line: {where}, reaches {wording.of_ceiling(row.roof, 'what the device could do')}; {row.sentence}."
         )
     return Verdict(
         kind=KINDS.get(row.top, "overhead"),

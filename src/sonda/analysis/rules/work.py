@@ -67,8 +67,8 @@ def bound_by(part: PartSummary, bound: str) -> list[Work]:
 
 
 def share(found: Iterable[Work]) -> float:
-    """Part of the step that work takes, 0 to 1."""
-    return sum(work.cost.share for work in found)
+    """Part of the step that work takes, 0 to 1: medians of layers may add up to more than the median step."""
+    return min(sum(work.cost.share for work in found if work.cost.share == work.cost.share), 1.0)
 
 
 def time(found: Iterable[Work]) -> float:
@@ -82,7 +82,8 @@ def limit(found: Iterable[Work], name: str) -> float:
 
 
 def leading(found: list[Work]) -> list[Work]:
-    """The work of the one or two families that make up most of what was found."""
+    """The work of the one or two families that make up most of what was found; all of it, where the largest two are
+    not worth a sentence."""
     families: dict[str, list[Work]] = {}
     for work in found:
         families.setdefault(work.family, []).append(work)
@@ -92,32 +93,33 @@ def leading(found: list[Work]) -> list[Work]:
         chosen += members
         if share(chosen) >= NAMED * share(found):
             break
-    return chosen
+    return chosen if share(chosen) >= WORTH else found
 
 
 def families(found: list[Work]) -> str:
-    """`the convolutions and linear layers`, `the optimizer`."""
+    """`the convolutions and linear layers`, `the optimizer`, `12 kinds of layers`."""
     layers = list(dict.fromkeys(work.family for work in found if work.layer))
     phases = list(dict.fromkeys(work.family for work in found if not work.layer))
+    if len(layers) > MOST_NAMED:
+        return wording.join([f"{len(layers)} kinds of layers", *phases])
     return wording.join(([f"the {wording.join(layers)}"] if layers else []) + phases)
 
 
 def data_share(part: PartSummary) -> float:
     """Part of the step spent waiting for input, 0 to 1."""
-    return sum(row.cost.share for row in part.phases if row.name == "data" and row.cost.time.value)
+    return _phase_share(part, "data")
 
 
 def communication_share(part: PartSummary) -> float:
     """Part of the step in which a rank does nothing but exchange with others, 0 to 1."""
-    apart = sum(row.cost.share for row in part.phases if row.name == "communicate" and row.cost.time.value)
-    return apart + part.inside.get("communicate", 0.0)
+    return min(_phase_share(part, "communicate") + part.inside.get("communicate", 0.0), 1.0)
 
 
 def transfer_share(part: PartSummary) -> float:
     """Part of the step in which a GPU does nothing but take its input, 0 to 1; copies that are hidden do not count."""
     if part.device is None:
         return 0.0
-    return sum(row.cost.share for row in part.phases if row.name == "transfer" and row.cost.time.value)
+    return _phase_share(part, "transfer")
 
 
 def host_share(part: PartSummary) -> float:
@@ -125,6 +127,12 @@ def host_share(part: PartSummary) -> float:
     if part.device is None or part.device.share != part.device.share:
         return 0.0
     return max(1 - part.device.share - data_share(part), 0.0)
+
+
+def _phase_share(part: PartSummary, name: str) -> float:
+    """Part of the step that phases of this name take, 0 to 1; nothing where that is not known."""
+    known = [row.cost.share for row in part.phases if row.name == name and row.cost.time.value]
+    return min(sum(share for share in known if share == share), 1.0)
 
 
 def explained(part: PartSummary) -> dict[str, float]:
