@@ -132,7 +132,7 @@ def short_path(path: str) -> str:
         return ".".join((first, *others))
     while len(others) > 1 and len(".".join((first, "…", *others))) > LONGEST_PATH:
         del others[0]
-    text = ".".join((first, "…", *others))
+    text = ".".join((first, "…", *others) if others else (first,))
     half = LONGEST_PATH // 2
     return text if len(text) <= LONGEST_PATH else f"{text[:half]}…{text[1 - half :]}"
 

@@ -25,7 +25,9 @@ def differing_sizes(
     by_part: dict[str, dict[int, tuple[int, ...]]] = {}
     for section in sections:
         for step in section.steps:
-            sizes = _sizes_of([phases[at] for at in step.phases if phases[at].name in FORWARDS], dims)
+            sizes = _sizes_of(
+                [phases[at] for at in step.phases if phases[at].name in FORWARDS and not phases[at].gap], dims
+            )
             if sizes:
                 by_part.setdefault(section.part, {})[id(step)] = sizes
     told: dict[int, tuple[float, ...]] = {}

@@ -54,6 +54,8 @@ class Phase:
     """For a forward: the tokens that it was given (`collector/generation.py`)."""
     idle: int = 0
     """For a forward: ns since the forward before it in which the thread did not run."""
+    gap: bool = False
+    """For a forward: what lies between two modules that are called one by one."""
     continued: bool = False
     """Whether another piece of the same phase follows, behind a phase inside it."""
     made: int = 0
@@ -167,6 +169,9 @@ def find_joined(forwards: Iterable[Phase | None]) -> set[int]:
         if phase is None or phase.place is None:
             first = last = None
             continue
+        if phase.gap:
+            joined.add(position)
+            continue
         together = last is not None and last.place is not None and phase.graph == last.graph and (
             (last.single and phase.single)
             or (last.place.root == phase.place.root and last.place.path != "" and phase.place.path != "")
@@ -188,7 +193,7 @@ class _Training:
         """Whether a program without an optimizer calls for gradients."""
         self.ends = self._find_ends()
         """Positions of the phases that end a step, and the optimizer of each."""
-        self.calls = Counter((phase.model, phase.shape) for phase in phases if phase.name in FORWARDS)
+        self.calls = Counter((phase.model, phase.shape) for phase in phases if phase.name in FORWARDS and not phase.gap)
         """How often each model was called with each shape."""
         self._moments = sorted(self.ends)
         self._data = [at for at, phase in enumerate(phases) if phase.name == "data"]

@@ -90,7 +90,9 @@ def read_thread(
     facts = _facts(raw, definitions)
     describe = _Describing(definitions, facts, places or LayerPlaces(definitions))
     describe.name_compiled(raw)
+    length = len(raw.start)
     raw, gaps = _with_gaps(raw, describe)
+    describe.gaps = {length + at: before for at, (before, _) in enumerate(gaps)}
     raw, boundaries = with_counts(raw, definitions, readings, gaps)
     kind = kinds[raw.definition]
     metrics = _metrics(raw, definitions)
@@ -208,6 +210,8 @@ class _Describing:
         """Of every definition that of its phase; '' where it is none."""
         self.numbers = {name: number for number, name in reversed(list(enumerate(self.names))) if name}
         """The first definition of every phase's name."""
+        self.gaps: Facts = {}
+        """By the row of a gap that was made a phase, the row of the phase before it."""
 
     def name_compiled(self, raw: RawSpans) -> None:
         """Call a compiled function forward or loss that said whether it has a graph, and no step of training."""
@@ -217,6 +221,13 @@ class _Describing:
 
     def phase(self, raw: RawSpans, row: int) -> Phase:
         facts = self.facts
+        if row in self.gaps:
+            before = self.phase(raw, self.gaps[row])
+            bounds = {"start": int(raw.start[row]), "end": int(raw.end[row])}
+            name = self.names[raw.definition[row]]
+            if name != before.name:
+                return Phase(name, **bounds)
+            return replace(before, **bounds, optimizer=None, sequence=0, idle=0, gap=True)
         place = self.places.place(facts["module"].get(row, -1))
         return Phase(
             name=self.names[raw.definition[row]],

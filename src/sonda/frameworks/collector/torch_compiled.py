@@ -7,7 +7,9 @@ code between two graphs) is seen as everywhere.
 from __future__ import annotations
 
 import functools
+import sys
 from time import perf_counter_ns as now
+from types import CodeType, FunctionType
 from typing import TYPE_CHECKING, Any
 
 from .torch_values import has_graph, tensors_in
@@ -27,6 +29,8 @@ class CompiledFunctions:
 
     def __init__(self, observer: TorchObserver) -> None:
         self.observer = observer
+        self._left = False
+        """Whether the compiler knows what to leave."""
         define = observer.recorder.define
         self._values = {name: define(kind="value", quantity=name, source="counted") for name in ("graph", "optimizer")}
 
@@ -35,12 +39,29 @@ class CompiledFunctions:
 
         def compile(model: Any = None, *args: Any, **kwargs: Any) -> Any:
             result = original(model, *args, **kwargs)
+            self.leave_own_code()
             # A compiled module is called as any other; without a model this is a decorator, which comes here again.
             if model is None or result is model or isinstance(result, (module_type, type)) or not callable(result):
                 return result
             return self._watch(result)
 
         return compile
+
+    def leave_own_code(self) -> None:
+        """Have the compiler leave the collector's functions as they are.
+
+        Between two graphs it would compile whatever runs, ours too. What it takes into a graph stays as it is.
+        """
+        evaluation = sys.modules.get("torch._dynamo.eval_frame")
+        skip = getattr(evaluation, "skip_code", None)
+        if self._left or skip is None:
+            return
+        self._left = True
+        package = __package__ + "."
+        for name, module in list(sys.modules.items()):
+            if name.startswith(package):
+                for code in _codes(vars(module).values()):
+                    skip(code)
 
     def _watch(self, function: Any) -> Any:
         observer = self.observer
@@ -88,3 +109,22 @@ class CompiledFunctions:
             schedule.forward_ended(False, now(), observer.recorder.written)
         observer.follow_schedule(stream)
         return result
+
+
+def _codes(things: Any) -> list:
+    """The code of functions, of the methods of classes, and of all functions inside them."""
+    found, waiting = [], list(things)
+    while waiting:
+        thing = waiting.pop()
+        if isinstance(thing, CodeType):
+            found.append(thing)
+            waiting.extend(constant for constant in thing.co_consts if isinstance(constant, CodeType))
+        elif isinstance(thing, FunctionType) and str(thing.__module__).startswith(__package__):
+            waiting.append(thing.__code__)
+        elif isinstance(thing, type) and thing.__module__.startswith(__package__):
+            waiting.extend(vars(thing).values())
+        elif isinstance(thing, (staticmethod, classmethod)):
+            waiting.append(thing.__func__)
+        elif isinstance(thing, property) and thing.fget is not None:
+            waiting.append(thing.fget)
+    return found

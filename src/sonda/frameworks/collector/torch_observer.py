@@ -97,6 +97,7 @@ class TorchObserver(Replacing):
         self.replace(dataloader._BaseDataLoaderIter, "__next__", self._data.wrap_next)
         self.communication.install()
         self.replace(torch, "compile", self._compiled.wrap)
+        self._compiled.leave_own_code()
         if self.marks is not None:
             for name in ("to", "cuda", "cpu"):
                 self.replace(torch.Tensor, name, self._data.wrap_copy)
