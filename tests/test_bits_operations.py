@@ -1,0 +1,239 @@
+"""Every operation gives the same bits counted and uncounted: counting runs the kernels that the program would run."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from observed import PROGRAMS
+from sonda.frameworks.collector.recorder import Recorder
+from sonda.frameworks.collector.schedule import Schedule
+from sonda.frameworks.collector.torch_kernels import composite_kernel
+from sonda.frameworks.collector.torch_observer import TorchObserver
+
+torch = pytest.importorskip("torch")
+functional = torch.nn.functional
+
+PARTS = 3
+SETTINGS = (
+    "float32:grad:8", "float32:no_grad:3", "float32:inference_mode:4", "float32:autocast:3", "float64:grad:1",
+    "bfloat16:grad:2", "complex64:grad:3", "int64:no_grad:2",
+)  # fmt: skip
+"""Type of the elements, context, and samples per operation."""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("part", range(PARTS))
+def test_every_operation_of_pytorchs_database_gives_the_same_bits_forward_and_backward(part: int) -> None:
+    command = [sys.executable, str(PROGRAMS / "operator_bits.py"), str(part), str(PARTS), "cpu", *SETTINGS]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr[-2000:]
+    tables = json.loads(done.stdout.splitlines()[-1])
+    for setting, table in tables.items():
+        print(part, setting, {name: table[name] for name in ("operations", "samples", "same", "seen", "left_out")})
+        assert not table["different"], (setting, table["different"])
+        assert not table["not_reproducible"], (setting, table["not_reproducible"])
+        assert table["same"] == table["samples"]
+        # Of 702 entries of the database a third; integers and complex numbers have fewer.
+        assert table["operations"] > (150 if setting.startswith("float") else 100)
+        assert table["seen"] > table["samples"], "operations were counted, not passed by"
+
+
+class Counting:
+    """Counts a block as a phase of an observed program."""
+
+    def __init__(self) -> None:
+        self.recorder = Recorder("")
+        self.observer = TorchObserver(self.recorder, torch, Schedule(count=False))
+
+    @contextmanager
+    def phase(self) -> Iterator[None]:
+        with self.observer.counted([]):
+            with self.observer.phase(self.recorder.stream(), self.observer.phases.codes["forward"]):
+                yield
+
+    def seen(self) -> list[str]:
+        """Names of the operations that were counted, without views, in the order of their first call."""
+        views = (
+            "aten.t",
+            "aten.view",
+            "aten.detach",
+            "aten.transpose",
+            "aten.unsqueeze",
+            "aten.expand",
+            "aten.permute",
+        )
+        names = [one["name"] for one in self.recorder._pending if one.get("kind") == "op"]
+        return [name for name in names if name not in views]
+
+
+@pytest.fixture
+def counting() -> Iterator[Counting]:
+    counting = Counting()
+    counting.observer.install()
+    yield counting
+    counting.observer.remove()
+
+
+def same_bits(one: torch.Tensor, other: torch.Tensor) -> bool:
+    return one.dtype == other.dtype and torch.equal(*(each.reshape(-1).view(torch.uint8) for each in (one, other)))
+
+
+@pytest.mark.parametrize("name", ["silu", "mish"])
+def test_a_gradient_with_a_kernel_of_its_own_is_computed_by_it(counting: Counting, name: str) -> None:
+    given = torch.linspace(-4, 4, 1001, requires_grad=True)
+
+    def gradient() -> torch.Tensor:
+        return torch.autograd.grad(getattr(functional, name)(given).sum(), given)[0]
+
+    bare = gradient()
+    with counting.phase():
+        counted = gradient()
+    assert same_bits(bare, counted)
+    assert f"aten.{name}_backward" in counting.seen()
+
+
+def test_what_autograd_would_take_apart_is_taken_apart_without_it_too(counting: Counting) -> None:
+    image, weight = torch.randn(2, 3, 8, 8), torch.randn(4, 3, 3, 3)
+    rows, table, bias = torch.randn(2, 5, 8), torch.randn(4, 8), torch.randn(4)
+    with torch.inference_mode(), counting.phase():
+        functional.linear(rows, table, bias)
+        functional.conv2d(image, weight)
+        torch.einsum("bij,kj->bik", rows, table)
+    assert counting.seen() == ["aten.addmm", "aten.convolution", "aten.bmm"]
+
+
+def test_shuffled_channels_are_the_work_of_their_own_kernel(counting: Counting) -> None:
+    image = torch.randn(1, 4, 2, 2)
+    bare = functional.channel_shuffle(image, 2)
+    for context in (torch.no_grad, torch.inference_mode):
+        with context(), counting.phase():
+            counted = functional.channel_shuffle(image, 2)
+        assert same_bits(bare, counted) and counted.stride() == bare.stride()
+    assert "aten.native_channel_shuffle" in counting.seen() or "aten.channel_shuffle" in counting.seen()
+
+
+def tensor_product() -> torch.Tensor:
+    return torch.tensordot(MATRIX, MATRIX, dims=1)  # not cast itself: what it calls is
+
+
+def bilinear() -> torch.Tensor:
+    return functional.bilinear(MATRIX, MATRIX, CUBE)  # a kernel that calls operations which are cast
+
+
+def conjugated() -> torch.Tensor:
+    return torch.linalg.multi_dot([COMPLEX.mH, COMPLEX.conj(), COMPLEX]).abs()
+
+
+MATRIX = torch.linspace(-1, 1, 81).reshape(9, 9).sin()
+CUBE = torch.linspace(-1, 1, 729).reshape(9, 9, 9).cos()
+COMPLEX = torch.complex(MATRIX, MATRIX.T.contiguous())
+
+
+@pytest.mark.parametrize("work", [tensor_product, bilinear, conjugated], ids=lambda work: work.__name__)
+@pytest.mark.parametrize("context", [torch.inference_mode, torch.no_grad, torch.enable_grad])
+def test_autocast_and_lazy_conjugation_reach_what_a_kernel_calls(
+    counting: Counting, work: Callable[[], torch.Tensor], context: Callable
+) -> None:
+    with torch.autocast("cpu", torch.bfloat16), context():
+        bare = work()
+        with counting.phase():
+            counted = work()
+    assert same_bits(bare, counted)
+
+
+@pytest.mark.parametrize("context", [torch.inference_mode, torch.no_grad])
+@pytest.mark.parametrize(
+    "work",
+    [torch.linalg.svdvals, torch.linalg.eigvalsh, torch.linalg.cond, lambda matrix: torch.linalg.norm(matrix, "nuc")],
+    ids=["svdvals", "eigvalsh", "cond", "nuclear"],
+)
+def test_values_without_vectors_are_computed_without_vectors(
+    counting: Counting, work: Callable[[torch.Tensor], torch.Tensor], context: Callable
+) -> None:
+    matrix = torch.randn(40, 40, generator=torch.Generator().manual_seed(3))
+    with context():
+        bare = work(matrix)
+        with counting.phase():
+            counted = work(matrix)
+    assert same_bits(bare, counted)
+
+
+def test_a_products_gradient_is_the_one_without_a_mode(counting: Counting) -> None:
+    given = torch.linspace(0.5, 1.5, 1000).requires_grad_()
+    bare = torch.autograd.grad(given.prod(), given)[0]
+    with counting.phase():
+        counted = torch.autograd.grad(given.prod(), given)[0]
+        # What comes after is seen again.
+        counted.mul(2)
+    assert same_bits(bare, counted)
+    assert {"autograd.ProdBackward0", "aten.mul"} <= set(counting.seen())
+
+
+def test_what_pytorch_refuses_is_refused_and_counting_goes_on(counting: Counting) -> None:
+    given = torch.randn(4, 4, generator=torch.Generator().manual_seed(1)).requires_grad_()
+    with counting.phase():
+        vectors = torch.linalg.eig(given).eigenvectors
+    with counting.observer.counted([]), pytest.raises(RuntimeError, match="specified up to multiplication"):
+        torch.autograd.grad(vectors.real.sum(), given)
+    assert torch._C._len_torch_dispatch_stack() == 0
+    with counting.phase():
+        torch.exp(given)
+    assert counting.seen()[-1] == "aten.exp"
+
+
+def test_another_mode_of_the_program_sees_what_it_would_see(counting: Counting) -> None:
+    from torch.utils._python_dispatch import TorchDispatchMode
+
+    class Noting(TorchDispatchMode):
+        def __init__(self) -> None:
+            super().__init__()
+            self.names: list[str] = []
+
+        def __torch_dispatch__(self, func, types, args=(), kwargs=None):  # type: ignore[no-untyped-def]
+            self.names.append(str(func))
+            return func(*args, **(kwargs or {}))
+
+    matrix = MATRIX.clone().requires_grad_()
+
+    def work() -> list[str]:
+        with Noting() as noting:
+            torch.autograd.grad(torch.linalg.svdvals(matrix).sum() + matrix[0].prod(), matrix)
+        return noting.names
+
+    bare = work()
+    with counting.phase():
+        counted = work()
+    assert bare == counted
+
+
+def test_nothing_stays_registered_after_counting(counting: Counting) -> None:
+    is_registered = torch._C._dispatch_has_kernel_for_dispatch_key
+    with counting.phase():
+        assert is_registered("aten::linalg_svdvals", "PythonTLSSnapshot")
+    assert not is_registered("aten::linalg_svdvals", "PythonTLSSnapshot")
+
+
+BACKENDS = ("Undefined", "CPU", "CUDA", "XLA", "Meta", "SparseCPU", "SparseCsrCPU", "QuantizedCPU", "MkldnnCPU",
+            "NestedTensorCPU", "PrivateUse1")  # fmt: skip
+
+
+def test_composite_kernels_are_those_of_the_dispatchers_own_table() -> None:
+    native = torch._C
+    looked_up = composite = 0
+    for name in native._dispatch_get_all_op_names():
+        if not name.startswith("aten::"):
+            continue
+        table = dict(re.findall(r"^(\w+): .*\[([^\]]*)\]$", native._dispatch_dump_table(name), re.MULTILINE))
+        for backend in set(BACKENDS) & set(table):
+            chosen = composite_kernel(native, name, native._dispatch_key_parse(backend))
+            assert (chosen is not None) == (table[backend] in ("math kernel", "nested kernel")), (name, backend)
+            looked_up += 1
+            composite += chosen is not None
+    assert looked_up > 10_000 and composite > 3000
