@@ -77,6 +77,7 @@ def test_a_training_is_cut_into_what_it_did() -> None:
             20,
             process(0.5, 19),
             Row("stage", "import", 0.5, 3, "torch"),
+            Row("stage", "import", 1, 1.25, "sympy"),  # by torch
             Row("stage", "import", 3, 3.5, "torch.optim"),
             Row("stage", "import", 4, 4.5, "numpy"),
             Row("stage", "observing", 2.5, 3),  # inside the import of torch
@@ -96,7 +97,7 @@ def test_a_training_is_cut_into_what_it_did() -> None:
     assert found is not None and found.steps == 4
     assert found.steps_share == pytest.approx(5.5 / 20)
     imports = found.stage("imports")
-    assert imports is not None and imports.of_it == (("torch", 2.5 * S), ("numpy", 0.5 * S), ("matplotlib", 0.5 * S))
+    assert imports is not None and imports.of_it == (("torch", 2.25 * S), ("numpy", 0.5 * S), ("matplotlib", 0.5 * S))
 
 
 def test_a_training_while_its_module_is_imported_is_a_training() -> None:
@@ -168,7 +169,7 @@ def test_stages_exclude_each_other_and_add_up(found: list[Row]) -> None:
     assert sum(stage.share for stage in program.stages) == pytest.approx(1)
     assert [stage.name for stage in program.stages] == [name for name in STAGES if program.stage(name) is not None]
     for stage in program.stages:
-        assert all(time <= (stage.time.value or 0.0) * (1 + 1e-9) for _, time in stage.of_it[:1]) or stage.count > 1
+        assert sum(time for _, time in stage.of_it) <= (stage.time.value or 0.0) * (1 + 1e-9)
 
 
 def test_a_million_steps_are_told_in_a_moment() -> None:

@@ -36,7 +36,7 @@ class ProgramStage:
     count: int = 0
     """Steps, outermost imports, files or compilations; 0 where there is nothing to count."""
     of_it: tuple[tuple[str, float], ...] = ()
-    """Of imports: the packages that took most, with their ns, imports inside them included."""
+    """Of imports: the packages that took most, with their ns, without what they import of other packages."""
 
 
 @dataclass(frozen=True)
@@ -86,9 +86,10 @@ def summarise_program(run: Run) -> Program | None:
     if whole <= 0:
         return None
     found = list(_intervals(spans))
-    lives = spans.number("start")[processes], (spans.number("start") + spans.number("duration"))[processes]
+    start, end = spans.number("start"), spans.number("start") + spans.number("duration")
+    apart = spans.where(kind="stage")  # imports inside one another too, and whole processes
     sides = [side for one in found for side in (one.start, one.end)]
-    bounds = np.concatenate([np.array([0, whole]), *lives, *sides])
+    bounds = np.concatenate([np.array([0, whole]), start[apart], end[apart], *sides])
     edges = np.unique(np.clip(bounds, 0, whole))
     begin, lasted = edges[:-1], np.diff(edges)
     told = np.full(len(begin), -1)
@@ -97,8 +98,8 @@ def summarise_program(run: Run) -> Program | None:
     _fill(told, begin, spans, found, processes)
     times = np.bincount(told, weights=lasted, minlength=len(STAGES))
     counts = _counts(spans)
-    importing = np.concatenate(([0], np.cumsum(np.where(told == STAGES.index(IMPORTS), lasted, 0))))
-    packages = _packages(spans, edges, importing)
+    importing = told == STAGES.index(IMPORTS)
+    packages = _packages(spans, begin[importing], lasted[importing])
     return Program(
         whole=Value(float(whole), "ns", "measured"),
         stages=tuple(
@@ -162,13 +163,20 @@ def _innermost(found: list[_Intervals], moments: np.ndarray) -> np.ndarray:
     told = np.full(len(moments), -1)
     since = np.full(len(moments), -1, dtype=np.int64)
     for one in found:
-        if not len(one.start):
-            continue
-        at = np.searchsorted(one.start, moments, "right") - 1
-        began = one.start[np.maximum(at, 0)]
-        inside = (at >= 0) & (moments < one.end[np.maximum(at, 0)]) & (began >= since)
-        told[inside], since[inside] = STAGES.index(one.stage), began[inside]
+        _take(told, since, STAGES.index(one.stage), moments, one.start, one.end)
     return told
+
+
+def _take(
+    told: np.ndarray, since: np.ndarray, number: int, moments: np.ndarray, start: np.ndarray, end: np.ndarray
+) -> None:  # fmt: skip
+    """Give the moments inside these intervals to `number`, where none is open that began later (`since`)."""
+    if not len(start):
+        return
+    at = np.searchsorted(start, moments, "right") - 1
+    began = start[np.maximum(at, 0)]
+    inside = (at >= 0) & (moments < end[np.maximum(at, 0)]) & (began >= since)
+    told[inside], since[inside] = number, began[inside]
 
 
 def _fill(
@@ -197,15 +205,19 @@ def _counts(spans: Spans) -> dict[str, int]:
     return {stage: len(rows) for stage, rows in _rows(spans) if stage != OBSERVING}
 
 
-def _packages(spans: Spans, edges: np.ndarray, importing: np.ndarray) -> tuple[tuple[str, float], ...]:
-    """The packages whose imports took most, with their ns; `importing` is the time in imports up to each edge."""
+def _packages(spans: Spans, moments: np.ndarray, lasted: np.ndarray) -> tuple[tuple[str, float], ...]:
+    """The packages whose imports took most of these moments, with their ns: of each moment the innermost import's."""
     rows = np.flatnonzero(spans.where(kind="stage", name="import"))
-    paths, start = spans.words("path"), spans.number("start")[rows]
-    first, last = (np.searchsorted(edges, side) for side in (start, start + spans.number("duration")[rows]))
-    at = len(edges) - 1
-    times = importing[np.minimum(last, at)] - importing[np.minimum(first, at)]
-    spent: dict[str, float] = {}
-    for code, time in zip(paths.codes[rows].tolist(), times.tolist(), strict=True):
-        package = paths.words[code].partition(".")[0]
-        spent[package] = spent.get(package, 0.0) + float(time)
+    paths = spans.words("path")
+    names = [paths.words[code].partition(".")[0] for code in paths.codes[rows].tolist()]
+    start = spans.number("start")[rows]
+    end = start + spans.number("duration")[rows]
+    whose = np.full(len(moments), -1)
+    since = np.full(len(moments), -1, dtype=np.int64)
+    packages = list(dict.fromkeys(names))
+    for number, package in enumerate(packages):
+        mine = np.flatnonzero([name == package for name in names])
+        _take(whose, since, number, moments, *_joined(start[mine], end[mine]))
+    times = np.bincount(whose[whose >= 0], weights=lasted[whose >= 0], minlength=len(packages))
+    spent = {package: float(time) for package, time in zip(packages, times, strict=True) if time > 0}
     return tuple(sorted(spent.items(), key=lambda item: -item[1])[:MOST_PACKAGES])

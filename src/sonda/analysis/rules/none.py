@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from sonda.analysis import wording
+from sonda.analysis.program import CHECKPOINTS
 from sonda.analysis.rules import remedies, retracing
 from sonda.analysis.rules.work import (
     LAYERED,
@@ -44,10 +45,10 @@ def rule(summary: Summary) -> Verdict | None:
     if not any(work.cost.limits for work in works(part)):
         if traced is not None:
             return None  # nothing else is known
-        longest = _longest(part)
+        longest = _longest(part, summary)
         most = f" {longest.sentence}." if longest is not None else ""
         return Verdict("none", f"No limit can be named: {_reason(summary, part)}.{most}", evidence, advice, rest)
-    largest = _largest(part)
+    largest = _largest(part, summary)
     if largest is None:
         return Verdict("none", "No clear limit: no phase of the step was timed.", evidence, advice, rest)
     # A limit that explains more than this piece takes is the larger thing to know: it comes first.
@@ -75,7 +76,7 @@ class _Piece:
     sentence: str
 
 
-def _largest(part: PartSummary) -> _Piece | None:
+def _largest(part: PartSummary, summary: Summary) -> _Piece | None:
     """The family of layers, the phase, or the code around them that takes most of the unexplained time; where no such
     takes a tenth of the step, the largest phase."""
     groups: dict[str, list[Work]] = {}
@@ -83,9 +84,9 @@ def _largest(part: PartSummary) -> _Piece | None:
         if not work.cost.bound:
             groups.setdefault(work.family, []).append(work)
     pieces = [_family(members) for members in groups.values()]
-    pieces += [_uncovered(part), _between(part)]
+    pieces += [_uncovered(part), _between(part, summary)]
     largest = max(pieces, key=lambda piece: piece.share)
-    return largest if largest.share >= WORTH else _longest(part)
+    return largest if largest.share >= WORTH else _longest(part, summary)
 
 
 def _family(members: list[Work]) -> _Piece:
@@ -111,14 +112,15 @@ def _uncovered(part: PartSummary) -> _Piece:
     return _Piece(rest, f"{wording.percent(rest)} of the step is code in {names} outside the layers that were seen")
 
 
-def _between(part: PartSummary) -> _Piece:
+def _between(part: PartSummary, summary: Summary) -> _Piece:
     rest = sum(row.cost.share for row in part.phases if row.name == "other" and row.cost.share == row.cost.share)
-    return _Piece(
-        rest, f"{wording.percent(rest)} of the step lies between the phases: Python code, and the observing itself"
-    )
+    files = summary.program.stage(CHECKPOINTS) if summary.program is not None else None
+    saved = files is not None and files.count > EXPLAINED * part.steps
+    what = "files of weights, which most steps save," if saved else "Python code,"
+    return _Piece(rest, f"{wording.percent(rest)} of the step lies between the phases: {what} and the observing itself")
 
 
-def _longest(part: PartSummary) -> _Piece | None:
+def _longest(part: PartSummary, summary: Summary) -> _Piece | None:
     """The phase that takes most; None where none has a time."""
     rows = [row for row in part.phases if row.cost.time.value and row.cost.share == row.cost.share]
     if not rows:
@@ -126,5 +128,5 @@ def _longest(part: PartSummary) -> _Piece | None:
     longest = max(rows, key=lambda row: row.cost.share)
     taken = min(longest.cost.share, 1.0)
     if longest.name == "other":
-        return _between(part)
+        return _between(part, summary)
     return _Piece(taken, f"{wording.percent(taken)} of the step is {longest.name}")

@@ -36,7 +36,10 @@ COMPILED = {
 }
 REMEDIES = {
     stages.START: (ONCE,),
-    stages.IMPORTS: (Remedy("import only what is used, inside the function that needs it: python -X importtime"), ONCE),
+    stages.IMPORTS: (
+        Remedy("import what is seldom used where it is used; python -X importtime says what each import takes"),
+        ONCE,
+    ),
     stages.PREPARATION: (Remedy("look at what runs before the first step, and keep its result in a file"),),
     "validate": (Remedy("validate less often, or on fewer batches"),),
     "test": (Remedy("test on fewer batches, or in larger ones"),),

@@ -3,7 +3,8 @@
 Every Python process of a program has them, with a framework or without. They are appended to `<process>.stages`: a line
 of JSON each. Imports are timed by the lock that the interpreter takes for every module that it loads: its manager is
 made before a module is looked for and left when it is loaded, so no frame of ours stands in a traceback, and the lock
-is the interpreter's own. Of what happens inside of its own kind only the outermost is kept.
+is the interpreter's own. Of what happens inside of its own kind the outermost is kept, and of imports also other
+packages that take long.
 """
 
 from __future__ import annotations
@@ -59,6 +60,8 @@ class _Mine(thread_local):
 
     importing: Any = None
     """A weak reference to the outermost import: it dies where taking the lock failed."""
+    package = ""
+    """The package of the innermost import."""
     open: tuple = ()
     """Names of the other stages, outermost first."""
     compiling = 0
@@ -146,18 +149,23 @@ class Stages:
                 manager.__init__(self, name)
                 mine = stages.mine
                 around = mine.importing
-                self.start = 0
-                if (around is None or around() is None) and not name.startswith(__package__):
+                self.outermost = (around is None or around() is None) and not name.startswith(__package__)
+                if self.outermost:
                     mine.importing = ref(self)
-                    self.start = now()
+                self.around, mine.package = mine.package, name.partition(".")[0]
+                self.start = now()
 
             def __exit__(self, *args: Any, **named: Any) -> None:
                 manager.__exit__(self, *args, **named)
-                if self.start:
-                    stages.mine.importing = None
-                    stages.keep("stage", "import", self._name, self.start, now())
-                if self._name in FILES or self._name in (DYNAMO, NUMBA):
-                    stages.imported(self._name)
+                name, end, mine = self._name, now(), stages.mine
+                other = mine.package not in (self.around, __package__)
+                mine.package = self.around
+                if self.outermost:
+                    mine.importing = None
+                if self.outermost or (other and end - self.start >= WORTH_WRITING_NS):
+                    stages.keep("stage", "import", name, self.start, end)
+                if name in FILES or name in (DYNAMO, NUMBA):
+                    stages.imported(name)
 
         Timed.__name__ = Timed.__qualname__ = manager.__name__
         Timed.__module__ = manager.__module__
