@@ -223,11 +223,10 @@ class _Describing:
         facts = self.facts
         if row in self.gaps:
             before = self.phase(raw, self.gaps[row])
-            bounds = {"start": int(raw.start[row]), "end": int(raw.end[row])}
-            name = self.names[raw.definition[row]]
+            start, end, name = int(raw.start[row]), int(raw.end[row]), self.names[raw.definition[row]]
             if name != before.name:
-                return Phase(name, **bounds)
-            return replace(before, **bounds, optimizer=None, sequence=0, idle=0, gap=True)
+                return Phase(name, start, end)
+            return replace(before, start=start, end=end, optimizer=None, sequence=0, idle=0, gap=True)
         place = self.places.place(facts["module"].get(row, -1))
         return Phase(
             name=self.names[raw.definition[row]],

@@ -9,7 +9,7 @@ from __future__ import annotations
 from time import perf_counter_ns as now
 from typing import Any
 
-from .recorder import Recorder, Stream
+from .recorder import FLUSH_EVENTS, Recorder, Stream
 
 WORTH_COUNTING = 1_000_000
 """ns. What the operating system counts costs some µs: a phase that was shorter than this the last time goes without.
@@ -62,13 +62,16 @@ class Phases:
         counting = self._counting
         short, last = self._short, self._last
         opened = stream.phases
+        # Without counters that were asked for there is nothing to read in a short phase.
+        asked = counting is not None and bool(counting.reader.flag)
 
         def begin(code: int, context: object = None) -> None:
             """Open a phase; `context` is kept with it for whoever closes it."""
             flag, before = 0, None
             if counting is not None:
                 if code in short:
-                    flag = counting.take(stream)
+                    if asked:
+                        flag = counting.take(stream)
                 else:
                     before = counting.os.begin(last.get(code, UNKNOWN), now())
                     flag = counting.reader_with_os.take(stream)
@@ -80,13 +83,15 @@ class Phases:
         return begin, self._ending(stream, counting)
 
     def _ending(self, stream: Stream, counting: Any) -> Any:
-        short, last, breathe, worth = self._short, self._last, self.recorder.breathe, self.worth
-        opened = stream.phases
+        short, last, recorder, worth = self._short, self._last, self.recorder, self.worth
+        opened, events = stream.phases, stream.events
+        asked = counting is not None and bool(counting.reader.flag)
 
         def end() -> None:
             time = now()
-            code, _, began, before, *_ = opened.pop()
-            if counting is None:
+            phase = opened.pop()
+            code, began, before = phase[0], phase[2], phase[3]
+            if counting is None or (before is None and not asked):
                 stream.push((code + 1, time))
             elif before is None:
                 stream.push((code + 1 + counting.take(stream), time))
@@ -95,12 +100,13 @@ class Phases:
                 counting.os.end(stream, before, time)
                 stream.push((code + 1 + flag, time))
             if time - began < worth:
-                short.add(code)
+                if code not in short:
+                    short.add(code)
             elif began:
                 short.discard(code)
                 last[code] = time - began
-            if not opened:
-                breathe(stream, time)
+            if not opened and (time > recorder.due or len(events) > FLUSH_EVENTS):
+                recorder.flush()
 
         return end
 

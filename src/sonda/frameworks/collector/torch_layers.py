@@ -288,6 +288,11 @@ class Layers:
 
     def mark_all(self, value: Any, stream: Stream, code: int) -> None:
         """Mark every tensor in a module's result or arguments, however they are nested."""
+        if type(value) is self.torch.Tensor:
+            node = value.grad_fn
+            if node is not None:
+                self.mark(node, stream, code)
+            return
         for tensor in tensors_in(self.torch, value):
             with self.torch._C.DisableTorchFunctionSubclass():  # a subclass must not see us look
                 node = tensor.grad_fn

@@ -53,6 +53,8 @@ class TorchObserver(Replacing):
         """A weak reference to the module whose forward was the last."""
         self._graph_task = getattr(torch._C, "_current_graph_task_id", lambda: -1)
         """A number of 0 or more in a thread in which autograd runs a backward."""
+        self._told_steps = 0
+        """Steps that counters were told of."""
         self._losses: dict = {}
         """Whether the module of a code is a loss; None where that is to be asked of every call."""
         self.optimizers = Optimizers(self)
@@ -181,7 +183,8 @@ class TorchObserver(Replacing):
             opened, mode = stream.phases[-1][:2]
             if mode is not None:
                 mode.__exit__(None, None, None)
-            self.counter.phase_ends(stream)
+            if self.counter.stream is stream:
+                self.counter.phase_ends(stream)
             if self.marks is not None:
                 stream.push((self.marks.end, self.marks.mark()))
             end = stream.end
@@ -251,7 +254,7 @@ class TorchObserver(Replacing):
         self.follow_schedule(stream, module)
         if learns and stream.detail:
             # What made the input is no part of this module.
-            self.layers.mark_all((args, kwargs), stream, 0)
+            self.layers.mark_all(args[0] if len(args) == 1 and not kwargs else (args, kwargs), stream, 0)
         self._adopt(stream, module, args, kwargs)
         values = self._values
         self.open(stream, self._forward)
@@ -260,7 +263,8 @@ class TorchObserver(Replacing):
             result = self._recorded(stream, code, module, args, kwargs)
             graph = learns and has_graph(self.torch, result)
             told += values["graph"], int(graph)
-            self.counter.forward_ends(stream)
+            if self.counter.active:
+                self.counter.forward_ends(stream)
         finally:
             stream.push(told)
             self.close(stream, self._forward)
@@ -330,9 +334,10 @@ class TorchObserver(Replacing):
         if stream.phases:
             return
         schedule = stream.schedule
-        if self.counting is not None and schedule is self.schedule:
+        if self.counting is not None and self._told_steps != schedule.steps and schedule is self.schedule:
+            self._told_steps = schedule.steps
             self.counting.steps_done(schedule.steps)
-        if schedule.profile and schedule is self.schedule:
+        if schedule.profile and self.kernel_pass is not None and schedule is self.schedule:
             self._follow_kernels(stream, schedule.kernels)
         if self.counter.spent and schedule.count:
             schedule.end_counting()
