@@ -158,7 +158,7 @@ def test_overhead_does_not_fire_without_that_bound():
 
 
 def test_input_bound_above_a_fifth_of_the_step():
-    verdict = input.rule(program([phase("data", bare(21))], CONVOLUTIONS))
+    verdict = input.rule(program([phase("data", bare(21))], CONVOLUTIONS, workload={"workers": 0}))
     assert verdict.sentence == "Input-bound: waiting for data takes 21 % of the step (21.0 ms)."
     assert [remedy.text for remedy in verdict.remedies] == ["load data in parallel: DataLoader(num_workers=2)"]
 

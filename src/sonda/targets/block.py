@@ -17,7 +17,7 @@ from sonda.probes.contamination import read_conditions
 from sonda.record.errors import MissingExtraError, SondaError
 from sonda.record.run import Run, RunInfo, new_id, write_run
 from sonda.record.store import Store
-from sonda.targets.keeping import gpus, observed, precision
+from sonda.targets.keeping import gpus, habits, observed
 from sonda.targets.kernels import with_kernels
 
 _observing: list[Block] = []
@@ -60,7 +60,7 @@ class Block:
         info = RunInfo(
             id=new_id(),
             status="incomplete" if failed else "complete",
-            workload={"name": self.name or "block", "framework": "torch", "block": True, **precision(assembly)},
+            workload={"name": self.name or "block", "framework": "torch", "block": True, **habits(assembly)},
             target={
                 "spec": "",
                 "device": "cuda" if assembly.devices else "cpu",

@@ -30,7 +30,7 @@ from sonda.record.store import Store
 from sonda.targets.counting import ask
 from sonda.targets.energy_sampling import asked, sampling
 from sonda.targets.jax_layers import with_jitted_layers
-from sonda.targets.keeping import gpus, identities, observed, precision
+from sonda.targets.keeping import gpus, habits, identities, observed, processes
 from sonda.targets.kernels import with_kernels
 from sonda.targets.local import MEASURING
 from sonda.targets.modelled import DIRECTORY, Modelled, asked_for, instruction_set, model_command
@@ -120,7 +120,7 @@ def run_command(
         kernels.notes += inside
         kernels.spans, inside = with_jitted_layers(assembly, kernels.spans, directory, counted.begin)
         kernels.notes += inside
-        threads = assembly.threads or available_threads()
+        threads = assembly.crew.chief.threads or assembly.threads or available_threads()
         if any(directory.glob("*.full")):
             raise SondaError(
                 f"the disk under {store.root} filled up while observing: what was seen is lost",
@@ -149,12 +149,13 @@ def run_command(
             "command": kept_command(command, watching.redact),
             "framework": assembly.framework or "torch",
             **({"traced": assembly.traced} if assembly.traced else {}),
-            **precision(assembly),
+            **habits(assembly),
         },
         target={
             "spec": "",
             "device": "cuda" if assembly.devices else "cpu",
             "threads": threads,
+            **processes(assembly),
             **gpus(assembly),
             **kept(counted),
             **counters.target,

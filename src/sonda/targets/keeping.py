@@ -18,6 +18,8 @@ from sonda.probes.machine import machine_record
 from sonda.record.errors import SondaError
 from sonda.record.run import now
 
+PRECISIONS = ("float64", "float32", "float16", "bfloat16")
+"""Types of weights that say what a network computes in."""
 STARTING_S = 6.0
 """s that a framework is imported, a model built and warmed up, and its operations counted; about."""
 
@@ -89,6 +91,21 @@ def precision(assembly: Assembly) -> dict[str, str]:
     """The type of elements that most of a program's FLOPs were done in, for its `workload`; nothing where none were."""
     known = {kind: flops for kind, flops in assembly.flops.items() if flops}
     return {"precision": max(known, key=lambda kind: known[kind])} if known else {}
+
+
+def habits(assembly: Assembly) -> dict[str, Any]:
+    """For the `workload` of a program: options that it has in use, as those of Sonda's own workloads are kept."""
+    chief = assembly.crew.chief
+    found = {**chief.habits, **{name: value for name, value in chief.loads.items() if value is not None}}
+    weights = found.pop("weights", "")
+    # What most FLOPs were done in may be an evaluation's.
+    used = found.get("autocast") or precision(assembly).get("precision") or weights
+    return {**found, **({"precision": used} if used in PRECISIONS else precision(assembly))}
+
+
+def processes(assembly: Assembly) -> dict[str, int]:
+    """For the `target` of a program: how many of its processes computed at the same time, where several did."""
+    return {"processes": assembly.crew.at_once} if assembly.crew.at_once > 1 else {}
 
 
 def _unknown_operations(assembly: Assembly) -> list[str]:

@@ -7,6 +7,7 @@ from sonda.analysis.rules.work import WORTH, communication_share, first_part
 from sonda.analysis.summary import Remedy, Summary, Value, Verdict
 
 BATCH = Remedy("give a larger --batch: a step exchanges as much, and computes more")
+SAMPLES = Remedy("process more samples per step: a step exchanges as much, and computes more")
 SELDOM = Remedy("average weights now and then instead of gradients in every step: --on localsgd=, and look at accuracy")
 LARGER_H = Remedy("average less often, with a larger @h=")
 AUTO = Remedy("leave out devices that do not pay: --on hybrid=...@auto")
@@ -28,6 +29,6 @@ def rule(summary: Summary) -> Verdict | None:
         sentence=f"Communication-bound: exchanging with other ranks, or waiting for them, takes "
         f"{wording.percent(waiting)} of the step ({wording.duration(spent.value or 0.0)}).",
         evidence={"share": Value(waiting, "1", "derived"), "communicate": spent},
-        remedies=advice.get(str(mode), (BATCH,)),
+        remedies=advice.get(str(mode), (BATCH,) if summary.target.get("spec") else (SAMPLES,)),
         share=waiting,
     )

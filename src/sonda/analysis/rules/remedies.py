@@ -35,6 +35,8 @@ GRAPHS = {
 }
 SEVERAL = {"tensorflow": "Model.compile(steps_per_execution=…)", "jax": "jax.lax.scan over their batches"}
 WORKERS = {"torch": "DataLoader(num_workers={})", "tensorflow": "Dataset.map(…, num_parallel_calls={})"}
+IN_MATMULS = "medium"
+"""The precision of products (`torch.set_float32_matmul_precision`) with which they are computed in bfloat16."""
 PREFETCH = {"tensorflow": "Dataset.prefetch(2)", "jax": "a thread that makes the next batch"}
 """How a remedy is written, by framework; one that is not there has no use for it."""
 
@@ -52,14 +54,16 @@ def threads(summary: Summary) -> Remedy | None:
     if str(summary.target.get("device")).startswith("cuda"):
         return None
     used, cores = summary.target.get("threads"), _cores(summary)
-    if not used or not cores or used >= cores or summary.target.get("same_machine"):
+    together = summary.target.get("processes") or 1
+    if not used or not cores or used >= cores // together or summary.target.get("same_machine"):
         return None  # nodes that are processes of one machine share its cores
     if summary.target.get("mode"):
         here = (nodes_of(summary.target) or [summary.target])[0].get("ranks") or ()
         each = cores // max(1, len(here))
         return Remedy(f"use all {cores} cores: cpu/{each} for every rank") if each * len(here) > used else None
-    how = THREADS.get(_framework(summary), "").format(cores)
-    return Remedy(f"use all {cores} cores{how}", ("--threads", str(cores)))
+    how = THREADS.get(_framework(summary), "").format(cores // together)
+    everywhere = f" in each of {together} processes" if together > 1 else ""
+    return Remedy(f"use all {cores} cores{how}{everywhere}", ("--threads", str(cores)))
 
 
 def bfloat16(summary: Summary) -> Remedy | None:
@@ -67,6 +71,8 @@ def bfloat16(summary: Summary) -> Remedy | None:
     used = full_precision(str(summary.workload.get("precision") or "float32"))
     peaks = summary.ceilings.get("peaks", {})
     if used != "float32" or "bfloat16" not in peaks or "float32" not in peaks:
+        return None
+    if summary.workload.get("autocast") or summary.workload.get("matmul_precision") == IN_MATMULS:
         return None
     if peaks["bfloat16"].value < FASTER_PEAK * peaks["float32"].value:
         return None
@@ -115,6 +121,8 @@ def graphs(summary: Summary) -> Remedy | None:
     if _by_xla(summary) or (fused and (framework == "jax" or summary.workload.get("compile"))):
         several = SEVERAL.get(framework)
         return Remedy(f"several steps in one call: {several}") if several else None
+    if summary.workload.get("cuda_graphs"):
+        return None
     return Remedy(GRAPHS.get(framework, GRAPHS["torch"]))
 
 
@@ -141,18 +149,26 @@ def batch(summary: Summary) -> Remedy | None:
 
 def workers(summary: Summary) -> Remedy | None:
     """Load the next input while the network computes."""
-    used = summary.workload.get("workers") or 0
-    wanted = min(_cores(summary) or 1, MOST_WORKERS)
-    how = WORKERS.get(_framework(summary))
-    if not any(row.name == "data" for part in summary.parts[:1] for row in part.phases) or used >= wanted or not how:
+    used = summary.workload.get("workers")
+    cores = _cores(summary) or 1
+    on_gpu = str(summary.target.get("device")).startswith("cuda")
+    wanted = min(cores // (summary.target.get("processes") or 1), MOST_WORKERS)
+    # A loader of PyTorch says how many it has, whichever framework it feeds.
+    how = WORKERS.get("torch" if _fed_by_torch(summary) else _framework(summary))
+    if not any(row.name == "data" for part in summary.parts[:1] for row in part.phases) or not how:
         return None
-    return Remedy(f"load data in parallel: {how.format(wanted)}", ("--workers", str(wanted)))
+    if (used or 0) >= wanted or (cores == 1 and not on_gpu):
+        return None  # beside the only core there is none that could load
+    if used is None and not summary.target.get("spec") and _framework(summary) == "torch":
+        return Remedy(f"load data in parallel, in processes of its own: {how.format(wanted)} does")
+    more = f"with more workers than {used}" if used else "in parallel"
+    return Remedy(f"load data {more}: {how.format(wanted)}", ("--workers", str(wanted)))
 
 
 def prefetch(summary: Summary) -> Remedy | None:
     """Load the next input while the network computes, where that needs no process of its own."""
     how = PREFETCH.get(_framework(summary))
-    if how is None or summary.workload.get("prefetch"):
+    if how is None or summary.workload.get("prefetch") or _fed_by_torch(summary):
         return None
     return Remedy(f"load ahead: {how}", ("--prefetch", "2"))
 
@@ -162,6 +178,11 @@ def cache(summary: Summary) -> Remedy | None:
     if not summary.workload.get("data") or summary.workload.get("cache") or summary.workload.get("epochs"):
         return None
     return Remedy("keep decoded images in memory", ("--cache",))
+
+
+def _fed_by_torch(summary: Summary) -> bool:
+    """Whether a loader of PyTorch feeds a program: what it can do is said of workers."""
+    return not summary.target.get("spec") and summary.workload.get("workers") is not None
 
 
 def _by_xla(summary: Summary) -> bool:
@@ -176,5 +197,7 @@ def _framework(summary: Summary) -> str:
 
 
 def _cores(summary: Summary) -> int | None:
+    """Those of the machine, or fewer where the program is bound to some of them."""
     cores = summary.machine.get("effective_cores") or summary.machine.get("logical_cores")
-    return int(cores) if cores else None
+    bound = summary.workload.get("cores") or cores
+    return int(min(cores, bound)) if cores else None

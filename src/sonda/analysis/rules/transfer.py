@@ -21,9 +21,12 @@ def rule(summary: Summary) -> Verdict | None:
     copies = [one for one in work.kernels if one.kind == "copy"] if work is not None else []
     pageable = any(PAGEABLE in one.name for one in copies)
     whence = " from pageable memory" if pageable else ""
+    pinned = summary.workload.get("pin") and not summary.target.get("spec")
     advice = (
-        (Remedy("pin the batches' memory and copy them without waiting: DataLoader(pin_memory=True), "
-                "tensor.to(device, non_blocking=True)"),)
+        (Remedy("copy from pinned memory only, and without waiting: tensor.to(device, non_blocking=True)"),)
+        if pageable and pinned
+        else (Remedy("pin the batches' memory and copy them without waiting: DataLoader(pin_memory=True), "
+                     "tensor.to(device, non_blocking=True)"),)
         if pageable
         else (Remedy("copy the next batch while this one is computed, on a stream of its own"),)
     )  # fmt: skip

@@ -103,12 +103,15 @@ class _Loader:
 
 def observe(torch: Any, settings: dict, counting: Any = None) -> None:
     """Observe PyTorch in this process until it ends, with counters that are open already."""
+    from .children import begin_in_child
     from .torch_observer import TorchObserver
     from .watch import Observed, watch_process
 
     watch = watch_process(settings, counting)
     observer = TorchObserver(watch.recorder, torch, watch.schedule, watch.counting, watch.phases)
     observer.install()
+    if observer.marks is not None:
+        observer.replace(torch.cuda.CUDAGraph, "replay", observer.habits.wrap_replay)
 
     def steps() -> int:
         """The schedule's, less those that other frameworks announced."""
@@ -118,9 +121,10 @@ def observe(torch: Any, settings: dict, counting: Any = None) -> None:
         "torch",
         observer.remove,
         steps,
-        torch.get_num_threads,
+        observer.habits.threads,
         lambda: _costs(observer),
-        forked=lambda stream: observer.begin_in_child(watch.schedule, stream),
+        lambda: {"habits": observer.habits.facts()} if observer.habits.noticed else {},
+        lambda stream: begin_in_child(observer, watch.schedule, stream),
     )
     watch.add(observed, torch=str(torch.__version__))
     watch.recorder.state(isa=torch.backends.cpu.get_cpu_capability())

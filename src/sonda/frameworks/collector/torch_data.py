@@ -11,6 +11,15 @@ from .identity import ByIdentity
 from .recorder import Recorder, Stream
 
 
+OPTIONS = {
+    "workers": "num_workers",
+    "prefetch": "prefetch_factor",
+    "pin": "pin_memory",
+    "persistent_workers": "persistent_workers",
+}
+"""Of a DataLoader, by the names that Sonda's own workloads have for them."""
+
+
 class DataPhases:
     """Wraps what a DataLoader does, and copies. `phase(stream, code)` is a phase.
 
@@ -26,6 +35,7 @@ class DataPhases:
         marks: Any = None,
     ) -> None:
         """`marks` (`DeviceMarks`) say where copies begin and end on a GPU."""
+        self._recorder = recorder
         self._phase = phase
         self._begin = begin
         self._stream = stream
@@ -50,6 +60,7 @@ class DataPhases:
                 iterator = original(loader)
                 if self._loaders.get(loader) is None:
                     self._loaders.set(loader, next(self._number))
+                    self._introduce(loader)
                 self._fetching.set(iterator, (self._loaders.get(loader), next(self._number)))
                 self._say_whence(stream, iterator)
             return iterator
@@ -70,6 +81,11 @@ class DataPhases:
                     raise
 
         return wrapper
+
+    def _introduce(self, loader: Any) -> None:
+        """State how a loader loads."""
+        options = {name: getattr(loader, attribute, None) for name, attribute in OPTIONS.items()}
+        self._recorder.state_lasting(loader=self._loaders.get(loader), loads=options)
 
     def wrap_copy(self, original: Any) -> Any:
         """A method of Tensor that may copy to another device; a phase where it does, outside every other."""

@@ -1,8 +1,7 @@
 """Makes PyTorch announce its phases and layers, and changes nothing that it computes.
 
 Phases: data (a DataLoader's next batch), transfer (a copy to another device), forward (a module that no other module
-called), loss (such a module that is a loss), backward, optimizer (step, zero_grad, GradScaler), communicate
-(`torch_communication.py`).
+called), loss (such a module that is a loss), backward, optimizer (step, zero_grad, GradScaler), communicate.
 """
 
 from __future__ import annotations
@@ -17,6 +16,7 @@ from .counter import Counter
 from .counting import Counting
 from .device_marks import DeviceMarks
 from .generation import goes_on, named_sequence
+from .habits import Habits
 from .kernel_pass import ATTACHED, KernelPass
 from .phases import Phases
 from .recorder import Recorder, Stream
@@ -58,17 +58,17 @@ class TorchObserver(Replacing):
         self._losses: dict = {}
         """Whether the module of a code is a loss; None where that is to be asked of every call."""
         self.optimizers = Optimizers(self)
-        define = recorder.define
         on_gpu = bool(torch.version.cuda or torch.version.hip)
         self.marks = DeviceMarks(recorder, torch) if on_gpu else None
         """Where phases begin and end on a GPU; None where PyTorch knows none."""
         self.kernel_pass = KernelPass(recorder, torch, schedule.replay) if on_gpu else None
         self._data = DataPhases(recorder, self.phase, self._begin_fetch, self.current_stream, self.marks)
         self.communication = Communication(self)
+        self.habits = Habits(torch, recorder)
         self._compiled = CompiledFunctions(self)
         self._forward, self._loss = self.phases.codes["forward"], self.phases.codes["loss"]
         names = ("shape", "training", "graph", "module", "sequence", "idle")
-        self._values = {name: define(kind="value", quantity=name, source="counted") for name in names}
+        self._values = {name: recorder.define(kind="value", quantity=name, source="counted") for name in names}
 
     # ---- installing -------------------------------------------------------------------------------------------
 
@@ -123,31 +123,14 @@ class TorchObserver(Replacing):
         if self.counting is not None:
             self.counting.close()
 
-    def begin_in_child(self, schedule: Schedule, stream: Stream | None) -> None:
-        """In a forked child: go by a schedule of its own, and let go of what the parent counts, marks or profiles.
-
-        What was open on this stream, that of the thread which forked, sees no operation here.
-        """
-        self.schedule, self._led = schedule, False
-        for at, (code, mode, *rest) in reversed(list(enumerate(stream.phases if stream is not None else ()))):
-            if mode is not None:
-                mode.__exit__(None, None, None)
-                stream.phases[at] = (code, None, *rest)  # type: ignore[union-attr]
-        if self.counter.stream is not None:
-            self.counter.stop(self.counter.stream)
-        self.counter = Counter(self.torch, self.recorder)
-        self.communication.begin_in_child()
-        for one in (self.marks, self.kernel_pass):
-            if one is not None:
-                one.begin_in_child()
-
     def current_stream(self, engine: bool = False) -> Any:
         """This thread's stream, or None when nothing is to be recorded.
 
         A thread of autograd's engine, which runs the backward of a GPU, has no phases and no steps of its own: what it
         calls (a forward once more, an optimizer) is a part of the backward. `engine` asks for its stream all the same.
         """
-        if not self.on or self.recorder.off or self.torch.compiler.is_compiling():
+        torch = self.torch  # what we compute while a function is traced would become a part of it
+        if not self.on or self.recorder.off or torch.compiler.is_compiling() or torch._C._get_tracing_state():
             return None
         stream = self.recorder.mine.stream
         if stream is None or stream.schedule is None:
@@ -256,6 +239,7 @@ class TorchObserver(Replacing):
             # What made the input is no part of this module.
             self.layers.mark_all(args[0] if len(args) == 1 and not kwargs else (args, kwargs), stream, 0)
         self._adopt(stream, module, args, kwargs)
+        self.habits.notice(module, args, learns and training)
         values = self._values
         self.open(stream, self._forward)
         told += values["shape"], shape, values["training"], int(training), values["module"], code >> 1

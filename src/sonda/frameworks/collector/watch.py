@@ -51,7 +51,7 @@ class Observed:
         threads: Callable[[], int],
         costs: Callable[[], dict],
         facts: Callable[[], dict] = dict,
-        forked: Callable[[Stream | None], None] = lambda stream: None,
+        forked: Callable[[Stream | None], None] | None = None,
     ) -> None:
         self.framework = framework
         """torch, tensorflow, jax or pytensor: what computes."""
@@ -66,7 +66,8 @@ class Observed:
         self.facts = facts
         """What else only the end knows, to be stated."""
         self.forked = forked
-        """Lets go, in a forked child, of what the parent had open on this stream; the watch has a new schedule then."""
+        """Begins anew in a forked child, whose parent may have something open on this stream; the watch has a new
+        schedule by then. None: it goes on with what it has."""
         self.before = 0
         """Steps of the process that forked this one, as `steps` still counts them."""
         self.inherits = False
@@ -134,7 +135,7 @@ class Watch:
         """In a forked child: begin anew. What the parent had open (on this stream) goes on there and nowhere else."""
         try:
             for one in self.observed:
-                one.inherits = one.own_steps > 0
+                one.inherits = one.forked is None and one.own_steps > 0
             self.schedule = self.schedule.fresh()
             self.schedule.notes = []
             if stream is not None and stream.schedule is not None:
@@ -142,7 +143,8 @@ class Watch:
                 stream.schedule.over, stream.schedule.count, stream.schedule.counting = True, False, False
             self.loops.running.clear()
             for one in self.observed:
-                one.forked(stream)
+                if one.forked is not None:
+                    one.forked(stream)
             for one in self.observed:
                 one.before = one.steps()
             self.recorder.set_detail(self.schedule.detail)
