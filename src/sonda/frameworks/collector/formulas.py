@@ -51,6 +51,9 @@ _FREE = _names(
 
 _FREE_NAMESPACES = ("profiler", "prim", "debugprims")
 
+AUTOGRAD = "autograd"
+"""The namespace of nodes that are counted from outside: what they kept from the forward, and read, is not seen."""
+
 _COPYING_COLLECTIVES = _names(
     "broadcast_ allgather_ _allgather_base_ allgather_coalesced_ scatter_ gather_ alltoall_ alltoall_base_ "
     "send recv_ barrier monitored_barrier_ broadcast all_gather_into_tensor all_to_all_single wait_tensor"
@@ -61,7 +64,8 @@ _NO_ARITHMETIC = _names(
     clone copy _to_copy _copy_from _copy_from_and_resize contiguous lift_fresh_copy cat stack hstack vstack _chunk_cat
     repeat repeat_interleave roll flip rot90 tile tril triu constant_pad_nd reflection_pad1d reflection_pad2d
     reflection_pad3d replication_pad1d replication_pad2d replication_pad3d pixel_shuffle pixel_unshuffle channel_shuffle
-    im2col slice_backward select_backward diagonal_backward slice_scatter select_scatter diagonal_scatter
+    native_channel_shuffle value_selecting_reduction_backward im2col
+    slice_backward select_backward diagonal_backward slice_scatter select_scatter diagonal_scatter
     as_strided_scatter _reshape_copy view_copy _pack_padded_sequence _pad_packed_sequence pin_memory _pin_memory
     unfold_copy split_copy split_with_sizes_copy unbind_copy expand_copy permute_copy narrow_copy to_padded_tensor
     _nested_from_padded _nested_tensor_from_mask _nested_tensor_from_mask_left_aligned nested_to_padded_tensor
@@ -97,6 +101,8 @@ def cost(name: str, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -> 
     namespace, _, op = name.partition(".")
     if namespace in _FREE_NAMESPACES or (namespace == "aten" and op in _FREE):
         return Cost(0, 0, True)
+    if namespace == AUTOGRAD:
+        return Cost(None, None, False)
     call = Call(op, args, kwargs, out)
     inplace = op.endswith("_") and not op.endswith("__")
     try:

@@ -10,6 +10,8 @@ from __future__ import annotations
 from time import perf_counter_ns as now
 from typing import Any
 
+from .formulas import AUTOGRAD
+
 NODES = {
     "MaskedFillBackward1": "sums where(mask, gradient, 0) in place of masked_select(gradient, mask)",
     "ProdBackward0": "multiplies all other elements in place of dividing the product by each",
@@ -87,7 +89,7 @@ class Hiding:
             if hidden:
                 mode, begin = hidden.pop()
                 self._native._push_on_torch_dispatch_stack(mode)
-                mode.counter.seen(f"autograd.{node.name()}", gradients, {}, results, begin, now())
+                mode.counter.seen(f"{AUTOGRAD}.{node.name()}", gradients, {}, results, begin, now())
 
         return [node.register_prehook(before), node.register_hook(after)]
 
