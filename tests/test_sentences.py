@@ -212,7 +212,7 @@ def test_a_program_without_steps_is_told_by_its_largest_stage() -> None:
     assert (
         only.sentence == "Nothing to judge: no step was seen. Of the program's 90.0 s its own code takes 70 % (63.0 s)."
     )
-    assert only.remedies == ()
+    assert only.remedies == () and only.kind == "none"
 
 
 def test_a_single_step_is_called_the_only_one() -> None:

@@ -63,7 +63,7 @@ def rule(summary: Summary) -> Verdict | None:
         others = [stage for stage in program.stages if stage.name not in (*PARTS, stages.OBSERVING)]
         share, subject = steps, _steps_words(program.steps)
     elif own is not None and own.share < MINOR:
-        others = [stage for stage in program.stages if stage.share > own.share]
+        others = [stage for stage in program.stages if stage.name in PARTS and stage.share > own.share]
         share, subject = own.share, SUBJECTS[judged].capitalize()
     else:
         return None
@@ -78,7 +78,7 @@ def rule(summary: Summary) -> Verdict | None:
     known = program.steps > 0
     sentence = f"{subject} {wording.percent(share)} of the program's {whole}; {piece}."
     return Verdict(
-        kind=largest.name,
+        kind=largest.name if known else "none",
         sentence=sentence if known else f"Nothing to judge: no step was seen. Of the program's {whole} {piece}.",
         evidence={
             "of_program": Value(largest.share, "1", "derived"),
