@@ -10,6 +10,8 @@ from rich.cells import cell_len
 
 import report_examples as examples
 import snapshot_files as snapshots
+from sonda.analysis.program import Program, ProgramStage
+from sonda.analysis.rules.program import rule as judge_program
 from sonda.report.comparison_tables import limit_words
 from sonda.report.listing import render_runs
 from sonda.report.screen import Screen
@@ -21,6 +23,8 @@ from sonda.report.terminal import (
     render_summary,
 )
 from sonda.report.verdict_panel import verdict_panel
+
+S = 1e9
 
 
 @pytest.fixture(autouse=True)
@@ -35,6 +39,25 @@ def two_parts() -> examples.Summary:
     return replace(summary, parts=(*summary.parts, validate))
 
 
+def mostly_imports() -> examples.Summary:
+    """A training of 25 s in a program of 90."""
+    seconds = {"start": 0.1, "imports": 40.0, "preparation": 20.2, "train": 25.3, "checkpoints": 3.9, "between": 0.4,
+               "observing": 0.1}  # fmt: skip
+    counts = {"imports": 12, "train": 23, "checkpoints": 3}
+    packages = (("torch", 31.0 * S), ("transformers", 8.4 * S), ("pandas", 0.4 * S))
+    total = sum(seconds.values())
+    stages = tuple(
+        ProgramStage(name, examples.Value(time * S, "ns", "measured"), time / total, counts.get(name, 0),
+                     packages if name == "imports" else ())
+        for name, time in seconds.items()
+    )  # fmt: skip
+    program = Program(examples.Value(total * S, "ns", "measured"), stages)
+    summary = replace(examples.training(), program=program, notes=(), warnings=())
+    whole = judge_program(summary)
+    assert whole is not None
+    return replace(summary, verdicts=(whole, *summary.verdicts))
+
+
 @pytest.mark.parametrize(
     ("name", "summary", "width"),
     [
@@ -43,6 +66,7 @@ def two_parts() -> examples.Summary:
         ("summary_training_60", examples.training(), 60),
         ("summary_incomplete_100", examples.inference(), 100),
         ("summary_two_parts_110", two_parts(), 110),
+        ("summary_program_80", mostly_imports(), 80),
         ("summary_hostile_110", examples.hostile(), 110),
     ],
 )

@@ -67,7 +67,7 @@ def program_table(program: Program) -> Table:
             (Column("program", right=False), [Cell(name, name, tone="name") for name in names]),
             (Column(scale.unit, hint="time of the whole program, measured"), times),
             (Column("%", hint="share of the program's time"), shares(parts, "the program")),
-            (Column("of it", right=False, keep=4), [Cell(text, text) for text in said]),
+            (Column("of it", right=False, keep=4, wrap=True), [Cell(text, text) for text in said]),
         ],
         "program",
     )
