@@ -90,6 +90,21 @@ def test_products(work: Callable[[], Any], flops: int) -> None:
     assert counted(work)[1].flops == flops
 
 
+def test_a_sparse_operand_multiplies_what_it_holds() -> None:
+    """4 values in a matrix of 5 x 6, times 6 x 7: each meets 7 columns; transposed from the right, 3 rows."""
+    indices = torch.tensor([[0, 1, 2, 4], [1, 3, 5, 0]])
+    sparse = torch.sparse_coo_tensor(indices, torch.ones(4), (5, 6), check_invariants=True).coalesce()
+    dense = torch.randn(6, 7, requires_grad=True)
+    mode = CountingMode()
+    with mode:
+        torch.sparse.mm(sparse, dense).sum().backward()
+    products = [spent.flops for name, spent in mode.seen if name in ("aten._sparse_addmm", "aten.mm")]
+    assert products == [2 * 4 * 7, 2 * 4 * 7]
+    left = cost("aten.mm", (torch.randn(3, 5), sparse), {}, torch.randn(3, 6))
+    assert left.flops == 2 * 4 * 3
+    assert cost("aten.mm", (sparse, sparse.t()), {}, torch.randn(5, 5)).flops is None
+
+
 def test_linear_layer_forward_and_backward() -> None:
     layer, batch = nn.Linear(5, 7), torch.randn(3, 5, requires_grad=True)
     _, mode = counted(lambda: layer(batch).sum().backward())

@@ -12,7 +12,7 @@ from sonda.frameworks.collector.schedule import (
 
 
 def call(schedule: Schedule, shape: str, learns: bool, module: int = 1, continues: bool = False) -> None:
-    number, _ = schedule.shape_number(module, shape)
+    number, _ = schedule.shape_number(shape)
     schedule.forward(module, number, learns, continues=continues)
 
 

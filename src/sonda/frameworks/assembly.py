@@ -290,6 +290,7 @@ class _Rows:
         step_index = np.full(count, -1, dtype=np.int64)
         rows: list[tuple[int, str, str, str, int, int, int]] = []
         shapes: list[float] = []
+        numbers: dict[tuple[int, ...], int] = {}
         sizes: list[tuple[int, tuple[float, ...]]] = []
         on_device: list[tuple[float, float]] = []
         ends_of_steps: list[tuple[int, int, int]] = []
@@ -323,8 +324,9 @@ class _Rows:
                 if step.phases:
                     own = spans.phase_rows[step.phases]
                     ends_of_steps.append((len(rows), int(own[0]), int(own[-1])))
-                seen = {spans.shapes[at] for at in step.phases if at in spans.shapes}
-                shapes.append(float(min(seen)) if seen else np.nan)
+                seen = tuple(dict.fromkeys(spans.shapes[at] for at in step.phases if at in spans.shapes))
+                # A step of several inputs has a shape of its own.
+                shapes.append(float(numbers.setdefault(seen, len(numbers) + 1)) if seen else np.nan)
                 if id(step) in spans.sizes:
                     sizes.append((len(rows), spans.sizes[id(step)]))
                 on_device.append(spans.device_window(step.phases))

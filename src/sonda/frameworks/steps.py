@@ -126,9 +126,9 @@ def derive_sections(phases: Sequence[Phase]) -> list[Section]:
 
 def _is_dry_run(step: Step, phases: Sequence[Phase], training: _Training) -> bool:
     """Whether this is a call before all training, of a kind that never comes again: one that tells a model its sizes."""
-    if step.part != "evaluate" or step.loader is not None or not training.ends or step.phases[-1] > min(training.ends):
+    if step.part != "evaluate" or step.loader is not None or not training.ends:
         return False
-    return all(training.calls[phases[at].model, phases[at].shape] == 1 for at in step.phases if phases[at].place)
+    return all(training.is_single_call(at) for at in step.phases if phases[at].place and not phases[at].gap)
 
 
 def _take_pause(step: Step, before: Step, first: Phase) -> None:
@@ -193,8 +193,8 @@ class _Training:
         """Whether a program without an optimizer calls for gradients."""
         self.ends = self._find_ends()
         """Positions of the phases that end a step, and the optimizer of each."""
-        self.calls = Counter((phase.model, phase.shape) for phase in phases if phase.name in FORWARDS and not phase.gap)
-        """How often each model was called with each shape."""
+        self.calls = Counter((phase.place, phase.shape) for phase in phases if phase.name in FORWARDS and not phase.gap)
+        """How often each module was called with each shape."""
         self._moments = sorted(self.ends)
         self._data = [at for at, phase in enumerate(phases) if phase.name == "data"]
         self._fetched = [at for at in self._data if not phases[at].exhausted]
@@ -240,10 +240,23 @@ class _Training:
         return found | skipped()
 
     def _trained(self, waiting: list[int]) -> list[int]:
-        """Of the forwards before a backward those that it comes from: a model that was called in evaluation mode, and
-        then in training mode, was evaluated first."""
+        """Of the forwards before a backward those that it comes from.
+
+        A model that was called in evaluation mode, and then in training mode, was evaluated first; one that was given
+        an input that never comes again, before all training, was tried."""
         training = {self.phases[at].model for at in waiting if self.phases[at].training and self.phases[at].graph}
-        return [at for at in waiting if self.phases[at].training or self.phases[at].model not in training]
+        again = {self.phases[at].model for at in waiting if not self.is_single_call(at)}
+        return [
+            at
+            for at in waiting
+            if (self.phases[at].training or self.phases[at].model not in training)
+            and not (self.is_single_call(at) and self.phases[at].model in again)
+        ]
+
+    def is_single_call(self, position: int) -> bool:
+        """Whether this forward comes before all training, and the model is never given such an input again."""
+        phase = self.phases[position]
+        return self.calls[phase.place, phase.shape] == 1 and position < self._moments[0] and phase.place is not None
 
     def _without_gradients(self) -> set[int]:
         """Forwards without a graph that belong to a training step: those of a teacher, of a target network, of a

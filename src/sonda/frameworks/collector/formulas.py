@@ -87,7 +87,7 @@ _NO_ARITHMETIC = _names(
     max_pool1d max_pool2d max_pool3d max_pool2d_with_indices max_pool3d_with_indices adaptive_max_pool2d
     adaptive_max_pool3d mkldnn_max_pool2d max_unpool2d max_unpool3d upsample_nearest1d upsample_nearest2d
     upsample_nearest3d _upsample_nearest_exact1d _upsample_nearest_exact2d _upsample_nearest_exact3d
-    _local_scalar_dense item view_as_complex_copy view_as_real_copy _to_dense to_dense
+    t transpose _local_scalar_dense item view_as_complex_copy view_as_real_copy _to_dense to_dense
     """
 )
 """Operations of comparisons, selections, copies and fills: 0 FLOPs, their bytes counted."""

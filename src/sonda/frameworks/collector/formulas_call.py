@@ -76,6 +76,11 @@ def is_exotic(tensor: Any) -> bool:
     return bool(tensor.dtype.is_complex or getattr(tensor, "is_quantized", False))
 
 
+def is_sparse(value: Any) -> bool:
+    """True for a tensor that holds only some of its elements, by coordinates or by compressed rows or columns."""
+    return is_tensor(value) and str(getattr(value, "layout", "")).startswith("torch.sparse")
+
+
 def storage_key(tensor: Any) -> Any:
     """The identity of the memory behind a tensor; the tensor's own where it has no storage of its own."""
     try:

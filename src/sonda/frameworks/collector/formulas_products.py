@@ -10,14 +10,26 @@ from __future__ import annotations
 from collections.abc import Callable
 from math import prod
 
-from .formulas_call import Call, is_float, numel
+from .formulas_call import Call, is_float, is_sparse, numel
 
 Flops = int | None
 
 
-def _product(call: Call, inner: int) -> Flops:
-    """Every element of the result is a sum of `inner` products."""
-    return 2 * inner * numel(call.first) if is_float(call.first) else None
+def _product(call: Call, inner: int, left: int = 0) -> Flops:
+    """Every element of the result is a sum of `inner` products; with a sparse operand, of those that it holds.
+
+    `left` is where the first operand stands among the arguments.
+    """
+    if not is_float(call.first):
+        return None
+    sparse = [at for at in (left, left + 1) if is_sparse(call.args[at])]
+    if not sparse:
+        return 2 * inner * numel(call.first)
+    if len(sparse) == 2 or call.args[sparse[0]].dim() != 2:
+        return None  # how many products meet depends on where the values stand
+    # Every value that is held meets each column of the other operand, or each row.
+    rows, columns = call.args[left].shape[0], call.args[left + 1].shape[1] if call.args[left + 1].dim() == 2 else 1
+    return 2 * int(call.args[sparse[0]]._nnz()) * int(columns if sparse[0] == left else rows)
 
 
 def _matmul(call: Call) -> Flops:
@@ -26,7 +38,7 @@ def _matmul(call: Call) -> Flops:
 
 
 def _accumulated(call: Call, inner: int) -> Flops:
-    products = _product(call, inner)
+    products = _product(call, inner, left=1)
     beta, alpha = call.kwargs.get("beta", 1), call.kwargs.get("alpha", 1)
     per_element = (0 if beta == 0 else 1) + (beta not in (0, 1)) + (alpha != 1)
     return None if products is None else products + per_element * numel(call.first)
@@ -116,6 +128,7 @@ PRODUCTS: dict[str, Callable[[Call], Flops]] = {
     "vdot": _matmul,
     "matmul": _matmul,
     "addmm": _addmm,
+    "_sparse_addmm": _addmm,
     "baddbmm": _addmm,
     "addmv": _addmm,
     "addbmm": _addbmm,

@@ -84,14 +84,14 @@ class Schedule:
         other.notes = self.notes
         return other
 
-    def shape_number(self, module: int, shape: object) -> tuple[int, bool]:
+    def shape_number(self, shape: object) -> tuple[int, bool]:
         """The number of this input's shape, and whether it was not known before."""
-        number = self._shapes.get((module, shape))
+        number = self._shapes.get(shape)
         if number is not None:
             return number, False
         if len(self._shapes) >= MOST_SHAPES:
             return 0, False
-        number = self._shapes[module, shape] = len(self._shapes) + 1
+        number = self._shapes[shape] = len(self._shapes) + 1
         return number, True
 
     def forward(self, module: int, shape: int, learns: bool, training: bool = True, continues: bool = False) -> None:
@@ -107,7 +107,7 @@ class Schedule:
                 self.counting = False
         called = module, learns
         self._calls[called] = self._calls.get(called, 0) + 1
-        call = shape, training, learns
+        call = module, shape, training, learns
         if call in self._known or not shape:
             return
         if not self.counting and self.count and self.detail and not continues and self._affords(called):

@@ -274,7 +274,7 @@ class TorchObserver(Replacing):
         shapes = shapes_of(self.torch, args, kwargs)
         # Where the program counts a step of its own, the model it counts may stand in for a compiled one.
         which = code if schedule.count else 0
-        shape, new = schedule.shape_number(which, shapes)
+        shape, new = schedule.shape_number(shapes)
         if new and schedule.count:
             self.recorder.state(shape=shape, dims=shapes, thread=stream.native)
         if learns:
