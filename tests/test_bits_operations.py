@@ -191,6 +191,30 @@ def test_a_products_gradient_is_the_one_without_a_mode(counting: Counting) -> No
     assert {"autograd.ProdBackward0", "aten.mul"} <= set(counting.seen())
 
 
+@pytest.mark.parametrize("context", [torch.enable_grad, torch.inference_mode])
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+def test_weights_of_labels_that_are_ignored_are_left_out_of_the_sum(
+    counting: Counting, smoothing: float, context: Callable
+) -> None:
+    chance = torch.Generator().manual_seed(2)
+    scores, weight = torch.randn(5000, 7, generator=chance), torch.rand(7, generator=chance)
+    labels = torch.randint(7, (5000,), generator=chance)
+    labels[::3] = -100
+
+    def work() -> list[torch.Tensor]:
+        given = scores.clone().requires_grad_()
+        loss = functional.cross_entropy(given, labels, weight, label_smoothing=smoothing)
+        return [loss.detach(), *(torch.autograd.grad(loss, given) if loss.requires_grad else ())]
+
+    with context():
+        bare = work()
+        with counting.phase():
+            counted = work()
+    assert all(same_bits(one, other) for one, other in zip(bare, counted, strict=True))
+    assert ("aten.cross_entropy_loss" in counting.seen()) == (smoothing > 0)
+    assert ("aten._log_softmax" in counting.seen()) == (smoothing == 0)
+
+
 def test_what_pytorch_refuses_is_refused_and_counting_goes_on(counting: Counting) -> None:
     given = torch.randn(4, 4, generator=torch.Generator().manual_seed(1)).requires_grad_()
     with counting.phase():

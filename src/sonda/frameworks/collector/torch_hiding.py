@@ -7,10 +7,14 @@ from outside, as one operation: the nodes of autograd in NODES, and the operatio
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from time import perf_counter_ns as now
 from typing import Any
 
 from .formulas import AUTOGRAD
+from .formulas_call import Call
+
+Condition = Callable[[tuple, dict], bool]
 
 NODES = {
     "MaskedFillBackward1": "sums where(mask, gradient, 0) in place of masked_select(gradient, mask)",
@@ -23,12 +27,29 @@ NODES = {
 }
 """Nodes of autograd, by name, with what they do otherwise under a mode. `tests/test_bits_operations.py` finds them."""
 
-OPERATIONS = {
-    "linalg_eigvals": "computes the vectors too, by another algorithm",
-    "linalg_eigvalsh": "as above",
-    "linalg_svdvals": "as above",
-    "pinverse": "runs without autocast, which a mode cannot see",
+
+def _always(args: tuple, kwargs: dict) -> bool:
+    return True
+
+
+def _weighs_smoothed_labels(args: tuple, kwargs: dict) -> bool:
+    """The mean of a cross entropy with smoothed labels is divided by the weights of the labels that are not ignored."""
+    call = Call("cross_entropy_loss", args, kwargs, None)
+    mean = call.arg(3, "reduction", 1) == 1
+    return mean and call.arg(2, "weight") is not None and call.arg(5, "label_smoothing", 0.0) > 0
+
+
+OPERATIONS: dict[str, Condition] = {
+    # Compute the vectors too, by another algorithm.
+    "linalg_eigvals": _always,
+    "linalg_eigvalsh": _always,
+    "linalg_svdvals": _always,
+    # Runs without autocast, which a mode cannot see.
+    "pinverse": _always,
+    # Sums weights and zeros in place of the weights alone.
+    "cross_entropy_loss": _weighs_smoothed_labels,
 }
+"""Composite operations, with when they are to run without the mode."""
 
 
 class Hiding:
@@ -44,8 +65,8 @@ class Hiding:
         self.end()
         try:
             self._library = self._torch.library.Library("aten", "IMPL")
-            for name in OPERATIONS:
-                kernel = self._kernel(getattr(self._torch.ops.aten, name).default)
+            for name, condition in OPERATIONS.items():
+                kernel = self._kernel(getattr(self._torch.ops.aten, name).default, condition)
                 # The key that modes switch on, and the first that the dispatcher looks at.
                 self._library.impl(name, kernel, "PythonTLSSnapshot", with_keyset=True)
         except Exception:  # an operation that this PyTorch does not have
@@ -103,16 +124,17 @@ class Hiding:
             return None
         return native._pop_torch_dispatch_stack(None)
 
-    def _kernel(self, func: Any) -> Any:
+    def _kernel(self, func: Any, condition: Condition) -> Any:
         native = self._native
         snapshot, python = (native._dispatch_key_parse(word) for word in ("PythonTLSSnapshot", "Python"))
 
         def kernel(keys: Any, *args: Any, **kwargs: Any) -> Any:
             begin = now()
-            mode = self._take_mode()
+            mode = self._take_mode() if condition(args, kwargs) else None
             if mode is None:
                 below = keys.remove(snapshot)
                 if below.highestPriorityTypeId() == python:
+                    # Modes would take it apart.
                     return func._op_dk(native.DispatchKey.CompositeImplicitAutograd, *args, **kwargs)
                 return func.redispatch(below, *args, **kwargs)
             try:
