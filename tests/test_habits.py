@@ -131,14 +131,17 @@ def text(remedy: Remedy | None) -> str:
 
 
 def test_workers_are_no_more_than_the_cores_and_the_processes_allow() -> None:
-    assert text(remedies.workers(program({"workers": 0}))) == "load data in parallel: DataLoader(num_workers=4)"
-    assert text(remedies.workers(program({"workers": 2}))) == (
+    assert (
+        text(remedies.workers(program({"loader": "torch", "workers": 0})))
+        == "load data in parallel: DataLoader(num_workers=4)"
+    )
+    assert text(remedies.workers(program({"loader": "torch", "workers": 2}))) == (
         "load data with more workers than 2: DataLoader(num_workers=4)"
     )
-    assert remedies.workers(program({"workers": 4})) is None
-    assert "num_workers=2" in text(remedies.workers(program({"workers": 0}, processes=4)))
-    assert remedies.workers(program({"workers": 0}, cores=1)) is None
-    assert "num_workers=1" in text(remedies.workers(program({"workers": 0}, cores=1, device="cuda")))
+    assert remedies.workers(program({"loader": "torch", "workers": 4})) is None
+    assert "num_workers=2" in text(remedies.workers(program({"loader": "torch", "workers": 0}, processes=4)))
+    assert remedies.workers(program({"loader": "torch", "workers": 0}, cores=1)) is None
+    assert "num_workers=1" in text(remedies.workers(program({"loader": "torch", "workers": 0}, cores=1, device="cuda")))
 
 
 def test_data_without_a_loader_are_loaded_by_one_that_fits() -> None:
@@ -148,10 +151,15 @@ def test_data_without_a_loader_are_loaded_by_one_that_fits() -> None:
     assert text(remedies.workers(program({"framework": "tensorflow"}))) == (
         "load data in parallel: Dataset.map(…, num_parallel_calls=4)"
     )
+    assert remedies.workers(program({"framework": "tensorflow", "loader": "tf.data", "workers": 8})) is None
+    assert remedies.prefetch(program({"framework": "tensorflow", "loader": "tf.data", "prefetch": -1})) is None
+    assert text(remedies.prefetch(program({"framework": "tensorflow", "loader": "tf.data", "prefetch": 0}))) == (
+        "load ahead: Dataset.prefetch(2)"
+    )
 
 
 def test_a_loader_of_pytorch_that_feeds_another_framework() -> None:
-    feeding = program({"framework": "jax", "workers": 0})
+    feeding = program({"framework": "jax", "loader": "torch", "workers": 0})
     assert "DataLoader(num_workers=4)" in text(remedies.workers(feeding))
     assert remedies.prefetch(feeding) is None
     assert text(remedies.prefetch(program({"framework": "jax"}))) == "load ahead: a thread that makes the next batch"

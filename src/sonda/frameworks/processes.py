@@ -32,10 +32,14 @@ class Process:
 
     @property
     def loads(self) -> dict[str, Any]:
-        """How the loader loads that feeds its training, or its inference where it does not train."""
+        """How the loader loads that feeds its training, or its inference where it does not train.
+
+        Where a loop of the framework's own stands between the two, the one that loads with the most workers.
+        """
         trains = [one for one in self.fed if one[0] == "train"]
         most = max(trains or self.fed, key=lambda one: self.fed[one], default=("", -1))
-        return self.loaders.get(most[1], {})
+        others = max(self.loaders.values(), key=lambda one: one.get("workers") or 0, default={})
+        return self.loaders.get(most[1], others)
 
 
 @dataclass

@@ -182,7 +182,7 @@ def cache(summary: Summary) -> Remedy | None:
 
 def _fed_by_torch(summary: Summary) -> bool:
     """Whether a loader of PyTorch feeds a program: what it can do is said of workers."""
-    return not summary.target.get("spec") and summary.workload.get("workers") is not None
+    return bool(summary.workload.get("loader") == "torch")
 
 
 def _by_xla(summary: Summary) -> bool:

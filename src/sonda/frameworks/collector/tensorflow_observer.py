@@ -18,6 +18,7 @@ from typing import Any
 from .graph_pass import GraphPass
 from .keras_batches import KerasBatches
 from .replacing import Replacing
+from .tensorflow_data import Datasets
 from .tensorflow_signature import signature_of
 from .tensorflow_trace import Trace, made_in
 from .traces import Function, Traces, code_place
@@ -53,7 +54,7 @@ class TensorflowObserver(Replacing):
         watch.phases.worth = WORTH_COUNTING
         self.traces = Traces()
         self.shapes = XlaShapes(tf.nest)
-        self.batches = KerasBatches()
+        self.batches, self.datasets = KerasBatches(), Datasets(self.recorder)
         self.mine = _Mine()
         self.steps = 0
         self.optimizers = 0
@@ -357,8 +358,7 @@ class TensorflowObserver(Replacing):
         def fetch(iterator: Any) -> Any:
             if mine.depth or self.off or self.recorder.stream().phases or not self.eagerly():
                 return original(iterator)
-            values = self.values
-            stream = self.recorder.stream()
+            stream, values = self.recorder.stream(), self.values
             stream.begin(self.codes["data"], None)
             done = False
             try:
@@ -366,7 +366,8 @@ class TensorflowObserver(Replacing):
                 done = True
                 return result
             finally:
-                data = self.number(getattr(iterator, "_dataset", iterator))
+                dataset = getattr(iterator, "_dataset", iterator)
+                data = self.datasets.introduce(self.number(dataset), dataset)
                 own = (values["loader"], data, values["iterator"], self.number(iterator))
                 stream.push(self.loops.said() or own)
                 if not done:

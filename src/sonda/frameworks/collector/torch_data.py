@@ -85,7 +85,7 @@ class DataPhases:
     def _introduce(self, loader: Any) -> None:
         """State how a loader loads."""
         options = {name: getattr(loader, attribute, None) for name, attribute in OPTIONS.items()}
-        self._recorder.state_lasting(loader=self._loaders.get(loader), loads=options)
+        self._recorder.state_lasting(loader=self._loaders.get(loader), loads={"loader": "torch", **options})
 
     def wrap_copy(self, original: Any) -> Any:
         """A method of Tensor that may copy to another device; a phase where it does, outside every other."""
