@@ -42,6 +42,7 @@ class Counter:
         self._operations = 0
         self._spent_ns = 0
         self.hiding = Hiding(torch)
+        self.kernels = Kernels(torch)
         self._mode_class = _mode_class(torch)
 
     def start(self, stream: Stream, tensors: Any, limited: bool = False) -> None:
@@ -52,6 +53,7 @@ class Counter:
         self.memory = LiveTensors()
         self.memory.adopt(tensors)
         self.hiding.begin()
+        self.kernels = Kernels(self.torch)  # a program may register kernels of its own between two steps
         stream.push((self._pass, now()))
 
     def stop(self, stream: Stream) -> None:
@@ -166,7 +168,7 @@ def _mode_class(torch: Any) -> Any:
             super().__init__()
             self.counter = counter
             self.hiding = counter.hiding
-            self.kernels = Kernels(torch)
+            self.kernels = counter.kernels
 
         def __enter__(self) -> Any:
             compiler = sys.modules.get("torch._dynamo")
