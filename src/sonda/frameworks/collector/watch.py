@@ -215,7 +215,8 @@ class Watch:
     def _claim_costs(self) -> bool:
         """Whether this is the first of the forked children to ask: they cost alike, and measuring takes a while."""
         try:
-            os.close(os.open(os.path.join(self.recorder.directory, CLAIMED), os.O_CREAT | os.O_EXCL | os.O_WRONLY))
+            claim = os.path.join(self.recorder.directory, CLAIMED)
+            os.close(os.open(claim, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666))
         except OSError:
             return False
         return True
