@@ -135,6 +135,14 @@ class Counted:
         self.recorder = Recorder("")
         self.observer = TorchObserver(self.recorder, torch, Schedule(count=False))
         self.seen = 0
+        """Operations that were counted."""
+        record = self.observer.counter.seen
+
+        def count_and_record(*call):
+            self.seen += 1
+            record(*call)
+
+        self.observer.counter.seen = count_and_record
 
     @contextlib.contextmanager
     def counting(self):
@@ -145,7 +153,6 @@ class Counted:
         finally:
             self.observer.remove()
             for one in self.recorder.streams:
-                self.seen += len(one.events) // 4
                 one.events.clear()
 
     def forward(self):
