@@ -10,7 +10,6 @@ from typing import Any
 from .identity import ByIdentity
 from .recorder import Recorder, Stream
 
-
 OPTIONS = {
     "workers": "num_workers",
     "prefetch": "prefetch_factor",
