@@ -58,14 +58,14 @@ def parts_of_one(weights: dict) -> dict:
     return {name: weight / total for name, weight in weights.items()} if total else {}
 
 
-weights = st.one_of(st.just(0.0), st.floats(1e-6, 1.0))
+weights = st.one_of(st.just(0.0), st.floats(1e-4, 1.0))
 
 
 @st.composite
 def summaries(draw) -> Summary:
     phases = parts_of_one(draw(st.dictionaries(st.sampled_from(PHASES), weights, min_size=1)))
     counted = draw(st.booleans())
-    reach = st.floats(0.0, 1.4)
+    reach = st.one_of(st.just(0.0), st.floats(0.001, 1.4))
 
     def piece(share: float):
         return cost(100 * share, draw(st.sampled_from(BOUNDS)), draw(reach)) if counted else bare(100 * share)
@@ -104,7 +104,7 @@ def test_no_sentence_is_silly_and_the_headline_is_the_largest_thing(found: Summa
     first = said[0]
     if first.kind in STAGES and found.program is not None:
         others = [stage.share for stage in found.program.stages if stage.name not in (*PARTS, "observing")]
-        assert first.evidence["of_program"].value >= max(others, default=0.0) - 1e-9
+        assert first.evidence["of_program"].value >= max(others, default=0.0)
         return
     if first.sentence.startswith("Nothing to judge") or "oo noisy" in first.sentence or not found.parts:
         return

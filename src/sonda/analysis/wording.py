@@ -92,7 +92,7 @@ def duration(ns: float) -> str:
     for scale, unit in ((1e9, "s"), (1e6, "ms"), (1e3, "µs")):
         if ns >= ROUNDED * scale:
             return f"{_digits(ns / scale)} {unit}"
-    return f"{_digits(ns)} ns"
+    return "less than 0.1 ns" if 0 < ns < 0.1 else f"{_digits(ns)} ns"
 
 
 def plural(count: float, noun: str) -> str:

@@ -58,15 +58,16 @@ def rule(summary: Summary) -> Verdict | None:
     judged = summary.parts[0].name if summary.parts else ""
     steps = program.steps_share
     own = program.stage(judged)
+    # What observing takes is nothing that its reader can change.
+    apart: tuple[str, ...] = (stages.OBSERVING, judged)
     if steps < MINOR:
-        # What observing takes is nothing that its reader can change.
-        others = [stage for stage in program.stages if stage.name not in (*PARTS, stages.OBSERVING)]
+        apart += PARTS
         share, subject = steps, _steps_words(program.steps)
-    elif own is not None and own.share < MINOR:
-        others = [stage for stage in program.stages if stage.name in PARTS and stage.share > own.share]
+    elif own is not None and own.share < max(stage.share for stage in program.stages if stage.name in PARTS):
         share, subject = own.share, SUBJECTS[judged].capitalize()
     else:
         return None
+    others = [stage for stage in program.stages if stage.name not in apart]
     largest = max(others, key=lambda stage: stage.share, default=None)
     if largest is None:
         return None
