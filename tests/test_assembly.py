@@ -11,7 +11,8 @@ from observed import check_structure, seen
 from sonda.frameworks.assembly import assemble
 from sonda.frameworks.collector.recorder import Recorder
 from sonda.frameworks.paths import LayerPlaces
-from sonda.frameworks.steps import Phase, derive_sections
+from sonda.frameworks.phase import Phase
+from sonda.frameworks.steps import derive_sections
 
 
 def phases(text: str) -> list[Phase]:

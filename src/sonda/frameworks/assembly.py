@@ -290,7 +290,7 @@ class _Rows:
         step_index = np.full(count, -1, dtype=np.int64)
         rows: list[tuple[int, str, str, str, int, int, int]] = []
         shapes: list[float] = []
-        numbers: dict[tuple[int, ...], int] = {}
+        numbers: dict[tuple[object, ...], int] = {}
         sizes: list[tuple[int, tuple[float, ...]]] = []
         on_device: list[tuple[float, float]] = []
         ends_of_steps: list[tuple[int, int, int]] = []
@@ -325,7 +325,7 @@ class _Rows:
                     own = spans.phase_rows[step.phases]
                     ends_of_steps.append((len(rows), int(own[0]), int(own[-1])))
                 seen = tuple(dict.fromkeys(spans.shapes[at] for at in step.phases if at in spans.shapes))
-                # A step of several inputs has a shape of its own.
+                # A step of several inputs has a shape of its own, and so has another model.
                 shapes.append(float(numbers.setdefault(seen, len(numbers) + 1)) if seen else np.nan)
                 if id(step) in spans.sizes:
                     sizes.append((len(rows), spans.sizes[id(step)]))

@@ -7,7 +7,8 @@ from itertools import chain
 
 import numpy as np
 
-from sonda.frameworks.steps import FORWARDS, Phase, Section
+from sonda.frameworks.phase import FORWARDS, Phase
+from sonda.frameworks.steps import Section
 from sonda.record.quantity import INPUT_SIZES
 
 Dims = Sequence[Sequence[int]]

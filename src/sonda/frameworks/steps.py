@@ -7,72 +7,19 @@ follows it.
 
 A forward that no backward follows is a step of its own, together with the other forwards of the same batch: of
 validation when training goes on afterwards or when its data was used before, of a test when it comes after the last
-training step, or when nothing is trained at all. `_Training` says which forwards these are: a teacher's, or a target
-network's, belong to the training step.
+training step, or when nothing is trained at all. `TrainingForwards` says which forwards these are.
 """
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right
-from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from itertools import pairwise
-from math import inf
 
-from sonda.frameworks.collector.generation import goes_on
-from sonda.frameworks.paths import Place
+from sonda.frameworks.phase import FORWARDS, Phase, find_joined
+from sonda.frameworks.training_forwards import TrainingForwards
 
-FORWARDS = ("forward", "prefill", "decode")
-REGULAR = 0.5
-"""A forward without gradients that is made in half of all training steps or more is a part of them."""
 MOSTLY = 0.5
 """A pause in which the thread did not run for this part of the time is idle: a server waits for the next request."""
-
-
-@dataclass(frozen=True)
-class Phase:
-    """One phase of one thread. `optimizer` and `made` (ns) are set for an optimizer's own step, `loader` and `iterator`
-    for data, `exhausted` where there was none left."""
-
-    name: str
-    start: int
-    end: int
-    optimizer: int | None = None
-    loader: int | None = None
-    iterator: int | None = None
-    training: bool = False
-    """For a forward: the module was in training mode; in frameworks without gradient modes, gradients were on too."""
-    graph: bool | None = None
-    """For a forward: whether a backward can follow; None where that is not known."""
-    place: Place | None = None
-    """For a forward: the module that was called."""
-    single: bool = False
-    """For a forward: that module is a layer without parts, of no model."""
-    shape: int = 0
-    sequence: int = 0
-    """For a forward: the tokens that it was given (`collector/generation.py`)."""
-    idle: int = 0
-    """For a forward: ns since the forward before it in which the thread did not run."""
-    gap: bool = False
-    """For a forward: what lies between two modules that are called one by one."""
-    continued: bool = False
-    """Whether another piece of the same phase follows, behind a phase inside it."""
-    made: int = 0
-    exhausted: bool = False
-    part: str = ""
-    """Where the framework's own loop says so."""
-    helper: bool = False
-    """Of a function without weights, called before one with weights was: no part of a step where there are such."""
-
-    @property
-    def learns(self) -> bool:
-        """Whether a forward is one of training, also where no backward follows because its loss was skipped."""
-        return self.training and self.graph is not False
-
-    @property
-    def model(self) -> int | None:
-        return self.place.root if self.place is not None else None
 
 
 @dataclass
@@ -110,7 +57,7 @@ class Section:
 def derive_sections(phases: Sequence[Phase]) -> list[Section]:
     """Group phases, given in order of time, into steps and sections. Phases of an unfinished step are left out."""
     sections: list[Section] = []
-    training = _Training(phases)
+    training = TrainingForwards(phases)
     for step in _split(phases, training):
         if _is_dry_run(step, phases, training):
             continue
@@ -124,8 +71,8 @@ def derive_sections(phases: Sequence[Phase]) -> list[Section]:
     return sections
 
 
-def _is_dry_run(step: Step, phases: Sequence[Phase], training: _Training) -> bool:
-    """Whether this is a call before all training, of a kind that never comes again: one that tells a model its sizes."""
+def _is_dry_run(step: Step, phases: Sequence[Phase], training: TrainingForwards) -> bool:
+    """Whether this is a call before all training, and such a one never comes again: it tells a model its sizes."""
     if step.part != "evaluate" or step.loader is not None or not training.ends:
         return False
     return all(training.is_single_call(at) for at in step.phases if phases[at].place and not phases[at].gap)
@@ -143,173 +90,7 @@ def _other_data(before: Step, step: Step) -> bool:
     return step.part == "evaluate" and step.loader is not None and step.loader != before.loader
 
 
-def name_generation(phases: Sequence[Phase]) -> dict[int, str]:
-    """By position, `prefill` and `decode` for the forwards that generate a text: the prompt's, and the others."""
-    names: dict[int, str] = {}
-    for position in range(1, len(phases)):
-        last, this = phases[position - 1], phases[position]
-        alike = last.name == this.name == "forward" and last.place == this.place and not (last.graph or this.graph)
-        running = (position - 1) in names
-        if alike and goes_on(last.sequence, this.sequence, running):
-            names.setdefault(position - 1, "prefill")
-            names[position] = "decode"
-    return names
-
-
-def find_joined(forwards: Iterable[Phase | None]) -> set[int]:
-    """Positions of forwards that go on with the one before: parts of a model that are called one by one.
-
-    That is so where a program calls methods of its model. A forward goes on until its first part is called again. None
-    stands for any other phase.
-    """
-    joined = set()
-    first: Place | None = None
-    last: Phase | None = None
-    for position, phase in enumerate(forwards):
-        if phase is None or phase.place is None:
-            first = last = None
-            continue
-        if phase.gap:
-            joined.add(position)
-            continue
-        together = last is not None and last.place is not None and phase.graph == last.graph and (
-            (last.single and phase.single)
-            or (last.place.root == phase.place.root and last.place.path != "" and phase.place.path != "")
-        )  # fmt: skip
-        if together and phase.place != first:
-            joined.add(position)
-        else:
-            first = phase.place
-        last = phase
-    return joined
-
-
-class _Training:
-    """Which forwards train, and where steps end."""
-
-    def __init__(self, phases: Sequence[Phase]) -> None:
-        self.phases = phases
-        self.by_hand = not any(phase.optimizer is not None for phase in phases)
-        """Whether a program without an optimizer calls for gradients."""
-        self.ends = self._find_ends()
-        """Positions of the phases that end a step, and the optimizer of each."""
-        self.calls = Counter((phase.place, phase.shape) for phase in phases if phase.name in FORWARDS and not phase.gap)
-        """How often each module was called with each shape."""
-        self._moments = sorted(self.ends)
-        self._data = [at for at, phase in enumerate(phases) if phase.name == "data"]
-        self._fetched = [at for at in self._data if not phases[at].exhausted]
-        self.forwards = self._followed_by_backward()
-        """Positions of the forwards that belong to training steps."""
-        self._learning = sorted(self.forwards)
-        self.forwards |= self._without_gradients()
-
-    def _find_ends(self) -> dict[int, int]:
-        phases = self.phases
-        if not self.by_hand:
-            return {at: phase.optimizer for at, phase in enumerate(phases) if phase.optimizer is not None}
-        backwards = [at for at, phase in enumerate(phases) if phase.name == "backward"]
-        if not any(phase.name in FORWARDS for phase in phases):
-            return dict.fromkeys(backwards, 0)  # the network is no module: every backward is of a step
-        ends = {}
-        for at, following in pairwise([*backwards, len(phases)]):
-            between = {phase.name for phase in phases[at + 1 : following]}
-            if following == len(phases) or between & {*FORWARDS, "data"}:
-                ends[at] = 0
-        return ends
-
-    def _followed_by_backward(self) -> set[int]:
-        """Forwards with a graph that a backward follows, before anything that is not part of the same pass."""
-        found: set[int] = set()
-        if not self.ends:
-            return found
-        waiting: list[int] = []
-
-        def skipped() -> set[int]:
-            """Gradients stay on in a training forward whose loss was skipped."""
-            return {at for at in waiting if self.phases[at].learns}
-
-        for position, phase in enumerate(self.phases):
-            if phase.name in FORWARDS and phase.graph is not False:
-                waiting.append(position)
-            elif phase.name == "backward":
-                found.update(self._trained(waiting))
-                waiting = []
-            elif phase.name == "data":
-                found.update(skipped())
-                waiting = []
-        return found | skipped()
-
-    def _trained(self, waiting: list[int]) -> list[int]:
-        """Of the forwards before a backward those that it comes from.
-
-        A model that was called in evaluation mode, and then in training mode, was evaluated first; one that was given
-        an input that never comes again, before all training, was tried."""
-        training = {self.phases[at].model for at in waiting if self.phases[at].training and self.phases[at].graph}
-        again = {self.phases[at].model for at in waiting if not self.is_single_call(at)}
-        return [
-            at
-            for at in waiting
-            if (self.phases[at].training or self.phases[at].model not in training)
-            and not (self.is_single_call(at) and self.phases[at].model in again)
-        ]
-
-    def is_single_call(self, position: int) -> bool:
-        """Whether this forward comes before all training, and the model is never given such an input again."""
-        phase = self.phases[position]
-        return self.calls[phase.place, phase.shape] == 1 and position < self._moments[0] and phase.place is not None
-
-    def _without_gradients(self) -> set[int]:
-        """Forwards without a graph that belong to a training step: those of a teacher, of a target network, of a
-        generator whose critic is trained. The others evaluate a model, or play with it."""
-        phases = self.phases
-        aside = [at for at, phase in enumerate(phases) if phase.name in FORWARDS and phase.graph is False]
-        if not aside or not self.ends:
-            return set()
-        trained = {(phases[at].model, phases[at].shape) for at in self.forwards}
-        models = {model for model, _ in trained}
-        steps_with: dict[tuple[int | None, int], set[int]] = {}
-        for at in aside:
-            steps_with.setdefault((phases[at].model, phases[at].shape), set()).add(self._step_of(at))
-        found = set()
-        for at in aside:
-            phase = phases[at]
-            call = phase.model, phase.shape
-            regular = len(steps_with[call]) >= REGULAR * len(self.ends)
-            if phase.model in models:
-                # Of the model that is trained: in its training mode, on the batch of the step or on one like it.
-                belongs = phase.training and (self._on_batch(at) or (regular and call in trained))
-            else:
-                belongs = regular or self._on_batch(at)
-            if belongs:
-                found.add(at)
-        return found
-
-    def _step_of(self, position: int) -> int:
-        """The number of the training step that a phase lies in or before."""
-        return bisect_left(self._moments, position)
-
-    def _on_batch(self, position: int) -> bool:
-        """Whether the batch of a training step was fetched before this forward, and that step goes on after it."""
-        fetched, end = (_before(positions, position) for positions in (self._fetched, self._moments))
-        if fetched < 0 or fetched < end:
-            return False
-        following, *others = (_after(positions, position) for positions in (self._learning, self._data, self._moments))
-        return following < min(others)
-
-
-def _before(positions: list[int], position: int) -> int:
-    """The last of these positions before another; -1 for none."""
-    at = bisect_left(positions, position)
-    return positions[at - 1] if at else -1
-
-
-def _after(positions: list[int], position: int) -> float:
-    """The first of these positions behind another; infinity for none."""
-    at = bisect_right(positions, position)
-    return positions[at] if at < len(positions) else inf
-
-
-def _split(phases: Sequence[Phase], training: _Training) -> list[Step]:
+def _split(phases: Sequence[Phase], training: TrainingForwards) -> list[Step]:
     steps: list[Step] = []
     open_phases: list[int] = []
     """Phases since the last step, in order."""

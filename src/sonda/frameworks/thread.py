@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any
 
 import numpy as np
 
-from sonda.frameworks.collector.torch_compiled import LOSS
 from sonda.frameworks.events import ProcessEvents, RawSpans, match
 from sonda.frameworks.input_sizes import differing_sizes
-from sonda.frameworks.paths import LayerPlaces
+from sonda.frameworks.paths import LayerPlaces, Place
+from sonda.frameworks.phase import FORWARDS, find_joined, name_generation
+from sonda.frameworks.phase_facts import Facts, PhaseReader, read_facts, read_metrics
 from sonda.frameworks.readings import Boundaries, with_counts
-from sonda.frameworks.steps import FORWARDS, Phase, Section, Step, derive_sections, find_joined, name_generation
-from sonda.record.span import PARTS
+from sonda.frameworks.steps import Section, Step, derive_sections
 
 DEVICE_TIME = "device_time:measured"
 DEVICE_BEGIN, DEVICE_END = "device_begin:measured", "device_end:measured"
@@ -24,13 +24,6 @@ DEVICE_BEGIN, DEVICE_END = "device_begin:measured", "device_end:measured"
 DEVICE_START = "device_start:derived"
 ADDITIVE = ("page_faults:counted", "context_switches:counted", DEVICE_TIME)
 """Values of a phase that hold those of the phases inside it; so do those whose definition says that it `adds`."""
-FACTS = (
-    "shape", "training", "graph", "module", "sequence", "idle", "optimizer", "made", "loader", "iterator", "exhausted",
-    "of_part", "device_begin", "device_end", "helper",
-)  # fmt: skip
-"""Values that say what a phase is, and are no metrics; `of_part` counts the parts of a run from 1."""
-Facts = dict[int, int]
-"""A value by the row of its phase."""
 COMPUTING = ("forward", "prefill", "decode", "backward", "fused")
 """Phases that are counted in a step that is counted as a whole."""
 
@@ -51,8 +44,8 @@ class ThreadSpans:
     """Their steps' `phases` are positions in `phase_rows`."""
     step_pass: dict[int, str]
     """Pass of a step by its identity (`id(step)`), where it is not `timed`."""
-    shapes: dict[int, int]
-    """Number of the input's shape by position in `phase_rows`."""
+    shapes: dict[int, tuple[Place | None, int]]
+    """The module and the number of its input's shape by position in `phase_rows`."""
     sizes: dict[int, tuple[float, ...]]
     """Sizes in which the inputs of a step differ from those of others, by its identity."""
     boundaries: list[Boundaries]
@@ -87,15 +80,15 @@ def read_thread(
     definitions = events.definitions
     kinds = np.array([definition.get("kind", "") for definition in definitions], dtype=object)
     raw = match(pairs, kinds == "value")
-    facts = _facts(raw, definitions)
-    describe = _Describing(definitions, facts, places or LayerPlaces(definitions))
+    facts = read_facts(raw, definitions)
+    describe = PhaseReader(definitions, facts, places or LayerPlaces(definitions))
     describe.name_compiled(raw)
     length = len(raw.start)
     raw, gaps = _with_gaps(raw, describe)
     describe.gaps = {length + at: before for at, (before, _) in enumerate(gaps)}
     raw, boundaries = with_counts(raw, definitions, readings, gaps)
     kind = kinds[raw.definition]
-    metrics = _metrics(raw, definitions)
+    metrics = read_metrics(raw, definitions)
     if events.marks:
         metrics.update(_on_device(raw.start, facts, events.marks, gaps))
     raw, kind, metrics, moved = _exclusive(raw, kind, metrics, definitions)
@@ -129,7 +122,11 @@ def read_thread(
         phase_rows=phase_rows,
         sections=sections,
         step_pass=_passes(raw, kind, sections, phase_rows, events),
-        shapes={position[row]: shape for row, shape in facts["shape"].items() if row in position},
+        shapes={
+            position[row]: (phases[position[row]].place, shape)
+            for row, shape in facts["shape"].items()
+            if row in position
+        },
         sizes=differing_sizes(
             sections,
             phases,
@@ -166,89 +163,6 @@ def _on_device(
     return {DEVICE_BEGIN: begin, DEVICE_END: end, DEVICE_TIME: end - begin}
 
 
-def _facts(raw: RawSpans, definitions: list[dict[str, Any]]) -> dict[str, Facts]:
-    """Values that say what a phase is, by name and row."""
-    facts: dict[str, Facts] = {name: {} for name in FACTS}
-    for which, rows, values in _values(raw):
-        if definitions[which]["quantity"] in FACTS:
-            facts[definitions[which]["quantity"]].update(zip(rows.tolist(), values.tolist(), strict=True))
-    return facts
-
-
-def _metrics(raw: RawSpans, definitions: list[dict[str, Any]]) -> dict[str, np.ndarray]:
-    """All other values by metric column."""
-    metrics: dict[str, np.ndarray] = {}
-    for which, rows, values in _values(raw):
-        definition = definitions[which]
-        if definition["quantity"] in FACTS:
-            continue
-        column = np.full(len(raw.start), np.nan)
-        if definition.get("sums"):  # said again and again while a span is open
-            column[rows] = 0.0
-            np.add.at(column, rows, values)
-        else:
-            column[rows] = values
-        metrics[f"{definition['quantity']}:{definition['source']}"] = column
-    return metrics
-
-
-def _values(raw: RawSpans) -> Iterator[tuple[int, np.ndarray, np.ndarray]]:
-    """For every definition of a value its number, the rows that have one, and these values."""
-    for which in np.unique(raw.value_definition):
-        chosen = (raw.value_definition == which) & (raw.value_row >= 0)
-        yield int(which), raw.value_row[chosen], raw.value[chosen]
-
-
-class _Describing:
-    """Tells what a phase is, from its row."""
-
-    def __init__(self, definitions: list[dict[str, Any]], facts: dict[str, Facts], places: LayerPlaces) -> None:
-        self.definitions = definitions
-        self.facts = facts
-        self.places = places
-        self.names = [one.get("name", "") if one.get("kind") == "phase" else "" for one in definitions]
-        """Of every definition that of its phase; '' where it is none."""
-        self.numbers = {name: number for number, name in reversed(list(enumerate(self.names))) if name}
-        """The first definition of every phase's name."""
-        self.gaps: Facts = {}
-        """By the row of a gap that was made a phase, the row of the phase before it."""
-
-    def name_compiled(self, raw: RawSpans) -> None:
-        """Call a compiled function forward or loss that said whether it has a graph, and no step of training."""
-        for row, graph in self.facts["graph"].items():
-            if self.names[raw.definition[row]] == "fused" and row not in self.facts["optimizer"]:
-                raw.definition[row] = self.numbers["loss" if graph == LOSS else "forward"]
-
-    def phase(self, raw: RawSpans, row: int) -> Phase:
-        facts = self.facts
-        if row in self.gaps:
-            before = self.phase(raw, self.gaps[row])
-            start, end, name = int(raw.start[row]), int(raw.end[row]), self.names[raw.definition[row]]
-            if name != before.name:
-                return Phase(name, start, end)
-            return replace(before, start=start, end=end, optimizer=None, sequence=0, idle=0, gap=True)
-        place = self.places.place(facts["module"].get(row, -1))
-        return Phase(
-            name=self.names[raw.definition[row]],
-            start=int(raw.start[row]),
-            end=int(raw.end[row]),
-            optimizer=facts["optimizer"].get(row),
-            loader=facts["loader"].get(row),
-            iterator=facts["iterator"].get(row),
-            training=facts["training"].get(row, 0) > 0,
-            graph=facts["graph"][row] > 0 if row in facts["graph"] else None,
-            place=place,
-            single=place is not None and self.places.is_single(place.root),
-            shape=facts["shape"].get(row, 0),
-            sequence=facts["sequence"].get(row, 0),
-            idle=facts["idle"].get(row, 0),
-            made=facts["made"].get(row, 0),
-            exhausted=row in facts["exhausted"],
-            part=("", *PARTS)[facts["of_part"].get(row, 0)],
-            helper=row in facts["helper"],
-        )
-
-
 def _ancestor(raw: RawSpans, wanted: np.ndarray) -> np.ndarray:
     """For every row the nearest row that is `wanted`, itself included; -1 for none."""
     found = np.where(wanted, np.arange(len(wanted)), -1)
@@ -258,7 +172,7 @@ def _ancestor(raw: RawSpans, wanted: np.ndarray) -> np.ndarray:
     return found
 
 
-def _with_gaps(raw: RawSpans, describe: _Describing) -> tuple[RawSpans, list[tuple[int, int]]]:
+def _with_gaps(raw: RawSpans, describe: PhaseReader) -> tuple[RawSpans, list[tuple[int, int]]]:
     """Make phases of the time between two others that is known to be a forward or a loss.
 
     Where a program computed its loss outside any module, that is what lies between forward and backward. What lies

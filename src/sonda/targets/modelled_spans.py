@@ -14,7 +14,7 @@ import numpy as np
 from sonda.frameworks.assembly import assemble
 from sonda.frameworks.collector.modelled import EMPTY
 from sonda.frameworks.events import HEAD, MAGIC, ProcessEvents
-from sonda.frameworks.thread import FACTS
+from sonda.frameworks.phase_facts import FACTS
 from sonda.probes.callgrind import EVENT_NAMES, QUANTITIES
 from sonda.record.span import Spans, Words, joined
 

@@ -84,7 +84,7 @@ class Layers:
 
     def _new_root(self, whole: Any, listed: list) -> int:
         """A number for an outermost module; that of one made of the same which is gone."""
-        made_of = tuple((path, type(child).__name__) for path, child in listed)
+        made_of = tuple((path, type(child).__name__) for path, child in listed), _sizes(whole)
         free = self._free_roots.setdefault(made_of, [])
         if free:
             root = free.pop()
@@ -347,6 +347,14 @@ class Layers:
                 other.push((other.backward + 1 + flag, time))
                 other.backward = 0
         stream.backward = outer
+
+
+def _sizes(module: Any) -> tuple:
+    """The shapes of all weights; nothing of a module that does not know them yet."""
+    try:
+        return tuple(tuple(weight.shape) for weight in module.parameters())
+    except Exception:  # weights that are made by the first call
+        return ()
 
 
 def _place(torch: Any, caller: Any, module: Any, prefix: str = "") -> str:

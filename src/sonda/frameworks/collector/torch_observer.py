@@ -27,7 +27,7 @@ from .torch_compiled import CompiledFunctions
 from .torch_data import DataPhases
 from .torch_layers import Layers
 from .torch_optimizers import AWAITED, Optimizers, inside
-from .torch_values import has_graph, is_loss_call, is_loss_class, sequence_of, shapes_of, tensors_in
+from .torch_values import Losses, has_graph, sequence_of, shapes_of, tensors_in
 
 
 class TorchObserver(Replacing):
@@ -55,8 +55,7 @@ class TorchObserver(Replacing):
         """A number of 0 or more in a thread in which autograd runs a backward."""
         self._told_steps = 0
         """Steps that counters were told of."""
-        self._losses: dict = {}
-        """Whether the module of a code is a loss; None where that is to be asked of every call."""
+        self._losses = Losses(torch)
         self.optimizers = Optimizers(self)
         on_gpu = bool(torch.version.cuda or torch.version.hip)
         self.marks = DeviceMarks(recorder, torch) if on_gpu else None
@@ -223,7 +222,7 @@ class TorchObserver(Replacing):
             result = self._recorded(stream, code, module, args, kwargs)
             self.counter.forward_ends(stream)
             return result
-        if self._is_loss(code, module, args, kwargs):
+        if self._losses.is_loss(code, module, args, kwargs):
             self.open(stream, self._loss)
             try:
                 return self._recorded(stream, code, module, args, kwargs)
@@ -257,14 +256,6 @@ class TorchObserver(Replacing):
         stream.schedule.forward_ended(graph, now(), self.recorder.written)
         self.follow_schedule(stream, module)
         return result
-
-    def _is_loss(self, code: int, module: Any, args: tuple, kwargs: dict) -> bool:
-        """Whether a call of an outermost module is a loss and no forward."""
-        loss = self._losses.get(code, code)
-        if loss is code:
-            ask = type(module).__name__.endswith("Loss") and not is_loss_class(self.torch, module)
-            loss = self._losses[code] = None if ask else is_loss_class(self.torch, module)
-        return is_loss_call(self.torch, module, args, kwargs) if loss is None else loss
 
     def _begin_forward(
         self, stream: Stream, code: int, learns: bool, training: bool, args: tuple, kwargs: dict

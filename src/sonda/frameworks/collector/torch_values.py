@@ -49,13 +49,24 @@ def is_loss_class(torch: Any, module: Any) -> bool:
     return not any(weight.requires_grad for part in module.children() for weight in part.parameters())
 
 
-def is_loss_call(torch: Any, module: Any, args: tuple, kwargs: dict) -> bool:
-    """Whether this call computes a loss: a class that holds a network too does where it is given what one made."""
-    if is_loss_class(torch, module):
-        return True
-    return type(module).__name__.endswith("Loss") and any(
-        tensor.requires_grad for tensor in tensors_in(torch, (args, kwargs))
-    )
+class Losses:
+    """Tells losses from forwards among the calls of outermost modules."""
+
+    def __init__(self, torch: Any) -> None:
+        self._torch = torch
+        self._known: dict = {}
+        """By the code of a module whether it is a loss; None where that is to be asked of every call."""
+
+    def is_loss(self, code: int, module: Any, args: tuple, kwargs: dict) -> bool:
+        """Whether this call computes a loss: a class that holds a network too does where it is given what one made."""
+        torch = self._torch
+        loss = self._known.get(code, code)
+        if loss is code:
+            loss = is_loss_class(torch, module)
+            loss = self._known[code] = None if not loss and type(module).__name__.endswith("Loss") else loss
+        if loss is None:
+            loss = any(tensor.requires_grad for tensor in tensors_in(torch, (args, kwargs)))
+        return loss
 
 
 def sequence_of(torch: Any, args: tuple, kwargs: dict) -> int:
