@@ -20,6 +20,7 @@ NODES = {
     "MaskedFillBackward1": "sums where(mask, gradient, 0) in place of masked_select(gradient, mask)",
     "ProdBackward0": "multiplies all other elements in place of dividing the product by each",
     "ProdBackward1": "as above",
+    "CumprodBackward0": "adds products where a short cut divides; the bits differ on GPUs",
     "OrmqrBackward0": "gradients lie in memory in another order",
     "LinalgEigBackward0": "does not refuse a loss that depends on the phase of the eigenvectors",
     "LinalgEighBackward0": "as above",
