@@ -179,8 +179,25 @@ def test_paths_are_the_models_own_unless_there_are_several() -> None:
     def defined(number: int, root: int, name: str, path: str) -> dict[str, object]:
         return {"id": number, "kind": "layer", "name": name, "path": path, "root": root, "root_name": name}
 
-    loss = {**defined(2, 2, "MSELoss", ""), "loss": True}
-    one = [defined(0, 1, "Net", ""), defined(1, 1, "Net", "a"), loss]
+    one = [defined(0, 1, "Net", ""), defined(1, 1, "Net", "a"), defined(2, 2, "MSELoss", "")]
     assert LayerPlaces(one).paths() == {0: "", 1: "a", 2: "MSELoss"}
     two = [*one, defined(3, 3, "Net", "a"), {"id": 4, "kind": "layer", "name": "T", "path": "T", "inside": 3}]
     assert LayerPlaces(two).paths() == {0: "Net", 1: "Net.a", 2: "MSELoss", 3: "Net#2.a", 4: "Net#2.a.T"}
+
+
+def test_a_network_that_is_named_a_loss_is_a_model() -> None:
+    def defined(number: int, root: int, name: str, path: str, **more: object) -> dict[str, object]:
+        return {"id": number, "kind": "layer", "name": name, "path": path, "root": root, "root_name": name, **more}
+
+    net = [defined(0, 1, "NetWithLoss", "", loss=False), defined(1, 1, "NetWithLoss", "net")]
+    assert LayerPlaces([*net, defined(2, 2, "MSELoss", "", loss=True)]).paths() == {0: "", 1: "net", 2: "MSELoss"}
+
+
+def test_a_part_that_was_called_before_its_whole_has_the_name_that_the_whole_gives_it() -> None:
+    def defined(number: int, root: int, name: str, path: str) -> dict[str, object]:
+        return {"id": number, "kind": "layer", "name": "Conv2d", "path": path, "root": root, "root_name": name}
+
+    layers = [defined(0, 1, "Conv2d", ""), defined(1, 2, "Net", ""), defined(2, 2, "Net", "stem.0")]
+    places = LayerPlaces(layers, [{"absorbed": 1, "into": 2, "path": "stem.0"}])
+    assert places.paths() == {0: "stem.0", 1: "", 2: "stem.0"}
+    assert places.place(0) == places.place(2)

@@ -81,7 +81,9 @@ class LayerPlaces:
         for layer in self._layers.values():
             if "root" in layer:
                 _, loss = names.get(layer["root"], ("", False))
-                loss = loss or (layer["path"] == "" and bool(layer.get("loss")))
+                # A network inside a class that is named so says that it is none.
+                named = layer["root_name"].endswith("Loss")
+                loss = loss or (layer["path"] == "" and bool(layer.get("loss", named)))
                 names[layer["root"]] = (layer["root_name"], loss)
         kept = {root: about for root, about in names.items() if self._resolve(root, "").root == root}
         models = [root for root, (_, loss) in kept.items() if not loss]

@@ -54,7 +54,7 @@ def works(part: PartSummary) -> list[Work]:
         if not fused and (row.own_cost or row.leaf)
     ]
     covered = LAYERED if layers else frozenset()
-    if any(row.name.endswith("Loss") for row in part.layers):
+    if any(row.name.endswith("Loss") and row.path for row in part.layers):
         covered |= {"loss"}
     apart = {"data", "communicate", "other"} | ({"transfer"} if part.device is not None else set())
     phases = [Work(row.name, False, row.cost) for row in part.phases if row.name not in covered | apart]

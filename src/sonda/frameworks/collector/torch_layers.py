@@ -171,8 +171,8 @@ class Layers:
         code = self.codes.get(key)
         if code is None or (absorbed and self._places.get(code) in absorbed):
             layer = {"kind": "layer", "name": type(module).__name__, **place}
-            if is_loss_class(self.torch, module):
-                layer["loss"] = True
+            if type(module).__name__.endswith("Loss"):
+                layer["loss"] = is_loss_class(self.torch, module)
             code = self.recorder.define(**layer, direction="forward")
             self.backward_codes[code] = self.recorder.define(**layer, direction="backward")
             # An identity may be used again once its module is gone; the weak reference also keeps it from staying.
