@@ -276,7 +276,7 @@ def test_changes_are_named_by_their_time() -> None:
     (said,) = of(counted(hardware=True)).sentences
     assert said == (
         "the program: from 2.0 s on busy processors rise by 100 % (1 to 2): IPC falls by 50 % (2 to 1), page faults "
-        "per second rise by 200 % (1,000 to 3,000) and instructions per second fall by 50 % (6,000,000,000 to "
+        "per second rise from 1,000 to 3,000 and instructions per second fall by 50 % (6,000,000,000 to "
         "3,000,000,000), and 2 more"
     )
 

@@ -125,7 +125,9 @@ def test_each_workload_infers_and_trains(name: str) -> None:
 
 @pytest.mark.parametrize("name", [name for name in TINY if name != "dlrm"])
 def test_the_seed_fixes_weights_data_and_losses(name: str) -> None:
-    first, again, other = (train(build(name, train=True, seed=seed, **TINY[name]), 3) for seed in (5, 5, 6))
+    losses = (train(build(name, train=True, seed=seed, **TINY[name]), 3) for seed in (5, 5, 6))
+    # By their digits: batch norms of two pictures may overflow, and what is no number is not equal to itself.
+    first, again, other = ([loss.hex() for loss in each] for each in losses)
     assert first == again
     assert first != other
 

@@ -78,7 +78,10 @@ class Charges:
 def charged(counts: Numbers, charges: Numbers) -> Numbers:
     """Designs x figures: the counts (designs x keys) by their charges; NaN for a design with nothing that is known."""
     known = ~np.isnan(charges[:, 0])
-    sums: Numbers = counts[:, known] @ charges[known]
+    # Key by key: a product of matrices adds up in another order for few designs than for many, on some processors.
+    sums: Numbers = np.zeros((len(counts), charges.shape[1]))
+    for key in np.flatnonzero(known):
+        sums += counts[:, key, None] * charges[key]
     sums[~(counts[:, known] != 0).any(axis=1)] = np.nan
     return sums
 

@@ -18,6 +18,8 @@ from .recorder import Stream
 if TYPE_CHECKING:
     from .torch_observer import TorchObserver
 
+MOST_WEIGHTS = 64
+"""Weights that are kept in sight: a program may make an optimizer in every step."""
 AWAITED = 1
 """Of `Stream.updating`: a backward has ended, and no optimizer will step. Above it: the block that updates weights."""
 
@@ -76,7 +78,8 @@ class Optimizers:
         """Keep one weight of every group in sight."""
         for group in getattr(optimizer, "param_groups", ()):
             for weight in list(group.get("params", ()))[:1]:
-                self._weights.append(weakref.ref(weight, self._weights.remove))
+                if len(self._weights) < MOST_WEIGHTS:
+                    self._weights.append(weakref.ref(weight, self._weights.remove))
 
     def weight_versions(self) -> list:
         """How often one weight of every optimizer's groups was written to."""
