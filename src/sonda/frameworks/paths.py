@@ -73,7 +73,7 @@ class LayerPlaces:
             root, above = self._absorbed[root]
             seen.add(root)
             path = ".".join(part for part in (above, path) if part)
-        return Place(root, path)
+        return Place(root, _without_wrapper(path))
 
     def _name_models(self) -> dict[int, str]:
         """What the paths of each outermost module begin with."""
@@ -98,6 +98,9 @@ class LayerPlaces:
 
 
 def _join(above: str, path: str) -> str:
-    # A compiled model holds the model itself under this name: they are one.
-    own = ".".join(part for part in path.split(".") if part != "_orig_mod")
-    return ".".join(part for part in (above, own) if part)
+    return ".".join(part for part in (above, _without_wrapper(path)) if part)
+
+
+def _without_wrapper(path: str) -> str:
+    """A compiled model holds the model itself under a name of its own: they are one."""
+    return ".".join(part for part in path.split(".") if part != "_orig_mod")

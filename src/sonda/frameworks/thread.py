@@ -113,6 +113,7 @@ def read_thread(
             phases[at] = replace(phases[at], name=name)
         sections = derive_sections(phases)
     position = {row: at for at, row in enumerate(phase_rows.tolist())}
+    dims = {fact["shape"]: fact["dims"] for fact in events.facts if "dims" in fact and fact["thread"] == thread}
     return ThreadSpans(
         raw=raw,
         definitions=definitions,
@@ -122,16 +123,13 @@ def read_thread(
         phase_rows=phase_rows,
         sections=sections,
         step_pass=_passes(raw, kind, sections, phase_rows, events),
+        # Where a program counts a step of its own, the model that it counts may stand in for a compiled one.
         shapes={
-            position[row]: (phases[position[row]].place, shape)
+            position[row]: (phases[position[row]].place if shape in dims else None, shape)
             for row, shape in facts["shape"].items()
             if row in position
         },
-        sizes=differing_sizes(
-            sections,
-            phases,
-            {fact["shape"]: fact["dims"] for fact in events.facts if "dims" in fact and fact["thread"] == thread},
-        ),
+        sizes=differing_sizes(sections, phases, dims),
         boundaries=boundaries,
         on_device=(metrics.pop(DEVICE_BEGIN), metrics.pop(DEVICE_END)) if events.marks else None,
     )
