@@ -6,6 +6,7 @@ from sonda.frameworks.collector.schedule import (
     COUNTED_LATER,
     COUNTED_SHAPES,
     FORWARDS_WITHOUT_BACKWARD,
+    MOST_BACKWARDS,
     MOST_COUNTED,
     Schedule,
 )
@@ -90,8 +91,8 @@ def test_gradients_that_are_gathered_for_an_optimizer_end_no_step() -> None:
 
 def test_an_optimizer_that_never_steps_does_not_keep_counting_alive() -> None:
     schedule = Schedule()
-    for _ in range(100):
-        schedule.begins_by_hand(0, 0, optimizes=True)
+    for _ in range(MOST_BACKWARDS + 5):
+        schedule.begins_by_hand(0, 0, optimizes=None)
         call(schedule, "a", learns=True)
         schedule.forward_ended(True, 0, 0)
         schedule.backward()

@@ -10,12 +10,12 @@ from typing import Any
 import numpy as np
 
 from sonda.frameworks.events import CODE, ProcessEvents, read_events
+from sonda.frameworks.input_sizes import size_columns
 from sonda.frameworks.paths import LayerPlaces
 from sonda.frameworks.processes import Processes
 from sonda.frameworks.row_columns import activations, calls, inherit
 from sonda.frameworks.stages import read_stages, stage_columns
 from sonda.frameworks.thread import DEVICE_START, DEVICE_TIME, ThreadSpans, read_thread
-from sonda.record.quantity import INPUT_SIZES
 from sonda.record.span import Spans, Words
 
 RUN, PART, EPOCH, STEP, PHASE = range(5)
@@ -161,12 +161,19 @@ class _Rows:
         self.count = 0
         self.blocks: list[dict[str, np.ndarray]] = []
         self.metrics: list[tuple[int, dict[str, np.ndarray]]] = []
+        self._process = 0
+        self._shape_numbers: dict[tuple[int, tuple[object, ...]], int] = {}
         self.words: dict[str, dict[str, int]] = {
             name: {"": 0} for name in ("kind", "name", "path", "direction", "pass")
         }
 
+    def _shape_number(self, seen: tuple[object, ...]) -> float:
+        """A number for the shapes of a step's inputs, which no other process has: its models may be others."""
+        return float(self._shape_numbers.setdefault((self._process, seen), len(self._shape_numbers) + 1))
+
     def begin_process(self) -> None:
         """The threads that follow belong together."""
+        self._process += 1
         self._phases: list[tuple[np.ndarray, ...]] = []
 
     def code(self, column: str, word: str) -> int:
@@ -290,7 +297,6 @@ class _Rows:
         step_index = np.full(count, -1, dtype=np.int64)
         rows: list[tuple[int, str, str, str, int, int, int]] = []
         shapes: list[float] = []
-        numbers: dict[tuple[object, ...], int] = {}
         sizes: list[tuple[int, tuple[float, ...]]] = []
         on_device: list[tuple[float, float]] = []
         ends_of_steps: list[tuple[int, int, int]] = []
@@ -326,7 +332,7 @@ class _Rows:
                     ends_of_steps.append((len(rows), int(own[0]), int(own[-1])))
                 seen = tuple(dict.fromkeys(spans.shapes[at] for at in step.phases if at in spans.shapes))
                 # A step of several inputs has a shape of its own, and so has another model.
-                shapes.append(float(numbers.setdefault(seen, len(numbers) + 1)) if seen else np.nan)
+                shapes.append(self._shape_number(seen) if seen else np.nan)
                 if id(step) in spans.sizes:
                     sizes.append((len(rows), spans.sizes[id(step)]))
                 on_device.append(spans.device_window(step.phases))
@@ -335,7 +341,7 @@ class _Rows:
         if rows:
             self._add_few(rows, thread, rank, [epoch_of.get(row, 0) for row in range(len(rows))])
             self.metrics[-1][1]["shape:counted"] = np.array(shapes)
-            self.metrics[-1][1].update(_size_columns(sizes, len(rows)))
+            self.metrics[-1][1].update(size_columns(sizes, len(rows)))
             if spans.on_device is not None:
                 begin, time = np.array(on_device).T
                 self.metrics[-1][1].update({DEVICE_TIME: time, DEVICE_START: begin - self.origin})
@@ -382,17 +388,6 @@ class _Rows:
                 values[first : first + len(found)] = found
             metrics[name] = values[order]
         return Spans(numbers, words, metrics)
-
-
-def _size_columns(sizes: Sequence[tuple[int, tuple[float, ...]]], count: int) -> dict[str, np.ndarray]:
-    """Columns of `count` rows with the sizes (row, its sizes) in which inputs differ."""
-    columns = {}
-    for number, name in enumerate(INPUT_SIZES[: max((len(told) for _, told in sizes), default=0)]):
-        values = np.full(count, np.nan)
-        for row, told in sizes:
-            values[row] = told[number] if number < len(told) else np.nan
-        columns[f"{name}:counted"] = values
-    return columns
 
 
 def _number(value: Any) -> float:

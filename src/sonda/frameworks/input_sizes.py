@@ -58,3 +58,14 @@ def _differing(steps: Mapping[int, tuple[int, ...]]) -> dict[int, tuple[float, .
         return {}
     chosen = np.array(list(columns.values())).T
     return {step: tuple(sizes) for step, sizes in zip(alike, chosen.tolist(), strict=True)}
+
+
+def size_columns(sizes: Sequence[tuple[int, tuple[float, ...]]], count: int) -> dict[str, np.ndarray]:
+    """Columns of `count` rows with the sizes (row, its sizes) in which inputs differ."""
+    columns = {}
+    for number, name in enumerate(INPUT_SIZES[: max((len(told) for _, told in sizes), default=0)]):
+        values = np.full(count, np.nan)
+        for row, told in sizes:
+            values[row] = told[number] if number < len(told) else np.nan
+        columns[f"{name}:counted"] = values
+    return columns

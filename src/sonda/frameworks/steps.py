@@ -97,11 +97,26 @@ def _split(phases: Sequence[Phase], training: TrainingForwards) -> list[Step]:
     stepped: set[int] = set()
     last_end = -1
     """Position in `open_phases` of the last that ends a step, -1 for none."""
+    last_begun = -1
+    """The same of the last that belongs to training and ends no step."""
+    fetched = False
+    """Whether data is among them."""
+
+    def take(position: int) -> None:
+        nonlocal last_begun, fetched
+        open_phases.append(position)
+        fetched = fetched or phases[position].name == "data"
+        if position in training.forwards or phases[position].name == "backward":
+            last_begun = len(open_phases) - 1
 
     def close(count: int, part: str) -> None:
         """Make a step of the first `count` open phases."""
-        nonlocal open_phases, last_end, stepped
-        chosen, open_phases = open_phases[:count], open_phases[count:]
+        nonlocal last_end, last_begun, fetched, stepped
+        chosen, left = open_phases[:count], open_phases[count:]
+        open_phases.clear()
+        last_begun, fetched = -1, False
+        for position in left:
+            take(position)
         if chosen:
             data = next((phases[at] for at in chosen if phases[at].iterator is not None), None)
             stated = next((phases[at].part for at in chosen if phases[at].part), "")
@@ -125,10 +140,6 @@ def _split(phases: Sequence[Phase], training: TrainingForwards) -> list[Step]:
             count += 1
         return count
 
-    def pending() -> bool:
-        """Whether a training step has begun that has not ended."""
-        return any(at in training.forwards or phases[at].name == "backward" for at in open_phases[last_end + 1 :])
-
     joined = find_joined(phase if phase.name in FORWARDS else None for phase in phases)
     helpers = any(phase.name in (*FORWARDS, "fused", "backward") and not phase.helper for phase in phases)
     evaluating = False
@@ -136,11 +147,11 @@ def _split(phases: Sequence[Phase], training: TrainingForwards) -> list[Step]:
     for position, phase in enumerate(phases):
         if phase.helper and helpers:
             continue
-        evaluates = phase.name in FORWARDS and position not in training.forwards and not pending()
+        # Within a training step that has not ended, every forward is its own.
+        evaluates = phase.name in FORWARDS and position not in training.forwards and last_begun <= last_end
         whole = phase.name == "fused" and not phase.continued
         evaluates |= whole and phase.optimizer is None and not phase.exhausted
         if evaluating and phase.name != "loss":
-            fetched = any(phases[at].name == "data" for at in open_phases)
             goes_on = phase.name == "decode" or position in joined
             if not (evaluates and (fetched or goes_on)):
                 close(len(open_phases), "evaluate")
@@ -156,7 +167,7 @@ def _split(phases: Sequence[Phase], training: TrainingForwards) -> list[Step]:
                 close(with_trailing() if phase.name == "fused" else last_end + 1, "train")
         if phase.exhausted:
             continue
-        open_phases.append(position)
+        take(position)
         if position in training.ends:
             stepped.add(training.ends[position])
             last_end = len(open_phases) - 1

@@ -44,8 +44,8 @@ class ThreadSpans:
     """Their steps' `phases` are positions in `phase_rows`."""
     step_pass: dict[int, str]
     """Pass of a step by its identity (`id(step)`), where it is not `timed`."""
-    shapes: dict[int, tuple[Place | None, int]]
-    """The module and the number of its input's shape by position in `phase_rows`."""
+    shapes: dict[int, tuple[Place | None, str]]
+    """The module and its input's shape by position in `phase_rows`."""
     sizes: dict[int, tuple[float, ...]]
     """Sizes in which the inputs of a step differ from those of others, by its identity."""
     boundaries: list[Boundaries]
@@ -125,7 +125,7 @@ def read_thread(
         step_pass=_passes(raw, kind, sections, phase_rows, events),
         # Where a program counts a step of its own, the model that it counts may stand in for a compiled one.
         shapes={
-            position[row]: (phases[position[row]].place if shape in dims else None, shape)
+            position[row]: (phases[position[row]].place, str(dims[shape])) if shape in dims else (None, str(shape))
             for row, shape in facts["shape"].items()
             if row in position
         },

@@ -137,7 +137,7 @@ def _overhead(assembly: Assembly) -> dict[str, float]:
     waited = rows & ~np.isnan(spans.metric("run_queue_wait", "counted"))
     forward = rows & spans.words("name").equal("forward")
     phases, forwards, read, asked = (float(which.sum() / steps.sum()) for which in (rows, forward, counted, waited))
-    spent = (layers - marks) * assembly.span_ns + marks * (costs.get("mark_ns") or assembly.span_ns)
+    spent = (layers - marks) * assembly.span_ns + marks * costs.get("mark_ns", assembly.span_ns)
     spent += (phases - forwards) * assembly.phase_ns
     spent += forwards * max(costs.get("forward_ns", 0.0), assembly.phase_ns)
     spent += (phases - read) * costs.get("group_ns", 0.0)

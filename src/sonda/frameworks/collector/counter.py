@@ -63,6 +63,14 @@ class Counter:
         stream.push((self._pass + 1, now()))
         self.memory = LiveTensors()
 
+    def is_free(self) -> bool:
+        """Whether another thread may count: none does, or one that only waits for a text to go on."""
+        other = self.stream
+        if other is not None and not other.phases and other.schedule is not None and other.schedule.is_waiting:
+            other.schedule.counting = False
+            self.stop(other)
+        return not self.active
+
     def mode(self, stream: Stream) -> Any:
         """The context in which operations are seen; None where this thread does not count, or is in it."""
         if self.stream is not stream or self._depth or self.spent:

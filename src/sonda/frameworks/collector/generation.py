@@ -12,8 +12,8 @@ from typing import Any
 
 LENGTH = (1 << 31) - 1
 NAMED = 1 << 62
-NAMES = ("generat", "sampl", "decode", "complet")
-"""What is in the names of functions that generate."""
+NAMES = frozenset(["generate", "generation", "sample", "sampling", "decode", "decoding", "complete", "completion"])
+"""Words in the names of functions that generate."""
 MOST_FRAMES = 8
 """Functions between a model and the one that generates: a caller's own, and those that wrap a call."""
 
@@ -29,7 +29,7 @@ def is_named(frame: Any) -> bool:
         name = frame.f_code.co_name
         named = _names.get(name)
         if named is None:
-            named = _names[name] = any(word in name.lower() for word in NAMES)
+            named = _names[name] = not NAMES.isdisjoint(name.lower().split("_"))
         if named:
             return True
         frame = frame.f_back

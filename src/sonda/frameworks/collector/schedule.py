@@ -18,7 +18,7 @@ IN_EVALUATION = 2
 """The same where the model is in evaluation mode, with gradients left on."""
 MOST_SHAPES = 10_000
 """Shapes that are told apart; those of further inputs have the number 0."""
-MOST_BACKWARDS = 64
+MOST_BACKWARDS = 1024
 """Backwards after which an optimizer that never stepped is taken for one that is not used."""
 SAMPLED = 10
 """Once the file has reached its cap, every tenth step is recorded in detail; at twice the cap none is."""
@@ -140,11 +140,17 @@ class Schedule:
         self._backwards += 1
         self._alone = False
 
-    def begins_by_hand(self, now: int, written: int, optimizes: bool) -> bool:
-        """A batch is fetched, or a forward that learns begins: whether a step by hand is over. `optimizes`: there is an
-        optimizer, which will step.
+    @property
+    def is_waiting(self) -> bool:
+        """Whether forwards without a graph were counted, and nothing is known to go on with them."""
+        return self.counting and self._alone
+
+    def begins_by_hand(self, now: int, written: int, optimizes: bool | None) -> bool:
+        """A batch is fetched, or a forward that learns begins: whether a step by hand is over.
+
+        `optimizes`: there is an optimizer, which will step; None: one that never has so far.
         """
-        if not self._backwards or (optimizes and self._backwards <= MOST_BACKWARDS):
+        if not self._backwards or optimizes or (optimizes is None and self._backwards <= MOST_BACKWARDS):
             return False
         self._backwards = 0
         self.counting = False

@@ -82,7 +82,8 @@ class CompiledFunctions:
         torch = self.observer.torch
         if not torch.is_grad_enabled() or not has_graph(torch, result):
             return NONE
-        given = any(tensor.grad_fn is not None for tensor in tensors_in(torch, (args, kwargs)))
+        with torch._C.DisableTorchFunctionSubclass():  # a subclass must not see us look
+            given = any(tensor.grad_fn is not None for tensor in tensors_in(torch, (args, kwargs)))
         return LOSS if given and isinstance(result, torch.Tensor) and result.dim() == 0 else FORWARD
 
     def _call(self, stream: Stream, function: Any, args: tuple, kwargs: dict) -> Any:

@@ -75,7 +75,9 @@ class Layers:
         if self._roots and not is_loss_class(self.torch, module):
             # Of the first outermost module nobody else's name is known: it is looked for when there is a second.
             whole = self._trees.whole_of(module) or module
-        listed = list(whole.named_modules())
+        listed = _listed(whole)
+        if not any(child is module for _, child in listed):
+            whole, listed = module, _listed(module)
         root = self._root_of.get(id(whole)) or self._new_root(whole, listed)
         absorbed = self._absorb(listed, root, id(whole))
         for path, child in listed:
@@ -138,7 +140,7 @@ class Layers:
         if whole is None or self._listings.get(root, 0) >= MOST_LISTINGS:
             return 0
         self._listings[root] = self._listings.get(root, 0) + 1
-        for path, child in whole.named_modules():
+        for path, child in _listed(whole):
             if child is module:
                 return self._define(child, path=path, root=root, root_name=type(whole).__name__)
         return 0
@@ -347,6 +349,24 @@ class Layers:
                 other.push((other.backward + 1 + flag, time))
                 other.backward = 0
         stream.backward = outer
+
+
+def _listed(module: Any) -> list:
+    """A module and all its parts, each once, with their paths: as `named_modules` where no class changed that."""
+    listed, seen = [], set()
+    waiting = [("", module)]
+    while waiting:
+        path, part = waiting.pop()
+        if id(part) in seen:
+            continue
+        seen.add(id(part))
+        listed.append((path, part))
+        parts = vars(part).get("_modules") or {}
+        inner = [
+            (f"{path}.{name}" if path else name, child) for name, child in list(parts.items()) if child is not None
+        ]
+        waiting.extend(reversed(inner))
+    return listed
 
 
 def _sizes(module: Any) -> tuple:

@@ -266,10 +266,10 @@ class TorchObserver(Replacing):
         # Where the program counts a step of its own, the model it counts may stand in for a compiled one.
         which = code if schedule.count else 0
         shape, new = schedule.shape_number(shapes)
-        if new and schedule.count:
+        if new and schedule.count and all(shapes):
             self.recorder.state(shape=shape, dims=shapes, thread=stream.native)
         if learns:
-            schedule.begins_by_hand(now(), self.recorder.written, self.optimizers.any)
+            schedule.begins_by_hand(now(), self.recorder.written, self.optimizers.in_use())
             if training:
                 schedule.forward(which, shape, learns, training)
                 stream.sequence = (0, 0, False)
@@ -319,9 +319,9 @@ class TorchObserver(Replacing):
         if schedule.count and schedule.counting != (self.counter.stream is stream):
             if self.counter.stream is stream:
                 self.counter.stop(stream)
-            elif not self.counter.active and module is not None:
+            elif self.counter.is_free() and module is not None:
                 held = [*module.parameters(), *module.buffers()]
-                gradients = [tensor.grad for tensor in held if tensor.grad is not None]
+                gradients = [tensor.grad for tensor in held if tensor.is_leaf and tensor.grad is not None]
                 self.counter.start(stream, [*held, *gradients], limited=True)
         if schedule.detail != stream.detail:
             self.recorder.set_detail(schedule.detail, stream)
@@ -367,6 +367,7 @@ class TorchObserver(Replacing):
                 finally:
                     self.layers.end_backward(stream, 0)
                     self.close(stream, code)
+                    self.optimizers.note_weights()
                     if not self.optimizers.any and not stream.phases:
                         stream.updating = AWAITED
             finally:
@@ -390,7 +391,7 @@ class TorchObserver(Replacing):
         if stream.phases:
             return None
         stream.resting = ()
-        stream.schedule.begins_by_hand(now(), self.recorder.written, self.optimizers.any)
+        stream.schedule.begins_by_hand(now(), self.recorder.written, self.optimizers.in_use())
         stream.schedule.fetched()
         self.follow_schedule(stream)
         return stream

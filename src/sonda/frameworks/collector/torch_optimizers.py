@@ -36,8 +36,11 @@ class Optimizers:
         self._frames = {constant for constant in constants if isinstance(constant, CodeType)}
         """What is on the Python stack while an optimizer steps."""
         define = observer.recorder.define
-        self._weights: list = []
-        """Weak references to weights, one of every group."""
+        self._weights: dict = {}
+        """Weak references to weights, one of every group, by their identity."""
+        self._noted: list = []
+        """How often each had been written to when the last backward ended."""
+        self._stepped_once = False
         self.any = False
         """Whether the program has made an optimizer or used one."""
         self.by_hand = define(kind="phase", name="optimizer", by_hand=True)
@@ -70,21 +73,38 @@ class Optimizers:
             self._known.set(optimizer, (next(self._number), now()))
             self.any = True
             original(optimizer, *args, **kwargs)
-            self._watch_weights(optimizer)
+            try:
+                self._watch_weights(optimizer)
+            except Exception:  # an optimizer of somebody else's making, with groups of another kind
+                pass
 
         return wrapper
 
     def _watch_weights(self, optimizer: Any) -> None:
-        """Keep one weight of every group in sight."""
+        """Keep one weight of every group in sight that is trained."""
         for group in getattr(optimizer, "param_groups", ()):
-            for weight in list(group.get("params", ()))[:1]:
-                if len(self._weights) < MOST_WEIGHTS:
-                    self._weights.append(weakref.ref(weight, self._weights.remove))
+            trained = (weight for weight in group.get("params", ()) if weight.requires_grad and weight.is_leaf)
+            weight = next(trained, None)
+            if weight is not None and not weight.is_inference() and len(self._weights) < MOST_WEIGHTS:
+                self._weights.setdefault(id(weight), weakref.ref(weight))
 
     def weight_versions(self) -> list:
         """How often one weight of every optimizer's groups was written to."""
-        weights = [reference() for reference in self._weights]
+        weights = [reference() for reference in self._weights.values()]
+        if None in weights:
+            self._weights = {key: reference for key, reference in self._weights.items() if reference() is not None}
         return [weight._version for weight in weights if weight is not None]
+
+    def in_use(self) -> bool | None:
+        """Whether an optimizer will step; None where there is one that never has, and weights have not changed."""
+        if self.any and not self._stepped_once:
+            return None if self._noted == self.weight_versions() else False
+        return self.any
+
+    def note_weights(self) -> None:
+        """A backward has ended: weights that change before the next one are updated."""
+        if self.any and not self._stepped_once:
+            self._noted = self.weight_versions()
 
     # ---- by hand ----------------------------------------------------------------------------------------------
 
@@ -127,7 +147,7 @@ class Optimizers:
     # ---- steps ------------------------------------------------------------------------------------------------
 
     def _begin_step(self, stream: Stream, code: int, optimizer: Any) -> None:
-        self.any = True
+        self.any = self._stepped_once = True
         if self._known.get(optimizer) is None:
             self._known.set(optimizer, (next(self._number), 0))
         number, made = self._known.get(optimizer)
@@ -146,10 +166,12 @@ class Optimizers:
             self._begin_step(stream, self.step, optimizer)
 
     def step_ends(self, optimizer: Any, _args: Any, _kwargs: Any) -> None:
-        stream = self.observer.current_stream()
+        stream = self.observer.recorder.mine.stream
         if stream is not None and inside(stream, self.step):
+            # Also where observing has ended meanwhile: what is open is to be closed.
             self.observer.close(stream, self.step)
-            self._stepped(stream, optimizer)
+            if self.observer.current_stream() is stream:
+                self._stepped(stream, optimizer)
 
     def close_abandoned(self, stream: Stream, beginning: int = 0) -> None:
         """Close phases of optimizers whose step an exception ended: PyTorch does not call their second hook then.

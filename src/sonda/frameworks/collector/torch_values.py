@@ -4,28 +4,51 @@ from __future__ import annotations
 
 from typing import Any
 
+MOST_ITEMS = 100_000
+"""Things that are looked at in what a module is given or returns: more than this is no input but a data set."""
+
 
 def tensors_in(torch: Any, value: Any) -> list:
-    """The tensors in a value, through lists, tuples, dictionaries and dataclasses."""
+    """The tensors in a value, in order, through lists, tuples, dictionaries and dataclasses, each of these once."""
     if isinstance(value, torch.Tensor):
         return [value]
-    if isinstance(value, (tuple, list)):
-        items = value
-    elif isinstance(value, dict):
-        items = list(dict.values(value))
-    elif hasattr(type(value), "__dataclass_fields__"):
-        items = list(vars(value).values()) if hasattr(value, "__dict__") else []
-    else:
-        return []
-    return [tensor for item in items for tensor in tensors_in(torch, item)]
+    tensors: list = []
+    waiting, seen, left = [value], set(), MOST_ITEMS
+    while waiting and left:
+        left -= 1
+        thing = waiting.pop()
+        if isinstance(thing, torch.Tensor):
+            tensors.append(thing)
+            continue
+        if isinstance(thing, (tuple, list)):
+            items = list(thing)
+        elif isinstance(thing, dict):
+            items = list(dict.values(thing))
+        elif hasattr(type(thing), "__dataclass_fields__") and hasattr(thing, "__dict__"):
+            items = list(vars(thing).values())
+        else:
+            continue
+        if id(thing) not in seen:
+            seen.add(id(thing))
+            waiting.extend(reversed(items))
+    return tensors
 
 
 def shapes_of(torch: Any, args: tuple, kwargs: dict) -> tuple:
     """The shapes of the tensors handed to a module, however nested: what decides how much it computes."""
-    if len(args) == 1 and not kwargs and type(args[0]) is torch.Tensor:
+    if len(args) == 1 and not kwargs and type(args[0]) is torch.Tensor and not args[0].is_nested:
         return (tuple(args[0].shape),)
     with torch._C.DisableTorchFunctionSubclass():  # a subclass must not see us look
-        return tuple(tuple(tensor.shape) for tensor in tensors_in(torch, (args, kwargs)))
+        return tuple(_shape(tensor) for tensor in tensors_in(torch, (args, kwargs)))
+
+
+def _shape(tensor: Any) -> tuple:
+    """A tensor's sizes; nothing of one that has none, or whose sizes are symbols."""
+    try:
+        shape = tuple(tensor.shape)
+    except Exception:  # nested tensors
+        return ()
+    return shape if all(type(size) is int for size in shape) else ()
 
 
 def has_graph(torch: Any, result: Any) -> bool:
@@ -65,7 +88,8 @@ class Losses:
             loss = is_loss_class(torch, module)
             loss = self._known[code] = None if not loss and type(module).__name__.endswith("Loss") else loss
         if loss is None:
-            loss = any(tensor.requires_grad for tensor in tensors_in(torch, (args, kwargs)))
+            with torch._C.DisableTorchFunctionSubclass():
+                loss = any(tensor.requires_grad for tensor in tensors_in(torch, (args, kwargs)))
         return loss
 
 
@@ -76,7 +100,6 @@ def sequence_of(torch: Any, args: tuple, kwargs: dict) -> int:
     """
     with torch._C.DisableTorchFunctionSubclass():
         for tensor in tensors_in(torch, (args, kwargs)):
-            if tensor.dim() == 2 and tensor.dtype in (torch.int64, torch.int32):
-                rows, length = tensor.shape
-                return int(rows) << 31 | int(length)
+            if tensor.dtype in (torch.int64, torch.int32) and len(shape := _shape(tensor)) == 2:
+                return shape[0] << 31 | shape[1]
     return 0
