@@ -62,7 +62,8 @@ def test_keras_is_seen_alike_on_every_framework(store: Store, monkeypatch: pytes
 def test_a_program_that_traces_again_and_again_is_told_so(store: Store) -> None:
     verdicts = summarise(watched(store, "retracing")).verdicts
     said = next(verdict for verdict in verdicts if verdict.kind == "retracing")
-    named = said.sentence.removeprefix("Then ").partition(" (retracing.py:")[0].lower()
+    sentence = said.sentence.removeprefix("Then ").removeprefix("In a step: ")
+    named = sentence.partition(" (retracing.py:")[0].lower()
     assert named in ("re-traced: by_shape", "re-traced: by_value", "re-traced: anew")
     assert "was traced 6 times in 6 calls" in said.sentence
     assert len(said.remedies) == 1

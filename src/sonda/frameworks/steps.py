@@ -75,7 +75,8 @@ def _is_dry_run(step: Step, phases: Sequence[Phase], training: TrainingForwards)
     """Whether this is a call before all training, and such a one never comes again: it tells a model its sizes."""
     if step.part != "evaluate" or step.loader is not None or not training.ends:
         return False
-    return all(training.is_single_call(at) for at in step.phases if phases[at].place and not phases[at].gap)
+    calls = [at for at in step.phases if phases[at].place is not None and not phases[at].gap]
+    return bool(calls) and all(training.is_single_call(at) for at in calls)
 
 
 def _take_pause(step: Step, before: Step, first: Phase) -> None:

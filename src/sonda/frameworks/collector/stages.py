@@ -47,10 +47,9 @@ FILES = {
     "orbax.checkpoint._src.checkpointers.checkpointer": (
         ("orbax.checkpoint._src.checkpointers.checkpointer",), ("Checkpointer.save", "Checkpointer.restore"),
     ),
-    "numpy": (("numpy",), ("save", "savez", "savez_compressed")),
 }  # fmt: skip
-"""By the module whose import makes them: where functions that save and load weights are, and their names. Reading
-arrays with NumPy is not among them: that is how data are read."""
+"""By the module whose import makes them: where functions that save and load weights are, and their names. NumPy's are not
+among them: reading arrays is how data are read, and what saves them may be overridden by a class of the program's."""
 DYNAMO, NUMBA = "torch._dynamo.callback", "numba.core.event"
 """Modules that tell when PyTorch and Numba compile, once they are imported."""
 
