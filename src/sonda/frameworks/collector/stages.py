@@ -48,8 +48,8 @@ FILES = {
         ("orbax.checkpoint._src.checkpointers.checkpointer",), ("Checkpointer.save", "Checkpointer.restore"),
     ),
 }  # fmt: skip
-"""By the module whose import makes them: where functions that save and load weights are, and their names. NumPy's are not
-among them: reading arrays is how data are read, and what saves them may be overridden by a class of the program's."""
+"""By the module whose import makes them: where functions that save and load weights are, and their names. Not NumPy's:
+reading arrays is how data are read, and a class of the program's may override what saves them."""
 DYNAMO, NUMBA = "torch._dynamo.callback", "numba.core.event"
 """Modules that tell when PyTorch and Numba compile, once they are imported."""
 
