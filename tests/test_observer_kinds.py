@@ -55,6 +55,10 @@ CASES = {
     "layers_by_hand": ([("test", 6)], {"forward": 18}, {"Linear", "Linear#2"}),
     "folds": ([("train", 4), ("validate", 1)] * 2 + [("train", 4), ("test", 1)],
               {"forward": 15, "loss": 12, "backward": 12, "optimizer": 24}, None),
+    "accumulated": ([("train", 3)], {"forward": 300, "loss": 300, "backward": 300, "optimizer": 6}, MLP),
+    "unused_optimizer": ([("train", 20)], None, MLP),
+    # Four inferences by a method, and two calls that only look at what they are given.
+    "odd": ([("test", 6)], None, None),
 }  # fmt: skip
 
 
@@ -113,6 +117,13 @@ def _part_of(row: int, parent: np.ndarray, kind: np.ndarray) -> int:
 def test_counting_ends_after_so_many_operations_whatever_the_program_does(nursery: Nursery, tmp_path: Path) -> None:
     """A program without an optimizer has one counted step, as any other has."""
     observed = nursery.run("kinds", "by_data", directory=tmp_path, observe=True)
+    assert observed.assembly is not None
+    assert seen(observed.assembly.spans).counted == 1
+
+
+@pytest.mark.parametrize("name", ["accumulated", "unused_optimizer"])
+def test_one_step_is_counted_whoever_updates_the_weights(nursery: Nursery, tmp_path: Path, name: str) -> None:
+    observed = nursery.run("kinds", name, directory=tmp_path, observe=True)
     assert observed.assembly is not None
     assert seen(observed.assembly.spans).counted == 1
 

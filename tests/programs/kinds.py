@@ -1,5 +1,6 @@
 """Small programs of many kinds, by name: how people train, evaluate, play and generate without the usual loop."""
 
+import dataclasses
 import sys
 
 import torch
@@ -360,6 +361,71 @@ def folds():
             losses.append(F.cross_entropy(model(X), Y).item())
         models.append(model)
     report(losses, *models)
+
+
+def accumulated():
+    """A hundred backwards for every step."""
+    model, losses = mlp(), []
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for _ in range(3):
+        optimizer.zero_grad()
+        for _ in range(100):
+            loss = F.cross_entropy(model(X), Y)
+            loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    report(losses, model)
+
+
+def unused_optimizer():
+    """An optimizer is made and never steps: weights are updated by hand."""
+    model, losses = mlp(), []
+    torch.optim.SGD(model.parameters(), lr=0.1).zero_grad()
+    for _ in range(20):
+        loss = F.cross_entropy(model(X), Y)
+        loss.backward()
+        descend(model)
+        losses.append(loss.item())
+    report(losses, model)
+
+
+@dataclasses.dataclass
+class Linked:
+    """Knows itself."""
+
+    x: torch.Tensor
+    link: object = None
+
+
+class Filtering(nn.Module):
+    """Lists none of its parts, and takes any input."""
+
+    def __init__(self):
+        super().__init__()
+        self.inner, self.outer = nn.Linear(6, 5), nn.Linear(5, 3)
+
+    def named_modules(self, *args, **kwargs):
+        raise AttributeError("not now")
+
+    def infer(self, given):
+        return self.outer(torch.relu(self.inner(given.x)))
+
+
+class Reading(nn.Module):
+    def forward(self, given, nested):
+        return given.x.sum()
+
+
+def odd():
+    model, given, nested = Filtering(), Linked(X), X
+    given.link = given
+    for _ in range(2000):
+        nested = [nested]
+    with torch.inference_mode():
+        weights = torch.ones(3)
+        torch.optim.SGD([nn.Parameter(weights, requires_grad=False)], lr=0.1)
+        ends = [model.infer(given).sum() for _ in range(4)] + [Reading()(given, nested) for _ in range(2)]
+    report(ends)
 
 
 globals()[sys.argv[1]]()
