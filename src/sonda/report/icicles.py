@@ -15,8 +15,8 @@ from sonda.report.tree import MAIN, Node, Weight, fold
 
 Way = Callable[[LayerRow], Value | None]
 
-MOST = 600
-"""Nodes of one view: two pixels each on a wide screen, and drawn within a second."""
+MOST = 300
+"""Nodes of one view: four pixels each on a wide screen, which a reader can see and hit, and drawn in half a second."""
 DEEPEST = 6
 """Levels that a figure has room for; more are reached by a click."""
 
