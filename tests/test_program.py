@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sonda.analysis.program import STAGES, Program, summarise_program
-from sonda.frameworks.stages import read_stages
+from sonda.frameworks.stages import PROCESS, read_stages
 from sonda.record.run import Run, RunInfo, now
 from sonda.record.span import Spans, Words
 from sonda.report.document import program_document
@@ -224,6 +224,19 @@ def test_lines_that_were_cut_short_are_left_out_and_a_killed_process_lasts_to_th
     (tmp_path / "7.stages").write_text(text)
     found = [(stage.name, stage.what, stage.start, stage.end) for stage in read_stages(tmp_path, 90, 200)]
     assert found == [("import", "torch", 110, 150), ("import", "late", 190, 200), ("process", "", 100, 200)]
+
+
+def test_a_killed_child_ends_with_what_it_wrote_last(tmp_path: Path) -> None:
+    imported = {"kind": "stage", "name": "import", "what": "json", "thread": 8, "start": 110, "end": 130}
+    files = {
+        "10": [{"process": 10, "begun": 100}],
+        "8": [{"process": 8, "begun": 105}, imported],
+        "9": [{"process": 9, "begun": 120}, {"process": 9, "ended": 160}],
+    }
+    for name, lines in files.items():
+        (tmp_path / f"{name}.stages").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    found = {stage.thread: (stage.start, stage.end) for stage in read_stages(tmp_path, 0, 200) if stage.name == PROCESS}
+    assert found == {10: (100, 200), 8: (105, 130), 9: (120, 160)}, "the first is the program, which was killed too"
 
 
 def test_a_program_that_replaces_itself_is_one_process(tmp_path: Path) -> None:

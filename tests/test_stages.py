@@ -13,6 +13,7 @@ import pytest
 from sonda.analysis.program import summarise_program
 from sonda.analysis.summarise import summarise
 from sonda.frameworks.collector.stages import FILES
+from sonda.frameworks.stages import PROCESS, read_stages
 from sonda.record.store import Store
 from sonda.report.terminal import render_summary
 from sonda.targets import keeping
@@ -86,6 +87,35 @@ def test_a_forked_child_has_stages_of_its_own(modules: Path, tmp_path: Path) -> 
     begun = [line["process"] for line in lines(tmp_path) if "begun" in line]
     assert sorted(slow) == sorted(begun) and len(set(begun)) == 2
     assert sum(line.get("what") == "decimal" for line in lines(tmp_path)) == 1
+
+
+@pytest.mark.parametrize("leaving", ["os._exit(0)", "sys.exit(0)", "Process"])
+def test_a_child_that_leaves_early_ends_there(modules: Path, tmp_path: Path, leaving: str) -> None:
+    """However it leaves: a second later its parent goes on without it."""
+    inside = f"    import slow_to_import\n    {leaving}\n"
+    forks = f"child = os.fork()\nif not child:\n{inside}os.waitpid(child, 0)\n"
+    works = "def work():\n    import slow_to_import\nworker = get_context('fork').Process(target=work)\n"
+    started = f"from multiprocessing import get_context\n{works}worker.start()\nworker.join()\n"
+    code = (
+        f"import os, sys, time\nsys.path.insert(0, {str(modules)!r})\n"
+        f"{started if 'Process' in leaving else forks}time.sleep(1)\n"
+    )
+    done = run("-c", code, PYTHONPATH=str(INJECT), SONDA_COLLECT=json.dumps({"directory": str(tmp_path)}))
+    assert done.returncode == 0, done.stderr
+    processes = [one for one in read_stages(tmp_path, 0, 1 << 62) if one.name == PROCESS]
+    parent, child = sorted(processes, key=lambda one: one.start)
+    assert child.end - child.start >= 0.2 * S, "its import"
+    assert parent.end - child.end >= 1 * S
+
+
+def test_leaving_wrongly_is_refused_as_ever(tmp_path: Path) -> None:
+    refused = "try:\n    os._exit('now')\nexcept TypeError as error:\n    print(error, flush=True)\n"
+    code = f"import os\n{refused}os._exit(status=3)\n"
+    bare = run("-c", code)
+    words = {"PYTHONPATH": str(INJECT), "SONDA_COLLECT": json.dumps({"directory": str(tmp_path)})}
+    observed = run("-c", code, **words)
+    assert bare.stdout and bare.returncode == 3
+    assert (observed.stdout, observed.stderr, observed.returncode) == (bare.stdout, bare.stderr, 3)
 
 
 def test_a_program_without_a_framework_has_its_table(store: Store, capfd: pytest.CaptureFixture[str]) -> None:

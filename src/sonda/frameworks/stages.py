@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -39,31 +39,48 @@ class _Line(msgspec.Struct):
     ended: int = 0
 
 
+class _Unended(NamedTuple):
+    """A process that did not say when it ended: it was killed, or became a program without Python."""
+
+    process: int
+    begun: int
+    last: int
+    """The end of the last that is known of it."""
+
+
 def read_stages(directory: Path, begin: int, end: int) -> list[Stage]:
     """The stages of all processes that wrote into a directory, within the run. A line cut short is left out."""
-    found = [stage for path in sorted(directory.glob("*.stages")) for stage in _read(path, end)]
+    found: list[Stage] = []
+    unended = [one for path in sorted(directory.glob("*.stages")) if (one := _read(path, found)) is not None]
+    others = [stage.start for stage in found if stage.name == PROCESS]
+    first = min([*others, *(one.begun for one in unended)], default=0)
+    for one in unended:
+        # With the first the program ends. Of any other no more is known than what it wrote.
+        last = end if one.begun == first else one.last
+        found.append(Stage("stage", PROCESS, "", one.process, one.begun, last))
     within = [stage._replace(start=max(stage.start, begin), end=min(stage.end, end)) for stage in found]
     return [stage for stage in within if stage.end >= stage.start]
 
 
-def _read(path: Path, end: int) -> Iterator[Stage]:
+def _read(path: Path, found: list[Stage]) -> _Unended | None:
+    """Append the stages of one process; the process itself where it did not say when it ended."""
     decode = msgspec.json.Decoder(_Line).decode
-    process = begun = 0
+    process = begun = last = 0
     for text in path.read_bytes().splitlines():
         try:
             line = decode(text)
         except msgspec.MsgspecError:
             continue
+        last = max(last, line.end, line.begun)
         if line.kind:
-            yield Stage(line.kind, line.name, line.what, line.thread, line.start, line.end)
+            found.append(Stage(line.kind, line.name, line.what, line.thread, line.start, line.end))
         elif line.ended and begun:
-            yield Stage("stage", PROCESS, "", line.process, begun, line.ended)
+            found.append(Stage("stage", PROCESS, "", line.process, begun, line.ended))
             process = begun = 0
         elif line.begun:
             # A program that replaces itself keeps its number: it begins again, and is one process.
             process, begun = line.process, begun or line.begun
-    if begun:  # it was killed, or left without saying so
-        yield Stage("stage", PROCESS, "", process, begun, end)
+    return _Unended(process, begun, last) if begun else None
 
 
 def stage_columns(stages: Sequence[Stage], code: Callable[[str, str], int]) -> dict[str, np.ndarray]:

@@ -127,6 +127,14 @@ class Stages:
         self._lines.append({"process": self._process, "ended": now()})
         self.write()
 
+    def leave(self) -> None:
+        """The process ends by `os._exit`, which runs nothing that was registered: as forked children do.
+
+        A child that kept nothing has told nobody that it began.
+        """
+        if self.kept:
+            self.finish()
+
     def after_fork(self) -> None:
         """A forked child has stages of its own; those of its parent are the parent's."""
         self.mine = _Mine()
@@ -251,6 +259,18 @@ def begin(directory: str) -> None:
     # The first that is registered is the last that is called.
     atexit.register(stages.finish)
     os.register_at_fork(after_in_child=stages.after_fork)
+    _finish_before_hard_exit(stages)
+
+
+def _finish_before_hard_exit(stages: Stages) -> None:
+    leave = os._exit
+
+    @functools.wraps(leave)
+    def _exit(*status: Any, **named: Any) -> Any:
+        stages.leave()
+        return leave(*status, **named)
+
+    os._exit = _exit
 
 
 @contextmanager
