@@ -14,6 +14,7 @@ import pytest
 from observed import PROGRAMS
 from sonda.frameworks.collector.recorder import Recorder
 from sonda.frameworks.collector.schedule import Schedule
+from sonda.frameworks.collector.torch_hiding import OPERATIONS
 from sonda.frameworks.collector.torch_kernels import composite_kernel
 from sonda.frameworks.collector.torch_observer import TorchObserver
 
@@ -252,11 +253,41 @@ def test_another_mode_of_the_program_sees_what_it_would_see(counting: Counting) 
     assert bare == counted
 
 
-def test_nothing_stays_registered_after_counting(counting: Counting) -> None:
-    is_registered = torch._C._dispatch_has_kernel_for_dispatch_key
-    with counting.phase():
-        assert is_registered("aten::linalg_svdvals", "PythonTLSSnapshot")
-    assert not is_registered("aten::linalg_svdvals", "PythonTLSSnapshot")
+def test_nothing_is_registered_but_inside_of_a_counted_phase(counting: Counting) -> None:
+    def registered() -> set[str]:
+        known = torch._C._dispatch_has_kernel_for_dispatch_key
+        return {name for name in OPERATIONS if known(f"aten::{name}", "PythonTLSSnapshot")}
+
+    forward = counting.observer.phases.codes["forward"]
+    with counting.observer.counted([]):
+        assert not registered(), "before a phase"
+        with counting.observer.phase(counting.recorder.stream(), forward):
+            torch.einsum("ij,jk->ik", MATRIX, MATRIX)  # taken apart: the mode is entered once more, and left
+            assert registered() == set(OPERATIONS)
+        assert not registered(), "between two phases"
+    assert not registered()
+
+
+def test_an_operation_that_autocast_casts_calls_others_without_autocast(counting: Counting) -> None:
+    """On CUDA autocast has a kernel for bilinear, on a CPU it has none: here one like it is made."""
+    casting = torch._C.DispatchKeySet(torch._C._dispatch_key_parse("AutocastCPU"))
+
+    def widest(first, second, weight, bias=None):  # type: ignore[no-untyped-def]
+        with torch._C._ExcludeDispatchKeyGuard(casting):
+            return torch.ops.aten.bilinear(first, second, weight, bias)
+
+    library = torch.library.Library("aten", "IMPL")
+    library.impl("bilinear", widest, "AutocastCPU")
+    try:
+        with torch.autocast("cpu", torch.bfloat16):
+            bare = bilinear()
+            with counting.phase():
+                counted = bilinear()
+    finally:
+        library._destroy()
+    assert bare.dtype == torch.float32
+    assert same_bits(bare, counted)
+    assert "aten.bilinear" in counting.seen()
 
 
 BACKENDS = ("Undefined", "CPU", "CUDA", "XLA", "Meta", "SparseCPU", "SparseCsrCPU", "QuantizedCPU", "MkldnnCPU",

@@ -52,14 +52,12 @@ class Counter:
         self.stream = stream
         self.memory = LiveTensors()
         self.memory.adopt(tensors)
-        self.hiding.begin()
         self.kernels = Kernels(self.torch)  # a program may register kernels of its own between two steps
         stream.push((self._pass, now()))
 
     def stop(self, stream: Stream) -> None:
         self.active = False
         self.stream = None
-        self.hiding.end()
         stream.push((self._pass + 1, now()))
         self.memory = LiveTensors()
 
@@ -183,10 +181,14 @@ def _mode_class(torch: Any) -> Any:
             if compiler is not None and type(self).__torch_dispatch__ is dispatch:
                 type(self).__torch_dispatch__ = compiler.disable(dispatch)
             self.counter._depth += 1
+            if self.counter._depth == 1:
+                self.hiding.begin()
             return super().__enter__()
 
         def __exit__(self, *failure: Any) -> Any:
             self.counter._depth -= 1
+            if not self.counter._depth:
+                self.hiding.end()
             return super().__exit__(*failure)
 
     return CountingMode

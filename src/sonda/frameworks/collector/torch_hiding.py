@@ -13,8 +13,10 @@ from typing import Any
 
 from .formulas import AUTOGRAD
 from .formulas_call import Call
+from .torch_values import tensors_in
 
-Condition = Callable[[tuple, dict], bool]
+Condition = Callable[[Any, Any, tuple, dict], bool]
+"""Of PyTorch, an operation, and what it is called with."""
 
 NODES = {
     "MaskedFillBackward1": "sums where(mask, gradient, 0) in place of masked_select(gradient, mask)",
@@ -29,11 +31,23 @@ NODES = {
 """Nodes of autograd, by name, with what they do otherwise under a mode. `tests/test_bits_operations.py` finds them."""
 
 
-def _always(args: tuple, kwargs: dict) -> bool:
+def _always(torch: Any, func: Any, args: tuple, kwargs: dict) -> bool:
     return True
 
 
-def _weighs_smoothed_labels(args: tuple, kwargs: dict) -> bool:
+def _is_cast(torch: Any, func: Any, args: tuple, kwargs: dict) -> bool:
+    """Whether autocast casts what the operation is given, and so is off in all that the operation calls.
+
+    A mode meets only what it calls, and is told the state in which the whole was called, in which autocast is on.
+    """
+    return any(
+        torch.is_autocast_enabled(device)
+        and torch._C._dispatch_has_kernel_for_dispatch_key(func.name(), f"Autocast{device.upper()}")
+        for device in {tensor.device.type for tensor in tensors_in(torch, (args, kwargs))}
+    )
+
+
+def _weighs_smoothed_labels(torch: Any, func: Any, args: tuple, kwargs: dict) -> bool:
     """The mean of a cross entropy with smoothed labels is divided by the weights of the labels that are not ignored."""
     call = Call("cross_entropy_loss", args, kwargs, None)
     mean = call.arg(3, "reduction", 1) == 1
@@ -45,8 +59,9 @@ OPERATIONS: dict[str, Condition] = {
     "linalg_eigvals": _always,
     "linalg_eigvalsh": _always,
     "linalg_svdvals": _always,
-    # Runs without autocast, which a mode cannot see.
-    "pinverse": _always,
+    # Call kernels that call operations which autocast would cast.
+    "pinverse": _is_cast,
+    "bilinear": _is_cast,
     # Sums weights and zeros in place of the weights alone.
     "cross_entropy_loss": _weighs_smoothed_labels,
 }
@@ -54,29 +69,32 @@ OPERATIONS: dict[str, Condition] = {
 
 
 class Hiding:
-    """Hooks on nodes for the time of one backward, and kernels for the time that operations are counted."""
+    """Hooks on nodes for the time of one backward, and kernels for the time that the mode is on."""
 
     def __init__(self, torch: Any) -> None:
         self._torch = torch
         self._native = torch._C
         self._library: Any = None
+        self._kernels: dict[str, Any] = {}
 
     def begin(self) -> None:
         """From now on the operations above run without the mode, while it is the only one."""
         self.end()
         try:
-            self._library = self._torch.library.Library("aten", "IMPL")
+            # Not `torch.library.Library`, which takes ten times as long, and this is done for every phase.
+            self._library = self._native._dispatch_library("IMPL", "aten", "", __file__, 0)
             for name, condition in OPERATIONS.items():
-                kernel = self._kernel(getattr(self._torch.ops.aten, name).default, condition)
+                if name not in self._kernels:
+                    self._kernels[name] = self._kernel(getattr(self._torch.ops.aten, name).default, condition)
                 # The key that modes switch on, and the first that the dispatcher looks at.
-                self._library.impl(name, kernel, "PythonTLSSnapshot", with_keyset=True)
+                self._library.impl(name, "PythonTLSSnapshot", self._kernels[name], True)
         except Exception:  # an operation that this PyTorch does not have
             pass
 
     def end(self) -> None:
         library, self._library = self._library, None
         if library is not None:
-            library._destroy()
+            library.reset()
 
     def hook(self, roots: Any) -> list:
         """Hide the mode from the nodes above, among those that lead to `roots`; returns the handles that undo it.
@@ -131,7 +149,7 @@ class Hiding:
 
         def kernel(keys: Any, *args: Any, **kwargs: Any) -> Any:
             begin = now()
-            mode = self._take_mode() if condition(args, kwargs) else None
+            mode = self._take_mode() if condition(self._torch, func, args, kwargs) else None
             if mode is None:
                 below = keys.remove(snapshot)
                 if below.highestPriorityTypeId() == python:
