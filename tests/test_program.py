@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from pathlib import Path
 from typing import NamedTuple
 
@@ -184,6 +185,19 @@ def test_a_million_steps_are_told_in_a_moment() -> None:
     assert found is not None and found.steps == count
     assert seconds(found)["train"] == pytest.approx(900e-9 * count)
     assert seconds(found)["between"] == pytest.approx(100e-9 * (count - 1))
+
+
+def test_ten_thousand_processes_are_told_in_seconds() -> None:
+    """One after the other, each a second of imports and a second of steps."""
+    count = 10_000
+    begun = time.process_time()
+    each = range(count)
+    rows = [Row("stage", "import", 2 * at, 2 * at + 1, f"package{at}", 7 + at) for at in each]
+    rows += [Row("step", "train", 2 * at + 1, 2 * at + 2, thread=7 + at) for at in each]
+    found = summarise_program(run_of(2 * count, process(0, 2 * count), *rows))
+    assert found is not None and found.steps == count
+    assert seconds(found) == pytest.approx({"imports": count, "train": count})
+    assert time.process_time() - begun < 10, "s; looking at everything for each of them takes half a minute"
 
 
 # ---- shown ------------------------------------------------------------------------------------------------------

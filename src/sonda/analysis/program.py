@@ -93,8 +93,14 @@ def summarise_program(run: Run) -> Program | None:
     edges = np.unique(np.clip(bounds, 0, whole))
     begin, lasted = edges[:-1], np.diff(edges)
     told = np.full(len(begin), -1)
+    by_thread: dict[int, list[_Intervals]] = {}
+    for one in found:
+        by_thread.setdefault(one.thread, []).append(one)
     for thread in _ordered(spans, found, processes):
-        told = np.where(told < 0, _innermost([one for one in found if one.thread == thread], begin), told)
+        sides = [side for one in by_thread[thread] for side in (one.start, one.end)]
+        first, last = np.searchsorted(begin, (min(map(np.min, sides)), max(map(np.max, sides))))
+        left = first + np.flatnonzero(told[first:last] < 0)
+        told[left] = _innermost(by_thread[thread], begin[left])
     _fill(told, begin, spans, found, processes)
     times = np.bincount(told, weights=lasted, minlength=len(STAGES))
     counts = _counts(spans)
@@ -118,9 +124,10 @@ def _intervals(spans: Spans) -> Iterator[_Intervals]:
     end = start + spans.number("duration")
     thread = spans.number("thread")
     for stage, rows in _rows(spans):
-        for which in np.unique(thread[rows]):
-            mine = rows[thread[rows] == which]
-            yield _Intervals(stage, int(which), *_joined(start[mine], end[mine]))
+        grouped = rows[np.argsort(thread[rows], kind="stable")]
+        which, first = np.unique(thread[grouped], return_index=True)
+        for number, mine in zip(which.tolist(), np.split(grouped, first[1:]), strict=False):
+            yield _Intervals(stage, number, *_joined(start[mine], end[mine]))
 
 
 def _rows(spans: Spans) -> Iterator[tuple[str, np.ndarray]]:
@@ -170,12 +177,15 @@ def _innermost(found: list[_Intervals], moments: np.ndarray) -> np.ndarray:
 def _take(
     told: np.ndarray, since: np.ndarray, number: int, moments: np.ndarray, start: np.ndarray, end: np.ndarray
 ) -> None:  # fmt: skip
-    """Give the moments inside these intervals to `number`, where none is open that began later (`since`)."""
+    """Give the moments inside these intervals to `number`, where none is open that began later (`since`). Moments and
+    intervals are in order."""
     if not len(start):
         return
+    near = slice(*np.searchsorted(moments, (start[0], end[-1])).tolist())
+    told, since, moments = told[near], since[near], moments[near]
     at = np.searchsorted(start, moments, "right") - 1
-    began = start[np.maximum(at, 0)]
-    inside = (at >= 0) & (moments < end[np.maximum(at, 0)]) & (began >= since)
+    began = start[at]
+    inside = (moments < end[at]) & (began >= since)
     told[inside], since[inside] = number, began[inside]
 
 
@@ -214,9 +224,11 @@ def _packages(spans: Spans, moments: np.ndarray, lasted: np.ndarray) -> tuple[tu
     end = start + spans.number("duration")[rows]
     whose = np.full(len(moments), -1)
     since = np.full(len(moments), -1, dtype=np.int64)
-    packages = list(dict.fromkeys(names))
-    for number, package in enumerate(packages):
-        mine = np.flatnonzero([name == package for name in names])
+    places: dict[str, list[int]] = {}
+    for place, package in enumerate(names):
+        places.setdefault(package, []).append(place)
+    packages = list(places)
+    for number, mine in enumerate(places.values()):
         _take(whose, since, number, moments, *_joined(start[mine], end[mine]))
     times = np.bincount(whose[whose >= 0], weights=lasted[whose >= 0], minlength=len(packages))
     spent = {package: float(time) for package, time in zip(packages, times, strict=True) if time > 0}

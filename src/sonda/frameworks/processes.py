@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -89,4 +90,6 @@ class Processes:
     def at_once(self) -> int:
         """The most that stepped at the same time."""
         stepped = [one for one in self.all if one.steps]
-        return max((sum(one.begin <= other.begin < one.end for one in stepped) for other in stepped), default=0)
+        begun, ended = (sorted(times) for times in ((one.begin for one in stepped), (one.end for one in stepped)))
+        # When one begins, those that began no later and have not ended step with it.
+        return max((bisect_right(begun, at) - bisect_right(ended, at) for at in begun), default=0)
