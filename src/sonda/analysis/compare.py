@@ -28,6 +28,8 @@ from sonda.record.run import Run
 
 IDENTITY = ("command", "name", "framework", "train", "precision", "batch", "compile", "channels_last", "workers")
 """What a workload is mentioned by first when two differ."""
+MEASURED = frozenset({"traced", "waits"})
+"""What is kept with a workload and was measured: it differs from run to run of the same work."""
 MOST_DIFFERENCES = 4
 """More are counted, not listed."""
 LONGEST_VALUE = 40
@@ -263,7 +265,8 @@ def _differences(a: list[Run], b: list[Run]) -> list[str]:
 
 
 def _unlike_work(runs: list[Run]) -> list[str]:
-    keys = dict.fromkeys([*IDENTITY, *(key for run in runs for key in sorted(run.info.workload))])
+    every = dict.fromkeys([*IDENTITY, *(key for run in runs for key in sorted(run.info.workload))])
+    keys = [key for key in every if key not in MEASURED]
     differing = [key for key in keys if _differ([run.info.workload.get(key) for run in runs])]
     if differing:
         shown = [_values(key, [run.info.workload.get(key) for run in runs]) for key in differing[:MOST_DIFFERENCES]]

@@ -24,6 +24,8 @@ class Process:
     """How its data loaders load, by their numbers."""
     fed: Counter[tuple[str, int]] = field(default_factory=Counter)
     """Steps by part and by the loader that they had their data from."""
+    waits: dict[str, int] = field(default_factory=dict)
+    """How long a step of its training waits outside the phases (`collector/waits.py`)."""
     parts: set[tuple[int, str]] = field(default_factory=set)
     """Rank and part of its steps."""
     steps: int = 0
@@ -56,7 +58,8 @@ class Processes:
     def add(self, events: ProcessEvents) -> None:
         """Another process begins, whose threads have not been taken yet."""
         loaders = {fact["loader"]: fact["loads"] for fact in events.facts if "loads" in fact}
-        self.all.append(Process(events.fact("threads"), events.fact("habits", {}), loaders))
+        waits = events.fact("waits", {})
+        self.all.append(Process(events.fact("threads"), events.fact("habits", {}), loaders, waits=waits))
         if events.truncated or not events.fact("finished", False):
             if events.threads:
                 self.unfinished += 1

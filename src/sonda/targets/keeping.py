@@ -100,7 +100,8 @@ def habits(assembly: Assembly) -> dict[str, Any]:
     weights = found.pop("weights", "")
     # What most FLOPs were done in may be an evaluation's.
     used = found.get("autocast") or precision(assembly).get("precision") or weights
-    return {**found, **({"precision": used} if used in PRECISIONS else precision(assembly))}
+    waits = {"waits": chief.waits} if chief.waits else {}
+    return {**found, **waits, **({"precision": used} if used in PRECISIONS else precision(assembly))}
 
 
 def processes(assembly: Assembly) -> dict[str, int]:

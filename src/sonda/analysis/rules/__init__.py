@@ -23,6 +23,7 @@ from sonda.analysis.rules import (
     stalls,
     topdown,
     transfer,
+    waiting,
     work,
 )
 from sonda.analysis.summary import Remedy, Summary, Verdict
@@ -30,8 +31,8 @@ from sonda.record.added import RULES, added, called
 from sonda.record.errors import SondaError
 
 BUILT_IN: tuple[Callable[[Summary], Verdict | None], ...] = (
-    input.rule, communication.rule, transfer.rule, host.rule, compute.rule, memory.rule, overhead.rule, topdown.rule,
-    stalls.rule, counted_flops.rule, retracing.rule, none.rule,
+    input.rule, waiting.rule, communication.rule, transfer.rule, host.rule, compute.rule, memory.rule, overhead.rule,
+    topdown.rule, stalls.rule, counted_flops.rule, retracing.rule, none.rule,
 )  # fmt: skip
 
 

@@ -16,6 +16,7 @@ from sonda.analysis.rules.work import (
     first_part,
     share,
     time,
+    waiting_share,
     works,
 )
 from sonda.analysis.summary import PartSummary, Summary, Value, Verdict
@@ -35,7 +36,7 @@ def rule(summary: Summary) -> Verdict | None:
     if part is None:
         why = summary.parts[0].step.reason if summary.parts else "no step was seen"
         return Verdict("none", f"Nothing to judge: {why or 'no step was timed'}.", {})
-    known = sum(explained(part).values())
+    known = sum(explained(part).values()) + waiting_share(summary, part)
     traced = retracing.rule(summary)
     if known >= EXPLAINED or (traced is not None and traced.share >= EXPLAINED):
         return None

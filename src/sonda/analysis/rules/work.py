@@ -129,6 +129,15 @@ def host_share(part: PartSummary) -> float:
     return max(1 - part.device.share - data_share(part), 0.0)
 
 
+def waiting_share(summary: Summary, part: PartSummary) -> float:
+    """Part of the step in which a training waits outside its phases, 0 to 1; a host that waits for its GPU is none."""
+    waits = summary.workload.get("waits") or {}
+    if part.name != "train" or part.device is not None or not part.step.value:
+        return 0.0
+    # Phases of the median step and waits are medians of other steps: no more waits than lies outside of the phases.
+    return min(float(waits.get("step_ns") or 0.0) / part.step.value, _phase_share(part, "other"))
+
+
 def _phase_share(part: PartSummary, name: str) -> float:
     """Part of the step that phases of this name take, 0 to 1; nothing where that is not known."""
     known = [row.cost.share for row in part.phases if row.name == name and row.cost.time.value]

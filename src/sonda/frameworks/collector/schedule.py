@@ -5,6 +5,8 @@ It is told what happens (a batch was fetched, a forward begins, an optimizer ste
 
 from __future__ import annotations
 
+from .waits import Waits
+
 COUNTED_SHAPES = 4
 """Steps with a new shape of input that are spent on counting at once, for every outermost module and part."""
 COUNTED_LATER = (6, 10, 16, 26, 42, 68, 110, 178)
@@ -58,6 +60,8 @@ class Schedule:
         self.over = False
         self.steps = 0
         self.notes: list = []
+        self.waits = Waits()
+        """What a training waits for between an optimizer's step and a forward."""
         self._shapes: dict = {}
         self._known: set = set()
         """Shapes that were counted, each with how its module was called."""
@@ -99,6 +103,8 @@ class Schedule:
 
         `learns` when a backward may follow; `continues` when it goes on with the text of the forward before it.
         """
+        if self.waits.open:
+            self.waits.end()
         if self.counting:
             self._forwards += 1
             most = FORWARDS_WITHOUT_BACKWARD if training else IN_EVALUATION
@@ -165,6 +171,8 @@ class Schedule:
 
     def fetched(self) -> None:
         """A batch is about to be fetched: after an optimizer step this is where the next step begins."""
+        if self.waits.open:
+            self.waits.end()
         if self.counting and (self._counted_stepped or self._alone):
             self.counting = False
 
@@ -186,7 +194,9 @@ class Schedule:
         if optimizer in self._stepped or not self._stepped:
             self._stepped = set()
             self.finished(now, written)
+            self.waits.step()
         self._stepped.add(optimizer)
+        self.waits.begin()
 
     def finished(self, now: int, written: int) -> None:
         """A step is over: decide about the next one."""

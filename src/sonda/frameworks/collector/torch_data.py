@@ -74,10 +74,12 @@ class DataPhases:
             with self._phase(stream, self._code):
                 self._say_whence(stream, iterator)
                 try:
-                    return original(iterator)
+                    batch = original(iterator)
                 except StopIteration:
                     stream.push((self._values["exhausted"], 1))
                     raise
+            stream.schedule.waits.begin()
+            return batch
 
         return wrapper
 

@@ -243,7 +243,7 @@ def watch_process(settings: dict, counting: Any = None) -> Watch:
 
 def state_end(recorder: Recorder, schedule: Schedule, counting: Any, facts: dict) -> None:
     """State what only the end knows: notes, counts, and these facts."""
-    recorder.state(rank=rank(recorder), notes=schedule.notes, **facts, **counting.facts())
+    recorder.state(rank=rank(recorder), notes=schedule.notes, **facts, **counting.facts(), **schedule.waits.facts())
 
 
 def rank(recorder: Recorder) -> int:
