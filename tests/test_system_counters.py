@@ -214,3 +214,8 @@ def test_shares_that_do_not_add_up_are_explained() -> None:
     total = sum(one.cost.share for one in half)
     [said] = _uneven(replace(whole_part, phases=tuple(half)))
     assert f"add up to {100 * total:.0f} % of the median step" in said and "different steps" in said
+    scale = 1.04 / (2 * total)
+    nearly = [replace(one, cost=replace(one.cost, share=one.cost.share * scale)) for one in whole_part.phases]
+    assert _uneven(replace(whole_part, phases=tuple(nearly))) == [], "1.0 times is no news"
+    twice = [replace(one, cost=replace(one.cost, share=2 * one.cost.share)) for one in nearly]
+    assert "add up to 2.1 times the median step" in _uneven(replace(whole_part, phases=tuple(twice)))[0]

@@ -11,11 +11,14 @@ from pathlib import Path
 
 import pytest
 
+from builders import RunBuilder
+from sonda.analysis.compare import _unlike_work
 from sonda.analysis.rules import verdicts
 from sonda.frameworks.assembly import assemble
 from sonda.frameworks.collector import waits
 from sonda.frameworks.collector.waits import ALL_OF_FIRST, MOST, ONE_IN, WORTH_NS, Waits
 from sonda.targets.command import INJECT
+from sonda.targets.keeping import habits
 from test_verdicts import bare, cost, layer, phase, summary
 
 MS = 1_000_000
@@ -188,9 +191,33 @@ def test_a_wait_is_said_with_what_to_do_about_it() -> None:
     waiting = replace(summary(rows, layers), workload={"waits": {"step_ns": 60 * MS, "steps": 30}})
     first = verdicts(waiting)[0][0]
     assert (first.kind, first.share) == ("waiting", pytest.approx(0.6))
-    assert first.sentence.startswith("Waiting: for 60 % of the step (60.0 ms) the program does nothing")
+    assert first.sentence.startswith("The program waits for 60 % of the step (60.0 ms) before its forward")
     assert "DataLoader" in first.remedies[0].text
+    assert all("between the phases" not in one.sentence for one in verdicts(waiting)[0]), "10 % are left there"
     little = replace(waiting, workload={"waits": {"step_ns": 5 * MS, "steps": 30}})
     assert all(one.kind != "waiting" for one in verdicts(little)[0])
     inference = replace(waiting, parts=(replace(waiting.parts[0], name="test"),))
     assert all(one.kind != "waiting" for one in verdicts(inference)[0])
+
+
+def test_threads_that_step_beside_each_other_wait_for_the_interpreter(tmp_path: Path) -> None:
+    """No loader helps there, so nothing is kept of it."""
+    pytest.importorskip("torch")
+    body = "".join(f"    {line}\n" for line in (BEGIN + LOOP + STEP).splitlines())
+    starts = "workers = [threading.Thread(target=train) for _ in range(2)]\nfor one in workers: one.start()\n"
+    code = f"import threading\ndef train():\n{body}{starts}for one in workers: one.join()\n"
+    environment = {**os.environ, "PYTHONPATH": str(INJECT), "SONDA_COLLECT": json.dumps({"directory": str(tmp_path)})}
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    seen = assemble(tmp_path, 0, 1 << 62)
+    assert seen.crew.chief.waits and seen.crew.chief.stepping == 2
+    assert "waits" not in habits(seen)
+
+
+def test_runs_that_waited_differently_are_of_the_same_work(tmp_path: Path) -> None:
+    first, second = (RunBuilder().run() for _ in range(2))
+    for run, waited in ((first, 5), (second, 7)):
+        run.info.workload["waits"] = {"step_ns": waited, "steps": 9}
+    assert _unlike_work([first, second]) == []
+    second.info.workload["batch"] = 3
+    assert len(_unlike_work([first, second])) == 1

@@ -39,8 +39,8 @@ from sonda.record.errors import SondaError
 from sonda.record.run import Run, RunInfo
 from sonda.record.topdown import TopDownDefinition, read_definition
 
-UNEVEN = 0.03
-"""Shares of phases that add up to 100 % within this need no explanation."""
+UNEVEN = 0.10
+"""Shares of phases that add up to 100 % within this need no explanation: they tell the same story."""
 LEAST_TOLD = 0.0005
 """The share of a step from which on one decimal of a percent says something of it."""
 TOLD = 0.001

@@ -29,6 +29,8 @@ class Process:
     parts: set[tuple[int, str]] = field(default_factory=set)
     """Rank and part of its steps."""
     steps: int = 0
+    stepping: int = 0
+    """Threads that have steps."""
     begin: int = 0
     end: int = 0
     """Of its steps, ns."""
@@ -69,6 +71,7 @@ class Processes:
     def add_sections(self, sections: Sequence[Section], rank: int) -> None:
         """A thread of the process that began last has these sections."""
         process = self.all[-1]
+        process.stepping += any(section.steps for section in sections)
         for section in sections:
             if not section.steps:
                 continue

@@ -100,7 +100,8 @@ def habits(assembly: Assembly) -> dict[str, Any]:
     weights = found.pop("weights", "")
     # What most FLOPs were done in may be an evaluation's.
     used = found.get("autocast") or precision(assembly).get("precision") or weights
-    waits = {"waits": chief.waits} if chief.waits else {}
+    # Threads that step beside each other wait for the interpreter's lock, which no loader helps.
+    waits = {"waits": chief.waits} if chief.waits and chief.stepping == 1 else {}
     return {**found, **waits, **({"precision": used} if used in PRECISIONS else precision(assembly))}
 
 

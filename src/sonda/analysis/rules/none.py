@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from sonda.analysis import wording
 from sonda.analysis.program import CHECKPOINTS
-from sonda.analysis.rules import remedies, retracing
+from sonda.analysis.rules import remedies, retracing, waiting
 from sonda.analysis.rules.work import (
     LAYERED,
     WORTH,
@@ -115,6 +115,8 @@ def _uncovered(part: PartSummary) -> _Piece:
 
 def _between(part: PartSummary, summary: Summary) -> _Piece:
     rest = sum(row.cost.share for row in part.phases if row.name == "other" and row.cost.share == row.cost.share)
+    if waiting.rule(summary) is not None:
+        rest = max(rest - waiting_share(summary, part), 0.0)  # which has a sentence of its own
     files = summary.program.stage(CHECKPOINTS) if summary.program is not None else None
     saved = files is not None and files.count > EXPLAINED * part.steps
     what = "files of weights, which most steps save," if saved else "Python code,"

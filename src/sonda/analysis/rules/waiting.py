@@ -20,9 +20,9 @@ def rule(summary: Summary) -> Verdict | None:
     spent = Value(waiting * (part.step.value or 0.0), "ns", "derived")
     return Verdict(
         kind="waiting",
-        sentence=f"Waiting: for {wording.percent(waiting)} of the step ({wording.duration(spent.value or 0.0)}) the "
-        "program does nothing, before its forward and outside of a loader: it waits for a file, a socket, a lock or a "
-        "sleep.",
+        sentence=f"The program waits for {wording.percent(waiting)} of the step "
+        f"({wording.duration(spent.value or 0.0)}) before its forward, outside of a loader: for a file, a socket, a "
+        "lock or a sleep.",
         evidence={"share": Value(waiting, "1", "derived"), "waits": spent},
         remedies=(LOADER, THREAD),
         share=waiting,
