@@ -19,7 +19,7 @@ from sonda.analysis.parts import Part
 from sonda.analysis.statistics import ENOUGH_STEPS, median
 from sonda.analysis.summary import Value
 from sonda.record.expression import divide
-from sonda.record.quantity import INPUT_SIZES, LEVELS, Metric
+from sonda.record.quantity import INPUT_CALLS, INPUT_PRODUCTS, LEVELS, Metric
 from sonda.record.span import Spans
 
 CYCLES, INSTRUCTIONS = "cycles", "instructions"
@@ -33,7 +33,7 @@ SMALL_CORES = "cycles_small_cores"
 NOT_COUNTERS = frozenset(
     {
         "shape", "peak_memory", "activations", "flops", "bytes", "samples", "tokens", "operations", "device_time",
-        "device_start", "communication", "energy", "energy_low", "energy_high", *INPUT_SIZES,
+        "device_start", "communication", "energy", "energy_low", "energy_high", *INPUT_PRODUCTS.values(), *INPUT_CALLS,
     }
 )  # fmt: skip
 """Quantities with a place of their own. That of energy is its table of windows: spans shorter than the time between

@@ -1,8 +1,10 @@
 """What the steps of a part did where their inputs differ in shape: counted for some, and from their sizes for others.
 
 FLOPs and bytes of a network are polynomials in the sizes of its input: linear in the batch, quadratic in the length of
-a text that attends to itself. A polynomial that foretells every counted shape from the other ones holds for those that
-were not counted. Where none does (a program that decides by its data), the counted shapes stand for themselves only.
+a text that attends to itself. Those of a step of several forwards are the same polynomials in sums over them. One that
+foretells every counted step from the other ones holds for those that were not counted. Where none does (a program that
+decides by its data), the counted shapes stand for themselves only, and where no other step has such a shape the mean of
+the counted steps is shown.
 """
 
 from __future__ import annotations
@@ -16,27 +18,28 @@ from sonda.analysis import wording
 from sonda.analysis.counts import COLUMNS, Counts, Tally, count, counted_step
 from sonda.analysis.parts import Part, shapes_of
 from sonda.analysis.roofline import Ceilings
-from sonda.record.quantity import INPUT_SIZES
+from sonda.record.quantity import INPUT_CALLS, INPUT_PRODUCTS, INPUT_SIZES
 
-FORETOLD = 0.01
-"""A polynomial holds where it foretells FLOPs and bytes of each counted step within this, from the other ones."""
+FORETOLD = 0.03
+"""A polynomial holds where it foretells FLOPs and bytes of each counted step within this, from the other ones. Strides
+that do not divide an image, and tiles, add what is no polynomial."""
+MOSTLY = 0.5
+"""A counted shape that this part of the steps has stands for them."""
 REACH = 2.0
 """Sizes beyond this factor of those that were counted are not foretold."""
 
-_POLYNOMIALS: dict[int, list[tuple[tuple[int, ...], ...]]] = {
-    1: [((0,), (1,)), ((0,), (1,), (2,))],
-    2: [
-        ((0, 0), (1, 0), (0, 1)),
-        ((0, 0), (1, 0), (0, 1), (1, 1)),
-        ((0, 0), (1, 0), (0, 1), (1, 1), (2, 0), (0, 2)),
-        ((0, 0), (1, 0), (0, 1), (1, 1), (2, 1), (1, 2)),
-    ],
-    3: [
-        ((0, 0, 0), (1, 0, 0), (0, 1, 0), (0, 0, 1)),
-        ((0, 0, 0), (1, 0, 0), (0, 1, 0), (0, 0, 1), (1, 1, 0), (1, 0, 1), (0, 1, 1)),
-    ],
-}
-"""By the number of sizes that differ: the polynomials that are tried, each as the powers of its terms."""
+_FAMILIES: tuple[tuple[tuple[int, ...], ...], ...] = (
+    ((0, 1),),
+    ((0, 1, 2),),
+    ((0,), (1,), (2,)),
+    ((0,), (1,), (2,), (0, 1), (0, 2), (1, 2)),
+    ((0,), (1,), (2,), (0, 1), (0, 2), (1, 2), (0, 0), (1, 1), (2, 2)),
+    ((0,), (1,), (2,), (0, 1), (0, 2), (1, 2), (0, 0, 1), (0, 1, 1), (0, 1, 2)),
+)
+"""Polynomials that are tried: each as its terms, by the numbers of the sizes that are multiplied. Terms of sizes that
+do not differ are left out; a constant and the number of forwards belong to all."""
+FEWEST = 2
+"""Counted steps whose mean is shown where nothing foretells the others."""
 
 
 @dataclass(frozen=True)
@@ -87,23 +90,35 @@ def _count_shapes(part: Part, roofs: Ceilings | None) -> PartCounts | None:
         return None
     counted = {shape: count(part, row, roofs) for shape, row in rows.items()}
     table = _Table.of(list(counted.values()))
-    sizes, wanted = (_sizes(part, where) for where in (np.array(list(rows.values())), part.rows[part.measured]))
-    foretell = _find_polynomial(sizes, table)
+    terms = _Terms.of(part, np.array(list(rows.values())))
+    foretell = terms.find_polynomial(table)
     order = {shape: at for at, shape in enumerate(counted)}
     values: list[np.ndarray] = []
     covered = np.zeros(len(shapes), dtype=bool)
     for at, shape in enumerate(shapes):
         if shape in order:
             values.append(table.values[order[shape]])
-        elif foretell is not None and _reached(wanted[at], sizes):
-            values.append(foretell(wanted[at]))
+        elif foretell is not None and terms.reached[at]:
+            values.append(foretell(terms.wanted[at]))
         else:
             continue
         covered[at] = True
-    if not covered.any() or (foretell is None and len({shape for shape in shapes if shape in order}) < 2):
+    many = len(np.unique(shapes[~np.isnan(shapes)]))
+    own = len({shape for shape in shapes if shape in order})
+    if foretell is None and own < 2:
+        # A shape that most steps have says more than a mean.
+        if len(counted) < FEWEST or not len(shapes) or covered.mean() > MOSTLY:
+            return None
+        counts = table.counts(table.values.mean(axis=0), list(counted.values()))
+        every = np.arange(len(part.rows) + len(part.counted)) < len(part.counted)
+        note = (
+            f"{part.name}: the steps have {many} input shapes that were not counted, and nothing foretells them; FLOPs "
+            f"are means over the counted steps alone ({_of_steps(every)})"
+        )
+        return PartCounts(counts, covered=np.ones(len(shapes), dtype=bool), means=True, note=note)
+    if not covered.any():
         return None
     counts = table.counts(np.mean(values, axis=0), list(counted.values()))
-    many = len(np.unique(shapes[~np.isnan(shapes)]))
     how = f"of which {len(counted)} were counted"
     if foretell is not None:
         how += " and the others follow from their sizes"
@@ -111,64 +126,91 @@ def _count_shapes(part: Part, roofs: Ceilings | None) -> PartCounts | None:
     return PartCounts(counts, covered=covered, means=True, note=note)
 
 
-def _sizes(part: Part, rows: np.ndarray) -> np.ndarray:
-    """The sizes in which inputs differ, steps x sizes; none where they are not known."""
-    spans = part.index.spans
-    columns = [spans.metric(name, "counted")[rows] for name in INPUT_SIZES]
-    told = [column for column in columns if len(column) and not np.isnan(column).all()]
-    return np.array(told).T if told else np.zeros((len(rows), 0))
-
-
-def _reached(wanted: np.ndarray, sizes: np.ndarray) -> bool:
-    """Whether sizes are near enough to those that were counted."""
-    if len(wanted) != sizes.shape[1] or np.isnan(wanted).any():
-        return False
-    return bool(((wanted >= sizes.min(axis=0) / REACH) & (wanted <= sizes.max(axis=0) * REACH)).all())
-
-
-def _find_polynomial(sizes: np.ndarray, table: _Table) -> _Polynomial | None:
-    """What foretells all values of a step from its sizes, or None."""
-    if np.isnan(sizes).any():
-        return None
-    for powers in _POLYNOMIALS.get(sizes.shape[1], []):
-        terms = _terms(sizes, powers)
-        if len(terms) <= len(powers):
-            break
-        if _foretells(terms, table):
-            solved = np.linalg.lstsq(terms, table.values, rcond=None)[0]
-            return _Polynomial(powers, solved)
-    return None
-
-
 @dataclass(frozen=True)
 class _Polynomial:
-    """All values of a step as polynomials in its sizes."""
+    """All values of a step by the terms that were chosen."""
 
-    powers: Sequence[tuple[int, ...]]
+    chosen: list[int]
+    base: np.ndarray
+    """The values of one counted step: what is the same in all stays as it is, to the last digit."""
     factors: np.ndarray
 
-    def __call__(self, sizes: np.ndarray) -> np.ndarray:
-        foretold: np.ndarray = np.maximum(_terms(sizes[None], self.powers)[0] @ self.factors, 0)
+    def __call__(self, terms: np.ndarray) -> np.ndarray:
+        foretold: np.ndarray = np.maximum(self.base + terms[self.chosen] @ self.factors, 0)
         return foretold
 
 
-def _terms(sizes: np.ndarray, powers: Sequence[tuple[int, ...]]) -> np.ndarray:
-    return np.array([np.prod(sizes ** np.array(power), axis=1) for power in powers]).T
+@dataclass(frozen=True)
+class _Terms:
+    """What FLOPs and bytes may be proportional to: a constant, the number of forwards, sums of products of sizes."""
 
+    families: list[list[int]]
+    """Columns of the polynomials that are tried: of those that foretell as well, the one with the fewest is taken."""
+    counted: np.ndarray
+    """Of the counted steps, steps x terms, each as part of the largest."""
+    wanted: np.ndarray
+    """The same of the measured steps; NaN where it is not known."""
+    reached: np.ndarray
+    """Mask over the measured steps: those with sizes near enough to counted ones."""
 
-def _foretells(terms: np.ndarray, table: _Table) -> bool:
-    """Whether every counted step follows from the other ones."""
-    true = table.totals
-    for left_out in range(len(terms)):
-        others = np.arange(len(terms)) != left_out
-        scale = np.abs(terms[others]).max(axis=0)
-        if np.linalg.matrix_rank(terms[others] / scale) < terms.shape[1]:
-            return False
-        solved = np.linalg.lstsq(terms[others] / scale, true[others], rcond=None)[0]
-        foretold = (terms[left_out] / scale) @ solved
-        if (np.abs(foretold - true[left_out]) > FORETOLD * np.maximum(true[left_out], 1)).any():
-            return False
-    return True
+    @classmethod
+    def of(cls, part: Part, counted: np.ndarray) -> _Terms:
+        spans = part.index.spans
+        rows = np.concatenate((counted, part.rows[part.measured]))
+        columns = {name: spans.metric(name, "counted")[rows] for name in (*INPUT_CALLS, *INPUT_PRODUCTS.values())}
+        told = {name: column for name, column in columns.items() if not np.isnan(column).all()}
+        if not any(name in told for powers, name in INPUT_PRODUCTS.items() if len(powers) > 1):
+            sizes = [told[name] for name in INPUT_SIZES if name in told]
+            told.update(
+                (name, np.prod([sizes[size] for size in powers], axis=0))
+                for powers, name in INPUT_PRODUCTS.items()
+                if max(powers) < len(sizes)
+            )
+        names = list(told)
+        table = np.column_stack([np.ones(len(rows)), *told.values()])
+        known = np.isnan(table).sum(axis=1) == 0
+        scale = np.abs(table[known]).max(axis=0, initial=0)
+        table = table / np.where(scale > 0, scale, 1)
+        always = [0, *(1 + at for at, name in enumerate(names) if name in INPUT_CALLS)]
+        families = [
+            [*always, *(1 + names.index(INPUT_PRODUCTS[term]) for term in family if INPUT_PRODUCTS[term] in told)]
+            for family in _FAMILIES
+        ]
+        single = [1 + at for at, name in enumerate(names) if name in (*INPUT_CALLS, *INPUT_SIZES)]
+        mine, others = table[: len(counted), single], table[len(counted) :, single]
+        reached = np.zeros(len(others), dtype=bool)
+        if known[: len(counted)].all() and names:
+            near = (others >= mine.min(axis=0) / REACH) & (others <= mine.max(axis=0) * REACH)
+            reached = near.all(axis=1) & known[len(counted) :]
+        families = sorted({tuple(family): family for family in families}.values(), key=len)
+        return cls(families, table[: len(counted)], table[len(counted) :], reached)
+
+    def find_polynomial(self, table: _Table) -> _Polynomial | None:
+        """What foretells all values of a step, or None."""
+        if not self.reached.any():
+            return None
+        errors = [self._error(family, table.totals) for family in self.families]
+        family = self.families[int(np.argmin(errors))]
+        if min(errors) > FORETOLD:
+            return None
+        base = table.values[0]
+        return _Polynomial(family, base, np.linalg.lstsq(self.counted[:, family], table.values - base, rcond=None)[0])
+
+    def _error(self, family: list[int], true: np.ndarray) -> float:
+        """By how much a counted step may differ from what the other ones foretell; infinity where they cannot."""
+        terms = self.counted[:, family]
+        # Counted steps must tell all that they differ in, and one more tell that the polynomial holds.
+        rank = int(np.linalg.matrix_rank(np.concatenate((terms, self.wanted[self.reached][:, family]))))
+        if not 1 < rank < len(terms):
+            return np.inf
+        worst = 0.0
+        for left_out in range(len(terms)):
+            others = np.arange(len(terms)) != left_out
+            if np.linalg.matrix_rank(terms[others]) < rank:
+                return np.inf
+            foretold = terms[left_out] @ np.linalg.lstsq(terms[others], true[others], rcond=None)[0]
+            worst = max(worst, float((np.abs(foretold - true[left_out]) / np.maximum(true[left_out], 1)).max()))
+        return worst
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from sonda.frameworks.events import CODE, ProcessEvents, read_events
-from sonda.frameworks.input_sizes import size_columns
+from sonda.frameworks.input_sizes import Sums, size_columns
 from sonda.frameworks.paths import LayerPlaces
 from sonda.frameworks.processes import Processes
 from sonda.frameworks.row_columns import activations, calls, inherit
@@ -88,7 +88,7 @@ def assemble(directory: Path, begin: int, end: int) -> Assembly:
         rows.begin_process()
         for thread in _engines_last(events):
             # One thread at a time: what it is read from is as large as the rows that are made of it.
-            spans = read_thread(events, events.threads.pop(thread), events.readings.pop(thread, ()), places, thread)
+            spans = read_thread(events, events.threads.pop(thread), events.readings.pop(thread, ()), places)
             result.crew.add_sections(spans.sections, rank)
             rows.add_thread(spans, paths, events, thread, rank)
         result.processes += 1
@@ -162,12 +162,12 @@ class _Rows:
         self.blocks: list[dict[str, np.ndarray]] = []
         self.metrics: list[tuple[int, dict[str, np.ndarray]]] = []
         self._process = 0
-        self._shape_numbers: dict[tuple[int, tuple[object, ...]], int] = {}
+        self._shape_numbers: dict[tuple[int, frozenset[object]], int] = {}
         self.words: dict[str, dict[str, int]] = {
             name: {"": 0} for name in ("kind", "name", "path", "direction", "pass")
         }
 
-    def _shape_number(self, seen: tuple[object, ...]) -> float:
+    def _shape_number(self, seen: frozenset[object]) -> float:
         """A number for the shapes of a step's inputs, which no other process has: its models may be others."""
         return float(self._shape_numbers.setdefault((self._process, seen), len(self._shape_numbers) + 1))
 
@@ -297,7 +297,7 @@ class _Rows:
         step_index = np.full(count, -1, dtype=np.int64)
         rows: list[tuple[int, str, str, str, int, int, int]] = []
         shapes: list[float] = []
-        sizes: list[tuple[int, tuple[float, ...]]] = []
+        sizes: list[tuple[int, Sums]] = []
         on_device: list[tuple[float, float]] = []
         ends_of_steps: list[tuple[int, int, int]] = []
         epoch_of: dict[int, int] = {}
@@ -330,8 +330,8 @@ class _Rows:
                 if step.phases:
                     own = spans.phase_rows[step.phases]
                     ends_of_steps.append((len(rows), int(own[0]), int(own[-1])))
-                seen = tuple(dict.fromkeys(spans.shapes[at] for at in step.phases if at in spans.shapes))
                 # A step of several inputs has a shape of its own, and so has another model.
+                seen = spans.inputs(step)
                 shapes.append(self._shape_number(seen) if seen else np.nan)
                 if id(step) in spans.sizes:
                     sizes.append((len(rows), spans.sizes[id(step)]))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
@@ -11,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from sonda.frameworks.events import ProcessEvents, RawSpans, match
-from sonda.frameworks.input_sizes import differing_sizes
+from sonda.frameworks.input_sizes import Sums, differing_sizes
 from sonda.frameworks.paths import LayerPlaces, Place
 from sonda.frameworks.phase import FORWARDS, find_joined, name_generation
 from sonda.frameworks.phase_facts import Facts, PhaseReader, read_facts, read_metrics
@@ -24,6 +25,7 @@ DEVICE_BEGIN, DEVICE_END = "device_begin:measured", "device_end:measured"
 DEVICE_START = "device_start:derived"
 ADDITIVE = ("page_faults:counted", "context_switches:counted", DEVICE_TIME)
 """Values of a phase that hold those of the phases inside it; so do those whose definition says that it `adds`."""
+GENERATING = ("prefill", "decode")
 COMPUTING = ("forward", "prefill", "decode", "backward", "fused")
 """Phases that are counted in a step that is counted as a whole."""
 
@@ -46,12 +48,21 @@ class ThreadSpans:
     """Pass of a step by its identity (`id(step)`), where it is not `timed`."""
     shapes: dict[int, tuple[Place | None, str]]
     """The module and its input's shape by position in `phase_rows`."""
-    sizes: dict[int, tuple[float, ...]]
+    sizes: dict[int, Sums]
     """Sizes in which the inputs of a step differ from those of others, by its identity."""
     boundaries: list[Boundaries]
     """What counters stood at where spans began and ended."""
     on_device: tuple[np.ndarray, np.ndarray] | None = None
     """When a GPU reached the begin and the end of every row, ns on the host's clock, NaN where that is not known."""
+
+    def inputs(self, step: Step) -> frozenset[object]:
+        """What the modules of a step were given, and how often; how many tokens a text has is not told."""
+        often = Counter(self.shapes[at] for at in step.phases if at in self.shapes)
+        text = any(self._name(at) in GENERATING for at in step.phases)
+        return frozenset(often) if text else frozenset(often.items())
+
+    def _name(self, phase: int) -> object:
+        return self.definitions[self.raw.definition[self.phase_rows[phase]]].get("name")
 
     def device_window(self, phases: Sequence[int]) -> tuple[float, float]:
         """When a GPU began the first of these phases (positions in `phase_rows`), and ns until it had ended the last.
@@ -73,10 +84,8 @@ def read_thread(
     pairs: np.ndarray,
     readings: Sequence[bytes] = (),
     places: LayerPlaces | None = None,
-    thread: int = 0,
 ) -> ThreadSpans:
-    """Match events and readings of counters of the thread with this number, and find its steps. `places` are those of
-    its modules."""
+    """Match events and readings of counters of a thread, and find its steps. `places` are those of its modules."""
     definitions = events.definitions
     kinds = np.array([definition.get("kind", "") for definition in definitions], dtype=object)
     raw = match(pairs, kinds == "value")
@@ -113,7 +122,7 @@ def read_thread(
             phases[at] = replace(phases[at], name=name)
         sections = derive_sections(phases)
     position = {row: at for at, row in enumerate(phase_rows.tolist())}
-    dims = {fact["shape"]: fact["dims"] for fact in events.facts if "dims" in fact and fact["thread"] == thread}
+    dims = {fact["shape"]: fact["dims"] for fact in events.facts if "dims" in fact}
     return ThreadSpans(
         raw=raw,
         definitions=definitions,

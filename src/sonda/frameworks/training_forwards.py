@@ -101,14 +101,17 @@ class TrainingForwards:
             return set()
         trained = {(phases[at].model, phases[at].shape) for at in self.forwards}
         models = {model for model, _ in trained}
-        steps_with: dict[tuple[int | None, int], set[int]] = {}
+        steps_with: dict[tuple[int | None, int | None], set[int]] = {}
+        """Steps by the model and the shape that it was given, and by the model whatever it was given."""
         for at in aside:
-            steps_with.setdefault((phases[at].model, phases[at].shape), set()).add(self._step_of(at))
+            for shape in (phases[at].shape, None):
+                steps_with.setdefault((phases[at].model, shape), set()).add(self._step_of(at))
         found = set()
         for at in aside:
             phase = phases[at]
             call = phase.model, phase.shape
-            regular = len(steps_with[call]) >= REGULAR * len(self.ends)
+            often = call if phase.model in models else (phase.model, None)
+            regular = len(steps_with[often]) >= REGULAR * len(self.ends)
             if phase.model in models:
                 # Of the model that is trained: in its training mode, on the batch of the step or on one like it.
                 belongs = phase.training and (self._on_batch(at) or (regular and call in trained))

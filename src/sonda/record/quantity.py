@@ -46,7 +46,18 @@ ROOFS = ("dram", "l2", "flops")
 """What a kernel can be at the peak of: bytes of memory, bytes of the L2 cache, FLOPs of the precision it uses most."""
 
 INPUT_SIZES = ("input_size_1", "input_size_2", "input_size_3")
-"""Sizes of a step's input that differ from step to step, such as a batch's and a text's; at most so many are told."""
+"""Sizes of a step's input that differ from step to step, such as a batch's and a text's; at most so many are told. Of a
+step with several forwards their sum."""
+INPUT_PRODUCTS: dict[tuple[int, ...], str] = {
+    powers: "input_size_" + "x".join(str(size + 1) for size in powers)
+    for powers in (
+        (0,), (1,), (2,), (0, 0), (1, 1), (2, 2), (0, 1), (0, 2), (1, 2), (0, 0, 1), (0, 1, 1), (0, 1, 2),
+    )
+}  # fmt: skip
+"""By the numbers of the sizes, what they are multiplied to in each forward, summed over the forwards of a step. Where
+each step has one forward, only the sizes themselves are kept."""
+INPUT_CALLS = ("input_calls_1", "input_calls_2", "input_calls_3")
+"""How often a step calls its modules, where that differs from step to step."""
 
 QUANTITIES = {
     quantity.name: quantity
@@ -87,6 +98,12 @@ QUANTITIES = {
         Quantity("operations", "1", "framework operations dispatched"),
         Quantity("tokens", "1", "tokens produced or consumed"),
         *(Quantity(name, "1", "a size of a step's input that differs between steps") for name in INPUT_SIZES),
+        *(
+            Quantity(name, "1", "a product of such sizes, summed over the forwards of a step")
+            for name in INPUT_PRODUCTS.values()
+            if name not in INPUT_SIZES
+        ),
+        *(Quantity(name, "1", "forwards of a step, where their number differs between steps") for name in INPUT_CALLS),
         Quantity("samples", "1", "samples processed: by a step, a query, or a walk through a share of the data"),
         Quantity("queue_wait", "ns", "time from a query's planned arrival to the beginning of its inference"),
         Quantity("inference_queries", "1", "queries that were answered by the same inference as this one"),
