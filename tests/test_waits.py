@@ -194,6 +194,11 @@ def test_a_wait_is_said_with_what_to_do_about_it() -> None:
     assert first.sentence.startswith("The program waits for 60 % of the step (60.0 ms) before its forward")
     assert "DataLoader" in first.remedies[0].text
     assert all("between the phases" not in one.sentence for one in verdicts(waiting)[0]), "10 % are left there"
+    unclear = cost(30, "", 0.1)
+    partly = summary([phase("forward", unclear), phase("other", bare(70))], [layer("0", "Conv2d", unclear)])
+    partly = replace(partly, workload={"waits": {"step_ns": 40 * MS, "steps": 30}})
+    kinds = [one.kind for one in verdicts(partly)[0]]
+    assert kinds == ["waiting", "none"], "40 % before the 30 % that are left there"
     little = replace(waiting, workload={"waits": {"step_ns": 5 * MS, "steps": 30}})
     assert all(one.kind != "waiting" for one in verdicts(little)[0])
     inference = replace(waiting, parts=(replace(waiting.parts[0], name="test"),))

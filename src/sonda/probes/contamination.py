@@ -166,7 +166,8 @@ def contamination(before: Conditions, after: Conditions, threads: int, policy: s
     use = own / min(threads, cores or threads)  # more threads than processors hold each other up, not others them
     if policy == "active" and use < LEAST_USE:
         disturbed = any(flag.contaminated for flag in flags)
-        reason = "others held them up" if disturbed else "they waited for input or had no parallel work"
+        waited = "they waited for input or had no parallel work"
+        reason = f"others held them up, or {waited}" if disturbed else waited
         who = f"{threads} thread{'s' if threads > 1 else ''}"
         flags.append(Flag("use", use, f"{who} kept {own:.2f} CPUs busy: {reason}", disturbed))
     if before.steal is not None and after.steal is not None and cores:

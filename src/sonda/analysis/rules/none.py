@@ -36,7 +36,8 @@ def rule(summary: Summary) -> Verdict | None:
     if part is None:
         why = summary.parts[0].step.reason if summary.parts else "no step was seen"
         return Verdict("none", f"Nothing to judge: {why or 'no step was timed'}.", {})
-    known = sum(explained(part).values()) + waiting_share(summary, part)
+    limits = [*explained(part).values(), waiting_share(summary, part)]
+    known = sum(limits)
     traced = retracing.rule(summary)
     if known >= EXPLAINED or (traced is not None and traced.share >= EXPLAINED):
         return None
@@ -58,7 +59,7 @@ def rule(summary: Summary) -> Verdict | None:
         sentence=f"No clear limit: {largest.sentence}. {NEITHER}",
         evidence=evidence,
         remedies=advice,
-        share=rest if largest.share >= max(explained(part).values()) else min(largest.share, rest),
+        share=rest if largest.share >= max(limits) else min(largest.share, rest),
     )
 
 

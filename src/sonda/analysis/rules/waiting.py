@@ -22,7 +22,7 @@ def rule(summary: Summary) -> Verdict | None:
         kind="waiting",
         sentence=f"The program waits for {wording.percent(waiting)} of the step "
         f"({wording.duration(spent.value or 0.0)}) before its forward, outside of a loader: for a file, a socket, a "
-        "lock or a sleep.",
+        "lock, a process or a sleep.",
         evidence={"share": Value(waiting, "1", "derived"), "waits": spent},
         remedies=(LOADER, THREAD),
         share=waiting,
