@@ -16,13 +16,14 @@ import pytest
 from observed import PROGRAMS, Nursery
 from sonda.analysis.rules import communication, remedies, transfer
 from sonda.analysis.summary import DeviceSide, PhaseRow, Remedy, Summary, Value
+from sonda.frameworks.collector.compiled_share import CompiledShare
 from sonda.frameworks.processes import Process, Processes
 from sonda.record.store import Store
 from sonda.targets.command import Watching, run_command
 from sonda.targets.keeping import habits, processes
 from test_verdicts import bare, cost, layer, phase, summary
 
-pytest.importorskip("torch")
+torch = pytest.importorskip("torch")
 
 PHASES = [phase("data", bare(40)), phase("forward", cost(30, "compute", 0.8)), phase("transfer", bare(20))]
 LAYERS = [layer("0", "Conv2d", cost(30, "compute", 0.8))]
@@ -40,16 +41,31 @@ FOLLOWED: dict[str, tuple[Callable[[Summary], Remedy | None], str]] = {
     "compile": (remedies.compiled, "fuse operations: torch.compile(model)"),
     "compile_in_place": (remedies.compiled, "fuse operations: torch.compile(model)"),
     "compile_step": (remedies.compiled, "fuse operations: torch.compile(model)"),
+    "compile_loss": (remedies.compiled, "fuse operations: torch.compile(model)"),
+    "compile_loss+fullgraph": (remedies.compiled, "fuse operations: torch.compile(model)"),
+    "compile_method": (remedies.compiled, "fuse operations: torch.compile(model)"),
+    "compile_forward": (remedies.compiled, "fuse operations: torch.compile(model)"),
+    "compile_parts": (remedies.compiled, "fuse operations: torch.compile(model)"),
     "trace": (remedies.compiled, "fuse operations: torch.compile(model)"),
     "script": (remedies.compiled, "fuse operations: torch.compile(model)"),
     "autocast": (remedies.bfloat16, "compute in bfloat16: torch.autocast('cpu', torch.bfloat16)"),
     "bfloat16": (remedies.bfloat16, "compute in bfloat16: torch.autocast('cpu', torch.bfloat16)"),
+    "compile_loss+bfloat16": (remedies.bfloat16, "compute in bfloat16: torch.autocast('cpu', torch.bfloat16)"),
+    "compile_loss+autocast_inside": (remedies.bfloat16, "compute in bfloat16: torch.autocast('cpu', torch.bfloat16)"),
+    "compile_loss+channels_last": (
+        remedies.channels_last,
+        "store images with channels last: model.to(memory_format=torch.channels_last)",
+    ),
+    "compile_method+channels_last": (
+        remedies.channels_last,
+        "store images with channels last: model.to(memory_format=torch.channels_last)",
+    ),
     "matmuls": (remedies.bfloat16, "compute in bfloat16: torch.autocast('cpu', torch.bfloat16)"),
     "threads": (remedies.threads, "use all 2 cores: torch.set_num_threads(2)"),
     "processes": (remedies.threads, "use all 2 cores: torch.set_num_threads(2)"),
     "bound": (remedies.threads, "use all 2 cores: torch.set_num_threads(2)"),
 }
-"""By the argument of the program: the remedy that it follows, or that is not to be had; and what its twin is told."""
+"""By the arguments of the program: the remedy that it follows, or that is not to be had; and what its twin is told."""
 
 
 @pytest.fixture(scope="module")
@@ -91,8 +107,21 @@ def test_what_a_program_does_is_not_advised_to_it(nursery: Nursery, tmp_path: Pa
     assert advised is not None and advised.text == text
     if option == "threads" and len(os.sched_getaffinity(0)) < 2:
         pytest.skip("one core only: PyTorch takes no second thread")
-    followed = remedy(told(nursery, tmp_path, option))
+    followed = remedy(told(nursery, tmp_path, *option.split("+")))
     assert followed is None or (option == "workers" and followed.text == MORE)
+
+
+@pytest.mark.parametrize("option", ["compile_activation", "compile_criterion", "compile_last", "script_activation"])
+def test_where_a_part_is_compiled_the_rest_may_be_too(nursery: Nursery, tmp_path: Path, option: str) -> None:
+    advised = remedies.compiled(told(nursery, tmp_path, option))
+    assert advised is not None
+    assert advised.text == "fuse operations: torch.compile(model); so far only a part of the program is compiled"
+
+
+def test_a_compiled_function_is_advised_what_it_does_not_do(nursery: Nursery, tmp_path: Path) -> None:
+    told_so = told(nursery, tmp_path, "compile_loss")
+    for remedy in (remedies.workers, remedies.channels_last, remedies.bfloat16, remedies.threads):
+        assert remedy(told_so) is not None
 
 
 MORE = "load data with more workers than 1: DataLoader(num_workers=2)"
@@ -112,6 +141,52 @@ def test_the_loader_that_feeds_the_training_speaks_for_the_program(nursery: Nurs
     # The loader of the evaluation has no workers, and comes last.
     workload = told(nursery, tmp_path, "workers").workload
     assert (workload["workers"], workload["prefetch"], workload["persistent_workers"]) == (1, 2, False)
+
+
+class Counted(torch.nn.Sequential):
+    """A module of three layers: nine weights, one and four, and a table that is only read."""
+
+    def __init__(self) -> None:
+        linear = torch.nn.Linear
+        super().__init__(linear(3, 3, bias=False), linear(1, 1, bias=False), linear(2, 2, bias=False))
+        self.table = torch.nn.Embedding(100, 10)
+
+
+@pytest.mark.parametrize(
+    ("compiled", "part"), [((0, 1, 2), False), ((0, 1), False), ((0,), True), ((1, 2), True), ((1,), True), ((), None)]
+)
+def test_most_layers_and_weights_that_compute_say_whether_a_module_is_compiled(
+    monkeypatch: pytest.MonkeyPatch, compiled: tuple[int, ...], part: bool | None
+) -> None:
+    module, share = Counted(), CompiledShare(torch)
+    monkeypatch.setattr(share, "_dynamo_ran", lambda: False)
+    monkeypatch.setattr(share, "_script_ran", lambda: False)
+    for number in compiled:
+        module[number].compile(backend="eager")
+    share.count_module(module, True)
+    share.weigh(module, True)
+    if part is None:
+        assert share.facts(True) == {"compile": False}
+    else:
+        assert share.facts(True) == {"compile": True, **({"compile_part": True} if part else {})}
+
+
+def test_a_module_that_is_kept_from_the_compiler_is_not_compiled() -> None:
+    share = CompiledShare(torch)
+    module = torch.nn.Linear(2, 2)
+    assert not share._is_compiled(torch.compiler.disable(module))
+    assert share._is_compiled(torch.compile(module, backend="eager"))
+
+
+def test_modules_that_are_called_seldom_beside_compiled_functions_are_no_part_of_the_step() -> None:
+    share, module = CompiledShare(torch), Counted()
+    share.count_module(module, True)  # to learn its sizes, say
+    share.weigh(module, True)
+    for _ in range(8):
+        share.count_function(True)
+    assert share.facts(True) == {"compile": True, "compile_part": True}
+    share.count_function(True)
+    assert share.facts(True) == {"compile": True}
 
 
 # ---- constructed ----------------------------------------------------------------------------------------------------

@@ -12,11 +12,39 @@ from torch.utils.data import DataLoader, TensorDataset
 GIVEN = sys.argv[1:]
 
 
+class Rectified(nn.Module):
+    """An activation that is a function, compiled or not."""
+
+    def __init__(self):
+        super().__init__()
+        self.compute = torch.relu
+        if "compile_activation" in GIVEN:
+            self.compute = torch.compile(torch.relu, backend="eager")
+        if "script_activation" in GIVEN:
+            self.compute = torch.jit.script(rectify)
+
+    def forward(self, inputs):
+        return self.compute(inputs)
+
+
+def rectify(inputs):
+    return torch.relu(inputs)
+
+
 def network():
-    model = nn.Sequential(nn.Conv2d(3, 8, 3, padding=1), nn.ReLU(), nn.Flatten(), nn.Linear(8 * 8 * 8, 4))
+    model = nn.Sequential(nn.Conv2d(3, 8, 3, padding=1), Rectified(), nn.Flatten(), nn.Linear(8 * 8 * 8, 4))
     if "channels_last" in GIVEN:
         model = model.to(memory_format=torch.channels_last)
     return model.to(torch.bfloat16) if "bfloat16" in GIVEN else model
+
+
+class Trainer:
+    def __init__(self, model):
+        self.model = model
+
+    @torch.compile(backend="eager")
+    def compute_loss(self, inputs, target):
+        return nn.functional.cross_entropy(self.model(inputs), target)
 
 
 def train(steps=2):
@@ -26,6 +54,13 @@ def train(steps=2):
         called = torch.compile(model, backend="eager")
     if "compile_in_place" in GIVEN:
         model.compile(backend="eager")
+    if "compile_forward" in GIVEN:
+        model.forward = torch.compile(model.forward, backend="eager")
+    if "compile_parts" in GIVEN:
+        for part in model:
+            part.compile(backend="eager")
+    if "compile_last" in GIVEN:
+        model[-1].compile(backend="eager")
     if "trace" in GIVEN:
         called = torch.jit.trace(model, torch.randn(2, 3, 8, 8))
     if "script" in GIVEN:
@@ -35,13 +70,27 @@ def train(steps=2):
     workers = {"num_workers": 1, "multiprocessing_context": "fork"} if "workers" in GIVEN else {}
     losses = []
 
+    def compute_loss(inputs, target):
+        if "autocast_inside" not in GIVEN:
+            return criterion(called(inputs), target)
+        with torch.autocast("cpu", torch.bfloat16):
+            return criterion(called(inputs), target)
+
+    criterion = nn.functional.cross_entropy
+    if "compile_criterion" in GIVEN:
+        criterion = torch.compile(criterion, backend="eager")
+    if "compile_loss" in GIVEN:
+        compute_loss = torch.compile(compute_loss, backend="eager", fullgraph="fullgraph" in GIVEN)
+    if "compile_method" in GIVEN:
+        compute_loss = Trainer(model).compute_loss
+
     def step(inputs, target):
         inputs = inputs.to(model[0].weight.dtype)
         if "input_channels_last" in GIVEN:
             inputs = inputs.to(memory_format=torch.channels_last)
         optimizer.zero_grad()
         with torch.autocast("cpu", torch.bfloat16, enabled="autocast" in GIVEN):
-            loss = nn.functional.cross_entropy(called(inputs), target)
+            loss = compute_loss(inputs, target)
         loss.backward()
         optimizer.step()
         return loss

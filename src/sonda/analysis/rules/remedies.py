@@ -27,6 +27,7 @@ SHORT = {
     "jax": "operands as jnp.bfloat16",
 }
 COMPILED = {"torch": "torch.compile(model)", "tensorflow": "tf.function(jit_compile=True)"}
+PARTLY = "; so far only a part of the program is compiled"
 EAGER = "run the step as a graph: leave out run_eagerly=True, or in a loop of your own put tf.function around the step"
 GRAPHS = {
     "torch": "launch the whole step at once: CUDA graphs, torch.compile(mode='reduce-overhead')",
@@ -103,7 +104,8 @@ def float32(summary: Summary) -> Remedy | None:
 def compiled(summary: Summary) -> Remedy | None:
     """Fused operations, which move less memory and cost less overhead."""
     how = COMPILED.get(_framework(summary))
-    if summary.workload.get("compile") or how is None or summary.target.get("mode", "ddp") != "ddp":
+    part = bool(summary.workload.get("compile_part"))  # of a program that compiles other code
+    if how is None or summary.target.get("mode", "ddp") != "ddp" or (summary.workload.get("compile") and not part):
         return None  # devices that train together compile under ddp only
     if _by_xla(summary):
         return None
@@ -111,7 +113,7 @@ def compiled(summary: Summary) -> Remedy | None:
         row.name == "backward" for part in summary.parts for row in part.phases
     ):
         return Remedy(EAGER)  # a graph's backward is a part of `fused`
-    return Remedy(f"fuse operations: {how}", ("--compile",))
+    return Remedy(f"fuse operations: {how}{PARTLY if part else ''}", ("--compile",))
 
 
 def graphs(summary: Summary) -> Remedy | None:

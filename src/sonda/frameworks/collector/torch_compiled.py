@@ -1,7 +1,8 @@
 """Functions that `torch.compile` made: inside them no module is called, so the call of one is a phase as a whole.
 
-One that updates weights is a training step, `fused`; any other is a forward. What it leaves to be run as it is (the
-code between two graphs) is seen as everywhere.
+One that updates weights is a training step, `fused`; so is one that takes gradients itself (`torch.func.grad`) and
+gives them, or weights that are updated with them. Any other is a forward. What it leaves to be run as it is (the code
+between two graphs) is seen as everywhere.
 """
 
 from __future__ import annotations
@@ -31,8 +32,30 @@ class CompiledFunctions:
         self.observer = observer
         self._left = False
         """Whether the compiler knows what to leave."""
+        self._gradients = 0
+        """Gradients that were met in what is compiled; while it runs they are a part of it, and nobody is told."""
+        self._learning: set = set()
+        """The code of functions that take gradients themselves."""
         define = observer.recorder.define
         self._values = {name: define(kind="value", quantity=name, source="counted") for name in ("graph", "optimizer")}
+
+    def install(self) -> None:
+        observer, torch = self.observer, self.observer.torch
+        observer.replace(torch, "compile", self.wrap)
+        observer.replace(torch.autograd, "grad", self.wrap_gradient)
+        observer.replace(torch.autocast, "__enter__", observer.habits.wrap_cast)
+        self.leave_own_code()
+
+    def wrap_gradient(self, original: Any) -> Any:
+        """`torch.autograd.grad`, which those of `torch.func` come to: whether it is called while compiling."""
+        compiling = self.observer.torch.compiler.is_compiling
+
+        def wrapper(*args: Any, **kwargs: Any) -> Any:
+            if compiling():
+                self._gradients += 1
+            return original(*args, **kwargs)
+
+        return wrapper
 
     def wrap(self, original: Any) -> Any:
         module_type = self.observer.torch.nn.Module
@@ -73,10 +96,18 @@ class CompiledFunctions:
                 return function(*args, **kwargs)
             stream = observer.current_stream()
             if stream is None or stream.layers or stream.phases:
-                return function(*args, **kwargs)
+                return self._run(function, args, kwargs)
             return self._call(stream, function, args, kwargs)
 
         return watched
+
+    def _run(self, function: Any, args: tuple, kwargs: dict) -> Any:
+        """What the function returns; where it is compiled in this call, whether it takes gradients is kept."""
+        gradients = self._gradients
+        result = function(*args, **kwargs)
+        if self._gradients != gradients:
+            self._learning.add(_code_of(function))
+        return result
 
     def _graph(self, result: Any, args: tuple, kwargs: dict) -> int:
         torch = self.observer.torch
@@ -97,19 +128,29 @@ class CompiledFunctions:
         observer.open(stream, code)
         updated = False
         try:
-            result = function(*args, **kwargs)
-            # An optimizer that stepped between two graphs has said so itself.
-            updated = schedule.steps == steps and optimizers.weight_versions() != before
+            result = self._run(function, args, kwargs)
             graph = self._graph(result, args, kwargs)
+            learned = graph == NONE and _code_of(function) in self._learning
+            # An optimizer that stepped between two graphs has said so itself.
+            updated = schedule.steps == steps and (learned or optimizers.weight_versions() != before)
             stream.push((self._values["optimizer"], -1) if updated else (self._values["graph"], graph))
         finally:
             observer.close(stream, code)
         if updated:
-            schedule.stepped(-1, now(), observer.recorder.written, counted=False)
+            counted = observer.counter.stream is stream
+            schedule.stepped(-1, now(), observer.recorder.written, frozenset({-1}), counted)
         elif graph == NONE:
             schedule.forward_ended(False, now(), observer.recorder.written)
         observer.follow_schedule(stream)
+        if graph != LOSS:
+            observer.habits.notice_function(function, args, kwargs, updated or graph == FORWARD)
         return result
+
+
+def _code_of(function: Any) -> Any:
+    """The code that was compiled, which is the same each time that `torch.compile` is called for it."""
+    original = getattr(function, "_torchdynamo_orig_callable", function)
+    return getattr(original, "__code__", original)
 
 
 def _codes(things: Any) -> list:

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from functools import partial
+from types import FunctionType, MethodType, ModuleType
 from typing import Any
 
 MOST_ITEMS = 100_000
 """Things that are looked at in what a module is given or returns: more than this is no input but a data set."""
+
+MOST_NAMES = 1000
+"""Things that are looked at in what a function uses."""
 
 
 def tensors_in(torch: Any, value: Any) -> list:
@@ -32,6 +37,49 @@ def tensors_in(torch: Any, value: Any) -> list:
             seen.add(id(thing))
             waiting.extend(reversed(items))
     return tensors
+
+
+def modules_in(torch: Any, things: tuple) -> list:
+    """The modules that functions use: those in their closures, global names and arguments, and in objects there; the
+    nearest are looked at first."""
+    found: list = []
+    waiting = list(things)
+    seen: set = set()
+    for thing in waiting:  # grows meanwhile
+        if len(seen) >= MOST_NAMES:
+            break
+        if id(thing) in seen:
+            continue
+        seen.add(id(thing))
+        if isinstance(thing, torch.nn.Module):
+            found.append(thing)
+        elif not isinstance(thing, (torch.Tensor, ModuleType, type)):
+            waiting.extend(_used_by(thing))
+    return found
+
+
+def _used_by(thing: Any) -> list:
+    if isinstance(thing, (tuple, list)):
+        return list(thing[:MOST_NAMES])
+    if isinstance(thing, dict):
+        return list(dict.values(thing))[:MOST_NAMES]
+    if isinstance(thing, partial):
+        return [thing.func, *thing.args, *thing.keywords.values()]
+    if isinstance(thing, MethodType):
+        return [thing.__func__, thing.__self__]
+    if not isinstance(thing, FunctionType):
+        return list(getattr(thing, "__dict__", {}).values())[:MOST_NAMES]
+    known = vars(thing)
+    used = [known[name] for name in ("_torchdynamo_orig_callable", "__wrapped__") if name in known]
+    for cell in thing.__closure__ or ():
+        try:
+            used.append(cell.cell_contents)
+        except ValueError:  # empty as yet
+            continue
+    if not thing.__module__.startswith("torch."):
+        names = thing.__code__.co_names
+        used.extend(thing.__globals__[name] for name in names if name in thing.__globals__)
+    return used
 
 
 def shapes_of(torch: Any, args: tuple, kwargs: dict) -> tuple:
