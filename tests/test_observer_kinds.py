@@ -43,6 +43,9 @@ CASES = {
     # Three layers, and what lies between them.
     "forward_directly": ([("train", 5), ("test", 4)], {"forward": 45, "loss": 5, "backward": 5, "optimizer": 10},
                          {"first", "second", "head"}),
+    # What comes before the first backward was not watched yet.
+    "never_called": ([("train", 6)], {"forward": 5, "loss": 5, "backward": 6, "optimizer": 12},
+                     {"", "first", "second"}),
     # In a step the encoder, two heads and the decoder, and what lies between these; in a test the decoder.
     "methods": ([("train", 5), ("test", 4)], {"forward": 39, "loss": 5, "backward": 5, "optimizer": 10},
                 {"encoder", "encoder.0", "encoder.1", "mean", "spread", "decoder", "decoder.0", "decoder.1",
@@ -50,6 +53,10 @@ CASES = {
     "named_loss": ([("train", 5)], {"forward": 5, "loss": 5, "backward": 5, "optimizer": 10},
                    {"", "net", "net.0", "net.1", "net.2"}),
     "compiled_step": ([("train", 5)], None, set()),
+    "compiled_functional": ([("train", 3), ("validate", 1), ("train", 3), ("test", 1)],
+                            {"fused": 6, "forward": 2}, set()),
+    "compiled_recurrence": ([("test", 6)], {"forward": 6}, set()),
+    "compiled_update": ([("train", 5)], {"forward": 5, "loss": 5, "backward": 5, "optimizer": 5, "fused": 5}, MLP),
     # Four texts, and six forwards of their own.
     "writing": ([("test", 10)], {"prefill": 4, "decode": 2 * 4 + 2 * 4, "forward": 6}, {"", "embed", "mix", "head"}),
     "layers_by_hand": ([("test", 6)], {"forward": 18}, {"Linear", "Linear#2"}),
@@ -121,7 +128,7 @@ def test_counting_ends_after_so_many_operations_whatever_the_program_does(nurser
     assert seen(observed.assembly.spans).counted == 1
 
 
-@pytest.mark.parametrize("name", ["accumulated", "unused_optimizer"])
+@pytest.mark.parametrize("name", ["accumulated", "unused_optimizer", "compiled_update"])
 def test_one_step_is_counted_whoever_updates_the_weights(nursery: Nursery, tmp_path: Path, name: str) -> None:
     observed = nursery.run("kinds", name, directory=tmp_path, observe=True)
     assert observed.assembly is not None

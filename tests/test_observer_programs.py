@@ -83,7 +83,8 @@ PROGRAMS = {
                      {**each(6, "Linear", "Linear#2", "heads.0", "MSELoss"), "Tanh": 12}),
     # Eight forwards, one fails; seven backwards, one fails before it reaches a layer; six steps, one fails.
     # `1` returns its input, so it has no node of its own.
-    "failing": Seen([("train", 6)], 0, 1, {"optimizer": 14, "forward": 8, "loss": 7, "backward": 7},
+    # The step in which a forward failed has two, as no counted one has: one more is counted, which has two as well.
+    "failing": Seen([("train", 6)], 0, 2, {"optimizer": 14, "forward": 8, "loss": 7, "backward": 7},
                     {**each(8, "", "0", "1"), "2": 7}, each(6, "0", "2")),
     # The residual sum and the flattened logits lie between modules.
     "dictionary": Seen([("train", 5)], 0, 1, TRAINED,

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
+from sonda.frameworks.collector.counted_shapes import COUNTED_LATER, COUNTED_SHAPES, MOST_COUNTED
 from sonda.frameworks.collector.schedule import (
-    COUNTED_LATER,
-    COUNTED_SHAPES,
     FORWARDS_WITHOUT_BACKWARD,
     MOST_BACKWARDS,
-    MOST_COUNTED,
     Schedule,
 )
 

@@ -302,6 +302,62 @@ def compiled_step():
     report(losses, model)
 
 
+def compiled_functional():
+    """Weights are given in and come back updated; evaluated between."""
+    model, losses = mlp(), []
+    weights = {name: weight.detach().clone() for name, weight in model.named_parameters()}
+
+    def compute_loss(weights, x, y):
+        return F.cross_entropy(torch.func.functional_call(model, weights, (x,)), y)
+
+    @torch.compile(backend="aot_eager")
+    def step(weights, x, y):
+        gradients, loss = torch.func.grad_and_value(compute_loss)(weights, x, y)
+        return {name: weight - 0.1 * gradients[name] for name, weight in weights.items()}, loss
+
+    @torch.compile(backend="aot_eager")
+    def evaluate(weights, x):
+        return torch.func.functional_call(model, weights, (x,)).argmax(-1)
+
+    for _ in range(2):
+        for _ in range(3):
+            weights, loss = step(weights, X, Y)
+            losses.append(loss.item())
+        with torch.no_grad():
+            losses.append(evaluate(weights, X).sum().item())
+    model.load_state_dict(weights)
+    report(losses, model)
+
+
+def compiled_recurrence():
+    """A state is given in and comes back changed, and nothing is trained."""
+    model, state, sums = nn.Linear(6, 6), torch.zeros(8, 6), []
+
+    @torch.compile(backend="aot_eager")
+    def advance(state, x):
+        return torch.tanh(model(state) + x)
+
+    with torch.no_grad():
+        for _ in range(6):
+            state = advance(state, X)
+            sums.append(state.sum().item())
+    report(sums, model)
+
+
+def compiled_update():
+    """Only the optimizer is compiled."""
+    model, losses = mlp(), []
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    update = torch.compile(optimizer.step, backend="eager")
+    for _ in range(5):
+        loss = F.cross_entropy(model(X), Y)
+        optimizer.zero_grad()
+        loss.backward()
+        update()
+        losses.append(loss.item())
+    report(losses, model)
+
+
 class Writer(nn.Module):
     def __init__(self):
         super().__init__()
@@ -361,6 +417,33 @@ def folds():
             losses.append(F.cross_entropy(model(X), Y).item())
         models.append(model)
     report(losses, *models)
+
+
+class Halves(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first, self.second = nn.Linear(6, 5), nn.Linear(5, 3)
+
+    def forward(self, x):
+        return self.second.forward(torch.relu(self.first.forward(x)))
+
+
+class Doubled(Halves):
+    def forward(self, x):
+        return 2 * super().forward(x)
+
+
+def never_called():
+    """No module is ever called."""
+    model, losses = Doubled(), []
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for _ in range(6):
+        optimizer.zero_grad()
+        loss = F.cross_entropy(model.forward(X), Y)
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    report(losses, model)
 
 
 def accumulated():

@@ -12,6 +12,8 @@ class ByIdentity:
     def __init__(self) -> None:
         self._values: dict = {}
         self._guards: dict = {}
+        self.changes = 0
+        """How often an entry came, changed or went."""
 
     def get(self, thing: Any, default: Any = None) -> Any:
         return self._values.get(id(thing), default)
@@ -20,6 +22,7 @@ class ByIdentity:
         key = id(thing)
         self._guards[key] = weakref.ref(thing, lambda _: self._forget(key))
         self._values[key] = value
+        self.changes += 1
 
     def values(self) -> list:
         return list(self._values.values())
@@ -27,3 +30,4 @@ class ByIdentity:
     def _forget(self, key: int) -> None:
         self._values.pop(key, None)
         self._guards.pop(key, None)
+        self.changes += 1

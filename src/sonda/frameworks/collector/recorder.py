@@ -60,7 +60,7 @@ class Stream:
 
     __slots__ = (
         "backward", "begin", "count", "counts", "detail", "end", "engine", "events", "hooked", "ident", "layers",
-        "native", "older", "phases", "push", "resting", "schedule", "sequence", "updating",
+        "native", "older", "phases", "push", "recorded", "resting", "schedule", "sequence", "updating",
     )  # fmt: skip
 
     def __init__(self, detail: bool, engine: bool = False) -> None:
@@ -87,6 +87,8 @@ class Stream:
         """Whether layers are recorded, or phases only."""
         self.schedule: Any = None
         """What the thread that owns this stream spends its steps on."""
+        self.recorded = 0
+        """Entries of `events` when the last step ended."""
         self.updating = 0
         """Whether weights are updated by hand (`torch_optimizers`)."""
         self.sequence: tuple = (0, 0, False)

@@ -5,21 +5,15 @@ It is told what happens (a batch was fetched, a forward begins, an optimizer ste
 
 from __future__ import annotations
 
+from .counted_shapes import CountedShapes, StepForwards
+from .detail_sample import DetailSample
 from .waits import Waits
 
-COUNTED_SHAPES = 4
-"""Steps with a new shape of input that are spent on counting at once, for every outermost module and part."""
-COUNTED_LATER = (6, 10, 16, 26, 42, 68, 110, 178)
-"""Where shapes go on changing, one more is counted after so many calls of the module: shapes of the whole run are
-sampled, and what the others compute follows from these."""
-MOST_COUNTED = 64
-"""Times that counting begins in one thread, whatever its modules and shapes are."""
 FORWARDS_WITHOUT_BACKWARD = 8
-"""A program that calls its model this often without a backward is not training: counting ends."""
+"""A program that calls its model this often without a backward is not training: counting ends. One that had a backward
+after more forwards, as where a cell is called for every element of a text, may call it twice as often."""
 IN_EVALUATION = 2
 """The same where the model is in evaluation mode, with gradients left on."""
-MOST_SHAPES = 10_000
-"""Shapes that are told apart; those of further inputs have the number 0."""
 MOST_BACKWARDS = 1024
 """Backwards after which an optimizer that never stepped is taken for one that is not used."""
 SAMPLED = 10
@@ -57,20 +51,22 @@ class Schedule:
         self.counting = False
         self.kernels = False
         self.detail = first == 0
+        self.sample: DetailSample | None = None
+        """Which steps of a training have their layers recorded; None for all of them."""
+        self._skipped = False
+        """Whether the sample leaves out the layers of this step."""
+        self._trained = False
+        """Whether a forward that trains began in this step."""
         self.over = False
         self.steps = 0
         self.notes: list = []
         self.waits = Waits()
         """What a training waits for between an optimizer's step and a forward."""
-        self._shapes: dict = {}
-        self._known: set = set()
-        """Shapes that were counted, each with how its module was called."""
-        self._calls: dict = {}
-        """Calls of every outermost module with and without gradients."""
-        self._counted: dict = {}
-        """How often counting began with each of these."""
-        self._begun = 0
+        self.shapes = CountedShapes()
+        self._step = StepForwards(self.shapes)
         self._stepped: set = set()
+        self._ended: set = set()
+        """Optimizers that have stepped since the last step ended."""
         self._counted_stepped: set = set()
         self._alone = False
         """Whether all that was counted are forwards without a graph, which have ended: a text may go on with them."""
@@ -79,24 +75,30 @@ class Schedule:
         self._forwards = 0
         self._unlearned = 0
         """Forwards since the last backward."""
-        self._backwards = 0
+        self._graphs = 0
+        """Those with a graph."""
+        self._most_graphs = 0
+        """The most of these that came before a backward."""
+        self.backwards = 0
         """Backwards since the last step."""
 
+    def for_thread(self) -> Schedule:
+        """The same for another thread of this process, which has steps of its own; what is counted, they share."""
+        other = self.fresh()
+        other.shapes = self.shapes
+        other._step = StepForwards(self.shapes)
+        return other
+
     def fresh(self) -> Schedule:
-        """The same for another thread, which has steps of its own; what is to be noted comes together."""
+        """The same for another process, which counts by itself; what is to be noted comes together."""
         other = Schedule(self.count, self.first, self.last, self.deadline, self.size_cap, self.profile, self.replay)
         other.notes = self.notes
+        other.sample = DetailSample() if self.sample is not None else None
         return other
 
     def shape_number(self, shape: object) -> tuple[int, bool]:
         """The number of this input's shape, and whether it was not known before."""
-        number = self._shapes.get(shape)
-        if number is not None:
-            return number, False
-        if len(self._shapes) >= MOST_SHAPES:
-            return 0, False
-        number = self._shapes[shape] = len(self._shapes) + 1
-        return number, True
+        return self.shapes.number(shape)
 
     def forward(self, module: int, shape: int, learns: bool, training: bool = True, continues: bool = False) -> None:
         """A forward of an outermost module begins, with an input of a numbered shape.
@@ -105,45 +107,59 @@ class Schedule:
         """
         if self.waits.open:
             self.waits.end()
-        if self.counting:
-            self._forwards += 1
-            most = FORWARDS_WITHOUT_BACKWARD if training else IN_EVALUATION
-            over = not continues if self._alone else self._forwards > most
-            if over or (self._counted_stepped and not learns):
-                self.counting = False
-        called = module, learns
-        self._calls[called] = self._calls.get(called, 0) + 1
         call = module, shape, training, learns
-        if call in self._known or not shape:
-            return
-        if not self.counting and self.count and self.detail and not continues and self._affords(called):
+        if self.counting:
+            self._go_on(learns, training, continues)
+        wanted = self._step.meet(call, self.backwards > 0) and self.count and not self.counting
+        if self._skipped:
+            self._take_back(call, wanted)
+        self._trained |= learns and training
+        if wanted and self.detail and not continues and self.shapes.begin((module, learns), self):
             self.counting, self._alone, self._learned = True, False, False
             self._forwards = 1
             self._counted_stepped = set()
-            self._begun += 1
-            self._counted[called] = self._counted.get(called, 0) + 1
         if self.counting:
-            self._known.add(call)
+            self._step.count(call)
 
-    def _affords(self, called: tuple) -> bool:
-        """Whether one more shape of this module is counted, called like this."""
-        counted = self._counted.get(called, 0)
-        if counted < COUNTED_SHAPES:
-            return self._begun < MOST_COUNTED
-        later = COUNTED_LATER[counted - COUNTED_SHAPES : counted - COUNTED_SHAPES + 1]
-        return self._begun < MOST_COUNTED and any(self._calls[called] >= calls for calls in later)
+    def _go_on(self, learns: bool, training: bool, continues: bool) -> None:
+        """While counting, one more forward begins: end counting where it cannot be of the step that is counted."""
+        self._forwards += 1
+        if self._alone:
+            self.counting = continues or self._step.goes_on(learns)
+        elif self._forwards > max(FORWARDS_WITHOUT_BACKWARD if training else IN_EVALUATION, 2 * self._most_graphs):
+            self.counting = False
+            self._step.break_off()
+        elif self._counted_stepped and not learns:
+            self.counting = False
+
+    def _take_back(self, call: tuple, wanted: bool) -> None:
+        """Record the layers of this step all the same where it is not like those of the sample.
+
+        A sample is of whole steps: one that has begun stays as it is.
+        """
+        _, _, training, learns = call
+        evaluates = not (learns and training)
+        if self._trained:
+            if evaluates:  # steps of more than one kind of forward are recorded whole
+                self.sample = None
+        elif evaluates or wanted:
+            self.detail, self._skipped = True, False
 
     def forward_ended(self, learns: bool, now: int, written: int) -> None:
         """A forward without a graph has no backward to wait for; in a program that never trains it is a step."""
         self._unlearned += 1
+        self._graphs += learns
         self._learned |= learns
         self._alone = self.counting and not self._learned
         if not self._stepped and (not learns or self._unlearned > FORWARDS_WITHOUT_BACKWARD):
+            if learns:
+                self._step.leave()
             self.finished(now, written)
 
     def backward(self) -> None:
-        self._forwards = self._unlearned = 0
-        self._backwards += 1
+        self._most_graphs = max(self._most_graphs, self._graphs)
+        self._forwards = self._unlearned = self._graphs = 0
+        self.backwards += 1
         self._alone = False
 
     @property
@@ -156,17 +172,18 @@ class Schedule:
 
         `optimizes`: there is an optimizer, which will step; None: one that never has so far.
         """
-        if not self._backwards or optimizes or (optimizes is None and self._backwards <= MOST_BACKWARDS):
+        if not self.backwards or optimizes or (optimizes is None and self.backwards <= MOST_BACKWARDS):
             return False
-        self._backwards = 0
+        self.backwards = 0
         self.counting = False
+        self._step.end()
         self.finished(now, written)
         return True
 
     def end_counting(self) -> None:
         """Counting has taken all that it may."""
         self.counting = False
-        self._begun = MOST_COUNTED
+        self.shapes.exhaust()
         self._note_once("counting ended", "because it took too long: steps that had not been counted have no FLOPs")
 
     def fetched(self) -> None:
@@ -177,14 +194,26 @@ class Schedule:
             self.counting = False
 
     def stepped(
-        self, optimizer: int, now: int, written: int, others: frozenset = frozenset(), counted: bool = True
+        self,
+        optimizer: int,
+        now: int,
+        written: int,
+        others: frozenset = frozenset(),
+        counted: bool = True,
+        pairs: int = 0,
     ) -> None:
         """An optimizer finished its step. One that steps a second time has begun the next step.
 
         `others` are all optimizers that the program has, where that is known: once each has stepped, a counted step
-        is over without waiting for the next one. `counted` is False where counting could not begin yet.
+        is over without waiting for the next one. `counted` is False where counting could not begin yet. `pairs` were
+        recorded in this step, 0 where that is not known.
         """
-        self._backwards = 0
+        self.backwards = 0
+        again = optimizer in self._ended
+        self._ended.add(optimizer)
+        if again or others <= self._ended:
+            self._step.end(counted)
+            self._ended = {optimizer} if again else set()
         if self.counting and counted:
             if optimizer in self._counted_stepped:
                 self.counting = False
@@ -195,6 +224,11 @@ class Schedule:
             self._stepped = set()
             self.finished(now, written)
             self.waits.step()
+            self._trained = False
+            self._skipped = self.detail and self.sample is not None and not self.sample.choose(now, pairs)
+            self.detail &= not self._skipped
+        else:  # where steps of several optimizers end is not known yet
+            self.sample = None
         self._stepped.add(optimizer)
         self.waits.begin()
 
@@ -218,8 +252,8 @@ class Schedule:
         if self.deadline and now > self.deadline and not self.over:
             self.over = True
             self._note_once("observing ended at its time limit", f"after {self.steps} steps")
-        if self.size_cap and written > 2 * self.size_cap and self.detail:
-            self.detail = False
+        if self.size_cap and written > 2 * self.size_cap and (self.detail or self._skipped):
+            self.detail = self._skipped = False
             self._note_once("layers of no step recorded", f"from step {self.steps} on: twice the size cap")
 
     def _note_once(self, what: str, more: str) -> None:

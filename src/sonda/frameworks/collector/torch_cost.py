@@ -28,7 +28,6 @@ def recording_costs(torch: Any, counting: Any = None, learns: bool = True) -> di
     """
     module = torch.nn.Identity()
     observer = TorchObserver(Recorder(""), torch, Schedule(count=False))
-    observer._module_call = _bare
     observer.on = True
     stream = observer.recorder.stream()
     code = observer.phases.codes["backward"]
@@ -38,7 +37,7 @@ def recording_costs(torch: Any, counting: Any = None, learns: bool = True) -> di
         observer.close(stream, code)
 
     def forward() -> None:
-        observer._outermost(module, (None,), {})
+        observer.call_outermost(_bare, module, (None,), {})
 
     plain = over_and_over(lambda: _bare(module, None), stream)
     span = layer_cost(torch, counting)
@@ -75,7 +74,7 @@ def mark_cost(torch: Any, counting: Any = None) -> float:
             value = leaf
             for _ in range(LAYERS):
                 value = call(module, value)
-            outer = layers.begin_backward(stream)
+            outer, stream.backward = stream.backward, 0
             backward((value,), ones, False, False, (), True, True)
             layers.end_backward(stream, outer)
 

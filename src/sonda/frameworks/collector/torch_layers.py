@@ -195,7 +195,7 @@ class Layers:
     # ---- forward ----------------------------------------------------------------------------------------------
 
     def wrap(self, original: Any, outermost: Any) -> Any:
-        """`Module.__call__` that records; `outermost(module, args, kwargs)` handles a module no other module called."""
+        """`Module.__call__` that records; `outermost(original, module, args, kwargs)` calls one that no other did."""
         code_of = self.codes.get
         mine = self.recorder.mine
         grad_enabled = self.torch.is_grad_enabled
@@ -213,8 +213,10 @@ class Layers:
                 return original(self, *args, **kwargs)
             stream = mine.stream
             if stream is None or not stream.layers:
-                return outermost(self, args, kwargs)
+                return outermost(original, self, args, kwargs)
             if not stream.detail:
+                if plain and self._compiled_call_impl is None:
+                    return self._call_impl(*args, **kwargs)
                 return original(self, *args, **kwargs)
             code = code_of(id(self))
             if code is None:
@@ -259,19 +261,15 @@ class Layers:
 
         return __call__
 
-    def begin(self, stream: Stream, code: int, detail: bool) -> None:
-        """The forward of a module that no other module called begins; it is recorded where there is `detail`."""
-        stream.layers.append(code)
-        if detail:
-            flag = self.counting.take(stream) if self.counting is not None else 0
-            stream.push((code + flag, now()))
+    def begin(self, stream: Stream, code: int) -> None:
+        """Record that the forward of a module begins that no other module called."""
+        flag = self.counting.take(stream) if self.counting is not None else 0
+        stream.push((code + flag, now()))
 
-    def end(self, stream: Stream, code: int, detail: bool) -> None:
-        if detail:
-            time = now()
-            flag = self.counting.take(stream) if self.counting is not None else 0
-            stream.push((code + 1 + flag, time))
-        stream.layers.pop()
+    def end(self, stream: Stream, code: int) -> None:
+        time = now()
+        flag = self.counting.take(stream) if self.counting is not None else 0
+        stream.push((code + 1 + flag, time))
 
     # ---- backward ---------------------------------------------------------------------------------------------
 
@@ -336,12 +334,8 @@ class Layers:
 
         return mark
 
-    def begin_backward(self, stream: Stream) -> int:
-        """Returns what `end_backward` needs to go on with an outer backward."""
-        outer, stream.backward = stream.backward, 0
-        return outer
-
     def end_backward(self, stream: Stream, outer: int) -> None:
+        """A backward ends: so does the layer that it was in. `outer` is the one in which this backward was called."""
         time = now()
         for other in list(self.recorder.streams):
             if (other is stream or other.engine) and other.backward:

@@ -22,11 +22,14 @@ from .phases import Phases
 from .recorder import Recorder, Stream
 from .replacing import Replacing
 from .schedule import Schedule
+from .torch_backward import wrap_backward
 from .torch_communication import Communication
 from .torch_compiled import CompiledFunctions
 from .torch_data import DataPhases
+from .torch_direct import DirectForwards
+from .torch_hiding import hide_in_forward_mode
 from .torch_layers import Layers
-from .torch_optimizers import AWAITED, Optimizers, inside
+from .torch_optimizers import Optimizers
 from .torch_values import Losses, has_graph, sequence_of, shapes_of, tensors_in
 
 
@@ -53,6 +56,8 @@ class TorchObserver(Replacing):
         """A weak reference to the module whose forward was the last."""
         self._graph_task = getattr(torch._C, "_current_graph_task_id", lambda: -1)
         """A number of 0 or more in a thread in which autograd runs a backward."""
+        self._compiling, self._tracing = torch.compiler.is_compiling, torch._C._get_tracing_state
+        self._tensor = torch.Tensor
         self._told_steps = 0
         """Steps that counters were told of."""
         self._losses = Losses(torch)
@@ -65,6 +70,7 @@ class TorchObserver(Replacing):
         self.communication = Communication(self)
         self.habits = Habits(torch, recorder)
         self._compiled = CompiledFunctions(self)
+        self.direct = DirectForwards(self)
         self._forward, self._loss = self.phases.codes["forward"], self.phases.codes["loss"]
         names = ("shape", "training", "graph", "module", "sequence", "idle")
         self._values = {name: recorder.define(kind="value", quantity=name, source="counted") for name in names}
@@ -82,8 +88,7 @@ class TorchObserver(Replacing):
             self.phases.open(self.counting)
         self.layers.counting = self.counting if self.counting.counts_layers else None
         self.recorder.set_detail(self.schedule.detail)
-        self._module_call = torch.nn.Module.__call__
-        self.replace(torch.nn.Module, "__call__", lambda original: self.layers.wrap(original, self._outermost))
+        self.replace(torch.nn.Module, "__call__", lambda original: self.layers.wrap(original, self.call_outermost))
         self.replace(torch.nn.Module, "zero_grad", self.optimizers.wrap)
         self.replace(torch.optim.Optimizer, "zero_grad", self.optimizers.wrap)
         self.replace(torch.optim.Optimizer, "__init__", self.optimizers.wrap_init)
@@ -92,13 +97,13 @@ class TorchObserver(Replacing):
         self.replace(torch.amp.GradScaler, "step", self.optimizers.wrap_scaler_step)
         self.replace(torch.no_grad, "__enter__", self.optimizers.wrap_enter)
         self.replace(torch.no_grad, "__exit__", self.optimizers.wrap_exit)
-        self.replace(torch.autograd, "backward", self._backward)
-        self.replace(torch.autograd, "grad", self._backward)
+        for name in ("backward", "grad"):
+            self.replace(torch.autograd, name, lambda original: wrap_backward(self, original))
         self.replace(dataloader.DataLoader, "__iter__", self._data.wrap_iter)
         self.replace(dataloader._BaseDataLoaderIter, "__next__", self._data.wrap_next)
         self.communication.install()
-        self.replace(torch, "compile", self._compiled.wrap)
-        self._compiled.leave_own_code()
+        self._compiled.install()
+        hide_in_forward_mode(self)
         if self.marks is not None:
             for name in ("to", "cuda", "cpu"):
                 self.replace(torch.Tensor, name, self._data.wrap_copy)
@@ -128,19 +133,24 @@ class TorchObserver(Replacing):
         A thread of autograd's engine, which runs the backward of a GPU, has no phases and no steps of its own: what it
         calls (a forward once more, an optimizer) is a part of the backward. `engine` asks for its stream all the same.
         """
-        torch = self.torch  # what we compute while a function is traced would become a part of it
-        if not self.on or self.recorder.off or torch.compiler.is_compiling() or torch._C._get_tracing_state():
+        # What we compute while a function is traced would become a part of it.
+        if not self.on or self.recorder.off or self._compiling() or self._tracing():
             return None
         stream = self.recorder.mine.stream
         if stream is None or stream.schedule is None:
             stream = self.recorder.stream(engine=self._graph_task() >= 0)
             if stream.engine:
                 return stream if engine and not self.schedule.over else None
-            stream.schedule = self.schedule.fresh() if self._led else self.schedule
+            stream.schedule = self.schedule.for_thread() if self._led else self.schedule
             self._led = True
         return None if stream.schedule.over else stream
 
     # ---- phases -----------------------------------------------------------------------------------------------
+
+    @property
+    def called_modules(self) -> bool:
+        """Whether the program has ever called a module that is no loss."""
+        return self._model is not None
 
     def model(self) -> Any:
         """The module whose forward was the last, or None."""
@@ -202,30 +212,31 @@ class TorchObserver(Replacing):
 
     # ---- forward ----------------------------------------------------------------------------------------------
 
-    def _outermost(self, module: Any, args: tuple, kwargs: dict) -> Any:
-        """A module that no other module called: a forward or a loss, or a part of a phase that is open already."""
+    def call_outermost(self, call: Any, module: Any, args: tuple, kwargs: dict) -> Any:
+        """`call` a module that no other one called: a forward or a loss, or a part of a phase that is open already."""
         stream = self.current_stream(engine=True)
         if stream is None:
-            return self._module_call(module, *args, **kwargs)
-        self.optimizers.close_abandoned(stream)
+            return call(module, *args, **kwargs)
+        if stream.phases:
+            self.optimizers.close_abandoned(stream)
         if stream.updating:
             self.optimizers.end_update(stream)
         code = self.layers.codes.get(id(module))
         if code is None:
             code = self.layers.define_root(module)
             if not code:
-                return self._module_call(module, *args, **kwargs)
+                return call(module, *args, **kwargs)
         # DataParallel calls its replicas in threads of their own; the forward is that of the one which waits for them.
-        part = stream.engine or getattr(module, "_is_replica", False)
+        part = stream.engine or "_is_replica" in vars(module)
         if part or (stream.phases and stream.phases[-1][0] != self.optimizers.step):
             self._adopt(stream, module, args, kwargs)
-            result = self._recorded(stream, code, module, args, kwargs)
+            result = self._recorded(stream, code, call, module, args, kwargs)
             self.counter.forward_ends(stream)
             return result
         if self._losses.is_loss(code, module, args, kwargs):
             self.open(stream, self._loss)
             try:
-                return self._recorded(stream, code, module, args, kwargs)
+                return self._recorded(stream, code, call, module, args, kwargs)
             finally:
                 self.close(stream, self._loss)
         learns = self.torch.is_grad_enabled()
@@ -233,18 +244,21 @@ class TorchObserver(Replacing):
         if self._model is None or self._model() is not module:
             self._model = weakref.ref(module)
         shape, told = self._begin_forward(stream, code, learns, training, args, kwargs)
-        self.follow_schedule(stream, module)
+        schedule = stream.schedule
+        if schedule.counting or schedule.kernels or schedule.detail != stream.detail or self.counter.active:
+            self.follow_schedule(stream, module)
         if learns and stream.detail:
             # What made the input is no part of this module.
             self.layers.mark_all(args[0] if len(args) == 1 and not kwargs else (args, kwargs), stream, 0)
-        self._adopt(stream, module, args, kwargs)
+        if self.counter.active:
+            self._adopt(stream, module, args, kwargs)
         self.habits.notice(module, args, learns and training)
         values = self._values
         self.open(stream, self._forward)
         told += values["shape"], shape, values["training"], int(training), values["module"], code >> 1
         try:
-            result = self._recorded(stream, code, module, args, kwargs)
-            graph = learns and has_graph(self.torch, result)
+            result = self._recorded(stream, code, call, module, args, kwargs)
+            graph = learns and (result.requires_grad if type(result) is self._tensor else has_graph(self.torch, result))
             told += values["graph"], int(graph)
             if self.counter.active:
                 self.counter.forward_ends(stream)
@@ -253,8 +267,9 @@ class TorchObserver(Replacing):
             self.close(stream, self._forward)
         if not graph:
             stream.resting = now(), ran()
-        stream.schedule.forward_ended(graph, now(), self.recorder.written)
-        self.follow_schedule(stream, module)
+        schedule.forward_ended(graph, now(), self.recorder.written)
+        if schedule.steps != self._told_steps or self.counter.active:
+            self.follow_schedule(stream, module)
         return result
 
     def _begin_forward(
@@ -267,9 +282,10 @@ class TorchObserver(Replacing):
         which = code if schedule.count else 0
         shape, new = schedule.shape_number(shapes)
         if new and schedule.count and all(shapes):
-            self.recorder.state(shape=shape, dims=shapes, thread=stream.native)
+            self.recorder.state(shape=shape, dims=shapes)
         if learns:
-            schedule.begins_by_hand(now(), self.recorder.written, self.optimizers.in_use())
+            if schedule.backwards:
+                schedule.begins_by_hand(now(), self.recorder.written, self.optimizers.in_use())
             if training:
                 schedule.forward(which, shape, learns, training)
                 stream.sequence = (0, 0, False)
@@ -293,13 +309,17 @@ class TorchObserver(Replacing):
         if self.counter.stream is stream:
             self.counter.forward_begins(stream, module, tensors_in(self.torch, (args, kwargs)))
 
-    def _recorded(self, stream: Stream, code: int, module: Any, args: tuple, kwargs: dict) -> Any:
+    def _recorded(self, stream: Stream, code: int, call: Any, module: Any, args: tuple, kwargs: dict) -> Any:
         detail = stream.detail
-        self.layers.begin(stream, code, detail)
+        stream.layers.append(code)
+        if detail:
+            self.layers.begin(stream, code)
         try:
-            result = self._module_call(module, *args, **kwargs)
+            result = call(module, *args, **kwargs)
         finally:
-            self.layers.end(stream, code, detail)
+            if detail:
+                self.layers.end(stream, code)
+            stream.layers.pop()
         if detail and self.torch.is_grad_enabled():
             self.layers.mark_all(result, stream, code)
         return result
@@ -311,7 +331,8 @@ class TorchObserver(Replacing):
         schedule = stream.schedule
         if self.counting is not None and self._told_steps != schedule.steps and schedule is self.schedule:
             self._told_steps = schedule.steps
-            self.counting.steps_done(schedule.steps)
+            if len(self.counting.sets) > 1:
+                self.counting.steps_done(schedule.steps)
         if schedule.profile and self.kernel_pass is not None and schedule is self.schedule:
             self._follow_kernels(stream, schedule.kernels)
         if self.counter.spent and schedule.count:
@@ -339,44 +360,6 @@ class TorchObserver(Replacing):
             if self.marks is not None:
                 self.marks.note_states()
             kernels.begin(stream)
-
-    # ---- backward and optimizer -------------------------------------------------------------------------------
-
-    def _backward(self, original: Any) -> Any:
-        code = self.phases.codes["backward"]
-
-        def wrapper(*args: Any, **kwargs: Any) -> Any:
-            stream = self.current_stream(engine=True)
-            if stream is None:
-                return original(*args, **kwargs)
-            self.optimizers.close_abandoned(stream)
-            if stream.updating:
-                self.optimizers.end_update(stream)
-            if not stream.engine:
-                stream.schedule.backward()
-            outer = self.layers.begin_backward(stream)
-            # Layers that called for a gradient in their forward are not the ones whose backward runs.
-            calling, stream.layers = stream.layers, []
-            hooks = self.counter.backward_begins(args, kwargs)
-            try:
-                if stream.engine or inside(stream, code):
-                    return original(*args, **kwargs)
-                self.open(stream, code)
-                try:
-                    return original(*args, **kwargs)
-                finally:
-                    self.layers.end_backward(stream, 0)
-                    self.close(stream, code)
-                    self.optimizers.note_weights()
-                    if not self.optimizers.any and not stream.phases:
-                        stream.updating = AWAITED
-            finally:
-                for hook in hooks:
-                    hook.remove()
-                self.layers.end_backward(stream, outer)
-                stream.layers = calling
-
-        return wrapper
 
     # ---- data -------------------------------------------------------------------------------------------------
 

@@ -36,18 +36,23 @@ class Optimizers:
         self._frames = {constant for constant in constants if isinstance(constant, CodeType)}
         """What is on the Python stack while an optimizer steps."""
         define = observer.recorder.define
+        self._others: frozenset = frozenset()
+        """The numbers of all optimizers, where they are known."""
+        self._changes = 0
+        """Of `_known`, when these were gathered."""
         self._weights: dict = {}
         """Weak references to weights, one of every group, by their identity."""
         self._noted: list = []
         """How often each had been written to when the last backward ended."""
-        self._stepped_once = False
+        self.stepped = False
+        """Whether an optimizer has ever stepped."""
         self.any = False
         """Whether the program has made an optimizer or used one."""
         self.by_hand = define(kind="phase", name="optimizer", by_hand=True)
         self.step = define(kind="phase", name="optimizer", step=True)
         self._scaled = define(kind="phase", name="optimizer", step=True, scaled=True)
-        names = ("optimizer", "made")
-        self._values = {name: define(kind="value", quantity=name, source="counted") for name in names}
+        self._value_optimizer = define(kind="value", quantity="optimizer", source="counted")
+        self._value_made = define(kind="value", quantity="made", source="counted")
 
     def wrap(self, original: Any) -> Any:
         """A call that is an optimizer's phase and no step: zero_grad, unscale_."""
@@ -56,9 +61,9 @@ class Optimizers:
 
         def wrapper(*args: Any, **kwargs: Any) -> Any:
             stream = observer.current_stream()
-            if stream is not None:
+            if stream is not None and stream.phases:
                 self.close_abandoned(stream)
-            if stream is None or stream.layers or inside(stream, code):
+            if stream is None or stream.layers or (stream.phases and inside(stream, code)):
                 return original(*args, **kwargs)
             observer.open(stream, code)
             try:
@@ -97,14 +102,16 @@ class Optimizers:
 
     def in_use(self) -> bool | None:
         """Whether an optimizer will step; None where there is one that never has, and weights have not changed."""
-        if self.any and not self._stepped_once:
+        if self.any and not self.stepped:
             return None if self._noted == self.weight_versions() else False
         return self.any
 
-    def note_weights(self) -> None:
-        """A backward has ended: weights that change before the next one are updated."""
-        if self.any and not self._stepped_once:
+    def backward_ended(self, stream: Stream) -> None:
+        """A backward has ended, and no optimizer has ever stepped: weights that change now are updated by hand."""
+        if self.any:
             self._noted = self.weight_versions()
+        elif not stream.phases:
+            stream.updating = AWAITED
 
     # ---- by hand ----------------------------------------------------------------------------------------------
 
@@ -147,22 +154,24 @@ class Optimizers:
     # ---- steps ------------------------------------------------------------------------------------------------
 
     def _begin_step(self, stream: Stream, code: int, optimizer: Any) -> None:
-        self.any = self._stepped_once = True
-        if self._known.get(optimizer) is None:
-            self._known.set(optimizer, (next(self._number), 0))
-        number, made = self._known.get(optimizer)
+        self.any = self.stepped = True
+        known = self._known.get(optimizer)
+        if known is None:
+            known = next(self._number), 0
+            self._known.set(optimizer, known)
         self.observer.open(stream, code)
-        stream.push((self._values["optimizer"], number, self._values["made"], made))
+        stream.push((self._value_optimizer, known[0], self._value_made, known[1]))
 
     def step_begins(self, optimizer: Any, _args: Any, _kwargs: Any) -> None:
         stream = self.observer.current_stream()
         if stream is None:
             return
-        self.close_abandoned(stream, beginning=1)
-        # An optimizer that calls forward itself is counted from its own beginning.
-        self.observer.follow_schedule(stream, self.observer.model())
+        if stream.phases:
+            self.close_abandoned(stream, beginning=1)
+        if stream.schedule.counting:  # an optimizer that calls forward itself is counted from its own beginning
+            self.observer.follow_schedule(stream, self.observer.model())
         # Inside a GradScaler's step the scaler's phase speaks for both.
-        if not inside(stream, self._scaled):
+        if not stream.phases or not inside(stream, self._scaled):
             self._begin_step(stream, self.step, optimizer)
 
     def step_ends(self, optimizer: Any, _args: Any, _kwargs: Any) -> None:
@@ -192,11 +201,17 @@ class Optimizers:
             self.observer.close(stream, self.step)
 
     def _stepped(self, stream: Stream, optimizer: Any) -> None:
-        known = self._known.values()
-        # Where one was made before observing began there may be others, never seen yet.
-        others = frozenset(number for number, _ in known) if all(made for _, made in known) else frozenset()
+        if self._known.changes != self._changes:
+            self._changes = self._known.changes
+            known = self._known.values()
+            # Where one was made before observing began there may be others, never seen yet.
+            self._others = frozenset(number for number, _ in known) if all(made for _, made in known) else frozenset()
         counted = self.observer.counter.stream is stream
-        stream.schedule.stepped(self._known.get(optimizer)[0], now(), self.observer.recorder.written, others, counted)
+        recorded, stream.recorded = stream.recorded, len(stream.events)
+        stream.schedule.stepped(
+            self._known.get(optimizer)[0], now(), self.observer.recorder.written, self._others, counted,
+            pairs=(stream.recorded - recorded) // 2,
+        )  # fmt: skip
         self.observer.follow_schedule(stream)
 
     def wrap_scaler_step(self, original: Any) -> Any:

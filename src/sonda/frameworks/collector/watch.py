@@ -20,6 +20,7 @@ from . import piece_pass
 from .benchcast import join_from_environment
 from .children import loads_data, write_before_sending
 from .counting import Counting
+from .detail_sample import DetailSample
 from .failure import report_failure
 from .loops import Loops
 from .modelled import VARIABLE as MODELLED
@@ -95,6 +96,8 @@ class Watch:
             profile=settings.get("kernels", True),
             replay=settings.get("replay", False),
         )
+        if not (self.schedule.first or self.schedule.last or self.counting.counts_layers):
+            self.schedule.sample = DetailSample()
         piece_pass.LONGEST = settings.get("longest", piece_pass.LONGEST)
         self.phases = Phases(self.recorder)
         self.counting.define(self.recorder)
