@@ -19,12 +19,12 @@ from sonda.frameworks.collector.torch_kernels import composite_kernel
 from sonda.frameworks.collector.torch_observer import TorchObserver
 
 torch = pytest.importorskip("torch")
-functional = torch.nn.functional
+functional, forward_ad = torch.nn.functional, torch.autograd.forward_ad
 
 PARTS = 3
 SETTINGS = (
     "float32:grad:8", "float32:no_grad:3", "float32:inference_mode:4", "float32:autocast:3", "float64:grad:1",
-    "bfloat16:grad:2", "complex64:grad:3", "int64:no_grad:2",
+    "bfloat16:grad:2", "complex64:grad:3", "int64:no_grad:2", "float32:forward_mode:4",
 )  # fmt: skip
 """Type of the elements, context, and samples per operation."""
 
@@ -43,7 +43,9 @@ def test_every_operation_of_pytorchs_database_gives_the_same_bits_forward_and_ba
         assert table["same"] == table["samples"]
         # Of 702 entries of the database a third; integers and complex numbers have fewer.
         assert table["operations"] > (150 if setting.startswith("float") else 100)
-        assert table["seen"] > table["samples"], "operations were counted, not passed by"
+        # All that forward mode does is one operation.
+        hidden = "forward_mode" in setting and table["seen"] == table["samples"]
+        assert hidden or table["seen"] > table["samples"], "operations were counted, not passed by"
 
 
 class Counting:
@@ -190,6 +192,51 @@ def test_a_products_gradient_is_the_one_without_a_mode(counting: Counting) -> No
         counted.mul(2)
     assert same_bits(bare, counted)
     assert {"autograd.ProdBackward0", "aten.mul"} <= set(counting.seen())
+
+
+def dual(work: Callable, primal: torch.Tensor, tangent: torch.Tensor) -> tuple:
+    with forward_ad.dual_level():
+        return tuple(forward_ad.unpack_dual(work(forward_ad.make_dual(primal, tangent))))
+
+
+def functional_jvp(work: Callable, primal: torch.Tensor, tangent: torch.Tensor) -> tuple:
+    return tuple(torch.func.jvp(work, (primal,), (tangent,)))
+
+
+@pytest.mark.parametrize("differentiate", [dual, functional_jvp])
+@pytest.mark.parametrize(
+    "work",
+    [lambda rows: rows.prod(-1), lambda rows: functional.layer_norm(rows, (20,)),
+     lambda rows: functional.batch_norm(rows, None, None, training=True),
+     lambda rows: functional.group_norm(rows, 4)],
+    ids=["prod", "layer_norm", "batch_norm", "group_norm"],
+)  # fmt: skip
+def test_forward_mode_is_the_one_without_a_mode(counting: Counting, work: Callable, differentiate: Callable) -> None:
+    chance = torch.Generator().manual_seed(5)
+    primal, tangent = (torch.randn(30, 20, generator=chance) for _ in range(2))
+    bare = differentiate(work, primal, tangent)
+    with counting.phase():
+        counted = differentiate(work, primal, tangent)
+        # What comes after is seen again.
+        torch.exp(primal)
+    assert all(same_bits(one, other) for one, other in zip(bare, counted, strict=True))
+    assert "autograd.forward_mode" in counting.seen(), "so that its FLOPs are said to be missing"
+    assert counting.seen()[-1] == "aten.exp"
+    assert torch._C._len_torch_dispatch_stack() == 0
+
+
+def test_a_phase_inside_of_forward_mode_and_one_that_ends_before_it(counting: Counting) -> None:
+    given = torch.randn(30, 20)
+    bare = dual(lambda rows: functional.layer_norm(rows, (20,)), given, given.cos())
+    with forward_ad.dual_level(), counting.phase():
+        rows = functional.layer_norm(forward_ad.make_dual(given, given.cos()), (20,))
+        assert all(map(same_bits, bare, forward_ad.unpack_dual(rows)))
+    assert counting.seen() == ["autograd.forward_mode"]
+    with counting.phase():
+        level = forward_ad.dual_level()
+        level.__enter__()
+    level.__exit__(None, None, None)
+    assert torch._C._len_torch_dispatch_stack() == 0
 
 
 @pytest.mark.parametrize("context", [torch.enable_grad, torch.inference_mode])

@@ -112,7 +112,7 @@ def ensemble():
 @architecture(torch.optim.Adam, lr=0.01)
 def slopes_forward():
     """A network whose derivative along its input is taught too, by forward mode."""
-    model = nn.Sequential(nn.Linear(2, 12), nn.Tanh(), nn.Linear(12, 12), nn.SiLU(), nn.Linear(12, 1))
+    model = nn.Sequential(nn.Linear(2, 12), nn.LayerNorm(12), nn.Tanh(), nn.Linear(12, 12), nn.SiLU(), nn.Linear(12, 1))
 
     def loss(step):
         places, direction = torch.randn(6, 2), torch.randn(6, 2)

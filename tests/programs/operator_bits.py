@@ -1,7 +1,8 @@
 """Runs the operations of PyTorch's own operator database bare and counted, forward and backward, and compares bits.
 
 Arguments: the number of this part and of all parts, the device, and settings `dtype:context:samples`. Prints a JSON
-object: for each setting what was tried, and what was not the same. Contexts: grad, no_grad, inference_mode, autocast.
+object: for each setting what was tried, and what was not the same. Contexts: grad, no_grad, inference_mode, autocast,
+forward_mode (tangents in place of gradients).
 """
 
 import contextlib
@@ -15,6 +16,7 @@ import unittest
 import warnings
 
 import torch
+from torch.autograd import forward_ad
 from torch.utils._pytree import tree_flatten, tree_map
 
 from sonda.frameworks.collector.recorder import Recorder
@@ -128,6 +130,27 @@ def run_operation(operation, sample, context, device, around):
     return [*results, *(None if one is None else describe(one) for one in found)]
 
 
+def run_forward_mode(operation, sample, device, around):
+    """What the operation returns and its tangents, as comparable values."""
+    seed(device)
+    chance = torch.Generator(device).manual_seed(1)
+
+    def make_dual(value):
+        if not isinstance(value, torch.Tensor) or not value.requires_grad or value.layout is not torch.strided:
+            return copy_tensor(value)
+        tangent = torch.randn(value.shape, dtype=value.dtype, device=device, generator=chance)
+        return forward_ad.make_dual(copy_tensor(value.detach()), tangent)
+
+    try:
+        with around(), forward_ad.dual_level():
+            first, args, kwargs = tree_map(make_dual, (sample.input, sample.args, sample.kwargs))
+            values = tree_flatten(operation(first, *args, **kwargs))[0]
+            found = [part for one in values if isinstance(one, torch.Tensor) for part in forward_ad.unpack_dual(one)]
+            return [None if one is None else describe(one) for one in found]
+    except Exception as error:
+        return [("raised", type(error).__name__, str(error).partition("\n")[0])]
+
+
 class Counted:
     """Counts as an observed program does: phases with the counting mode, `torch.autograd.grad` replaced."""
 
@@ -173,7 +196,7 @@ def compare(run_bare, bare, observed):
 
 def samples_of(operation, device, dtype, context, limit):
     """The first samples of an operation, and why others are left out."""
-    learns = context in ("grad", "autocast") and operation.supports_autograd
+    learns = context in ("grad", "autocast", "forward_mode") and operation.supports_autograd
     learns = learns and dtype in operation.supported_backward_dtypes(device)
     seed(device)
     samples = list(itertools.islice(operation.sample_inputs_func(operation, device, dtype, learns), limit))
@@ -189,6 +212,8 @@ def try_setting(operations, device, dtype, context, limit, counted):
         name = ".".join(filter(None, (operation.name, operation.variant_test_name)))
         if dtype not in operation.supported_dtypes(device):
             continue
+        if context == "forward_mode" and not operation.supports_forward_ad:
+            continue
         if operation.name in UNWRITTEN:
             table["left_out"][name] = UNWRITTEN[operation.name]
             continue
@@ -199,6 +224,8 @@ def try_setting(operations, device, dtype, context, limit, counted):
         table["samples"] += len(samples)
 
         def run(sample, around=contextlib.nullcontext, operation=operation):
+            if context == "forward_mode":
+                return run_forward_mode(operation, sample, device, around)
             return run_operation(operation, sample, context, device, around)
 
         bare = [run(sample) for sample in samples]

@@ -9,7 +9,7 @@ from typing import Any
 from .formulas import cost
 from .memory import LiveTensors
 from .recorder import Recorder, Stream
-from .torch_hiding import Hiding
+from .torch_hiding import FORWARD_MODE, Hiding, in_forward_mode
 from .torch_kernels import Kernels
 from .torch_values import tensors_in
 
@@ -82,6 +82,10 @@ class Counter:
     def mode(self, stream: Stream) -> Any:
         """The context in which operations are seen; None where this thread does not count, or is in it."""
         if self.stream is not stream or self._depth or self.spent:
+            return None
+        if in_forward_mode(self.torch):
+            at = now()
+            self.seen(FORWARD_MODE, (), {}, (), at, at)
             return None
         return self._mode_class(self)
 
@@ -225,6 +229,7 @@ def _mode_class(torch: Any) -> Any:
             begun = now()
             self.counter._depth -= 1
             if not self.counter._depth:
+                self.hiding.level_ends()
                 self.hiding.end()
             result = super().__exit__(*failure)
             self.counter.leave(now() - begun)

@@ -2,19 +2,25 @@
 
 Some functions ask whether a mode is on (`isTensorSubclassLike` in PyTorch's sources), and then leave out a short cut.
 Where that gives the same bits it does no harm. Where it does not, the function runs without the mode and is counted
-from outside, as one operation: the nodes of autograd in NODES, and the operations in OPERATIONS.
+from outside, as one operation: the nodes of autograd in NODES, and the operations in OPERATIONS. Forward-mode automatic
+differentiation asks in many of its formulas (of norms and products): it runs without the mode as a whole.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from time import perf_counter_ns as now
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from .formulas import AUTOGRAD
 from .formulas_call import Call
 from .torch_values import tensors_in
 
+if TYPE_CHECKING:
+    from .torch_observer import TorchObserver
+
+FORWARD_MODE = f"{AUTOGRAD}.forward_mode"
+"""What stands for all operations of a level of forward mode."""
 Condition = Callable[[Any, Any, tuple, dict], bool]
 """Of PyTorch, an operation, and what it is called with."""
 
@@ -76,6 +82,8 @@ class Hiding:
         self._native = torch._C
         self._library: Any = None
         self._kernels: dict[str, Any] = {}
+        self._hidden: tuple = ()
+        """The mode that a level of forward mode hides, and since when, ns."""
 
     def begin(self) -> None:
         """From now on the operations above run without the mode, while it is the only one."""
@@ -95,6 +103,19 @@ class Hiding:
         library, self._library = self._library, None
         if library is not None:
             library.reset()
+
+    def level_begins(self) -> None:
+        """A level of forward mode has begun: what is computed in it is not seen, but for that it is."""
+        mode = None if self._hidden else self._take_mode()
+        if mode is not None:
+            self._hidden = mode, now()
+
+    def level_ends(self) -> None:
+        """Also where the mode is about to end."""
+        if self._hidden:
+            (mode, begin), self._hidden = self._hidden, ()
+            self._native._push_on_torch_dispatch_stack(mode)
+            mode.counter.seen(FORWARD_MODE, (), {}, (), begin, now())
 
     def hook(self, roots: Any) -> list:
         """Hide the mode from the nodes above, among those that lead to `roots`; returns the handles that undo it.
@@ -164,3 +185,32 @@ class Hiding:
             return out
 
         return kernel
+
+
+def hide_in_forward_mode(observer: TorchObserver) -> None:
+    """Have the mode hidden in every level of forward mode, `torch.func.jvp` included."""
+
+    def wrap_enter(original: Any) -> Any:
+        def wrapper(level: Any) -> Any:
+            result = original(level)
+            observer.counter.hiding.level_begins()
+            return result
+
+        return wrapper
+
+    def wrap_exit(original: Any) -> Any:
+        def wrapper(level: Any, *failure: Any) -> Any:
+            result = original(level, *failure)
+            if not in_forward_mode(observer.torch):
+                observer.counter.hiding.level_ends()
+            return result
+
+        return wrapper
+
+    level = observer.torch.autograd.forward_ad.dual_level
+    observer.replace(level, "__enter__", wrap_enter)
+    observer.replace(level, "__exit__", wrap_exit)
+
+
+def in_forward_mode(torch: Any) -> bool:
+    return bool(getattr(torch.autograd.forward_ad, "_current_level", -1) >= 0)
