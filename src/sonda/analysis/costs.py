@@ -12,6 +12,11 @@ from sonda.analysis.roofline import Ceilings, name_bound
 from sonda.analysis.statistics import ENOUGH_STEPS, medians
 from sonda.analysis.summary import Cost, Value
 
+MANY_LACK = 0.25
+"""The share of steps without a phase or layer beyond which their median says nothing of it."""
+NORMAL_95 = 1.96
+"""Standard errors on either side of a mean that hold 95 % of a normal distribution."""
+
 
 def missing(unit: str, source: str, reason: str) -> Value:
     """A number that there is not, and why."""
@@ -19,12 +24,21 @@ def missing(unit: str, source: str, reason: str) -> Value:
 
 
 def times(table: np.ndarray, effective: int, reason: str) -> list[Value]:
-    """Median ns per step of every row (rows x steps), with intervals; missing for `reason` where there are no steps."""
+    """ns per step of every row (rows x steps), with intervals; missing for `reason` where there are no steps.
+
+    That is the median; of what many steps lack, as one of several networks that take turns, the mean.
+    """
     if table.shape[1] == 0:
         return [missing("ns", "measured", reason)] * len(table)
     if table.shape[1] == 1:
         return [Value(float(value), "ns", "measured") for value in table[:, 0]]
-    middle, low, high = medians(table.T, min(effective, table.shape[1]))
+    effective = min(effective, table.shape[1])
+    middle, low, high = (ends.astype(np.float64) for ends in medians(table.T, effective))
+    rare = ((table == 0).mean(axis=1) > MANY_LACK) & table.any(axis=1)
+    if rare.any():
+        middle[rare] = table[rare].mean(axis=1)
+        doubt = NORMAL_95 * table[rare].std(axis=1, ddof=1) / math.sqrt(effective)
+        low[rare], high[rare] = np.maximum(middle[rare] - doubt, 0), middle[rare] + doubt
     few = table.shape[1] if table.shape[1] < ENOUGH_STEPS else 0
     return [
         Value(float(value), "ns", "measured", float(least), float(most), few=few)
