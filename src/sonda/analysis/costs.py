@@ -13,7 +13,7 @@ from sonda.analysis.statistics import ENOUGH_STEPS, medians
 from sonda.analysis.summary import Cost, Value
 
 MANY_LACK = 0.25
-"""The share of steps without a phase or layer beyond which their median says nothing of it."""
+"""The share of steps without a layer beyond which their median says nothing of it."""
 NORMAL_95 = 1.96
 """Standard errors on either side of a mean that hold 95 % of a normal distribution."""
 
@@ -23,10 +23,11 @@ def missing(unit: str, source: str, reason: str) -> Value:
     return Value(None, unit, source, reason=reason)
 
 
-def times(table: np.ndarray, effective: int, reason: str) -> list[Value]:
-    """ns per step of every row (rows x steps), with intervals; missing for `reason` where there are no steps.
+def times(table: np.ndarray, effective: int, reason: str, steps: np.ndarray | None = None) -> list[Value]:
+    """Median ns per step of every row (rows x steps), with intervals; missing for `reason` where there are no steps.
 
-    That is the median; of what many steps lack, as one of several networks that take turns, the mean.
+    With the ns of the `steps` themselves, a row that many steps lack, as a layer of one of several networks that take
+    turns, has the share of the median step that it has of all steps together.
     """
     if table.shape[1] == 0:
         return [missing("ns", "measured", reason)] * len(table)
@@ -35,9 +36,10 @@ def times(table: np.ndarray, effective: int, reason: str) -> list[Value]:
     effective = min(effective, table.shape[1])
     middle, low, high = (ends.astype(np.float64) for ends in medians(table.T, effective))
     rare = ((table == 0).mean(axis=1) > MANY_LACK) & table.any(axis=1)
-    if rare.any():
-        middle[rare] = table[rare].mean(axis=1)
-        doubt = NORMAL_95 * table[rare].std(axis=1, ddof=1) / math.sqrt(effective)
+    if steps is not None and rare.any() and steps.any():
+        typical = float(np.median(steps) / steps.mean())
+        middle[rare] = typical * table[rare].mean(axis=1)
+        doubt = typical * NORMAL_95 * table[rare].std(axis=1, ddof=1) / math.sqrt(effective)
         low[rare], high[rare] = np.maximum(middle[rare] - doubt, 0), middle[rare] + doubt
     few = table.shape[1] if table.shape[1] < ENOUGH_STEPS else 0
     return [

@@ -273,8 +273,9 @@ def _layers(part: Part, work: PartCounts, scale: Scale, effective: int) -> tuple
     layers = part.layers
     spans = layers.spans
     both = layers.forward + layers.backward
+    steps = _layer_steps(part)
     forward, backward, own, total = (
-        times(table, effective, ONLY_COUNTED) for table in (layers.forward, layers.backward, layers.own, both)
+        times(table, effective, ONLY_COUNTED, steps) for table in (layers.forward, layers.backward, layers.own, both)
     )
     alike_own: list[Value] | list[None] = [None] * len(own)
     alike_total: list[Value] | list[None] = [None] * len(own)
@@ -307,6 +308,13 @@ def _layers(part: Part, work: PartCounts, scale: Scale, effective: int) -> tuple
             )
         )
     return tuple(rows)
+
+
+def _layer_steps(part: Part) -> np.ndarray | None:
+    """ns of the steps whose layers were recorded; None where these are other steps than the measured ones."""
+    if part.on_device or len(part.pieces):
+        return None
+    return part.durations[part.measured][part.detailed]
 
 
 def _host_times(part: Part, effective: int) -> dict[str, Value]:
