@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sonda.frameworks.collector.detail_sample import LONGEST_STRIDE, PAIR_NS, SHARE, WINDOW, DetailSample
+from sonda.frameworks.collector.detail_sample import BEGINNING, LONGEST_STRIDE, PAIR_NS, SHARE, WINDOW, DetailSample
 from sonda.frameworks.collector.schedule import Schedule
 
 
@@ -17,12 +17,12 @@ def test_long_steps_are_all_recorded() -> None:
 
 
 def test_the_first_steps_are_all_recorded() -> None:
-    assert all(chosen(1_000, 1_000, WINDOW))
+    assert all(chosen(1_000, 1_000, BEGINNING))
 
 
 def test_the_cost_of_short_steps_stays_small() -> None:
-    step_ns, pairs, steps = 1_000_000, 40, 100 * WINDOW
-    later = chosen(step_ns, pairs, steps)[WINDOW:]
+    step_ns, pairs, steps = 3_000_000, 40, 100 * WINDOW
+    later = chosen(step_ns, pairs, steps)[BEGINNING:]
     spent = sum(later) * pairs * PAIR_NS / (len(later) * step_ns)
     assert 0.8 * SHARE < spent < 1.2 * SHARE
 
@@ -34,7 +34,7 @@ def test_even_the_shortest_steps_are_seen_now_and_then() -> None:
 
 def test_steps_of_every_remainder_are_recorded_alike() -> None:
     """A program that logs in every tenth step is not seen only there, or never there."""
-    later = chosen(1_000_000, 40, 200 * WINDOW)
+    later = chosen(3_000_000, 40, 200 * WINDOW)
     numbers = [number for number, detail in enumerate(later) if detail and number > WINDOW]
     for period in (2, 5, 10, 16):
         counts = [sum(number % period == remainder for number in numbers) for remainder in range(period)]
@@ -44,8 +44,8 @@ def test_steps_of_every_remainder_are_recorded_alike() -> None:
 def test_an_evaluation_does_not_count_as_layers_of_a_step() -> None:
     """Between two steps of the window a long evaluation was recorded."""
     sample = DetailSample()
-    for number in range(WINDOW + 1):
-        sample.choose(number * 1_000_000, 100_000 if number == 30 else 4)
+    for number in range(BEGINNING + 1):
+        sample.choose(number * 10_000_000, 100_000 if number == 10 else 4)
     assert sample.stride == 1
 
 

@@ -17,6 +17,7 @@ from observed import PROGRAMS, Nursery
 from sonda.analysis.rules import communication, remedies, transfer
 from sonda.analysis.summary import DeviceSide, PhaseRow, Remedy, Summary, Value
 from sonda.frameworks.collector.compiled_share import CompiledShare
+from sonda.frameworks.collector.torch_values import modules_in
 from sonda.frameworks.processes import Process, Processes
 from sonda.record.store import Store
 from sonda.targets.command import Watching, run_command
@@ -295,6 +296,37 @@ def test_twenty_thousand_processes_are_counted_in_a_moment() -> None:
 
 
 @pytest.mark.slow
+def test_a_thread_of_the_program_is_not_asked_for_its_threads(nursery: Nursery, tmp_path: Path) -> None:
+    bare = nursery.run("asking", directory=tmp_path / "bare", observe=False)
+    observed = nursery.run("asking", directory=tmp_path / "observed", observe=True)
+    assert "asked outside of the main thread: 0" in bare.output
+    assert observed.output == bare.output
+    assert observed.assembly is not None
+    assert observed.assembly.threads == 1, "what the program has set"
+
+
+class Standing:
+    """Stands for an object that does not exist yet, as proxies of web frameworks do."""
+
+    @property
+    def __class__(self) -> type:  # type: ignore[override]
+        raise RuntimeError("nothing is there yet")
+
+
+class Secretive:
+    @property
+    def __dict__(self) -> dict:  # type: ignore[override]
+        raise RuntimeError("nobody may look")
+
+
+def test_objects_that_a_function_names_are_not_asked_anything() -> None:
+    torch = pytest.importorskip("torch")
+    inner = torch.nn.Linear(2, 2)
+    names = {"standing": Standing(), "secretive": Secretive(), "holder": SimpleNamespace(inner=inner)}
+    exec("def step(x):\n    return standing, secretive, holder.inner(x)", names)
+    assert modules_in(torch, (names["step"],)) == [inner]
+
+
 def test_a_run_keeps_the_habits_of_its_program(tmp_path: Path) -> None:
     options = ["workers", "channels_last", "autocast", "compile", "matmuls"]
     run, code = run_command(

@@ -43,9 +43,8 @@ CASES = {
     # Three layers, and what lies between them.
     "forward_directly": ([("train", 5), ("test", 4)], {"forward": 45, "loss": 5, "backward": 5, "optimizer": 10},
                          {"first", "second", "head"}),
-    # What comes before the first backward was not watched yet.
-    "never_called": ([("train", 6)], {"forward": 5, "loss": 5, "backward": 6, "optimizer": 12},
-                     {"", "first", "second"}),
+    # Nobody sees the layers; the forward is what lies before the backward.
+    "never_called": ([("train", 6)], {"forward": 6, "backward": 6, "optimizer": 12}, set()),
     # In a step the encoder, two heads and the decoder, and what lies between these; in a test the decoder.
     "methods": ([("train", 5), ("test", 4)], {"forward": 39, "loss": 5, "backward": 5, "optimizer": 10},
                 {"encoder", "encoder.0", "encoder.1", "mean", "spread", "decoder", "decoder.0", "decoder.1",

@@ -281,6 +281,23 @@ def test_of_several_counted_shapes_flops_are_means_over_the_steps_and_say_so():
     assert any("2 input shapes, of which 2 were counted; " in note and "8 of 8 steps" in note for note in summary.notes)
 
 
+@pytest.mark.parametrize("period", [1, 4, 50])
+def test_steps_that_call_other_layers_than_the_counted_one_are_told(period):
+    """Of one input shape, where data decide which layers run; of less than a twentieth of the steps nobody speaks."""
+    builder = RunBuilder()
+    part = builder.part("train")
+    counted = builder.step(part, 900, {"forward": 900}, pass_="count", metrics={"shape:counted": 1})
+    builder.op(builder.layer(counted["forward"], "a", "Linear", 400), "mm", 4e9, 1e6)
+    for at in range(100):
+        phases = builder.step(part, 50, {"forward": 50}, metrics={"shape:counted": 1})
+        builder.layer(phases["forward"], "a", "Linear", 20)
+        if period > 1 and at % period == 0:
+            builder.layer(phases["forward"], "b", "Linear", 20)
+    notes = [note for note in summarise(builder.run()).notes if "called other layers" in note]
+    assert notes == (["train: 25 % of the steps called other layers than the counted one, whose FLOPs are shown"]
+                     if period == 4 else [])  # fmt: skip
+
+
 def test_one_counted_shape_stands_for_the_steps_that_have_it_and_says_so():
     builder = RunBuilder()
     part = builder.part("train")

@@ -14,6 +14,7 @@ import pytest
 from builders import RunBuilder
 from sonda.analysis.compare import _unlike_work
 from sonda.analysis.rules import verdicts
+from sonda.analysis.summary import Summary
 from sonda.frameworks.assembly import assemble
 from sonda.frameworks.collector import waits
 from sonda.frameworks.collector.waits import ALL_OF_FIRST, MOST, ONE_IN, WORTH_NS, Waits
@@ -33,7 +34,7 @@ class Clocks:
         monkeypatch.setattr(waits, "now", lambda: self.time)
         monkeypatch.setattr(waits, "ran", self._ran)
         monkeypatch.setattr(waits.os, "open", lambda path, flags: os.dup(0))
-        monkeypatch.setattr(waits.os, "pread", lambda file, size, at: f"{self.ran} {self.queued} 1\n".encode())
+        monkeypatch.setattr(waits.os, "read", lambda file, size: f"{self.ran} {self.queued} 1\n".encode())
 
     def _ran(self) -> int:
         self.readings += 1
@@ -63,15 +64,16 @@ def test_only_time_in_which_a_thread_neither_runs_nor_queues_is_a_wait(clocks: C
     seen = Waits()
     for _ in range(20):
         step(seen, clocks, waiting=3_000_000, running=2_000_000, queued=4_000_000)
-    assert seen.facts() == {"waits": {"step_ns": 3_000_000, "steps": 20}}
+    assert seen.facts() == {"waits": {"step_ns": 3_000_000, "steps": 20, "waited": 20}}
 
 
 def test_a_loop_that_does_not_wait_is_looked_at_now_and_then(clocks: Clocks) -> None:
     seen = Waits()
     for _ in range(ONE_IN * 100):
         step(seen, clocks, running=2_000_000, waiting=WORTH_NS // 2)
-    assert clocks.readings == 2 * (ALL_OF_FIRST + 99)
-    assert seen.facts()["waits"]["step_ns"] == WORTH_NS // 2
+    # Two readings of the first steps and of a sixteenth of the others, as the golden ratio spreads them.
+    assert clocks.readings == pytest.approx(2 * (ALL_OF_FIRST + 99), abs=4)
+    assert seen.facts()["waits"] == {"step_ns": WORTH_NS // 2, "steps": clocks.readings // 2, "waited": 0}
 
 
 def test_a_beginning_that_waits_does_not_stand_for_all(clocks: Clocks) -> None:
@@ -80,7 +82,25 @@ def test_a_beginning_that_waits_does_not_stand_for_all(clocks: Clocks) -> None:
     for at in range(2_200):
         step(seen, clocks, waiting=2 * WORTH_NS if at < 200 else 0)
     assert sum(waited > 0 for waited, _ in seen.steps) > len(seen.steps) / 2
-    assert seen.facts()["waits"]["step_ns"] == 0
+    assert seen.facts()["waits"]["step_ns"] == pytest.approx(2 * WORTH_NS * 200 / 2_200, rel=0.05)
+
+
+@pytest.mark.parametrize("period", [2, 3, 4, 8, 10, 16, 50])
+def test_waits_of_some_steps_count_by_how_often_they_come(clocks: Clocks, period: int) -> None:
+    seen = Waits()
+    for at in range(16_000):
+        step(seen, clocks, waiting=20 * WORTH_NS if at % period == 0 else 0)
+    assert seen.facts()["waits"]["step_ns"] == pytest.approx(20 * WORTH_NS / period, rel=0.25)
+
+
+def test_no_descriptor_stays_open() -> None:
+    before = len(os.listdir("/proc/self/fd"))
+    kept = []
+    for _ in range(20):
+        kept.append(Waits())
+        kept[-1].begin()
+        kept[-1].end()
+    assert len(os.listdir("/proc/self/fd")) == before
 
 
 def test_what_is_kept_is_bounded(clocks: Clocks) -> None:
@@ -98,7 +118,7 @@ def test_where_no_queue_is_told_nothing_is_taken_off(clocks: Clocks, monkeypatch
     monkeypatch.setattr(waits.os, "open", refused)
     seen = Waits()
     step(seen, clocks, waiting=3_000_000, running=2_000_000)
-    assert seen.facts() == {"waits": {"step_ns": 3_000_000, "steps": 1}}
+    assert seen.facts() == {"waits": {"step_ns": 3_000_000, "steps": 1, "waited": 1}}
 
 
 def test_a_count_that_the_program_closed_is_no_wait(clocks: Clocks, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -107,7 +127,7 @@ def test_a_count_that_the_program_closed_is_no_wait(clocks: Clocks, monkeypatch:
     clocks.pass_by(queued=9_000_000)
     step(seen, clocks, waiting=3_000_000)
     seen.begin()
-    monkeypatch.setattr(waits.os, "pread", lambda file, size, at: b"something else\n")
+    monkeypatch.setattr(waits.os, "read", lambda file, size: b"something else\n")
     clocks.pass_by(waiting=2_000_000)
     seen.end()
     seen.step()
@@ -129,7 +149,7 @@ def test_a_stretch_in_which_something_else_began_is_forgotten(clocks: Clocks) ->
     clocks.pass_by(waiting=2_000_000)
     seen.end()
     seen.step()
-    assert seen.facts() == {"waits": {"step_ns": 2_000_000, "steps": 1}}
+    assert seen.facts() == {"waits": {"step_ns": 2_000_000, "steps": 1, "waited": 1}}
 
 
 def test_nothing_looked_at_is_nothing_known() -> None:
@@ -185,24 +205,42 @@ def test_a_wait_outside_the_phases_is_named_and_nothing_else(name: str, tmp_path
         assert found["step_ns"] < 1_000_000, "a sixteenth of what it takes, for locks of the interpreter"
 
 
+def waiting(mean: float, rows: list, layers: list, others: list[float], waited: int = 30) -> Summary:
+    """A training whose steps of 100 ms wait so many ms; `others` are the ms outside of its phases, in turn."""
+    made = summary(rows, layers)
+    steps = tuple(MS * others[at % len(others)] for at in range(20))
+    durations = tuple(30 * MS + outside for outside in steps)
+    parts = (replace(made.parts[0], phase_steps={"other": steps}, durations=durations),)
+    facts = {"step_ns": mean * MS, "steps": 30, "waited": waited}
+    return replace(made, parts=parts, workload={"waits": facts})
+
+
 def test_a_wait_is_said_with_what_to_do_about_it() -> None:
     rows = [phase("forward", cost(30, "compute", 0.8)), phase("other", bare(70))]
     layers = [layer("0", "Conv2d", cost(30, "compute", 0.8))]
-    waiting = replace(summary(rows, layers), workload={"waits": {"step_ns": 60 * MS, "steps": 30}})
-    first = verdicts(waiting)[0][0]
+    long = waiting(60, rows, layers, [70])
+    first = verdicts(long)[0][0]
     assert (first.kind, first.share) == ("waiting", pytest.approx(0.6))
-    assert first.sentence.startswith("The program waits for 60 % of the step (60.0 ms) before its forward")
+    assert first.sentence.startswith(
+        "The program waits for 60 % of the steps' time (60.0 ms a step) before its forward"
+    )
     assert "DataLoader" in first.remedies[0].text
-    assert all("between the phases" not in one.sentence for one in verdicts(waiting)[0]), "10 % are left there"
+    assert all("between the phases" not in one.sentence for one in verdicts(long)[0]), "10 % are left there"
     unclear = cost(30, "", 0.1)
-    partly = summary([phase("forward", unclear), phase("other", bare(70))], [layer("0", "Conv2d", unclear)])
-    partly = replace(partly, workload={"waits": {"step_ns": 40 * MS, "steps": 30}})
+    partly = waiting(40, [phase("forward", unclear), phase("other", bare(70))], [layer("0", "Conv2d", unclear)], [70])
     kinds = [one.kind for one in verdicts(partly)[0]]
     assert kinds == ["waiting", "none"], "40 % before the 30 % that are left there"
-    little = replace(waiting, workload={"waits": {"step_ns": 5 * MS, "steps": 30}})
-    assert all(one.kind != "waiting" for one in verdicts(little)[0])
-    inference = replace(waiting, parts=(replace(waiting.parts[0], name="test"),))
+    assert all(one.kind != "waiting" for one in verdicts(waiting(5, rows, layers, [70]))[0])
+    assert all(one.kind != "waiting" for one in verdicts(waiting(60, rows, layers, [70], waited=4))[0]), "chance"
+    inference = replace(long, parts=(replace(long.parts[0], name="test"),))
     assert all(one.kind != "waiting" for one in verdicts(inference)[0])
+
+
+def test_steps_that_wait_now_and_then_are_told_so() -> None:
+    """Every fourth step waits for 100 ms, the others not at all: 25 of 55 ms."""
+    rows = [phase("forward", cost(99, "compute", 0.8)), phase("other", bare(1))]
+    first = verdicts(waiting(25, rows, [layer("0", "Conv2d", cost(30, "compute", 0.8))], [0, 0, 0, 100]))[0]
+    assert {one.kind: one.share for one in first}["waiting"] == pytest.approx(25 / 55)
 
 
 def test_threads_that_step_beside_each_other_wait_for_the_interpreter(tmp_path: Path) -> None:

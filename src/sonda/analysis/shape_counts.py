@@ -25,6 +25,8 @@ FORETOLD = 0.03
 that do not divide an image, and tiles, add what is no polynomial."""
 MOSTLY = 0.5
 """A counted shape that this part of the steps has stands for them."""
+RARELY = 0.05
+"""Steps that called other layers than the counted one are worth a note beyond this share."""
 REACH = 2.0
 """Sizes beyond this factor of those that were counted are not foretold."""
 
@@ -67,12 +69,25 @@ def count_part(part: Part, roofs: Ceilings | None) -> PartCounts:
         return PartCounts(None, reason)
     counts = count(part, row, roofs)
     if part.alike.all():
-        return PartCounts(counts)
+        return PartCounts(counts, note=_note_other_layers(part, counts))
     note = (
         f"{part.name}: the steps have several input shapes; FLOPs, rates and roofs are those of the most frequent one "
         f"that was counted ({_of_steps(part.alike)})"
     )
     return PartCounts(counts, covered=part.alike, note=note)
+
+
+def _note_other_layers(part: Part, counts: Counts) -> str:
+    """A note where steps called other layers than the counted one; '' where all did the same."""
+    layers = part.host_layers.spans
+    called = np.zeros((len(layers.paths), layers.steps), dtype=bool)
+    called[layers.module, layers.step] = True
+    counted = np.array([path in counts.layers for path in layers.paths], dtype=bool)
+    alike = (called == counted[:, None]).all(axis=0)
+    if not len(alike) or not len(counted) or 1 - alike.mean() <= RARELY:
+        return ""
+    share = wording.percent(1 - float(alike.mean()))
+    return f"{part.name}: {share} of the steps called other layers than the counted one, whose FLOPs are shown"
 
 
 def _of_steps(covered: np.ndarray) -> str:

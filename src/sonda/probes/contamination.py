@@ -166,9 +166,10 @@ def contamination(before: Conditions, after: Conditions, threads: int, policy: s
     use = own / min(threads, cores or threads)  # more threads than processors hold each other up, not others them
     if policy == "active" and use < LEAST_USE:
         disturbed = any(flag.contaminated for flag in flags)
-        waited = "they waited for input or had no parallel work"
-        reason = f"others held them up, or {waited}" if disturbed else waited
-        who = f"{threads} thread{'s' if threads > 1 else ''}"
+        alone = threads == 1
+        waited = "it waited" if alone else "they waited for input or had no parallel work"
+        reason = f"others held {'it' if alone else 'them'} up, or {waited}" if disturbed else waited
+        who = "1 thread" if alone else f"{threads} threads"
         flags.append(Flag("use", use, f"{who} kept {own:.2f} CPUs busy: {reason}", disturbed))
     if before.steal is not None and after.steal is not None and cores:
         stolen = (after.steal - before.steal) / (wall * cores)

@@ -17,12 +17,12 @@ def rule(summary: Summary) -> Verdict | None:
     waiting = waiting_share(summary, part) if part is not None else 0.0
     if part is None or not (waiting > ALWAYS or (waiting >= WORTH and waiting >= max(explained(part).values()))):
         return None
-    spent = Value(waiting * (part.step.value or 0.0), "ns", "derived")
+    spent = Value(waiting * sum(part.durations) / len(part.durations), "ns", "derived")
     return Verdict(
         kind="waiting",
-        sentence=f"The program waits for {wording.percent(waiting)} of the step "
-        f"({wording.duration(spent.value or 0.0)}) before its forward, outside of a loader: for a file, a socket, a "
-        "lock, a process or a sleep.",
+        sentence=f"The program waits for {wording.percent(waiting)} of the steps' time "
+        f"({wording.duration(spent.value or 0.0)} a step) before its forward, outside of a loader: for a file, a "
+        "socket, a lock, a process or a sleep.",
         evidence={"share": Value(waiting, "1", "derived"), "waits": spent},
         remedies=(LOADER, THREAD),
         share=waiting,

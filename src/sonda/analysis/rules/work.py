@@ -15,6 +15,9 @@ NAMED = 0.80
 MOST_NAMED = 2
 """A sentence that names more than two families names none."""
 
+OFTEN_WAITED = 5
+"""Steps that must have been seen to wait: of fewer nobody knows how often such come."""
+
 LAYERED = frozenset({"forward", "prefill", "decode", "backward"})
 """Phases whose time is that of the layers inside them."""
 
@@ -132,10 +135,13 @@ def host_share(part: PartSummary) -> float:
 def waiting_share(summary: Summary, part: PartSummary) -> float:
     """Part of the step in which a training waits outside its phases, 0 to 1; a host that waits for its GPU is none."""
     waits = summary.workload.get("waits") or {}
-    if part.name != "train" or part.device is not None or not part.step.value:
+    if part.name != "train" or part.device is not None or waits.get("waited", 0) < OFTEN_WAITED:
         return 0.0
-    # Phases of the median step and waits are medians of other steps: no more waits than lies outside of the phases.
-    return min(float(waits.get("step_ns") or 0.0) / part.step.value, _phase_share(part, "other"))
+    # Some steps may wait long and others not at all, so means are compared, of all steps.
+    whole = float(sum(part.durations))
+    outside = float(sum(part.phase_steps.get("other", ())))
+    waited = float(waits.get("step_ns") or 0.0) * len(part.durations)
+    return min(waited, outside) / whole if whole else 0.0
 
 
 def _phase_share(part: PartSummary, name: str) -> float:

@@ -8,6 +8,7 @@ use. What training does counts; only where nothing is trained, what inference do
 from __future__ import annotations
 
 import os
+import threading
 from collections import Counter
 from typing import Any
 
@@ -22,12 +23,14 @@ class Habits:
     def __init__(self, torch: Any, recorder: Recorder) -> None:
         self._torch = torch
         self._recorder = recorder
+        self._threads_set = 0
         self.begin()
 
     def begin(self) -> None:
         """Forget what was noticed; also in a forked child."""
         self._share = CompiledShare(self._torch)
         self._threads: Counter = Counter()
+        """By the number of threads that the program has set, 0 where it set none, the forwards that ran with it."""
         self._noticed: dict = {}
         """By whether it learns: options that were found in use."""
         self._cast_inside = ""
@@ -51,7 +54,21 @@ class Habits:
         calls = self._share.count_function(learns)
         if not calls & (calls - 1):
             given = (*args, *kwargs.values())
-            self._look(calls, modules_in(self._torch, (function, *given)), given, learns)
+            try:
+                modules = modules_in(self._torch, (function, *given))
+            except Exception:  # objects of somebody else's making
+                return
+            self._look(calls, modules, given, learns)
+
+    def wrap_set_threads(self, original: Any) -> Any:
+        """`torch.set_num_threads`: how many threads the program chose."""
+
+        def wrapper(*args: Any, **kwargs: Any) -> Any:
+            result = original(*args, **kwargs)
+            self._threads_set = next((value for value in (*args, *kwargs.values()) if type(value) is int), 0)
+            return result
+
+        return wrapper
 
     def wrap_replay(self, original: Any) -> Any:
         """`CUDAGraph.replay`: that graphs are in use."""
@@ -74,9 +91,16 @@ class Habits:
         return wrapper
 
     def threads(self) -> int:
-        """Threads of an operation while the network ran; those of now where it did not."""
+        """Threads of an operation while the network ran.
+
+        PyTorch is asked in the main thread only, at import and at the end: in another one its answer decides with how
+        many threads that one computes, and so the bits of what it computes.
+        """
         most = self._threads.most_common(1)
-        return int(most[0][0] if most else self._torch.get_num_threads())
+        number = most[0][0] if most else self._threads_set
+        if not number and threading.current_thread() is threading.main_thread():
+            number = self._torch.get_num_threads()
+        return int(number or len(os.sched_getaffinity(0)))
 
     def facts(self) -> dict:
         """Options in use, by the names that Sonda's own workloads have for them."""
@@ -92,7 +116,7 @@ class Habits:
 
     def _look(self, calls: int, modules: list, given: tuple, learns: bool) -> None:
         try:
-            self._threads[self._torch.get_num_threads()] += calls  # later looks stand for more forwards
+            self._threads[self._threads_set] += calls  # later looks stand for more forwards
             self._look_at(modules, given, self._noticed.setdefault(learns, {}))
             for module in modules:
                 self._share.weigh(module, learns)

@@ -227,7 +227,7 @@ class Schedule:
             self._trained = False
             self._skipped = self.detail and self.sample is not None and not self.sample.choose(now, pairs)
             self.detail &= not self._skipped
-        else:  # where steps of several optimizers end is not known yet
+        else:  # steps of several optimizers need not end where this one's do
             self.sample = None
         self._stepped.add(optimizer)
         self.waits.begin()

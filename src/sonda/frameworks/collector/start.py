@@ -110,6 +110,7 @@ def observe(torch: Any, settings: dict, counting: Any = None) -> None:
     watch = watch_process(settings, counting)
     observer = TorchObserver(watch.recorder, torch, watch.schedule, watch.counting, watch.phases)
     observer.install()
+    observer.replace(torch, "set_num_threads", observer.habits.wrap_set_threads)
     if observer.marks is not None:
         observer.replace(torch.cuda.CUDAGraph, "replay", observer.habits.wrap_replay)
 

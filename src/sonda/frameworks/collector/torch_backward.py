@@ -25,8 +25,6 @@ def wrap_backward(observer: TorchObserver, original: Any) -> Any:
             optimizers.end_update(stream)
         if not stream.engine:
             stream.schedule.backward()
-            if not observer.called_modules:
-                observer.direct.look()
         outer, stream.backward = stream.backward, 0
         # Layers that called for a gradient in their forward are not the ones whose backward runs.
         calling, stream.layers = stream.layers, []

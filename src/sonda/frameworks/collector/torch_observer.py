@@ -26,7 +26,6 @@ from .torch_backward import wrap_backward
 from .torch_communication import Communication
 from .torch_compiled import CompiledFunctions
 from .torch_data import DataPhases
-from .torch_direct import DirectForwards
 from .torch_hiding import hide_in_forward_mode
 from .torch_layers import Layers
 from .torch_optimizers import Optimizers
@@ -70,7 +69,6 @@ class TorchObserver(Replacing):
         self.communication = Communication(self)
         self.habits = Habits(torch, recorder)
         self._compiled = CompiledFunctions(self)
-        self.direct = DirectForwards(self)
         self._forward, self._loss = self.phases.codes["forward"], self.phases.codes["loss"]
         names = ("shape", "training", "graph", "module", "sequence", "idle")
         self._values = {name: recorder.define(kind="value", quantity=name, source="counted") for name in names}
@@ -146,11 +144,6 @@ class TorchObserver(Replacing):
         return None if stream.schedule.over else stream
 
     # ---- phases -----------------------------------------------------------------------------------------------
-
-    @property
-    def called_modules(self) -> bool:
-        """Whether the program has ever called a module that is no loss."""
-        return self._model is not None
 
     def model(self) -> Any:
         """The module whose forward was the last, or None."""

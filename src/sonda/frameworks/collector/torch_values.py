@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
-from types import FunctionType, MethodType, ModuleType
+from types import FunctionType, GetSetDescriptorType, MemberDescriptorType, MethodType, ModuleType
 from typing import Any
 
 MOST_ITEMS = 100_000
@@ -41,7 +41,10 @@ def tensors_in(torch: Any, value: Any) -> list:
 
 def modules_in(torch: Any, things: tuple) -> list:
     """The modules that functions use: those in their closures, global names and arguments, and in objects there; the
-    nearest are looked at first."""
+    nearest are looked at first.
+
+    Nothing is asked of an object: one that stands for another, which does not exist yet, may make it or raise.
+    """
     found: list = []
     waiting = list(things)
     seen: set = set()
@@ -51,24 +54,25 @@ def modules_in(torch: Any, things: tuple) -> list:
         if id(thing) in seen:
             continue
         seen.add(id(thing))
-        if isinstance(thing, torch.nn.Module):
+        kind = type(thing)
+        if issubclass(kind, torch.nn.Module):
             found.append(thing)
-        elif not isinstance(thing, (torch.Tensor, ModuleType, type)):
-            waiting.extend(_used_by(thing))
+        elif not issubclass(kind, (torch.Tensor, ModuleType, type)):
+            waiting.extend(_used_by(thing, kind))
     return found
 
 
-def _used_by(thing: Any) -> list:
-    if isinstance(thing, (tuple, list)):
+def _used_by(thing: Any, kind: type) -> list:
+    if issubclass(kind, (tuple, list)):
         return list(thing[:MOST_NAMES])
-    if isinstance(thing, dict):
+    if issubclass(kind, dict):
         return list(dict.values(thing))[:MOST_NAMES]
-    if isinstance(thing, partial):
+    if issubclass(kind, partial):
         return [thing.func, *thing.args, *thing.keywords.values()]
-    if isinstance(thing, MethodType):
+    if issubclass(kind, MethodType):
         return [thing.__func__, thing.__self__]
-    if not isinstance(thing, FunctionType):
-        return list(getattr(thing, "__dict__", {}).values())[:MOST_NAMES]
+    if not issubclass(kind, FunctionType):
+        return _attributes_of(thing, kind)
     known = vars(thing)
     used = [known[name] for name in ("_torchdynamo_orig_callable", "__wrapped__") if name in known]
     for cell in thing.__closure__ or ():
@@ -76,10 +80,19 @@ def _used_by(thing: Any) -> list:
             used.append(cell.cell_contents)
         except ValueError:  # empty as yet
             continue
-    if not thing.__module__.startswith("torch."):
+    if not str(thing.__module__).startswith("torch."):
         names = thing.__code__.co_names
         used.extend(thing.__globals__[name] for name in names if name in thing.__globals__)
     return used
+
+
+def _attributes_of(thing: Any, kind: type) -> list:
+    """The values of an object's own attributes, where they lie in an ordinary dictionary."""
+    slot = next((vars(owner)["__dict__"] for owner in kind.__mro__ if "__dict__" in vars(owner)), None)
+    if not isinstance(slot, (GetSetDescriptorType, MemberDescriptorType)):  # none, or one that the class made itself
+        return []
+    attributes = slot.__get__(thing)
+    return list(attributes.values())[:MOST_NAMES] if type(attributes) is dict else []
 
 
 def shapes_of(torch: Any, args: tuple, kwargs: dict) -> tuple:

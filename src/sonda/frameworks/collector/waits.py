@@ -2,7 +2,7 @@
 
 Between the end of an optimizer's step and the next forward, time in which the thread neither ran nor stood in the queue
 for a processor is a wait; fetching from a DataLoader is a phase of its own and left out. A reading takes some µs, so a
-loop that does not wait is looked at every now and then only.
+loop that does not wait is looked at every now and then only, in steps that are spread by the golden ratio.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import os
 from time import perf_counter_ns as now
 from time import thread_time_ns as ran
 
-from .descriptors import aside
+from .detail_sample import GOLDEN
 
 WORTH_NS = 1_000_000
 """A step that waited this long is worth reading clocks in the next one."""
@@ -20,7 +20,6 @@ ALL_OF_FIRST, ONE_IN = 8, 16
 MOST = 2048
 """Steps that are kept; beyond them every other is dropped, and half as many are looked at."""
 QUEUE = "/proc/thread-self/schedstat"
-UNKNOWN = -2
 
 
 class Waits:
@@ -38,7 +37,8 @@ class Waits:
         self._waited = -1
         """ns so far in this step; -1: nothing was looked at."""
         self._since = (0, 0, 0)
-        self._queue = UNKNOWN
+        self._queue_told = True
+        """Whether the kernel keeps account of the queue."""
 
     def step(self) -> None:
         """A step is over, in which `begin` and `end` may have been called."""
@@ -51,7 +51,7 @@ class Waits:
         self._waited = -1
         self._count += 1
         self._stands_for = self._stride if worth or self._count < ALL_OF_FIRST else ONE_IN * self._stride
-        self._chosen = self._count % self._stands_for == 0
+        self._chosen = (self._count * GOLDEN) % 1 < 1 / self._stands_for
 
     def begin(self) -> None:
         """Nothing of the framework runs from here on. What was begun before and not ended is forgotten: who knows what
@@ -65,25 +65,28 @@ class Waits:
         self.open = False
         time, spent, before = self._since
         queued = self._queued()
-        queued = queued - before if self._queue >= 0 else 0
+        queued = queued - before if self._queue_told else 0
         self._waited = max(0, self._waited) + max(0, now() - time - (ran() - spent) - queued)
 
     def facts(self) -> dict:
-        """For the end: how long a step waits, ns, the median of all that those looked at stand for."""
-        left = sum(count for _, count in self.steps) / 2
-        for waited, count in sorted(self.steps):
-            left -= count
-            if left <= 0:
-                return {"waits": {"step_ns": waited, "steps": len(self.steps)}}
-        return {}
+        """For the end: how long a step waits on average, ns, how many were looked at, and how many of these waited."""
+        stood_for = sum(count for _, count in self.steps)
+        if not stood_for:
+            return {}
+        mean = sum(waited * count for waited, count in self.steps) / stood_for
+        waited = sum(waited >= WORTH_NS for waited, _ in self.steps)
+        return {"waits": {"step_ns": round(mean), "steps": len(self.steps), "waited": waited}}
 
     def _queued(self) -> int:
         """ns that the thread has stood in the queue for a processor; 0 where nobody tells."""
+        if not self._queue_told:
+            return 0
         try:
-            if self._queue == UNKNOWN:
-                self._queue = -1
-                self._queue = aside(os.open(QUEUE, os.O_RDONLY | os.O_CLOEXEC))
-            return int(os.pread(self._queue, 64, 0).split()[1]) if self._queue >= 0 else 0
+            file = os.open(QUEUE, os.O_RDONLY | os.O_CLOEXEC)  # kept open, it would outlive the thread
+            try:
+                return int(os.read(file, 64).split()[1])
+            finally:
+                os.close(file)
         except (OSError, IndexError, ValueError):
-            self._queue = -1  # the kernel keeps no such count, or the program closed what is not its own
+            self._queue_told = False
             return 0
