@@ -56,10 +56,11 @@ class ThreadSpans:
     """When a GPU reached the begin and the end of every row, ns on the host's clock, NaN where that is not known."""
 
     def inputs(self, step: Step) -> frozenset[object]:
-        """What the modules of a step were given, and how often; how many tokens a text has is not told."""
+        """What the modules of a step were given, and how often. Two things do not count: how many tokens a text has,
+        and how many phases a step has whose driver announces one shape for all of them."""
         often = Counter(self.shapes[at] for at in step.phases if at in self.shapes)
         text = any(self._name(at) in GENERATING for at in step.phases)
-        return frozenset(often) if text else frozenset(often.items())
+        return frozenset((given, 0 if text or given[0] is None else calls) for given, calls in often.items())
 
     def _name(self, phase: int) -> object:
         return self.definitions[self.raw.definition[self.phase_rows[phase]]].get("name")
