@@ -18,6 +18,7 @@ from test_serving_run import evenly, synthetic
 
 DATA = Path(__file__).parent / "data"
 WIDTHS = (80, 100, 200)
+RUNS = Path(__file__).parent / "corpus" / "runs"
 SMALL = ("dlrm", "--batch", "2")
 STUDY = """[study]
 name = "lookups"
@@ -36,9 +37,8 @@ def place(tmp_path_factory) -> Path:
     """A directory whose store has a run of every kind that costs little, and recorded ones of an H200."""
     directory = tmp_path_factory.mktemp("screens")
     store = directory / "store"
-    for kept in sorted((DATA / "gpu" / "runs").iterdir()):
-        if (kept / "run.json").exists():
-            shutil.copytree(kept, store / kept.name)
+    for kept in RUNS.glob("20261115T*"):
+        shutil.copytree(kept, store / kept.name)
     (directory / "study.toml").write_text(STUDY)
     for words in (
         ("run", *SMALL, "--on", "sim:maeri-256", "--tag", "narrow"),
@@ -91,7 +91,7 @@ def test_a_screen_fits_and_goes_from_verdict_to_table_to_what_is_next(place, mon
 
 
 def recorded() -> list[Run]:
-    return [Run.load(path) for path in sorted((DATA / "gpu" / "runs").iterdir()) if (path / "run.json").exists()]
+    return [Run.load(path) for path in sorted(RUNS.glob("20261115T*"))]
 
 
 @pytest.mark.parametrize("width", WIDTHS)

@@ -21,7 +21,7 @@ from test_gpu_roofline import gpu_run
 from test_ncu_findings import six_operations
 
 torch = pytest.importorskip("torch")
-RUNS = Path(__file__).parent / "data" / "gpu" / "runs"
+RUNS = Path(__file__).parent / "corpus" / "runs"
 
 
 def document_of(run: Any) -> dict[str, Any]:

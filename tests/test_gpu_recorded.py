@@ -17,7 +17,7 @@ from sonda.record.run import Run
 from sonda.record.store import Store
 from sonda.report.terminal import render_summary
 
-RUNS = Path(__file__).parent / "data" / "gpu" / "runs"
+RUNS = Path(__file__).parent / "corpus" / "runs"
 ALL = {"mlp": "534b", "cnn": "726d", "program": "1332", "jax": "a7a8"}
 
 

@@ -41,7 +41,7 @@ def estimated() -> Summary:
 
 def recorded() -> Summary:
     """What an H200 did, with kernels counted by Nsight Compute."""
-    return summarise(Store(Path(__file__).parent / "data" / "gpu" / "runs").one("726d"))
+    return summarise(Store(Path(__file__).parent / "corpus" / "runs").one("726d"))
 
 
 def simulated() -> Summary:

@@ -31,7 +31,7 @@ from sonda.report.document import (
 from sonda.report.faces import face_of
 from sonda.report.values import encoded, plain_data, value_document
 
-RUNS = Path(__file__).parent / "data" / "gpu" / "runs"
+RUNS = Path(__file__).parent / "corpus" / "runs"
 DOCUMENTS = {
     "training": to_document(examples.training()),
     "incomplete": to_document(examples.inference()),
