@@ -22,21 +22,20 @@ from benchmarks.cluster_work import explore_parts, measure_points
 from benchmarks.process import processor_seconds
 from sonda.record.run import SPANS, Run
 from sonda.record.store import Store
-from sonda.studies.batches import cut
-from sonda.studies.elsewhere import elsewhere
-from sonda.studies.engine import run_study
+from sonda.studies.engine.measurement import measuring
+from sonda.studies.engine.plan import plan
+from sonda.studies.engine.remote import elsewhere
+from sonda.studies.engine.runner import run_study
 from sonda.studies.executors.cluster import LOCAL, Cluster
 from sonda.studies.executors.executor import Executor, Task
 from sonda.studies.executors.processes import Processes
-from sonda.studies.explore import BATCH, explore
-from sonda.studies.explored_part import Order, explore_part
-from sonda.studies.measure import measuring
-from sonda.studies.plan import plan
-from sonda.studies.search_front import search
-from sonda.studies.space import parse_space
-from sonda.studies.study import Study
-from sonda.targets.exploration import grid_of
+from sonda.studies.explore.exploration import BATCH, explore
+from sonda.studies.explore.parts import Order, explore_part
+from sonda.studies.explore.search import search
+from sonda.studies.explore.space import cut, parse_space
+from sonda.studies.file.study import Study
 from sonda.targets.job import Job
+from sonda.targets.simulated.exploration import grid_of
 
 PAIRS = 15
 """Of explorations: short and many, so that what others do meanwhile meets both alike."""
@@ -208,8 +207,8 @@ from benchmarks.cluster import JOB
 from benchmarks.process import highest_memory
 from sonda.record.store import Store
 from sonda.studies.executors.processes import Processes
-from sonda.studies.explore import explore
-from sonda.studies.space import parse_space
+from sonda.studies.explore.exploration import explore
+from sonda.studies.explore.space import parse_space
 from pathlib import Path
 if __name__ == "__main__":
     crew = Processes(2)

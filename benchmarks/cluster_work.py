@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 from sonda.record.store import Store
-from sonda.studies.explored_part import Order, explore_part
-from sonda.studies.measure import measuring
-from sonda.studies.plan import Point
-from sonda.studies.study import Study
+from sonda.studies.engine.measurement import measuring
+from sonda.studies.engine.plan import Point
+from sonda.studies.explore.parts import Order, explore_part
+from sonda.studies.file.study import Study
 
 
 def explore_parts(orders: list[Order]) -> int:

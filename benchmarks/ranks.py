@@ -18,12 +18,12 @@ from benchmarks.bar import Bar, Interval, at_most, paired_interval
 from benchmarks.process import processor_seconds
 from benchmarks.rank_work import import_share, peak_memory
 from benchmarks.trace_maker import TraceMaker
-from sonda.imports.importing import import_files
+from sonda.imports.importer import import_files
 from sonda.record.run import SPANS
+from sonda.studies.executors.choice import spread_over
 from sonda.studies.executors.cluster import LOCAL, Cluster
 from sonda.studies.executors.executor import Executor, Task
 from sonda.studies.executors.processes import Processes
-from sonda.studies.executors.spreading import spread_over
 
 MEGABYTES = "SONDA_RANK_MB"
 RANKS, WORKERS, ROUNDS, LARGER = 8, 2, 7, 4

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from sonda.record.run import Run, RunInfo
-from sonda.record.span import Spans, Words
+from sonda.record.spans import Spans, Words
 
 MS = 1_000_000
 """ns in a millisecond."""

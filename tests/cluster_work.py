@@ -47,7 +47,7 @@ def full(number: int) -> int:
 
 def when(order: tuple[str, float]) -> tuple[str, float, float, int]:
     """Where it ran, from when to when, and in which process."""
-    from sonda.record.partial import node_name
+    from sonda.record.files.partial import node_name
 
     begin = time.monotonic()  # of the machine, the same for all of its processes
     time.sleep(order[1])
@@ -89,7 +89,7 @@ def slow(order: tuple[str, int]) -> int:
 def explore_or_die(order: Any) -> Any:
     """Explores a batch; the first to come to 16 ports is killed when it has explored it. The mark stands in the folder
     where the exploration was asked for."""
-    from sonda.studies.explored_part import explore_part
+    from sonda.studies.explore.parts import explore_part
 
     part = explore_part(order)
     mark = Path("killed")
@@ -103,12 +103,12 @@ def measure_by_hand(folder: str) -> None:
     """Have this process make the runs of studies by hand: what it begins is appended to `begun`, and it waits as long
     as there is a file `hold-BATCH`."""
     from builders import stepped
-    from sonda.record.partial import node_name
+    from sonda.record.files.partial import node_name
     from sonda.record.run import Run, now, write_run
     from sonda.record.store import Store
-    from sonda.studies import elsewhere
-    from sonda.studies.plan import Point
-    from sonda.studies.study import Study
+    from sonda.studies.engine import remote as elsewhere
+    from sonda.studies.engine.plan import Point
+    from sonda.studies.file.study import Study
 
     def measuring(store: Store, study: Study) -> Any:
         def measure(point: Point) -> Run:

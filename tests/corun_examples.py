@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from sonda.targets.corun_plan import Setting
+from sonda.targets.corun.plan import Setting
 
 QUICK = Setting(seconds=0.1, repeat=1, timeout=100)
 

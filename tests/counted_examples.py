@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from builders import RunBuilder
-from sonda.probes.topdown_tables import tables
+from sonda.probes.counters.topdown_tables import tables
 from sonda.record.run import Run
 
 SKYLAKE = {

@@ -13,7 +13,7 @@ from sonda.frameworks.assembly import assemble
 from sonda.frameworks.collector.counting import FILE, Counting
 from sonda.frameworks.collector.phases import Phases
 from sonda.frameworks.collector.recorder import Recorder
-from sonda.record.span import Spans
+from sonda.record.spans import Spans
 
 CYCLES = {"name": "cycles", "type": 0, "config": 100}
 INSTRUCTIONS = {"name": "instructions", "type": 0, "config": 101}

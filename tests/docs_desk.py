@@ -9,7 +9,7 @@ from pathlib import Path
 
 from command_line import run_command
 from docs_commands import REPOSITORY
-from sonda.probes.ceilings import load_or_measure
+from sonda.probes.ceilings.processor import load_or_measure
 from test_import_nsys import timeline
 
 DATA = REPOSITORY / "tests" / "data"

@@ -6,9 +6,9 @@ from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
-from sonda.probes import gpu_kernels
-from sonda.probes.ceiling_kernels import MIB
-from sonda.probes.gpu_kernels import THREADS
+from sonda.probes.ceilings import gpu_kernels
+from sonda.probes.ceilings.gpu_kernels import THREADS
+from sonda.probes.ceilings.processor_kernels import MIB
 
 UUID = "5ca1ab1e-0000-0000-0000-000000000001"
 

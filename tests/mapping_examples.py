@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from hypothesis import strategies as st
 
+from sonda.accelerators.description.hardware import Hardware
 from sonda.accelerators.engines import flexible_dense
-from sonda.accelerators.hardware import Hardware
-from sonda.accelerators.layer import Layer, Tile
-from sonda.accelerators.result import Result
+from sonda.accelerators.engines.result import Result
+from sonda.accelerators.operations.layer import Layer, Tile
 from sonda.record.errors import SondaError
 
 

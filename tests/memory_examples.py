@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from sonda.accelerators.engine_description import EngineDescription
+from sonda.accelerators.description.engine import EngineDescription
+from sonda.accelerators.description.hardware import Hardware
 from sonda.accelerators.engines import flexible_dense, mesh
-from sonda.accelerators.hardware import Hardware
-from sonda.accelerators.layer import Layer, Tile
-from sonda.accelerators.memory import Memory
-from sonda.accelerators.operation import MatrixProduct
-from sonda.accelerators.result import Result
+from sonda.accelerators.engines.result import Result
+from sonda.accelerators.memory.hierarchy import Memory
+from sonda.accelerators.operations.layer import Layer, Tile
+from sonda.accelerators.operations.program import MatrixProduct
 
 MESH = EngineDescription(
     "mesh", "mesh", Hardware(16, 4, 4, read_ports=8, write_ports=4, reduction="TEMPORALRN", accumulators=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from sonda.imports.ncu_table import LEADING
+from sonda.imports.ncu.tables import LEADING
 
 VERSION = "NVIDIA (R) Nsight Compute Command Line Profiler\\nVersion 2025.3.1.0 (build 36398880) (public-release)"
 ADD = "_ZN2at6native29vectorized_elementwise_kernelILi4ENS0_15CUDAFunctor_addIfEESt5arrayIPcLm3EEEEviT0_T1_"

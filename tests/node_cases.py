@@ -12,14 +12,17 @@ import msgspec
 
 from record_examples import an_info, two_spans
 from sonda.record.errors import SondaError
-from sonda.record.partial import NODE
+from sonda.record.files.partial import NODE
 from sonda.record.run import write_run
 from sonda.record.store import Store
 from sonda.studies.executors import training_jobs
-from sonda.targets import keeping, parallel, parallel_nodes, parallel_rank
+from sonda.targets import pipeline as keeping
 from sonda.targets.job import Job
-from sonda.targets.parallel_agent import PLAN, run_on_nodes
-from sonda.targets.parallel_plan import Plan
+from sonda.targets.ranks import launcher as parallel
+from sonda.targets.ranks import nodes as parallel_nodes
+from sonda.targets.ranks import rank as parallel_rank
+from sonda.targets.ranks.elastic_agent import PLAN, run_on_nodes
+from sonda.targets.ranks.plan import Plan
 
 
 def measured(name: str, job: Job, place: Path, results: Any) -> None:

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import report_examples as examples
 from builders import RunBuilder
-from sonda.analysis.summarise import summarise
+from sonda.analysis.run_summary import summarise
 from sonda.analysis.summary import LayerRow, Summary
 
 

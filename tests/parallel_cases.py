@@ -17,7 +17,7 @@ from sonda.frameworks.parallel.group import Group, part
 from sonda.frameworks.parallel.local_sgd import Averaging, average
 from sonda.frameworks.parallel.pipeline import Neighbours, Stage, StageTask
 from sonda.frameworks.torch_driver import Training
-from sonda.targets import parallel_rank
+from sonda.targets.ranks import rank as parallel_rank
 
 BATCH, CLASSES = 16, 5
 

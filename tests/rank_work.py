@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
-from sonda.imports import spread_ranks
+from sonda.imports import rank_workers as spread_ranks
 
 
 @dataclass(frozen=True)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from sonda.record.run import Run, RunInfo, new_id, now, write_run
-from sonda.record.sample import Sample
-from sonda.record.span import Spans, Words
+from sonda.record.samples import Sample
+from sonda.record.spans import Spans, Words
 from sonda.record.store import Store
 
 

@@ -6,7 +6,7 @@ FLOPs and its bytes; shares, rates and percent of roof follow from them by the c
 
 from __future__ import annotations
 
-from sonda.analysis.comparison import ComparedRow, Comparison, PartComparison
+from sonda.analysis.comparison.summary import ComparedRow, Comparison, PartComparison
 from sonda.analysis.roofline import Ceilings
 from sonda.analysis.run_rows import RunRow
 from sonda.analysis.summary import (

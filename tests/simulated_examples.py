@@ -6,12 +6,12 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-from sonda.accelerators.description import Accelerator, load_accelerator
-from sonda.accelerators.memory import Memory, Traffic
-from sonda.accelerators.operation import Call, MatrixProduct, Operation, Program
-from sonda.accelerators.placement import OnHost, Placed, Placement
+from sonda.accelerators.description.accelerator import Accelerator, load_accelerator
+from sonda.accelerators.mapping.placement import OnHost, Placed, Placement
+from sonda.accelerators.memory.hierarchy import Memory, Traffic
+from sonda.accelerators.operations.program import Call, MatrixProduct, Operation, Program
 from sonda.record.run import Run, RunInfo
-from sonda.targets.simulated import Simulation, simulate
+from sonda.targets.simulated.launcher import Simulation, simulate
 
 CLOCKED = replace(load_accelerator("maeri-256"), clock_hz=1e9)
 # Cycles of these layers at 256 multipliers, 128/128, by the reference: 128 -> 64 takes 1356, 64 -> 32 takes 348.

@@ -12,9 +12,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from oracle.golden import runs
-from sonda.accelerators import distribution, instances, reduction
-from sonda.accelerators.engines import folding_kernel, packages_kernel, streaming_kernel
-from sonda.accelerators.hardware import Hardware
+from sonda.accelerators.description.hardware import Hardware
+from sonda.accelerators.engines import flexible_folding as folding_kernel
+from sonda.accelerators.engines import flexible_packages as packages_kernel
+from sonda.accelerators.engines import flexible_streaming as streaming_kernel
+from sonda.accelerators.engines.fabric import distribution, instances, reduction
 
 
 def neurons(*sizes: int) -> tuple[np.ndarray, np.ndarray]:

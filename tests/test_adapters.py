@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from sonda.record.errors import SondaError
-from sonda.targets import adapters
-from sonda.targets.adapters import ADAPTERS, check_framework, imported, require, run_in
-from sonda.targets.applicable import applied
+from sonda.targets.adapters import registry as adapters
+from sonda.targets.adapters.registry import ADAPTERS, check_framework, imported, require, run_in
+from sonda.targets.applicability import applied
 from sonda.targets.job import Job, check_job
 from sonda.workloads.catalogue import BUILT_IN
 

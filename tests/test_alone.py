@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 
 from sonda.record.errors import SondaError
-from sonda.record.partial import NODE
-from sonda.studies.executors.alone import using
+from sonda.record.files.partial import NODE
+from sonda.studies.executors.node_lock import using
 
 SOMEBODY, ANYBODY = 65533, 65534
 """Numbers of users."""

@@ -16,14 +16,14 @@ from sonda.frameworks.assembly import assemble
 from sonda.frameworks.collector.recorder import Recorder
 from sonda.frameworks.torch_epochs import Course
 from sonda.record.training import FINAL, read_trained
-from sonda.targets.announced_training import train_announced
 from sonda.targets.job import Job
-from sonda.targets.training_worker import open_training
+from sonda.targets.training.announced import train_announced
+from sonda.targets.training.trainer import open_training
 from sonda.workloads.data.epoch_batches import EpochBatches
 from sonda.workloads.data.prepared import load
 from sonda.workloads.data.training_set import TrainingSet, divide
 from sonda.workloads.data.training_set import make_ready as make_data_ready
-from sonda.workloads.perceptron import Perceptron
+from sonda.workloads.networks.mlp import Perceptron
 
 NETWORK = Perceptron(batch=20, layers=(784, 8, 9))
 
@@ -79,7 +79,7 @@ def test_batches_are_those_that_pytorch_is_given(data: TrainingSet) -> None:
 
 
 def test_classes_are_numbers_under_cross_entropy_and_images_keep_their_shape(data: TrainingSet) -> None:
-    from sonda.workloads.convnet import ConvNet
+    from sonda.workloads.networks.cnn import ConvNet
 
     scored = Perceptron(batch=20, layers=(784, 8, 9), loss="cross_entropy")
     inputs, targets = next(EpochBatches(data, scored, 3).batches("test", 0))

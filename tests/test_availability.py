@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from sonda.frameworks.collector.perf_event import Event, PerfEventError
-from sonda.probes import availability, pmu
+from sonda.probes import availability
+from sonda.probes.counters import pmu
 
 
 def refuse(events: Sequence[Event]) -> None:

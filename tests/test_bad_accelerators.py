@@ -135,7 +135,7 @@ def test_all_mistakes_of_a_description_are_told_at_once(tmp_path: Path) -> None:
 
 
 def test_a_good_description_is_not_refused_by_these_checks(tmp_path: Path) -> None:
-    from sonda.accelerators.description import parse_accelerator
+    from sonda.accelerators.description.accelerator import parse_accelerator
 
     assert parse_accelerator(GOOD, "mine.toml").engines["dense"].hardware.multipliers == 64
 
@@ -196,7 +196,7 @@ def own_path(monkeypatch: pytest.MonkeyPatch) -> None:
 def simulated(factory: str, accelerator: str, directory: Path, **options: str) -> Any:
     """The same without a process for each case."""
     from sonda.targets.job import Job
-    from sonda.targets.simulated import simulate_job
+    from sonda.targets.simulated.launcher import simulate_job
 
     path = directory / "models.py"
     path.write_text(MODELS, encoding="utf-8")
@@ -229,7 +229,7 @@ def test_models(factory: str, accelerator: str, said: str, tmp_path: Path) -> No
 def test_control_flow_that_depends_on_data_is_captured_as_it_ran() -> None:
     import torch
 
-    from sonda.accelerators.capture import capture
+    from sonda.accelerators.operations.capture import capture
 
     class Either(torch.nn.Module):
         def __init__(self) -> None:
@@ -248,7 +248,7 @@ def test_control_flow_that_depends_on_data_is_captured_as_it_ran() -> None:
 def test_operands_without_values() -> None:
     import torch
 
-    from sonda.accelerators.capture import capture
+    from sonda.accelerators.operations.capture import capture
     from sonda.record.errors import SondaError
 
     model = torch.nn.Linear(16, 8, device="meta")
@@ -267,7 +267,7 @@ def test_operands_without_values() -> None:
 def test_an_empty_product_among_others_is_no_mistake() -> None:
     import torch
 
-    from sonda.accelerators.capture import capture
+    from sonda.accelerators.operations.capture import capture
 
     # An expert to whom no token is sent.
     model = torch.nn.Linear(16, 8)
@@ -280,7 +280,7 @@ def test_an_empty_product_among_others_is_no_mistake() -> None:
     [("multipliers", 64.0), ("multipliers", True), ("read_ports", "16"), ("write_ports", None), ("rows", -4)],
 )
 def test_hardware_that_is_no_number_of_things(field: str, value: Any) -> None:
-    from sonda.accelerators.hardware import Hardware
+    from sonda.accelerators.description.hardware import Hardware
     from sonda.record.errors import SondaError
 
     with pytest.raises(SondaError, match=f"{field} = "):
@@ -288,8 +288,8 @@ def test_hardware_that_is_no_number_of_things(field: str, value: Any) -> None:
 
 
 def test_ports_are_not_held_against_multipliers_that_cannot_be_read() -> None:
-    from sonda.accelerators.description import load_accelerator
-    from sonda.accelerators.settings import with_settings
+    from sonda.accelerators.description.accelerator import load_accelerator
+    from sonda.accelerators.description.settings import with_settings
     from sonda.record.errors import SondaError
 
     with pytest.raises(SondaError) as caught:
@@ -301,7 +301,7 @@ def test_a_product_of_complex_numbers_stays_on_the_host() -> None:
     """It is four real products, and engines have no other."""
     import torch
 
-    from sonda.accelerators.capture import capture
+    from sonda.accelerators.operations.capture import capture
 
     class Both(torch.nn.Module):
         def forward(self, reals: torch.Tensor) -> torch.Tensor:
@@ -317,7 +317,7 @@ def test_a_product_of_complex_numbers_stays_on_the_host() -> None:
 def test_a_sparse_engine_refuses_activations_that_are_no_numbers() -> None:
     import torch
 
-    from sonda.accelerators.capture import capture
+    from sonda.accelerators.operations.capture import capture
     from sonda.record.errors import SondaError
 
     model = torch.nn.Linear(8, 4)

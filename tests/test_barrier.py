@@ -17,7 +17,7 @@ import sonda
 from sonda.frameworks.collector.benchcast import DO_WAIT, SIZE, Barrier, BarrierError
 from sonda.frameworks.collector.board import Board
 from sonda.record.errors import SondaError
-from sonda.targets.watchdog import Watchdog
+from sonda.targets.corun.crew import Watchdog
 
 DEADLINE_S = 600
 """Only a defect takes this long."""

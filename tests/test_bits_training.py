@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from observed import Nursery, seen
-from sonda.record.span import Spans
+from sonda.record.spans import Spans
 
 pytest.importorskip("torch")
 

@@ -10,7 +10,7 @@ import sonda
 from observed import check_structure, seen
 from sonda.record.errors import SondaError
 from sonda.record.store import Store
-from sonda.targets import keeping
+from sonda.targets import pipeline as keeping
 
 torch = pytest.importorskip("torch")
 

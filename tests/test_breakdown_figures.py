@@ -7,9 +7,9 @@ import dataclasses
 import pytest
 
 from builders import RunBuilder
-from sonda.analysis.summarise import summarise
+from sonda.analysis.run_summary import summarise
 from sonda.analysis.summary import DeviceSide, PartSummary, Summary, Value
-from sonda.studies.figure import parse_figure
+from sonda.studies.figures.registry import parse_figure
 
 
 def on_processor() -> Summary:

@@ -14,7 +14,7 @@ from sonda.frameworks.call_pieces import Piece, Place, write_call
 from sonda.frameworks.collector.recorder import Recorder
 from sonda.frameworks.hlo import read_module
 from sonda.frameworks.jax_profile import Operation, exclusive, place_of, places, runs
-from sonda.record.span import Spans
+from sonda.record.spans import Spans
 
 PATHS = ("", "features", "features.0", "features.1", "blocks.0", "blocks.0.attention")
 

@@ -14,8 +14,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sonda.frameworks.collector import valgrind
-from sonda.probes import callgrind
-from sonda.probes.callgrind import ASSUMED, Geometry, check_version, command_line, parse_dump, read_dumps, read_geometry
+from sonda.probes.callgrind import valgrind as callgrind
+from sonda.probes.callgrind.valgrind import (
+    ASSUMED,
+    Geometry,
+    check_version,
+    command_line,
+    parse_dump,
+    read_dumps,
+    read_geometry,
+)
 from sonda.record.errors import SondaError
 
 RECORDED = Path(__file__).parent / "data" / "callgrind" / "loops"

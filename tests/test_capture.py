@@ -13,11 +13,11 @@ import torch
 from torch import nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from sonda.accelerators.capture import Capture, capture
-from sonda.accelerators.fused_products import FUSED
-from sonda.accelerators.operation import Bags, Convolution, MatrixProduct, Operation, Program
+from sonda.accelerators.operations.capture import Capture, capture
+from sonda.accelerators.operations.products import FUSED
+from sonda.accelerators.operations.program import Bags, Convolution, MatrixProduct, Operation, Program
 from sonda.record.errors import SondaError
-from sonda.targets.described import described_program
+from sonda.targets.simulated.program import described_program
 from sonda.workloads.catalogue import describe
 
 torch.set_num_threads(1)

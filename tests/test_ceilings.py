@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 
 from peak_theory import theoretical_flops
-from sonda.probes import ceilings
-from sonda.probes.ceiling_kernels import (
+from sonda.probes.ceilings import processor as ceilings
+from sonda.probes.ceilings.processor import Entries, better, load_or_measure, measure, points, rising, usable
+from sonda.probes.ceilings.processor_kernels import (
     Job,
     Kernel,
     Measured,
@@ -24,8 +25,7 @@ from sonda.probes.ceiling_kernels import (
     patterns,
     summarise,
 )
-from sonda.probes.ceilings import Entries, better, load_or_measure, measure, points, rising, usable
-from sonda.probes.machine import machine_record
+from sonda.probes.machine.record import machine_record
 from sonda.record.errors import SondaError
 
 MIB = 1 << 20

@@ -14,8 +14,8 @@ import numpy as np
 import pytest
 
 from observed import Nursery, seen
-from sonda.analysis.parts import Part, parts
-from sonda.analysis.shape_counts import count_part
+from sonda.analysis.steps.parts import Part, parts
+from sonda.analysis.steps.shape_counts import count_part
 
 pytest.importorskip("torch")
 

@@ -13,17 +13,17 @@ from builders import stepped
 from command_line import run_command
 from sonda.cli.face import _open_streams, complain, put, say_each
 from sonda.cli.progress import WIPE, Progress
-from sonda.probes.ceilings import TAKES_S
+from sonda.probes.ceilings.processor import TAKES_S
+from sonda.record.progress import Expected, Lasting, time_words
 from sonda.record.run import write_run
-from sonda.record.saying import Expected, Lasting, time_words
 from sonda.record.store import Store
-from sonda.targets import serving
 from sonda.targets.job import Job
-from sonda.targets.keeping import STARTING_S
-from sonda.targets.local import MEASURING, lasting
-from sonda.targets.traffic import Traffic
-from sonda.targets.training_progress import Progress as TrainingProgress
-from sonda.targets.training_progress import read_aloud, telling
+from sonda.targets.local.launcher import MEASURING, lasting
+from sonda.targets.pipeline import STARTING_S
+from sonda.targets.progress import Progress as TrainingProgress
+from sonda.targets.progress import read_aloud, telling
+from sonda.targets.serving import launcher as serving
+from sonda.targets.serving.traffic import Traffic
 
 
 class Watch:

@@ -129,11 +129,11 @@ def validated() -> dict:
 
 @pytest.mark.parametrize("width", WIDTHS)
 def test_screens_of_what_costs_much_to_make_fit(tmp_path, width):
-    from sonda.analysis.interference import interference
+    from sonda.analysis.corun.interference import interference
     from sonda.analysis.serving import served
-    from sonda.report.corun import render_corun
-    from sonda.report.serving import render_serving
-    from sonda.report.validation import render_validation
+    from sonda.report.views.corun import render_corun
+    from sonda.report.views.serving import render_serving
+    from sonda.report.views.validation import render_validation
 
     measured = lambda members, turn, slot: pieces(1.0 + 3.0 * (len(members) > 1 and slot == 1))  # noqa: E731
     corun = render_corun(interference(experiment(tmp_path, measured, repeat=3)), width, color=False)

@@ -18,19 +18,18 @@ import pytest
 import cluster_work
 import rank_work
 from dask_nodes import Machinery
-from sonda.imports.importing import import_files
+from sonda.imports.importer import import_files
 from sonda.record.errors import SondaError
 from sonda.record.store import Store
-from sonda.studies import explore as exploring
-from sonda.studies.elsewhere import elsewhere
-from sonda.studies.engine import StudyResult, run_study
+from sonda.studies.engine.plan import plan
+from sonda.studies.engine.remote import elsewhere
+from sonda.studies.engine.runner import StudyResult, run_study
 from sonda.studies.executors import cluster
-from sonda.studies.executors.choice import executor_for
+from sonda.studies.executors.choice import executor_for, spread_over
 from sonda.studies.executors.executor import Done, Executor, Task, attempt
-from sonda.studies.executors.spreading import spread_over
-from sonda.studies.plan import plan
-from sonda.studies.space import parse_space
-from sonda.studies.study import Study
+from sonda.studies.explore import exploration as exploring
+from sonda.studies.explore.space import parse_space
+from sonda.studies.file.study import Study
 from sonda.targets.job import Job
 from sonda.version import VERSION
 from test_import_ranks import RANKS, same

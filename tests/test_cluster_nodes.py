@@ -14,20 +14,20 @@ import msgspec
 import pytest
 
 from builders import stepped
-from sonda.record import partial
 from sonda.record.errors import SondaError
+from sonda.record.files import partial
 from sonda.record.run import Run, now, write_run
 from sonda.record.store import Store
-from sonda.studies import elsewhere
-from sonda.studies.engine import StudyResult, load_study_result, run_study
+from sonda.studies.engine import remote as elsewhere
+from sonda.studies.engine.plan import NODE, Point, plan
+from sonda.studies.engine.runner import StudyResult, load_study_result, run_study
 from sonda.studies.executors.executor import Done, Here, Task, attempt
-from sonda.studies.plan import NODE, Point, plan
-from sonda.studies.study import Study
-from sonda.studies.table_notes import table_notes
+from sonda.studies.file.study import Study
+from sonda.studies.results.notes import table_notes
 from sonda.targets.cooling import Cooling
 from sonda.targets.job import Job
-from sonda.targets.keeping import Place
 from sonda.targets.node import node_facts
+from sonda.targets.pipeline import Place
 
 STUDY = Study("two", {"workload": "mlp", "on": "cpu"}, {"batch": (1, 2)}, repeat=1)
 
@@ -345,7 +345,7 @@ def test_a_node_knows_from_point_to_point_how_cool_it_was(store: Store, monkeypa
 
     read: dict[str, Any] = {"read": lambda: {"package": heat[0]}, "clock": lambda: clock[0], "sleep": slept}
     monkeypatch.setattr("sonda.targets.cooling.Cooling", functools.partial(Cooling, **read))
-    monkeypatch.setattr("sonda.targets.measure.measure", measured)
+    monkeypatch.setattr("sonda.targets.pipeline.measure", measured)
     result = carry_out(store, Nodes("EPYC"), "", dataclasses.replace(STUDY, cool_down_s=60))
     waited = [run.info.point["cool_down"] for _, run in result.runs]
     assert [one["start"] for one in waited] == [{"package": 40.0}] * 2
@@ -356,7 +356,7 @@ def test_a_node_knows_from_point_to_point_how_cool_it_was(store: Store, monkeypa
 def test_what_is_measured_inherits_nothing_of_dasks_nanny(monkeypatch: pytest.MonkeyPatch) -> None:
     dask = pytest.importorskip("dask")
     pytest.importorskip("distributed")  # whose settings are Dask's once it is there
-    from sonda.studies.executors import on_node
+    from sonda.studies.executors import worker as on_node
 
     sets = {"MALLOC_TRIM_THRESHOLD_": 65536, "OMP_NUM_THREADS": 1, "MKL_NUM_THREADS": 1}  # Dask's own, in part
     for name, value in sets.items():
@@ -370,7 +370,7 @@ def test_what_is_measured_inherits_nothing_of_dasks_nanny(monkeypatch: pytest.Mo
 
 def test_a_node_that_cannot_note_what_it_begins_says_where(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A file stands where the folder for temporary files should be: as a disk that is full or may not be written."""
-    from sonda.studies.executors import on_node
+    from sonda.studies.executors import worker as on_node
 
     (tmp_path / "full").touch()
     monkeypatch.setattr(on_node.tempfile, "gettempdir", lambda: str(tmp_path / "full"))

@@ -13,9 +13,9 @@ from sonda.analysis.run_rows import rebuild, rows_of
 from sonda.record.index import Entry, Index, sizes_of
 from sonda.record.run import Run
 from sonda.record.store import Store
-from sonda.studies import elsewhere
+from sonda.studies.engine import remote as elsewhere
+from sonda.studies.engine.plan import plan
 from sonda.studies.executors.executor import Done, Here, Task
-from sonda.studies.plan import plan
 from sonda.version import VERSION
 from test_cluster_nodes import SIMULATED, STUDY, carry_out, keep
 

@@ -9,8 +9,8 @@ import pytest
 
 from sonda.record.errors import SondaError
 from sonda.record.store import Store
-from sonda.targets import keeping
-from sonda.targets.command import Watching, parse_steps, refuse_isolated, run_command
+from sonda.targets import pipeline as keeping
+from sonda.targets.program.launcher import Watching, parse_steps, refuse_isolated, run_command
 
 
 @pytest.fixture

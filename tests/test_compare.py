@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from builders import MS, RunBuilder, stepped, trained
-from sonda.analysis.compare import compare, describe, parse_percent
+from sonda.analysis.comparison.runs import compare, describe, parse_percent
 from sonda.record.errors import SondaError
 
 

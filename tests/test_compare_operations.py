@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from sonda import api
-from sonda.analysis.compare_kernels import compare_kernels
+from sonda.analysis.comparison.kernels import compare_kernels
 from sonda.record.errors import SondaError
 from sonda.record.run import Run
-from sonda.report.kernel_comparison import kernel_comparison_document, render_kernel_comparison
+from sonda.report.views.compare.kernels import kernel_comparison_document, render_kernel_comparison
 
 
 def imported(place: Path, name: str, operations: dict[str, list[int]], cat: str = "cpu_op") -> Run:

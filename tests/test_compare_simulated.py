@@ -11,18 +11,18 @@ import pytest
 import snapshot_files as snapshots
 from builders import stepped
 from simulated_examples import CLOCKED, FINITE, LAYER, SMALL_LAYER, nested_run, run_of
-from sonda.accelerators.description import load_accelerator
-from sonda.accelerators.operation import Call, Program
-from sonda.accelerators.placement import Placement
-from sonda.accelerators.settings import with_settings
-from sonda.analysis.compare import compare
-from sonda.analysis.summarise import summarise
+from sonda.accelerators.description.accelerator import load_accelerator
+from sonda.accelerators.description.settings import with_settings
+from sonda.accelerators.mapping.placement import Placement
+from sonda.accelerators.operations.program import Call, Program
+from sonda.analysis.comparison.runs import compare
+from sonda.analysis.run_summary import summarise
 from sonda.record.errors import SondaError
 from sonda.record.run import Run
-from sonda.report.document import comparison_document
 from sonda.report.page import page_text
-from sonda.report.terminal import render_comparison
-from sonda.targets.simulated import simulate
+from sonda.report.views.steps.document import comparison_document
+from sonda.report.views.steps.screen import render_comparison
+from sonda.targets.simulated.launcher import simulate
 
 WHOLE = 2 * LAYER + SMALL_LAYER
 NARROW = with_settings(CLOCKED, "read_ports=64")

@@ -9,12 +9,15 @@ from pathlib import Path
 import numba
 import pytest
 
-from sonda.accelerators import few_tiles_kernel, reduction
-from sonda.accelerators.engines import folding_kernel, packages_kernel, streaming_kernel
+from sonda.accelerators.engines import flexible_folding as folding_kernel
+from sonda.accelerators.engines import flexible_packages as packages_kernel
+from sonda.accelerators.engines import flexible_streaming as streaming_kernel
+from sonda.accelerators.engines.fabric import reduction
+from sonda.accelerators.mapping import fullest_tiles as few_tiles_kernel
 from sonda.frameworks.parallel import norm_kernels
-from sonda.imports import xplane_kernel
-from sonda.record.compiled import cache_directory, compiled
-from sonda.workloads.data import png_kernel
+from sonda.imports.xplane import scanner as xplane_kernel
+from sonda.record.jit import cache_directory, compiled
+from sonda.workloads.data import png as png_kernel
 
 ALONE = [
     reduction._gather,

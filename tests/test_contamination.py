@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sonda.probes.contamination import (
+from sonda.probes.machine.contamination import (
     Conditions,
     Flag,
     Watch,

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from fake_energy import FakeGpu, FakeNvml, NvmlError
-from sonda.probes.temperatures import read_temperatures
+from sonda.probes.energy.thermal import read_temperatures
 from sonda.targets.cooling import NO_SENSOR, Cooling
 
 

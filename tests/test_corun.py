@@ -9,14 +9,14 @@ import pytest
 
 from fake_resctrl import FakeResctrl
 from sonda.frameworks.collector import window as window_module
-from sonda.probes.resctrl import Resctrl
-from sonda.probes.resctrl_partition import journal_path
+from sonda.probes.cache_partition.partition import journal_path
+from sonda.probes.cache_partition.resctrl import Resctrl
 from sonda.record.errors import SondaError
 from sonda.record.store import Store
-from sonda.targets.corun import corun
-from sonda.targets.corun_cache import Division
-from sonda.targets.corun_messages import Report
-from sonda.targets.corun_plan import Setting, Window, cast_of, partitions_of, windows_of
+from sonda.targets.corun.cache_partition import Division
+from sonda.targets.corun.launcher import corun
+from sonda.targets.corun.messages import Report
+from sonda.targets.corun.plan import Setting, Window, cast_of, partitions_of, windows_of
 
 SMALL = ["mlp --batch 4 --train", "stress-compute --size 48KiB --rounds 4"]
 
@@ -211,7 +211,9 @@ def test_what_was_counted_and_the_pieces_are_of_the_same_steps(monkeypatch, step
 )
 def test_where_nothing_can_be_divided_the_rest_goes_on_with_the_reason(tmp_path, monkeypatch, tree, changes, why):
     started = []
-    monkeypatch.setattr("sonda.targets.corun.Crew", lambda *words: started.append(True) or pytest.skip("it went on"))
+    monkeypatch.setattr(
+        "sonda.targets.corun.launcher.Crew", lambda *words: started.append(True) or pytest.skip("it went on")
+    )
     files = FakeResctrl(tree)
     setting = Setting(**changes)
     cache = Division(setting, files)
@@ -230,7 +232,7 @@ def test_where_nothing_can_be_divided_the_rest_goes_on_with_the_reason(tmp_path,
 
 
 def test_masks_that_the_processor_refuses_are_told_before_anything_starts(tmp_path, monkeypatch):
-    monkeypatch.setattr("sonda.targets.corun.Crew", lambda *words: pytest.fail("nothing may start"))
+    monkeypatch.setattr("sonda.targets.corun.launcher.Crew", lambda *words: pytest.fail("nothing may start"))
     setting = Setting(partition="mlp=0x5,stress-compute=0xf0")
     with pytest.raises(SondaError, match="mlp: mask 5 has holes"):
         corun(SMALL, Store(tmp_path), setting=setting, files=FakeResctrl("intel-2-socket"))
@@ -250,6 +252,6 @@ def test_masks_that_the_processor_refuses_are_told_before_anything_starts(tmp_pa
 )
 @pytest.mark.parametrize("tree", ["no-l3", "intel-2-socket"])
 def test_shares_that_no_processor_could_give_are_told_everywhere(tmp_path, monkeypatch, tree, changes, why):
-    monkeypatch.setattr("sonda.targets.corun.Crew", lambda *words: pytest.fail("nothing may start"))
+    monkeypatch.setattr("sonda.targets.corun.launcher.Crew", lambda *words: pytest.fail("nothing may start"))
     with pytest.raises(SondaError, match=why):
         corun(SMALL, Store(tmp_path), setting=Setting(**changes), files=FakeResctrl(tree))

@@ -11,18 +11,18 @@ from pathlib import Path
 import pytest
 
 from corun_examples import QUICK, alive, script, until
-from sonda.analysis.interference import interference
+from sonda.analysis.corun.interference import interference
 from sonda.frameworks.collector.perf_event import SOFTWARE, TYPE_SOFTWARE
-from sonda.probes.counted_command import KernelCounter
+from sonda.probes.counters.command_counter import KernelCounter
 from sonda.record.errors import SondaError
 from sonda.record.run import ProbeState
 from sonda.record.store import Store
-from sonda.report.corun import corun_document, render_corun
-from sonda.targets import corun as corun_module
-from sonda.targets.corun import corun
-from sonda.targets.corun_plan import Setting, cast_of
-from sonda.targets.corun_spans import SpanGatherer
-from sonda.targets.corun_tree import below, end_below, hold, release
+from sonda.report.views.corun import corun_document, render_corun
+from sonda.targets.corun import launcher as corun_module
+from sonda.targets.corun.launcher import corun
+from sonda.targets.corun.plan import Setting, cast_of
+from sonda.targets.corun.process_tree import below, end_below, hold, release
+from sonda.targets.corun.spans import SpanGatherer
 
 needs_perf = pytest.mark.skipif(
     KernelCounter(children=False).state().state != "ok", reason="the kernel refuses perf events here"

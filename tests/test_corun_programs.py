@@ -12,14 +12,14 @@ import pytest
 
 from corun_examples import QUICK, alive, script, until
 from fake_resctrl import FakeResctrl
-from sonda.analysis.interference import interference
-from sonda.probes.resctrl_partition import journal_path
+from sonda.analysis.corun.interference import interference
+from sonda.probes.cache_partition.partition import journal_path
 from sonda.record.errors import SondaError
 from sonda.record.store import Store
-from sonda.targets import corun_crew
-from sonda.targets.corun import corun
-from sonda.targets.corun_crew import Crew
-from sonda.targets.corun_plan import Setting, cast_of
+from sonda.targets.corun import crew as corun_crew
+from sonda.targets.corun.crew import Crew
+from sonda.targets.corun.launcher import corun
+from sonda.targets.corun.plan import Setting, cast_of
 
 SMALL = ["mlp --batch 4 --train", "stress-compute --size 48KiB --rounds 4"]
 TRUE = "cmd:true"

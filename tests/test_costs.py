@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from sonda.analysis.costs import times
+from sonda.analysis.steps.costs import times
 
 
 def test_the_median_of_what_every_step_has() -> None:

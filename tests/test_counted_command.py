@@ -18,10 +18,10 @@ import pytest
 
 from fake_kernel import FakeKernel
 from sonda.frameworks.collector.perf_event import Event
-from sonda.probes import counted_command
-from sonda.probes.counted_command import Count, KernelCounter, Stopped
+from sonda.probes.counters import command_counter as counted_command
+from sonda.probes.counters.command_counter import Count, KernelCounter, Stopped
 from sonda.record.errors import SondaError
-from sonda.targets import outside
+from sonda.targets.program import process_counts as outside
 from test_perf_event import descriptors, needs_kernel
 
 PAGES = 5000

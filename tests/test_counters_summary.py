@@ -11,11 +11,11 @@ import pytest
 from builders import MS, RunBuilder, stepped, with_spans
 from counted_examples import SKYLAKE, counted_run
 from observed import Nursery
-from sonda.analysis.counted_summary import CounterSummary
-from sonda.analysis.counters import groups_of, read_places, summarise_counters
-from sonda.analysis.parts import parts
-from sonda.analysis.summarise import summarise
-from sonda.record.expression import divide
+from sonda.analysis.counters.hardware import groups_of, read_places, summarise_counters
+from sonda.analysis.counters.summary import CounterSummary
+from sonda.analysis.run_summary import summarise
+from sonda.analysis.steps.parts import parts
+from sonda.record.conventions.expression import divide
 
 
 def counted(run) -> CounterSummary:

@@ -21,9 +21,9 @@ from sonda.frameworks.collector.counting import FILE, Counting
 from sonda.frameworks.collector.os_counters import EVENTS
 from sonda.frameworks.collector.perf_event import LINUX, Event, Group
 from sonda.frameworks.collector.run_queue import RunQueue
-from sonda.probes.pmu import Plan
+from sonda.probes.counters.pmu import Plan
 from sonda.record.errors import SondaError
-from sonda.targets import counting as asking
+from sonda.targets.instruments import counters as asking
 from test_perf_event import needs_kernel, settled, touch
 
 __all__ = ["settled"]

@@ -15,14 +15,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from plain_path import Activity, HostWait, PlainPath, StreamWait
-from sonda.analysis.critical_path import CriticalPath, critical_path, critical_paths, walk
-from sonda.analysis.device_order import COLUMNS, DeviceOrder
-from sonda.analysis.trace_summary import summarise_trace
-from sonda.imports.importing import import_files
-from sonda.record import row_file
+from sonda.analysis.device.critical_path import COLUMNS, CriticalPath, DeviceOrder, critical_path, critical_paths, walk
+from sonda.analysis.traces.summary import summarise_trace
+from sonda.imports.importer import import_files
+from sonda.record.files import rows as row_file
+from sonda.record.files.tables import read_blocks
 from sonda.record.run import Run
-from sonda.record.span import Spans, Words
-from sonda.record.span_file import read_blocks
+from sonda.record.spans import Spans, Words
 from trace_examples import KINETO, call, imported, kernel, op, table
 
 
@@ -247,7 +246,7 @@ def test_paths_of_many_ranks_are_found_in_one_reading(tmp_path: Path, monkeypatc
         readings.append(run)
         return read_blocks(run, columns)
 
-    monkeypatch.setattr("sonda.analysis.critical_path.read_blocks", counted)
+    monkeypatch.setattr("sonda.analysis.device.critical_path.read_blocks", counted)
     first, second = critical_paths(run, [0, 1])
     # 45 the call ended, 30 and 38 the kernel that it waited for; 2 the first launch.
     assert parts(first) == (25, 0, 10 + 8, 5 + 2, 15, 0) and len(readings) == 1

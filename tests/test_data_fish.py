@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 from sonda.record.errors import SondaError
-from sonda.workloads.data import fish_set, make_fish, prepare
-from sonda.workloads.data.fish_kinds import KINDS
-from sonda.workloads.data.fish_shapes import HEIGHT, WIDTH, draw_fish
+from sonda.workloads.data import drawn_fish as fish_set
+from sonda.workloads.data import make_fish, prepare
+from sonda.workloads.data.drawn_fish import HEIGHT, KINDS, WIDTH, draw_fish
 from sonda.workloads.data.png import read_png
 from sonda.workloads.data.resize import resize
 

@@ -13,10 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from data_examples import CHANNELS, chunk, png
-from sonda.record.compiled import compiled
+from sonda.record.jit import compiled
 from sonda.workloads.data.image_file import BadImageError, image_size, read_image
-from sonda.workloads.data.png import DEPTHS, png_size, read_png, write_png
-from sonda.workloads.data.png_kernel import undo_filters
+from sonda.workloads.data.png import DEPTHS, png_size, read_png, undo_filters, write_png
 
 KINDS = [(colour, depth) for colour, depths in DEPTHS.items() for depth in depths]
 

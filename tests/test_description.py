@@ -9,25 +9,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sonda.accelerators.description import (
-    OPERATIONS,
-    built_in,
-    load_accelerator,
-    parse_accelerator,
-)
-from sonda.accelerators.engines import (
-    bitmap_sparse,
-    compressed_row,
-    flexible_dense,
-    gustavson,
-    mesh,
-    outer_product,
-    sparse_product,
-)
-from sonda.accelerators.hardware import Hardware
-from sonda.accelerators.layer import Layer, Tile
-from sonda.accelerators.mistake import DescriptionMistakes
-from sonda.accelerators.operands import compressed_rows
+from sonda.accelerators.description.accelerator import OPERATIONS, built_in, load_accelerator, parse_accelerator
+from sonda.accelerators.description.fields import DescriptionMistakes
+from sonda.accelerators.description.hardware import Hardware
+from sonda.accelerators.engines import bitmap_sparse, compressed_row, flexible_dense, gustavson, mesh, outer_product
+from sonda.accelerators.engines import merge_tree as sparse_product
+from sonda.accelerators.operations.layer import Layer, Tile
+from sonda.accelerators.operations.patterns import compressed_rows
 from sonda.record.errors import SondaError
 
 MINE = """

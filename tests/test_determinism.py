@@ -18,12 +18,12 @@ from sonda.frameworks.driving import Driving
 from sonda.frameworks.parallel.local_sgd import Averaging
 from sonda.frameworks.torch_driver import loop_of
 from sonda.record.errors import SondaError
-from sonda.targets import parallel_plan
 from sonda.targets.job import Job, job_of
-from sonda.targets.parallel_plan import plan_of
-from sonda.targets.spec import parse_target
-from sonda.targets.training_worker import settings_of
-from sonda.targets.worker import describe_failure
+from sonda.targets.local.worker import describe_failure
+from sonda.targets.ranks import plan as parallel_plan
+from sonda.targets.ranks.plan import plan_of
+from sonda.targets.target import parse_target
+from sonda.targets.training.trainer import settings_of
 from sonda.workloads.catalogue import describe
 
 

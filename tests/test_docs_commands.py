@@ -34,7 +34,7 @@ from docs_commands import (
 )
 from docs_desk import laid
 from sonda.cli import app
-from sonda.targets.spec import parse_target
+from sonda.targets.target import parse_target
 from sonda.workloads.catalogue import describe, names
 from test_help import ALL, examples
 

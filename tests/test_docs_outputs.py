@@ -17,11 +17,11 @@ import pytest
 from command_line import run_command
 from docs_commands import REPOSITORY, Block, blocks, shown
 from docs_desk import MODEL, TRAIN, ceilings
-from sonda.analysis.training import Epoch, Training
+from sonda.analysis.steps.training import Epoch, Training
 from sonda.frameworks.parallel.outlook import choose, foresee, sentences
 from sonda.frameworks.parallel.shares import Line
 from sonda.report.screen import Screen
-from sonda.report.training import show_training
+from sonda.report.views.steps.training import show_training
 
 TIMED = re.compile(r"in [\d.,]+ \S+: [\d.,]+ points/s")
 """What of an exploration's counts is of the machine."""

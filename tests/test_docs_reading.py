@@ -7,9 +7,9 @@ import re
 from pathlib import Path
 
 from docs_commands import PAGES, REPOSITORY
-from sonda.record.quantity import QUANTITIES, SOURCES
-from sonda.record.span import PHASES
-from sonda.targets.spec import MODES, STRATEGIES
+from sonda.record.quantities import QUANTITIES, SOURCES
+from sonda.record.spans import PHASES
+from sonda.targets.target import MODES, STRATEGIES
 
 READING = (REPOSITORY / "docs" / "reading.md").read_text(encoding="utf-8")
 REPORT = REPOSITORY / "src" / "sonda" / "report"
@@ -67,10 +67,10 @@ def explained(page: str) -> set[str]:
 def test_every_column_of_numbers_is_explained() -> None:
     words = explained(READING.split("## Every column")[1].split("## Every quantity")[0])
     unknown = {}
-    for path in sorted(Path(REPORT).glob("*.py")):
+    for path in sorted(Path(REPORT).rglob("*.py")):
         lacking = {name.split(",")[0] for name in headings(path.read_text(encoding="utf-8"))} - words
         if lacking:
-            unknown[path.name] = sorted(lacking)
+            unknown[str(path.relative_to(REPORT))] = sorted(lacking)
     assert unknown == {}, "say in docs/reading.md how to read them"
 
 

@@ -17,8 +17,8 @@ import pytest
 
 from sonda.frameworks.collector.perf_event import SOFTWARE, TYPE_SOFTWARE, PerfEventError
 from sonda.probes import doctor
+from sonda.probes.counters.perf_events import PerfEvent, explain, paranoid_level
 from sonda.probes.doctor import STATES, Check, examine
-from sonda.probes.perf_events import PerfEvent, explain, paranoid_level
 from sonda.probes.sensors import graphics, rapl_perf, rapl_powercap, resctrl
 
 

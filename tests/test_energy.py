@@ -10,14 +10,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sonda.accelerators.energy import dram_energy, energy_of
-from sonda.accelerators.energy_table import (
+from sonda.accelerators.description.fields import DescriptionMistakes
+from sonda.accelerators.energy.estimate import dram_energy, energy_of
+from sonda.accelerators.energy.table import (
     dram_presets,
     energy_tables,
     load_energy_table,
     parse_energy_table,
 )
-from sonda.accelerators.mistake import DescriptionMistakes
 from sonda.record.errors import SondaError
 
 GOLDEN = json.loads((Path(__file__).parent / "data" / "stonne" / "golden.json").read_text(encoding="utf-8"))

@@ -12,22 +12,23 @@ import numpy as np
 import pytest
 
 from fake_energy import INTEL_RANGE, FakeGpu, Powercap
-from sonda.analysis.energy import summarise_energy
-from sonda.analysis.summarise import summarise
-from sonda.probes import energy_sources
-from sonda.probes.energy import Energy
-from sonda.probes.energy_attribution import attribute
-from sonda.probes.energy_channel import PACKAGES, Channel
-from sonda.probes.energy_readings import Reading, Readings
+from sonda.analysis.energy.run import summarise_energy
+from sonda.analysis.run_summary import summarise
+from sonda.probes.energy import sources as energy_sources
+from sonda.probes.energy.attribution import attribute
+from sonda.probes.energy.channels import PACKAGES, Channel
+from sonda.probes.energy.meter import Energy
+from sonda.probes.energy.readings import Reading, Readings
 from sonda.record.errors import SondaError
 from sonda.record.run import ProbeState
-from sonda.record.sample import Sample
-from sonda.record.span import Spans, Words
+from sonda.record.samples import Sample
+from sonda.record.spans import Spans, Words
 from sonda.record.store import Store
-from sonda.report.terminal import render_summary
-from sonda.targets import command, keeping
-from sonda.targets.energy import _busy_devices, measure_energy
-from sonda.targets.energy_sampling import Asked, Sampling, asked, asked_for_command, sampling
+from sonda.report.views.steps.screen import render_summary
+from sonda.targets import pipeline as keeping
+from sonda.targets.instruments.energy import Asked, Sampling, asked, asked_for_command, sampling
+from sonda.targets.program import launcher as command
+from sonda.targets.program.energy import _busy_devices, measure_energy
 
 S = 1_000_000_000
 MS = 1_000_000

@@ -8,13 +8,12 @@ from typing import Any
 import msgspec
 import pytest
 
-from sonda.analysis.energy_nodes import energy_of_nodes
-from sonda.analysis.energy_summary import EnergySummary
-from sonda.analysis.training import summarise_training
-from sonda.analysis.training_energy import spent
-from sonda.record.sample import Sample
-from sonda.report.energy import render_energy
-from sonda.report.energy_document import energy_document
+from sonda.analysis.energy.nodes import energy_of_nodes
+from sonda.analysis.energy.summary import EnergySummary
+from sonda.analysis.energy.training import spent
+from sonda.analysis.steps.training import summarise_training
+from sonda.record.samples import Sample
+from sonda.report.views.energy import energy_document, render_energy
 from test_energy_summary import BOARD, S, counter, found_in, keep, rising
 from training_examples import trained
 

@@ -7,12 +7,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from sonda.analysis.energy_windows import UNKNOWN
-from sonda.probes.energy_attribution import attribute
-from sonda.probes.energy_channel import Channel
-from sonda.probes.energy_readings import Reading, Readings
-from sonda.record.sample import Sample
-from sonda.record.span import Spans, Words
+from sonda.analysis.energy.windows import UNKNOWN
+from sonda.probes.energy.attribution import attribute
+from sonda.probes.energy.channels import Channel
+from sonda.probes.energy.readings import Reading, Readings
+from sonda.record.samples import Sample
+from sonda.record.spans import Spans, Words
 from test_energy_summary import counter, found_in, keep
 
 S, MS = 1_000_000_000, 1_000_000

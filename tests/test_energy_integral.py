@@ -7,14 +7,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from sonda.analysis.energy_summary import EnergySummary
-from sonda.analysis.energy_windows import SAMPLED
-from sonda.analysis.training import summarise_training
-from sonda.probes.energy import _state
-from sonda.probes.energy_channel import Channel
-from sonda.probes.energy_readings import Reading, Readings
-from sonda.record.sample import Sample
-from sonda.report.energy import render_energy
+from sonda.analysis.energy.summary import EnergySummary
+from sonda.analysis.energy.windows import SAMPLED
+from sonda.analysis.steps.training import summarise_training
+from sonda.probes.energy.channels import Channel
+from sonda.probes.energy.meter import _state
+from sonda.probes.energy.readings import Reading, Readings
+from sonda.record.samples import Sample
+from sonda.report.views.energy import render_energy
 from test_energy_coverage import NO_COUNTER, PACKAGE, REST
 from test_energy_summary import BOARD, MS, S, counter, found_in, keep, training
 from training_examples import trained

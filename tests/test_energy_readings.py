@@ -13,12 +13,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sonda.probes.energy import _notes, _samples, _state
-from sonda.probes.energy_channel import BOARD, MEMORY, PACKAGES, Channel, Lack
-from sonda.probes.energy_readings import Reading, Readings, read_rows, unwrap
-from sonda.probes.energy_regions import Mark
-from sonda.probes.power_sampler import Header, Row
-from sonda.record.counter_series import CounterSeries
+from sonda.probes.energy.channels import BOARD, MEMORY, PACKAGES, Channel, Lack
+from sonda.probes.energy.meter import _notes, _samples, _state
+from sonda.probes.energy.readings import Reading, Readings, read_rows, unwrap
+from sonda.probes.energy.regions import Mark
+from sonda.probes.energy.sampler import Header, Row
+from sonda.record.conventions.counter_series import CounterSeries
 from sonda.record.errors import SondaError
 
 S = 1_000_000_000

@@ -17,11 +17,11 @@ import numpy as np
 import pytest
 
 from fake_energy import Powercap
-from sonda.probes import power_sampler
-from sonda.probes.energy import EnergySampler
-from sonda.probes.energy_channel import Channel, Sources
-from sonda.probes.energy_regions import VARIABLE, Mark, RegionFile, parse_mark, region
-from sonda.probes.power_sampler import Header, Row, Sampler
+from sonda.probes.energy import sampler as power_sampler
+from sonda.probes.energy.channels import Channel, Sources
+from sonda.probes.energy.meter import EnergySampler
+from sonda.probes.energy.regions import VARIABLE, Mark, RegionFile, parse_mark, region
+from sonda.probes.energy.sampler import Header, Row, Sampler
 from sonda.record.errors import SondaError
 
 MS = 1_000_000
@@ -225,7 +225,7 @@ def test_the_sampler_ends_with_a_parent_that_is_killed(tmp_path: Path) -> None:
     directory.mkdir()
     Powercap(root).zone("0", "package-0")
     program = (
-        "import sys, time; from pathlib import Path; from sonda.probes.energy import EnergySampler\n"
+        "import sys, time; from pathlib import Path; from sonda.probes.energy.meter import EnergySampler\n"
         "with EnergySampler(Path(sys.argv[2]), 0.5, root=Path(sys.argv[1]), gpus=False) as sampler:\n"
         "    print(sampler.process, flush=True); time.sleep(600)"
     )

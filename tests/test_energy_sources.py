@@ -10,12 +10,12 @@ import pytest
 
 from fake_energy import FakeEvent, FakeGpu, FakeNvml, NvmlError, Powercap, deny, power_pmu, processor
 from sonda.frameworks.collector.perf_event import PerfEventError
-from sonda.probes.energy_channel import BOARD, MEMORY, PACKAGES, Sources
-from sonda.probes.energy_processor import open_processor
-from sonda.probes.energy_sources import open_sources
-from sonda.probes.nvml import device_names, open_nvml
-from sonda.probes.perf_power import open_perf_power
-from sonda.probes.powercap import open_powercap
+from sonda.probes.energy.channels import BOARD, MEMORY, PACKAGES, Sources
+from sonda.probes.energy.nvml import device_names, open_nvml
+from sonda.probes.energy.rapl_perf import open_perf_power
+from sonda.probes.energy.rapl_powercap import open_powercap
+from sonda.probes.energy.sources import open_sources
+from sonda.probes.energy.thermal import open_processor
 
 
 def no_event(*_: Any, **__: Any) -> Any:

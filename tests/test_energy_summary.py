@@ -9,19 +9,17 @@ from typing import Any
 import numpy as np
 import pytest
 
-from sonda.analysis.energy import summarise_energy
-from sonda.analysis.energy_meters import Counter, Metered
-from sonda.analysis.energy_summary import EnergySummary
-from sonda.analysis.energy_windows import powers
-from sonda.analysis.summarise import summarise
-from sonda.record.counter_series import CounterSeries
+from sonda.analysis.energy.meters import Counter, Metered
+from sonda.analysis.energy.run import summarise_energy
+from sonda.analysis.energy.summary import EnergySummary
+from sonda.analysis.energy.windows import powers
+from sonda.analysis.run_summary import summarise
+from sonda.record.conventions.counter_series import CounterSeries
 from sonda.record.run import Run, RunInfo, now, write_run
-from sonda.record.sample import Sample
-from sonda.record.span import Spans, Words
-from sonda.report.energy import render_energy, windows_table
-from sonda.report.energy_document import energy_document
-from sonda.report.energy_figures import bars, power_figure
+from sonda.record.samples import Sample
+from sonda.record.spans import Spans, Words
 from sonda.report.page import page_text
+from sonda.report.views.energy import bars, energy_document, power_figure, render_energy, windows_table
 
 S = 1_000_000_000
 MS = 1_000_000

@@ -8,10 +8,10 @@ import msgspec
 import numpy as np
 import pytest
 
-from sonda.analysis.energy_summary import Window
+from sonda.analysis.energy.summary import Window
 from sonda.analysis.summary import MODEL, READINGS
-from sonda.record.span import Spans, Words
-from sonda.report.energy import windows_table
+from sonda.record.spans import Spans, Words
+from sonda.report.views.energy import windows_table
 from test_energy_summary import MS, counter, found_in, keep, phases_of, readings, rising, training
 
 WALKS = (("train", 0, 1000, 200.0), ("validate", 0, 500, 50.0), ("train", 1, 1000, 200.0), ("validate", 1, 500, 50.0))

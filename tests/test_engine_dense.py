@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 
 from oracle import dense as oracle
 from oracle.golden import runs
+from sonda.accelerators.description.hardware import Hardware
 from sonda.accelerators.engines.flexible_dense import simulate
-from sonda.accelerators.hardware import Hardware
-from sonda.accelerators.layer import Layer, Tile
-from sonda.accelerators.result import Result
+from sonda.accelerators.engines.result import Result
+from sonda.accelerators.operations.layer import Layer, Tile
 from sonda.record.errors import SondaError
 
 DENSE = [run for run in runs() if run["mode"] in ("DenseGEMM", "FC", "CONV")]

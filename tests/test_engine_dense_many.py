@@ -10,17 +10,16 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from mapping_examples import layers, machines
-from sonda.accelerators import least_cycles
-from sonda.accelerators.candidate_tiles import LETTERS, candidates, extents, fits, runs
+from sonda.accelerators.description.hardware import Hardware
 from sonda.accelerators.engines import flexible_dense, mesh
-from sonda.accelerators.few_tiles_kernel import few, next_size
-from sonda.accelerators.fullest_tiles import FullestTiles
-from sonda.accelerators.hardware import Hardware
-from sonda.accelerators.layer import Layer, Tile
-from sonda.accelerators.machines import together
-from sonda.accelerators.result import Result
-from sonda.record.compiled import compiled
+from sonda.accelerators.engines.machines import together
+from sonda.accelerators.engines.result import Result
+from sonda.accelerators.mapping import least_cycles
+from sonda.accelerators.mapping.candidate_tiles import LETTERS, candidates, extents, fits, runs
+from sonda.accelerators.mapping.fullest_tiles import FullestTiles, few, next_size
+from sonda.accelerators.operations.layer import Layer, Tile
 from sonda.record.errors import SondaError
+from sonda.record.jit import compiled
 
 
 def check_alike(many: Result, place: int, alone: Result) -> None:

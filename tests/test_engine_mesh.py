@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from oracle import golden
 from oracle import mesh as oracle
+from sonda.accelerators.description.hardware import Hardware
 from sonda.accelerators.engines.mesh import MeshTile, Product, simulate
-from sonda.accelerators.hardware import Hardware
 from sonda.record.errors import SondaError
 
 

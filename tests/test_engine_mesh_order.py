@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sonda.accelerators.engines import mesh
-from sonda.record.compiled import compiled
+from sonda.record.jit import compiled
 
 
 @settings(max_examples=60, deadline=None)

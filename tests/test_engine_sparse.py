@@ -12,14 +12,14 @@ from hypothesis import strategies as st
 from oracle import golden
 from oracle import sparse as oracle
 from oracle import spgemm as merging_oracle
+from sonda.accelerators.description.hardware import Hardware
 from sonda.accelerators.engines import bitmap_sparse, compressed_row, gustavson, outer_product
 from sonda.accelerators.engines.bitmap_sparse import BitmapProduct, DenseRows, bitmap_product, filled, packed_order
 from sonda.accelerators.engines.compressed_row import RowsByDense, RowTile, rows_by_dense
-from sonda.accelerators.engines.sparse_product import SparseProduct
-from sonda.accelerators.hardware import Hardware
-from sonda.accelerators.operands import compressed_rows, rows_from_lists
-from sonda.accelerators.reference_run import reference_run
-from sonda.accelerators.result import Result
+from sonda.accelerators.engines.merge_tree import SparseProduct
+from sonda.accelerators.engines.result import Result
+from sonda.accelerators.formats.stonne.reference import reference_run
+from sonda.accelerators.operations.patterns import compressed_rows, rows_from_lists
 from sonda.record.errors import SondaError
 
 MODES = ("SparseGEMM", "SparseDense", "OuterProduct_SST", "Gustavson_SST")

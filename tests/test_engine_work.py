@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from sonda.accelerators.dense_operations import AT_ONCE
-from sonda.accelerators.description import load_accelerator
-from sonda.accelerators.engine_description import EngineDescription
-from sonda.accelerators.engine_work import EngineWork, Work
-from sonda.accelerators.operation import Call, Convolution, MatrixProduct, Operation, Program
-from sonda.accelerators.settings import with_settings
+from sonda.accelerators.description.accelerator import load_accelerator
+from sonda.accelerators.description.engine import EngineDescription
+from sonda.accelerators.description.settings import with_settings
+from sonda.accelerators.designs.dense import AT_ONCE
+from sonda.accelerators.designs.work import EngineWork, Work
+from sonda.accelerators.operations.program import Call, Convolution, MatrixProduct, Operation, Program
 from sonda.record.errors import SondaError
 
 MAERI = load_accelerator("maeri-256")
@@ -87,8 +87,8 @@ def test_designs_that_do_not_go_in_at_once_are_taken_in_portions(monkeypatch: py
     whole, portions = EngineWork(NETWORK), EngineWork(NETWORK)
     whole.prepare(MAERI, some, "")
     assert 6 * 256 * len(some) <= AT_ONCE
-    monkeypatch.setattr("sonda.accelerators.dense_operations.AT_ONCE", 6 * 2 * 64)
-    monkeypatch.setattr("sonda.accelerators.fullest_tiles.AT_ONCE", 1)
+    monkeypatch.setattr("sonda.accelerators.designs.dense.AT_ONCE", 6 * 2 * 64)
+    monkeypatch.setattr("sonda.accelerators.mapping.fullest_tiles.AT_ONCE", 1)
     portions.prepare(MAERI, some, "")
     for engine in some:
         assert kept(portions.on(MAERI, engine, "", None)) == kept(whole.on(MAERI, engine, "", None))

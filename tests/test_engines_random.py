@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 from oracle import dense, mesh, sparse, spgemm
 from oracle.golden import differences, summary
+from sonda.accelerators.description.hardware import Hardware
 from sonda.accelerators.engines import (
     bitmap_sparse,
     compressed_row,
@@ -24,10 +25,9 @@ from sonda.accelerators.engines import (
     outer_product,
 )
 from sonda.accelerators.engines import mesh as mesh_engine
-from sonda.accelerators.engines.sparse_product import SparseProduct
-from sonda.accelerators.hardware import Hardware
-from sonda.accelerators.layer import Layer, Tile
-from sonda.accelerators.operands import compressed_rows
+from sonda.accelerators.engines.merge_tree import SparseProduct
+from sonda.accelerators.operations.layer import Layer, Tile
+from sonda.accelerators.operations.patterns import compressed_rows
 from sonda.record.errors import SondaError
 
 Draw = Callable[[st.SearchStrategy[Any]], Any]

@@ -10,8 +10,8 @@ import pytest
 from sonda.frameworks.parallel.sharing import SharedTask
 from sonda.record.errors import SondaError
 from sonda.targets.job import Job
-from sonda.targets.parallel_plan import plan_of
-from sonda.targets.spec import parse_target
+from sonda.targets.ranks.plan import plan_of
+from sonda.targets.target import parse_target
 
 
 def shared(weighted: bool = True) -> SharedTask:

@@ -16,26 +16,25 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import sonda
-from sonda.accelerators.behind import Movement, stalls_of
-from sonda.accelerators.description import load_accelerator
-from sonda.accelerators.engine_work import EngineWork
-from sonda.accelerators.memory import Memory
-from sonda.accelerators.operation import Bags, Call, Operation, Program
-from sonda.accelerators.placement import Placed, Placement
-from sonda.accelerators.settings import with_settings
-from sonda.accelerators.sparse_operation import choose_bags
-from sonda.accelerators.waiting import Memories
-from sonda.analysis.exploration import explored, is_exploration
+from sonda.accelerators.description.accelerator import load_accelerator
+from sonda.accelerators.description.settings import with_settings
+from sonda.accelerators.designs.work import EngineWork
+from sonda.accelerators.mapping.placement import Placed, Placement
+from sonda.accelerators.mapping.sparse import choose_bags
+from sonda.accelerators.memory.hierarchy import Memory
+from sonda.accelerators.memory.traffic import Memories, Movement, stalls_of
+from sonda.accelerators.operations.program import Bags, Call, Operation, Program
+from sonda.analysis.simulated.exploration import explored, is_exploration
 from sonda.record.errors import SondaError
 from sonda.record.run import Run
 from sonda.record.store import Store
-from sonda.studies.explore import explore
-from sonda.studies.space import parse_space
-from sonda.targets.exploring import by_field
-from sonda.targets.exploring import explore as explore_grid
+from sonda.studies.explore.exploration import explore
+from sonda.studies.explore.space import parse_space
 from sonda.targets.job import Job
-from sonda.targets.measure import measure
-from sonda.targets.program import program_of
+from sonda.targets.pipeline import measure
+from sonda.targets.simulated.design_space import by_field
+from sonda.targets.simulated.design_space import explore as explore_grid
+from sonda.targets.simulated.program import program_of
 
 DLRM = {"arch-embedding-size": "1000-300", "batch": "8", "num-indices-per-lookup": "5"}
 MEMORY = "clock_GHz=1 memory.dram=ddr4-2400"

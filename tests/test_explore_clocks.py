@@ -7,16 +7,16 @@ from typing import Any
 
 import pytest
 
-from sonda.analysis.exploration import amount, explored
+from sonda.analysis.simulated.exploration import amount, explored
 from sonda.analysis.summary import Value
 from sonda.record.run import Run
 from sonda.record.store import Store
-from sonda.report.exploration import exploration_section, render_exploration
-from sonda.studies.explore import BY_CYCLES, BY_TIME, explore
-from sonda.studies.space import parse_space
-from sonda.targets import exploration
-from sonda.targets import exploring as grid
+from sonda.report.views.exploration import exploration_section, render_exploration
+from sonda.studies.explore.exploration import BY_CYCLES, BY_TIME, explore
+from sonda.studies.explore.space import parse_space
 from sonda.targets.job import Job
+from sonda.targets.simulated import design_space as grid
+from sonda.targets.simulated import exploration
 
 DRAM = "memory.buffer_KiB=1 memory.dram=ddr4-2400"
 CLOCKLESS = """

@@ -15,12 +15,11 @@ from hypothesis import strategies as st
 from sonda.record.errors import SondaError
 from sonda.record.run import Run
 from sonda.record.store import Store
-from sonda.studies.batches import cut
 from sonda.studies.executors.executor import Done, Here, Task
 from sonda.studies.executors.processes import Processes
-from sonda.studies.explore import explore
-from sonda.studies.search_front import search
-from sonda.studies.space import parse_space
+from sonda.studies.explore.exploration import explore
+from sonda.studies.explore.search import search
+from sonda.studies.explore.space import cut, parse_space
 from sonda.targets.job import Job
 
 DLRM = Job(workload="dlrm", on="sim:dlrm-hybrid", set="clock_GHz=1 memory.dram=hbm2", threads=1)

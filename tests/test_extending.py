@@ -12,8 +12,8 @@ from builders import RunBuilder
 from command_line import Done, run_command
 from installed_parts import importable, lay_down
 from sonda.record.run import Run
-from sonda.record.sample import Reading
-from sonda.targets.own_probes import Watched
+from sonda.record.samples import Reading
+from sonda.targets.instruments.plugins import Watched
 
 PACKAGE = Path(__file__).parent.parent / "examples" / "11_own_parts"
 DOCS = Path(__file__).parent.parent / "docs" / "extending.md"
@@ -112,7 +112,7 @@ def test_a_memory_behind_the_own_engine_is_refused_by_name(home):
 
 
 def test_the_own_rule_speaks_where_it_should_and_is_silent_elsewhere():
-    from sonda.analysis.summarise import summarise
+    from sonda.analysis.run_summary import summarise
 
     said = {verdict.kind: verdict for verdict in summarise(_trained(optimizer=50.0)).verdicts}
     assert said["updates"].sentence.lower().endswith("50 % of the step goes to the optimizer, whatever the batch.")

@@ -82,7 +82,7 @@ def test_steps_have_the_face_that_they_had() -> None:
 def test_a_trace_of_any_size_is_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     imported(tmp_path / "store")
     read: list[Run] = []
-    from sonda.report import faces
+    from sonda.report.views import kinds as faces
 
     usual = faces.summarise_trace
     monkeypatch.setattr(faces, "summarise_trace", lambda run: (read.append(run), usual(run))[1])

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from observed import Nursery, check_structure
-from sonda.record.span import Spans
+from sonda.record.spans import Spans
 
 pytest.importorskip("torch")
 

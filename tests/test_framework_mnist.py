@@ -8,9 +8,9 @@ import pytest
 
 from sonda.record.errors import SondaError
 from sonda.studies.catalogue import load_plan
-from sonda.studies.file import load_study
-from sonda.studies.plan import plan
-from sonda.studies.study import Study
+from sonda.studies.engine.plan import plan
+from sonda.studies.file.loader import load_study
+from sonda.studies.file.study import Study
 
 NAME = "framework-mnist"
 

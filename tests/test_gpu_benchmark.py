@@ -14,9 +14,9 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 from benchmarks import gpu, gpu_program
 from benchmarks.gpu_reported import add_bar, counted_ratio, covered_ns, dot_bar, intervals, union_bar
 
-from sonda.analysis.summarise import summarise
+from sonda.analysis.run_summary import summarise
 from sonda.record.store import Store
-from sonda.report.document import to_document
+from sonda.report.views.steps.document import to_document
 from test_gpu_roofline import gpu_run
 from test_ncu_findings import six_operations
 

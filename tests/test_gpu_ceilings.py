@@ -12,11 +12,11 @@ import torch
 
 from fake_cuda import FakeCuda, FakeNvml, FakeTorch, fail, shrink
 from sonda.analysis.roofline import ceilings
-from sonda.probes import gpu_ceilings
-from sonda.probes.ceiling_kernels import MIB
-from sonda.probes.gpu_ceilings import GpuCeilings, load_or_measure_gpu, measure_here
-from sonda.probes.gpu_device import GpuDevice, nvml_device, others_at_work, read_device
-from sonda.probes.gpu_tables import theory
+from sonda.probes.ceilings import gpu as gpu_ceilings
+from sonda.probes.ceilings.gpu import GpuCeilings, load_or_measure_gpu, measure_here
+from sonda.probes.ceilings.gpu_tables import theory
+from sonda.probes.ceilings.processor_kernels import MIB
+from sonda.probes.machine.gpu import GpuDevice, nvml_device, others_at_work, read_device
 from sonda.record.errors import SondaError
 
 torch.set_num_threads(1)

@@ -9,9 +9,8 @@ import pytest
 import torch
 
 from fake_cuda import FakeCuda, FakeTorch, fail, shrink
-from sonda.probes import gpu_kernels
-from sonda.probes.ceiling_kernels import MIB, Kernel
-from sonda.probes.gpu_kernels import (
+from sonda.probes.ceilings import gpu_kernels
+from sonda.probes.ceilings.gpu_kernels import (
     SOURCE,
     GpuKernels,
     Group,
@@ -21,6 +20,7 @@ from sonda.probes.gpu_kernels import (
     summarise,
     time_kernel,
 )
+from sonda.probes.ceilings.processor_kernels import MIB, Kernel
 
 torch.set_num_threads(1)
 NO_CLOCK = lambda: math.nan  # noqa: E731

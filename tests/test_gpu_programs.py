@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from sonda.analysis.device_side import Activities, device_side
-from sonda.analysis.gpu_run import tf32_note
+from sonda.analysis.roofline import tf32_note
+from sonda.analysis.steps.device_time import Activities, device_side
 from sonda.analysis.summary import Value
 from sonda.frameworks.assembly import Assembly, assemble
 from sonda.frameworks.collector.device_marks import DeviceMarks
@@ -23,11 +23,11 @@ from sonda.frameworks.collector.kernel_pass import KernelPass
 from sonda.frameworks.collector.recorder import Recorder
 from sonda.frameworks.collector.schedule import Schedule
 from sonda.frameworks.collector.torch_observer import TorchObserver
-from sonda.probes.contamination import Conditions
+from sonda.probes.machine.contamination import Conditions
 from sonda.record.run import RunInfo, new_id, now
-from sonda.record.span import Spans, Words
-from sonda.targets import keeping
-from sonda.targets.keeping import gpus
+from sonda.record.spans import Spans, Words
+from sonda.targets import pipeline as keeping
+from sonda.targets.pipeline import gpus
 from test_gpu_spans import FakeDevice, facts, fake_torch
 
 torch = pytest.importorskip("torch")

@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 
 from sonda.analysis import wording
-from sonda.analysis.device_side import union
-from sonda.analysis.summarise import summarise
+from sonda.analysis.run_summary import summarise
+from sonda.analysis.steps.device_time import union
 from sonda.analysis.summary import Summary
-from sonda.analysis.trace_summary import device_work
+from sonda.analysis.traces.summary import device_work
 from sonda.record.run import Run
 from sonda.record.store import Store
-from sonda.report.terminal import render_summary
+from sonda.report.views.steps.screen import render_summary
 
 RUNS = Path(__file__).parent / "corpus" / "runs"
 ALL = {"mlp": "534b", "cnn": "726d", "program": "1332", "jax": "a7a8"}

@@ -8,15 +8,14 @@ import numpy as np
 import pytest
 
 from builders import RunBuilder, with_spans
-from sonda.analysis.gpu_run import gpu_of, tf32_of
-from sonda.analysis.kernel_roofline import device_roofs, kernel_roofs
-from sonda.analysis.kernels import KernelTotals
-from sonda.analysis.roofline import ceilings, lines
-from sonda.analysis.summarise import summarise
-from sonda.report.document import to_document
-from sonda.report.kernel_roofline import kernel_caption, kernel_roof_document, kernel_roof_table, kernel_roofline
-from sonda.report.sections import run_section
-from sonda.report.terminal import render_summary
+from sonda.analysis.device.kernel_roofline import device_roofs, kernel_roofs
+from sonda.analysis.device.kernels import KernelTotals
+from sonda.analysis.roofline import ceilings, gpu_of, lines, tf32_of
+from sonda.analysis.run_summary import summarise
+from sonda.report.views.device.roofline import kernel_caption, kernel_roof_document, kernel_roof_table, kernel_roofline
+from sonda.report.views.steps.document import to_document
+from sonda.report.views.steps.screen import render_summary
+from sonda.report.views.steps.section import run_section
 
 FIGURE = {"words": "132 SMs x 256 FLOP x 1.980 GHz, dense, cores", "source": "a datasheet"}
 ENTRY: dict[str, Any] = {

@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from sonda.analysis.device_side import union
-from sonda.analysis.summarise import summarise
+from sonda.analysis.run_summary import summarise
+from sonda.analysis.steps.device_time import union
 from sonda.frameworks.assembly import Assembly, assemble
 from sonda.frameworks.collector.device_marks import GATHERED, DeviceMarks
 from sonda.frameworks.collector.kernel_pass import CLOCK, MARKS, KernelPass
@@ -24,10 +24,10 @@ from sonda.frameworks.collector.schedule import KERNEL_STEPS, KERNELS_FROM, Sche
 from sonda.frameworks.collector.torch_observer import TorchObserver
 from sonda.record.errors import SondaError
 from sonda.record.run import Run, RunInfo, new_id, now
-from sonda.record.span import Spans, Words
-from sonda.report.document import to_document
-from sonda.report.terminal import render_summary
-from sonda.targets.kernels import _innermost, tie_clocks, with_kernels
+from sonda.record.spans import Spans, Words
+from sonda.report.views.steps.document import to_document
+from sonda.report.views.steps.screen import render_summary
+from sonda.targets.profiles.kernels import _innermost, tie_clocks, with_kernels
 
 torch = pytest.importorskip("torch")
 nn = torch.nn

@@ -13,12 +13,12 @@ from sonda.frameworks.assembly import Assembly
 from sonda.frameworks.collector.device_marks import DeviceMarks
 from sonda.frameworks.collector.recorder import Recorder
 from sonda.probes.availability import probe_states
-from sonda.probes.nvml import open_nvml
+from sonda.probes.energy.nvml import open_nvml
 from sonda.record.run import ProbeState
-from sonda.record.span import Spans
-from sonda.report.device_tables import state_phrases
-from sonda.targets.energy_sampling import Sampling
-from sonda.targets.keeping import gpus
+from sonda.record.spans import Spans
+from sonda.report.views.device.overview import state_phrases
+from sonda.targets.instruments.energy import Sampling
+from sonda.targets.pipeline import gpus
 from test_gpu_spans import FakeDevice, facts, fake_torch
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from sonda.probes.gpu_device import GpuDevice
-from sonda.probes.gpu_tables import PATH, find_card, load_tables, theory
+from sonda.probes.ceilings.gpu_tables import PATH, find_card, load_tables, theory
+from sonda.probes.machine.gpu import GpuDevice
 from sonda.record.errors import SondaError
 
 TABLES = load_tables()

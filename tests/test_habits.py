@@ -20,8 +20,8 @@ from sonda.frameworks.collector.compiled_share import CompiledShare
 from sonda.frameworks.collector.torch_values import modules_in
 from sonda.frameworks.processes import Process, Processes
 from sonda.record.store import Store
-from sonda.targets.command import Watching, run_command
-from sonda.targets.keeping import habits, processes
+from sonda.targets.pipeline import habits, processes
+from sonda.targets.program.launcher import Watching, run_command
 from test_verdicts import bare, cost, layer, phase, summary
 
 torch = pytest.importorskip("torch")

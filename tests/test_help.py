@@ -69,9 +69,9 @@ def parse(words: list[str]) -> None:
 def check_workload(context: Any) -> None:
     """Options that belong to a workload are known to it; targets can be read, studies and accelerators are there."""
     from sonda.targets.job import options_of
-    from sonda.targets.spec import parse_target
+    from sonda.targets.target import parse_target
     from sonda.workloads.catalogue import describe
-    from sonda.workloads.own import is_own
+    from sonda.workloads.own_model import is_own
 
     workload = context.params.get("workload") or ""
     if workload and not is_own(workload):
@@ -80,7 +80,7 @@ def check_workload(context: Any) -> None:
     for target in [on] if isinstance(on, str) else on:
         for device in parse_target(target).devices:
             if device.kind == "sim":
-                from sonda.accelerators.description import load_accelerator
+                from sonda.accelerators.description.accelerator import load_accelerator
 
                 load_accelerator(device.name)
 
@@ -257,10 +257,10 @@ def options_named(name: str, option: str) -> str:
 
 def test_the_help_of_run_names_everything_that_there_is() -> None:
     """What a shell would offer after Tab is in the text too, for whoever has no completion."""
-    from sonda.targets.adapters import FRAMEWORKS
-    from sonda.targets.counting import probe_names
+    from sonda.targets.adapters.registry import FRAMEWORKS
+    from sonda.targets.instruments.counters import probe_names
     from sonda.targets.job import PRECISIONS
-    from sonda.targets.spec import KINDS, MODES
+    from sonda.targets.target import KINDS, MODES
     from sonda.workloads.catalogue import BUILT_IN
 
     for option, names in (

@@ -10,14 +10,15 @@ from typing import Any
 
 import pytest
 
-from sonda.analysis.trace_summary import summarise_trace
-from sonda.imports import event_text, kineto
-from sonda.imports.event_text import EventText
-from sonda.imports.importing import import_files
-from sonda.imports.trace_events import decode_event, decode_events
+from sonda.analysis.traces.summary import summarise_trace
+from sonda.imports.importer import import_files
+from sonda.imports.kineto import reader as kineto
+from sonda.imports.kineto import text as event_text
+from sonda.imports.kineto.events import decode_event, decode_events
+from sonda.imports.kineto.text import EventText
 from sonda.record.errors import SondaError
-from sonda.report.imported import render_trace, trace_document
-from sonda.report.trace import write_trace
+from sonda.report.trace.chrome import write_trace
+from sonda.report.views.imported import render_trace, trace_document
 from trace_examples import call, imported, kernel, op, step, table, write
 
 EVENTS = [

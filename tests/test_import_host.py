@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from sonda.analysis.trace_summary import summarise_trace
-from sonda.imports.importing import import_files
-from sonda.report.imported import render_trace
+from sonda.analysis.traces.summary import summarise_trace
+from sonda.imports.importer import import_files
+from sonda.report.views.imported import render_trace
 from trace_examples import imported, op, step
 
 ENGINE = "autograd::engine::evaluate_function: AddmmBackward0"

@@ -10,11 +10,15 @@ from typing import Any
 
 import pytest
 
-from sonda.imports import event_text, kineto, linking, rank_events, spill
-from sonda.imports.importing import import_files
+from sonda.imports.importer import import_files
+from sonda.imports.kineto import reader as kineto
+from sonda.imports.kineto import text as event_text
+from sonda.imports.trace import linker as linking
+from sonda.imports.trace import ranks as rank_events
+from sonda.imports.trace import spill
 from sonda.record.errors import SondaError
+from sonda.record.files.tables import read_blocks
 from sonda.record.run import Run
-from sonda.record.span_file import read_blocks
 from trace_examples import KINETO, call, imported, kernel, op, step, table, write
 
 REAL = ("mlp", "resnet18", "streams")
@@ -330,7 +334,7 @@ def test_files_that_are_not_there_and_kinds_that_do_not_mix(tmp_path: Path) -> N
 
 
 def test_the_recorded_trace_of_nothing_shows_the_host_only(tmp_path: Path) -> None:
-    from sonda.analysis.summarise import summarise
+    from sonda.analysis.run_summary import summarise
 
     run = import_files([KINETO / "empty.json"], tmp_path / "runs")
     assert "No activity of a device" in summarise(run).verdicts[0].sentence

@@ -12,11 +12,13 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from sonda.analysis.trace_summary import device_work, summarise_trace
-from sonda.imports import event_text, kineto, spill
-from sonda.imports.importing import import_files
+from sonda.analysis.traces.summary import device_work, summarise_trace
+from sonda.imports.importer import import_files
+from sonda.imports.kineto import reader as kineto
+from sonda.imports.kineto import text as event_text
+from sonda.imports.trace import spill
 from sonda.record.errors import SondaError
-from sonda.report.trace import write_trace
+from sonda.report.trace.chrome import write_trace
 from trace_examples import GPU, imported, kernel, op, table, write
 
 

@@ -8,10 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from sonda.imports import ncu, ncu_table
-from sonda.imports.importing import import_files
-from sonda.imports.ncu_metrics import SCALAR_PEAK, counted, duration, peaks, roofs
-from sonda.imports.ncu_table import Launch, parse_number, read_launches
+from sonda.imports.importer import import_files
+from sonda.imports.ncu import files as ncu
+from sonda.imports.ncu import tables as ncu_table
+from sonda.imports.ncu.metrics import SCALAR_PEAK, counted, duration, peaks, roofs
+from sonda.imports.ncu.tables import Launch, parse_number, read_launches
 from sonda.record.errors import SondaError
 from sonda.record.run import Run
 from trace_examples import GPU, table

@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 
 from ncu_examples import long_table, stand_in, table
-from sonda.imports.importing import import_files
-from sonda.imports.ncu_metrics import counted
-from sonda.imports.ncu_table import Damage, Launch, read_launches
-from sonda.probes.ncu import count_kernels
-from sonda.probes.ncu_chip import chip_of
-from sonda.probes.ncu_command import Settings
+from sonda.imports.importer import import_files
+from sonda.imports.ncu.metrics import counted
+from sonda.imports.ncu.tables import Damage, Launch, read_launches
+from sonda.probes.ncu.chips import chip_of
+from sonda.probes.ncu.command import Settings
+from sonda.probes.ncu.replay import count_kernels
 from sonda.record.errors import SondaError
 from sonda.record.run import Run
 from trace_examples import GPU

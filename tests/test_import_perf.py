@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from sonda.imports.importing import import_files
+from sonda.imports.importer import import_files
 from sonda.record.errors import SondaError
 
 LINE = '{{"interval" : {}, "counter-value" : "{}", "unit" : "{}", "event" : "{}", "pcnt-running" : {}}}'

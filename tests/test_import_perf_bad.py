@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from sonda.imports.importing import import_files
+from sonda.imports.importer import import_files
 from sonda.imports.perf_stat import Counts, counted_span, read_perf
 from sonda.record.errors import SondaError
 

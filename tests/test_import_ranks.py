@@ -15,13 +15,13 @@ import pytest
 
 import rank_work
 from command_line import run_command
-from sonda.imports import spread_ranks
-from sonda.imports.importing import import_files
+from sonda.imports import rank_workers as spread_ranks
+from sonda.imports.importer import import_files
 from sonda.record.errors import SondaError
 from sonda.record.run import SAMPLES, SPANS, Run
+from sonda.studies.executors.choice import spread_for, spread_over
 from sonda.studies.executors.executor import Here
 from sonda.studies.executors.processes import Processes
-from sonda.studies.executors.spreading import spread_for, spread_over
 from trace_examples import KINETO, call, kernel, op, step, write
 
 RANKS = Path(__file__).parent / "data" / "ranks"
@@ -99,8 +99,8 @@ def test_two_processes_make_the_run_that_one_makes(tmp_path: Path, crew: Process
 
 
 def test_blocks_of_many_rows_keep_their_parents(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sonda.imports.spill.RUN_ROWS", 64)
-    monkeypatch.setattr("sonda.imports.rank_events.in_order", _small_blocks)
+    monkeypatch.setattr("sonda.imports.trace.spill.RUN_ROWS", 64)
+    monkeypatch.setattr("sonda.imports.trace.ranks.in_order", _small_blocks)
     alone = import_files([RANKS], tmp_path / "runs")
     spread = import_files([RANKS], tmp_path / "runs", spread=spread_over(Here()))
     same(alone, spread)
@@ -111,7 +111,7 @@ def test_blocks_of_many_rows_keep_their_parents(tmp_path: Path, monkeypatch: pyt
 
 
 def _small_blocks(spills: Any) -> Iterator[np.ndarray]:
-    from sonda.imports import spill
+    from sonda.imports.trace import spill
 
     return spill.in_order(spills, 128)
 
@@ -169,7 +169,7 @@ def test_a_full_disk_is_said_and_leaves_nothing(tmp_path: Path, monkeypatch: pyt
     def full(*_: Any) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("sonda.record.span_file.SpanWriter.append", full)
+    monkeypatch.setattr("sonda.record.files.tables.SpanWriter.append", full)
     with pytest.raises(SondaError, match="No space left on device"):
         import_files([RANKS], tmp_path / "runs", spread=spread_over(Here()))
     assert not any((tmp_path / "runs").iterdir())

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from sonda.imports.importing import import_files
+from sonda.imports.importer import import_files
 from sonda.record.run import Run
 from trace_examples import GPU
 

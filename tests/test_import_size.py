@@ -11,12 +11,13 @@ from pathlib import Path
 import pytest
 
 from ncu_examples import table
-from sonda.imports import ncu_spans, reading_file
-from sonda.imports.importing import import_files
-from sonda.imports.launch_file import write_launches
-from sonda.imports.ncu_table import Damage, read_launches
+from sonda.imports.importer import import_files
+from sonda.imports.ncu import spans as ncu_spans
+from sonda.imports.ncu.spans import write_launches
+from sonda.imports.ncu.tables import Damage, read_launches
 from sonda.imports.perf_stat import write_counts
-from sonda.record.span_file import read_blocks
+from sonda.imports.trace import readings as reading_file
+from sonda.record.files.tables import read_blocks
 from trace_examples import GPU
 from trace_examples import table as rows_of
 

@@ -13,9 +13,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from sonda.imports import event_text
-from sonda.imports.event_text import EventText, open_text
-from sonda.imports.trace_events import decode_event, decode_events, nanoseconds
+from sonda.imports.kineto import text as event_text
+from sonda.imports.kineto.events import decode_event, decode_events, nanoseconds
+from sonda.imports.kineto.text import EventText, open_text
 from sonda.record.errors import SondaError
 
 NASTY = ['},{"', "},\n  {", '\\"}', "[{", "]}", '"', "\\", "ünïcödé ✓", "<b>x</b>", "\x00", '"traceEvents": [']
@@ -128,8 +128,8 @@ def test_times_are_read_as_they_are_written(text: bytes, ns: int | None) -> None
 @settings(max_examples=200, deadline=None)
 @given(st.integers(0, (1 << 53) * 1000 + 999))
 def test_no_nanosecond_is_lost_at_any_size(ns: int) -> None:
-    from sonda.imports.raw_event import Source
-    from sonda.imports.trace_events import raw_events
+    from sonda.imports.kineto.events import raw_events
+    from sonda.imports.trace.raw_events import Source
 
     text = f'[{{"ph": "X", "name": "a", "ts": {Decimal(ns) / 1000:f}, "dur": 0.001}}]'
     rows, _ = raw_events(decode_events(text.encode()), Source())

@@ -11,13 +11,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from sonda.analysis.profile_summary import ProfileSummary, StepTimes, summarise_profile
-from sonda.analysis.step_breakdown import PARTS
-from sonda.analysis.trace_summary import summarise_trace
-from sonda.imports.importing import import_files
+from sonda.analysis.traces.profile import ProfileSummary, StepTimes, summarise_profile
+from sonda.analysis.traces.step_breakdown import PARTS
+from sonda.analysis.traces.summary import summarise_trace
+from sonda.imports.importer import import_files
 from sonda.record.errors import SondaError
 from sonda.record.run import Run
-from sonda.report.imported import render_trace, trace_document, trace_section
+from sonda.report.views.imported import render_trace, trace_document, trace_section
 from xplane_examples import H200, PROFILES, PlaneMaker, space, training
 
 ANSWERS: dict[str, Any] = json.loads((PROFILES / "xprof.json").read_text())

@@ -8,10 +8,9 @@ import numpy as np
 import pytest
 
 from builders import RunBuilder
-from sonda.analysis.input_share import most_by_input
-from sonda.analysis.optimisation_words import at_most, whole
-from sonda.analysis.optimisations import Options, weigh
-from sonda.analysis.summarise import summarise
+from sonda.analysis.comparison.optimisation_words import at_most, whole
+from sonda.analysis.comparison.optimisations import Options, most_by_input, weigh
+from sonda.analysis.run_summary import summarise
 from sonda.analysis.summary import Summary
 
 PREFETCH: dict[str, object] = {"prefetch": 2}

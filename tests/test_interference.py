@@ -10,15 +10,15 @@ from itertools import combinations
 import numpy as np
 import pytest
 
-from sonda.analysis.compare import compare
-from sonda.analysis.interference import interference, is_corun
-from sonda.analysis.summarise import summarise
+from sonda.analysis.comparison.runs import compare
+from sonda.analysis.corun.interference import interference, is_corun
+from sonda.analysis.run_summary import summarise
 from sonda.record.errors import SondaError
 from sonda.record.run import RunInfo, new_id, now, write_run
-from sonda.record.span import Spans, Words
-from sonda.report.corun import corun_document, corun_section, render_corun
+from sonda.record.spans import Spans, Words
 from sonda.report.page import page_text
 from sonda.report.quantities import provenance
+from sonda.report.views.corun import corun_document, corun_section, render_corun
 
 MS = 1_000_000
 T2 = 4.302653

@@ -14,11 +14,11 @@ from sonda.frameworks.collector import jax_devices
 from sonda.frameworks.collector.piece_pass import PROFILING
 from sonda.frameworks.jax_profile import Operation, runs
 from sonda.frameworks.jax_runs import numbered
-from sonda.probes.ncu_command import Settings
-from sonda.record.span import Spans, Words
+from sonda.probes.ncu.command import Settings
+from sonda.record.spans import Spans, Words
 from sonda.record.store import Store
-from sonda.targets.command import Watching, _replay
-from sonda.targets.jax_worker import xla_operations
+from sonda.targets.adapters.jax import xla_operations
+from sonda.targets.program.launcher import Watching, _replay
 from xplane_examples import H200
 
 KERNELS = [
@@ -73,7 +73,7 @@ def test_a_program_says_which_gpus_it_used() -> None:
 
 
 def test_a_program_without_kernels_is_not_run_again_under_ncu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sonda.targets.command.count_program", None)
+    monkeypatch.setattr("sonda.targets.program.launcher.count_program", None)
     bare = Spans({"start": np.zeros(1)}, {"kind": Words.of(["run"])})
     assembly = Assembly(spans=bare, no_kernels=PROFILING)
     arguments = (Settings(), Watching(), assembly, assembly.spans, Store(tmp_path), print)

@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sonda.record.compact import CompactReader, written
-from sonda.record.joined_file import join_files
+from sonda.record.files.parquet_join import join_files
+from sonda.record.files.thrift_compact import CompactReader, written
 
 
 def part(path: Path, first: int, rows: int, word: str = "w") -> tuple[Path, pa.Table]:

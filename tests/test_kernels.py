@@ -13,22 +13,23 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sonda.analysis.compare import compare
-from sonda.analysis.compare_kernels import compare_kernels
-from sonda.analysis.critical_path import critical_path
-from sonda.analysis.kernels import KernelTotals
-from sonda.analysis.summarise import summarise
-from sonda.analysis.timeline import Coverage, DeviceTime
-from sonda.analysis.trace_summary import device_work, summarise_trace
+from sonda.analysis.comparison.kernels import compare_kernels
+from sonda.analysis.comparison.runs import compare
+from sonda.analysis.device.critical_path import critical_path
+from sonda.analysis.device.kernels import KernelTotals
+from sonda.analysis.device.timeline import Coverage, DeviceTime
+from sonda.analysis.run_summary import summarise
+from sonda.analysis.traces.summary import device_work, summarise_trace
 from sonda.cli.face import main
-from sonda.imports import rank_events, spill
-from sonda.imports.importing import import_files
+from sonda.imports.importer import import_files
+from sonda.imports.trace import ranks as rank_events
+from sonda.imports.trace import spill
 from sonda.record.errors import SondaError
-from sonda.report.imported import render_trace, trace_document
-from sonda.report.kernel_comparison import kernel_comparison_document, render_kernel_comparison
-from sonda.report.kernel_tables import kernel_name
 from sonda.report.page import page_text
-from sonda.report.trace import write_trace
+from sonda.report.trace.chrome import write_trace
+from sonda.report.views.compare.kernels import kernel_comparison_document, render_kernel_comparison
+from sonda.report.views.device.kernels import kernel_name
+from sonda.report.views.imported import render_trace, trace_document
 from trace_examples import KINETO, call, imported, kernel, op, step, write
 
 HTA = {

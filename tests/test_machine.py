@@ -10,11 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from peak_theory import theoretical_flops
-from sonda.probes.allowance import read_allowance
-from sonda.probes.caches import read_caches
-from sonda.probes.environment import package_version, thread_variables, versions, wait_policy
 from sonda.probes.kernel_files import parse_cpu_list, parse_size
-from sonda.probes.machine import fingerprint, machine_record
+from sonda.probes.machine.allowance import read_allowance
+from sonda.probes.machine.caches import read_caches
+from sonda.probes.machine.environment import package_version, thread_variables, versions, wait_policy
+from sonda.probes.machine.record import fingerprint, machine_record
 
 MIB = 1 << 20
 
@@ -329,7 +329,9 @@ def test_versions_name_what_is_installed_without_importing_it() -> None:
     assert found["numpy"] == importlib.metadata.version("numpy")
     assert "python" in found
     assert "sonda" in found
-    code = "import sys; from sonda.probes.environment import versions; versions(); print('numpy' in sys.modules)"
+    code = (
+        "import sys; from sonda.probes.machine.environment import versions; versions(); print('numpy' in sys.modules)"
+    )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "False"
     assert package_version("a-package-that-nobody-made") is None

@@ -13,19 +13,20 @@ from hypothesis import strategies as st
 
 from mapping_examples import machines, simulated
 from oracle.golden import runs as reference_runs
-from sonda.accelerators import dense_operation, sparse_operation
-from sonda.accelerators.behind import traffic_of, with_memory
-from sonda.accelerators.candidate_tiles import LETTERS, sums_rightly
-from sonda.accelerators.description import Accelerator, load_accelerator, of_hardware
-from sonda.accelerators.engine_description import EngineDescription
+from sonda.accelerators.description.accelerator import Accelerator, load_accelerator, of_hardware
+from sonda.accelerators.description.engine import EngineDescription
+from sonda.accelerators.description.hardware import Hardware
 from sonda.accelerators.engines import compressed_row, mesh
-from sonda.accelerators.hardware import Hardware
-from sonda.accelerators.layer import Layer, Tile
-from sonda.accelerators.memory import Memory
-from sonda.accelerators.operation import Bags, Convolution, MatrixProduct, Operation, ZeroPattern
-from sonda.accelerators.placement import Learnt, Placed, Placement
-from sonda.accelerators.result import Result
-from sonda.accelerators.search import Choice, Cost, Listed, Options, search
+from sonda.accelerators.engines.result import Result
+from sonda.accelerators.mapping import dense as dense_operation
+from sonda.accelerators.mapping import sparse as sparse_operation
+from sonda.accelerators.mapping.candidate_tiles import LETTERS, sums_rightly
+from sonda.accelerators.mapping.placement import Learnt, Placed, Placement
+from sonda.accelerators.mapping.search import Choice, Cost, Listed, Options, search
+from sonda.accelerators.memory.hierarchy import Memory
+from sonda.accelerators.memory.traffic import traffic_of, with_memory
+from sonda.accelerators.operations.layer import Layer, Tile
+from sonda.accelerators.operations.program import Bags, Convolution, MatrixProduct, Operation, ZeroPattern
 from sonda.record.errors import SondaError
 
 MEMORY = Memory(buffer_bytes=2048, bytes_per_cycle=4, latency_cycles=20, row_bytes=512, row_miss_cycles=10)

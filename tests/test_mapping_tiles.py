@@ -11,12 +11,12 @@ from hypothesis import strategies as st
 
 from mapping_examples import layers, machines, simulated
 from oracle import dense as oracle
-from sonda.accelerators import buffer_reads, least_cycles
-from sonda.accelerators.candidate_tiles import candidates, combinations, runs, sums_rightly
-from sonda.accelerators.description import load_accelerator
+from sonda.accelerators.description.accelerator import load_accelerator
+from sonda.accelerators.description.hardware import Hardware
 from sonda.accelerators.engines import bitmap_sparse, compressed_row, flexible_dense, mesh
-from sonda.accelerators.hardware import Hardware
-from sonda.accelerators.layer import Layer, Tile
+from sonda.accelerators.mapping import buffer_reads, least_cycles
+from sonda.accelerators.mapping.candidate_tiles import candidates, combinations, runs, sums_rightly
+from sonda.accelerators.operations.layer import Layer, Tile
 
 
 def some_tiles(data: st.DataObject, tiles: np.ndarray, most: int = 6) -> list[int]:

@@ -13,14 +13,14 @@ import torch
 
 from builders import RunBuilder
 from sonda.analysis.rules import input
-from sonda.analysis.summarise import summarise
+from sonda.analysis.run_summary import summarise
 from sonda.frameworks.driving import Driving
 from sonda.frameworks.torch_driver import Training, loop_of
 from sonda.record.errors import SondaError
-from sonda.targets.adapters import FRAMEWORKS
-from sonda.targets.applicable import IN_FRAMEWORK, applied, inapplicable
-from sonda.targets.binding import BOUND, confine, cores_of, threads_of, variables
+from sonda.targets.adapters.registry import FRAMEWORKS
+from sonda.targets.applicability import IN_FRAMEWORK, applied, inapplicable
 from sonda.targets.job import DEFAULTS, Job, check_job, job_of, with_words
+from sonda.targets.local.binding import BOUND, confine, cores_of, threads_of, variables
 from sonda.workloads.catalogue import describe
 
 

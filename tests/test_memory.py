@@ -11,15 +11,15 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as some
 
 from memory_examples import DENSE, MESH, memory, on_dense, on_mesh
-from sonda.accelerators.behind import traffic_of, with_memory
-from sonda.accelerators.description import load_accelerator
+from sonda.accelerators.description.accelerator import load_accelerator
 from sonda.accelerators.engines import flexible_dense, mesh
-from sonda.accelerators.layer import Layer, Tile
-from sonda.accelerators.memory import Traffic
-from sonda.accelerators.operation import Convolution, MatrixProduct, Operation, Program
-from sonda.accelerators.placement import OnHost, Placed, Placement
-from sonda.accelerators.repeated import total
-from sonda.accelerators.reuse import crossings, distinct_inputs, rereading
+from sonda.accelerators.engines.result import total
+from sonda.accelerators.mapping.placement import OnHost, Placed, Placement
+from sonda.accelerators.memory.hierarchy import Traffic
+from sonda.accelerators.memory.reuse import crossings, distinct_inputs, rereading
+from sonda.accelerators.memory.traffic import traffic_of, with_memory
+from sonda.accelerators.operations.layer import Layer, Tile
+from sonda.accelerators.operations.program import Convolution, MatrixProduct, Operation, Program
 
 # ---- hand counts -------------------------------------------------------------------------------------------------
 

@@ -11,17 +11,17 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as some
 
-from sonda.accelerators import row_stream as streams
-from sonda.accelerators.behind import traffic_of
-from sonda.accelerators.description import Accelerator, load_accelerator
-from sonda.accelerators.engine_description import EngineDescription
-from sonda.accelerators.hardware import Hardware
-from sonda.accelerators.memory import Memory, Sizes, Traffic
-from sonda.accelerators.operation import Bags, Operation
-from sonda.accelerators.placement import Placed, Placement
-from sonda.accelerators.row_stream import RowStream, row_stream
+from sonda.accelerators.description.accelerator import Accelerator, load_accelerator
+from sonda.accelerators.description.engine import EngineDescription
+from sonda.accelerators.description.hardware import Hardware
+from sonda.accelerators.mapping.placement import Placed, Placement
+from sonda.accelerators.memory import lookups as streams
+from sonda.accelerators.memory.hierarchy import Memory, Sizes, Traffic
+from sonda.accelerators.memory.lookups import RowStream, row_stream
+from sonda.accelerators.memory.traffic import traffic_of
+from sonda.accelerators.operations.program import Bags, Operation
 from sonda.record.errors import SondaError
-from sonda.workloads.dlrm_streams import DlrmStream
+from sonda.workloads.networks.dlrm_draws import DlrmStream
 
 ROWS = EngineDescription(
     "rows", "compressed_row", Hardware(16, read_ports=16, write_ports=16, accumulators=True), tile={"T_N": 8, "T_K": 2}

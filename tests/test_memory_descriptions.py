@@ -7,11 +7,11 @@ from dataclasses import replace
 
 import pytest
 
-from sonda.accelerators import description
-from sonda.accelerators.description import Accelerator, parse_accelerator
-from sonda.accelerators.memory import Memory
-from sonda.accelerators.memory_description import FIELDS, memory_presets, memory_table
-from sonda.accelerators.mistake import DescriptionMistakes
+from sonda.accelerators.description import accelerator as description
+from sonda.accelerators.description.accelerator import Accelerator, parse_accelerator
+from sonda.accelerators.description.fields import DescriptionMistakes
+from sonda.accelerators.description.memory import FIELDS, memory_presets, memory_table
+from sonda.accelerators.memory.hierarchy import Memory
 
 PLAIN = """
 name = "mine"

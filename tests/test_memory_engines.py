@@ -9,14 +9,14 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as some
 
 from memory_examples import DENSE, MESH, memory
-from sonda.accelerators.behind import traffic_of
-from sonda.accelerators.description import Accelerator
-from sonda.accelerators.engine_description import EngineDescription
-from sonda.accelerators.hardware import Hardware
-from sonda.accelerators.memory import Memory, Traffic
-from sonda.accelerators.operation import Convolution, MatrixProduct, Operation, ZeroPattern
-from sonda.accelerators.placement import Placed, Placement
-from sonda.accelerators.reuse import distinct_inputs
+from sonda.accelerators.description.accelerator import Accelerator
+from sonda.accelerators.description.engine import EngineDescription
+from sonda.accelerators.description.hardware import Hardware
+from sonda.accelerators.mapping.placement import Placed, Placement
+from sonda.accelerators.memory.hierarchy import Memory, Traffic
+from sonda.accelerators.memory.reuse import distinct_inputs
+from sonda.accelerators.memory.traffic import traffic_of
+from sonda.accelerators.operations.program import Convolution, MatrixProduct, Operation, ZeroPattern
 from sonda.record.errors import SondaError
 
 SPARSE = {

@@ -12,9 +12,9 @@ import pytest
 from builders import RunBuilder
 from sonda.frameworks.collector.modelled import EMPTY, EMPTY_WARMUP
 from sonda.frameworks.events import ProcessEvents, read_events
-from sonda.probes.callgrind import EVENT_NAMES, QUANTITIES, parse_dump
-from sonda.record.span import Spans
-from sonda.targets.modelled_spans import ModelledStep, modelled_step, with_modelled
+from sonda.probes.callgrind.valgrind import EVENT_NAMES, QUANTITIES, parse_dump
+from sonda.record.spans import Spans
+from sonda.targets.instruments.callgrind_spans import ModelledStep, modelled_step, with_modelled
 
 PROGRAMS = Path(__file__).parent / "programs"
 RECORDED = Path(__file__).parent / "data" / "callgrind" / "convolving"

@@ -15,16 +15,16 @@ import numpy as np
 import pytest
 
 from builders import RunBuilder
-from sonda.probes.callgrind import ASSUMED, Geometry
-from sonda.probes.machine import machine_record
+from sonda.probes.callgrind.valgrind import ASSUMED, Geometry
+from sonda.probes.machine.record import machine_record
 from sonda.record.errors import SondaError
-from sonda.record.span import Spans
+from sonda.record.spans import Spans
 from sonda.record.store import Store
-from sonda.targets import modelled as target
-from sonda.targets.command import DIRECTORY, Watching, _environment
-from sonda.targets.miss_curve import resized
-from sonda.targets.modelled import Request, Steps, asked_for, choose_steps, model_command
-from sonda.targets.modelled_spans import ModelledStep
+from sonda.targets.instruments import callgrind as target
+from sonda.targets.instruments.callgrind import Request, Steps, asked_for, choose_steps, model_command
+from sonda.targets.instruments.callgrind_spans import ModelledStep
+from sonda.targets.instruments.miss_curve import resized
+from sonda.targets.program.launcher import DIRECTORY, Watching, _environment
 
 PROGRAMS = Path(__file__).parent / "programs"
 needs_valgrind = pytest.mark.skipif(shutil.which("valgrind") is None, reason="needs valgrind")

@@ -8,19 +8,18 @@ import numpy as np
 import pytest
 
 from builders import MS, RunBuilder
-from sonda.analysis.modelled import COUNTERS, summarise_modelled
-from sonda.analysis.modelled_summary import ModelledSummary
-from sonda.analysis.parts import parts as parts_of
-from sonda.analysis.summarise import summarise
-from sonda.probes.callgrind import ASSUMED
-from sonda.probes.penalties import core_of, frequency, load_ns, mispredicted_ns
+from sonda.analysis.counters.callgrind import COUNTERS, ModelledSummary, summarise_modelled
+from sonda.analysis.run_summary import summarise
+from sonda.analysis.steps.parts import parts as parts_of
+from sonda.probes.callgrind.penalties import core_of, frequency, load_ns, mispredicted_ns
+from sonda.probes.callgrind.valgrind import ASSUMED
 from sonda.record.errors import SondaError
 from sonda.record.run import Run
-from sonda.record.span import Spans
-from sonda.report.document import to_document
+from sonda.record.spans import Spans
 from sonda.report.page import page_text
-from sonda.report.terminal import render_summary
-from sonda.targets.miss_curve import miss_curve, miss_point, parse_sizes, resized
+from sonda.report.views.steps.document import to_document
+from sonda.report.views.steps.screen import render_summary
+from sonda.targets.instruments.miss_curve import miss_curve, miss_point, parse_sizes, resized
 
 needs_x86 = pytest.mark.skipif(platform.machine() != "x86_64", reason="needs an x86-64 processor")
 

@@ -9,21 +9,26 @@ import pytest
 
 from builders import MS, RunBuilder
 from sonda.analysis import rules
-from sonda.analysis.counted_flops import counted_kernels, counted_places, ratio_sentences
-from sonda.analysis.kernel_counters import KernelCounters, summarise_kernel_counters
+from sonda.analysis.device.kernel_counters import (
+    KernelCounters,
+    counted_kernels,
+    counted_places,
+    ratio_sentences,
+    summarise_kernel_counters,
+)
+from sonda.analysis.device.stalls import NVPROF, REASONS, kernel_label, nvprof_shares, stall_rows
 from sonda.analysis.rules.counted_flops import rule as counted_rule
 from sonda.analysis.rules.stalls import rule as stall_rule
-from sonda.analysis.stalls import NVPROF, REASONS, kernel_label, nvprof_shares, stall_rows
-from sonda.analysis.summarise import summarise
-from sonda.imports.ncu import read_csv
-from sonda.imports.ncu_metrics import counted, duration
-from sonda.imports.ncu_spans import launch_spans
-from sonda.probes.ncu_choice import out_of_line
-from sonda.record.quantity import STALLS
-from sonda.record.span import Spans
-from sonda.report.counted_tables import counted_document, show_counted, titled_tables
+from sonda.analysis.run_summary import summarise
+from sonda.imports.ncu.files import read_csv
+from sonda.imports.ncu.metrics import counted, duration
+from sonda.imports.ncu.spans import launch_spans
+from sonda.probes.ncu.outliers import out_of_line
+from sonda.record.quantities import STALLS
+from sonda.record.spans import Spans
 from sonda.report.screen import Screen
-from sonda.report.verdict_panel import evidence
+from sonda.report.views.device.counted import counted_document, show_counted, titled_tables
+from sonda.report.views.steps.verdict import evidence
 from trace_examples import GPU
 
 NCU = GPU / "ncu"

@@ -14,11 +14,10 @@ from hypothesis import strategies as st
 
 from builders import RunBuilder
 from ncu_examples import ADD, ADDED
-from sonda.probes.ncu import CountedKernels, CountedLaunch
-from sonda.probes.ncu_align import align
-from sonda.probes.ncu_join import join, kernel_rows
-from sonda.probes.ncu_names import demangled, function_of, outline
-from sonda.record.span import Spans
+from sonda.probes.ncu.join import join, kernel_rows
+from sonda.probes.ncu.kernel_names import align, demangled, function_of, outline
+from sonda.probes.ncu.replay import CountedKernels, CountedLaunch
+from sonda.record.spans import Spans
 from trace_examples import GPU, KINETO
 
 FLOPS = "flops:counted"

@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
-from sonda.imports import ncu_metrics
-from sonda.probes.ncu_chip import Chip, chip_of, chips, passes_of
-from sonda.probes.ncu_database import PACKAGE, Database, find_library
+from sonda.imports.ncu import metrics as ncu_metrics
+from sonda.probes.ncu.chips import Chip, chip_of, chips, passes_of
+from sonda.probes.ncu.metric_database import PACKAGE, Database, find_library
 from sonda.record.errors import MissingExtraError, SondaError
-from sonda.record.quantity import STALLS
+from sonda.record.quantities import STALLS
 from trace_examples import GPU
 
 CHIPS = list(chips().values())

@@ -12,17 +12,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ncu_examples import ADD, ADDED, asked, stand_in, table
-from sonda.imports.ncu import read_csv
-from sonda.imports.ncu_table import read_launches
-from sonda.probes.gpu_device import GpuDevice
-from sonda.probes.ncu import AGAIN, CountedKernels, StallsFor, count_kernels
-from sonda.probes.ncu_chip import chip_of
-from sonda.probes.ncu_choice import out_of_line_rows
-from sonda.probes.ncu_command import Settings, check_version, command_line, ncu_state, ncu_version
-from sonda.probes.ncu_failure import explain_failure, unknown_metrics
+from sonda.imports.ncu.files import read_csv
+from sonda.imports.ncu.tables import read_launches
+from sonda.probes.machine.gpu import GpuDevice
+from sonda.probes.ncu.chips import chip_of
+from sonda.probes.ncu.command import Settings, check_version, command_line, ncu_state, ncu_version
+from sonda.probes.ncu.failure import explain_failure, unknown_metrics
+from sonda.probes.ncu.outliers import out_of_line_rows
+from sonda.probes.ncu.replay import AGAIN, CountedKernels, StallsFor, count_kernels
 from sonda.record.errors import SondaError
-from sonda.record.span import Spans, Words
-from sonda.targets.ncu_pass import count_program
+from sonda.record.spans import Spans, Words
+from sonda.targets.instruments.ncu import count_program
 from trace_examples import GPU
 
 HOPPER = chip_of(9, 0)

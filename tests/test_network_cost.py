@@ -20,7 +20,7 @@ from sonda.frameworks.collector.torch_observer import TorchObserver
 from sonda.frameworks.driving import Driving
 from sonda.frameworks.torch_driver import drive
 from sonda.workloads.catalogue import describe
-from sonda.workloads.network_cost import LayerCost, network_costs
+from sonda.workloads.networks.cost import LayerCost, network_costs
 
 NETWORKS = {
     "mlp": {"batch": "3", "layers": "7-5-4"},

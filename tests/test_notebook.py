@@ -16,12 +16,12 @@ import sonda
 from builders import stepped, trained
 from notebook_cells import displayed, run_notebook
 from simulated_examples import CLOCKED, LAYER, SMALL_LAYER, nested_run
-from sonda.analysis.interference import interference
+from sonda.analysis.corun.interference import interference
 from sonda.api import Profile, compare
 from sonda.record.errors import SondaError
-from sonda.report.drawing import HEIGHT, LETTER, TOP, WIDTH, svg
+from sonda.report.display import PLOTLY, Layers, companions
 from sonda.report.palette import SYMBOLS
-from sonda.report.shown import PLOTLY, Layers, companions
+from sonda.report.svg import HEIGHT, LETTER, TOP, WIDTH, svg
 from test_interference import experiment, known
 
 NOTEBOOK = Path(__file__).parent.parent / "examples" / "07_notebook" / "training.ipynb"

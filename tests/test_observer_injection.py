@@ -12,8 +12,8 @@ import pytest
 
 from observed import PROGRAMS, check_structure, seen
 from sonda.record.store import Store
-from sonda.targets import keeping
-from sonda.targets.command import INJECT, Watching, run_command
+from sonda.targets import pipeline as keeping
+from sonda.targets.program.launcher import INJECT, Watching, run_command
 
 COLLECTOR = INJECT.parent / "collector"
 

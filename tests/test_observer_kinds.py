@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from observed import Nursery, check_structure, seen
-from sonda.record.span import Spans
+from sonda.record.spans import Spans
 
 pytest.importorskip("torch")
 

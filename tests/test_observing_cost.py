@@ -11,8 +11,8 @@ from sonda.frameworks import announced
 from sonda.frameworks.assembly import Assembly
 from sonda.frameworks.collector import call_cost, reading_cost
 from sonda.frameworks.collector.recorder import Stream
-from sonda.record.span import Spans, Words
-from sonda.targets.keeping import _overhead
+from sonda.record.spans import Spans, Words
+from sonda.targets.pipeline import _overhead
 
 NAN = float("nan")
 

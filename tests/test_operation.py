@@ -7,7 +7,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as some
 
-from sonda.accelerators.operation import Bags, Call, Convolution, MatrixProduct, Operation, Program, ZeroPattern
+from sonda.accelerators.operations.program import (
+    Bags,
+    Call,
+    Convolution,
+    MatrixProduct,
+    Operation,
+    Program,
+    ZeroPattern,
+)
 
 RESNET_STEM = Convolution(R=7, S=7, C=3, K=64, G=1, N=1, X=224, Y=224, stride=(2, 2), padding=(3, 3))
 

@@ -9,19 +9,19 @@ from typing import Any
 import pytest
 
 from ncu_examples import asked, stand_in, table
-from sonda.probes.ncu import count_kernels
-from sonda.probes.ncu_chip import chip_of
-from sonda.probes.ncu_command import Settings
+from sonda.probes.ncu.chips import chip_of
+from sonda.probes.ncu.command import Settings
+from sonda.probes.ncu.replay import count_kernels
 from sonda.record.errors import SondaError
-from sonda.report.operations import operations_markdown, operations_table, write_recording
-from sonda.report.study import render_study
-from sonda.studies.operation_point import Beside, OperationPoint, operation_points
-from sonda.studies.out_of_line import FACTOR, out_of_line
-from sonda.studies.recorded import load_recorded, recorded_names, recording
+from sonda.report.views.study.operations import operations_markdown, operations_table, write_recording
+from sonda.report.views.study.screen import render_study
+from sonda.studies.results.operations import Beside, OperationPoint, operation_points
+from sonda.studies.results.outliers import FACTOR, out_of_line
+from sonda.studies.results.recordings import load_recorded, recorded_names, recording
+from sonda.targets.instruments.ncu import settings_for
 from sonda.targets.job import Job, check_job
-from sonda.targets.ncu_pass import settings_for
-from sonda.workloads.operation_cost import operation_cost
-from sonda.workloads.operations import STUDIED, Operations
+from sonda.workloads.operations.cost import operation_cost
+from sonda.workloads.operations.ops import STUDIED, Operations
 
 PAGE = Path(__file__).parent.parent / "docs" / "studies" / "six-operations.md"
 MIB = 2**20
@@ -346,7 +346,7 @@ def test_what_jax_does_not_have_is_one_line(changes: dict[str, Any], line: str) 
 
 
 def test_stalls_of_every_kernel_can_be_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sonda.targets.ncu_pass.ncu_version", lambda: "2025.3.1.0")
+    monkeypatch.setattr("sonda.targets.instruments.ncu.ncu_version", lambda: "2025.3.1.0")
     found = settings_for("pmu,ncu:none+stalls", True)
     assert found is not None and (found.cache, found.stalls) == ("none", True)
     found = settings_for("ncu:stalls", True)

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from sonda.analysis.optimisations import weigh
-from sonda.analysis.rounds import blocked
+from sonda.analysis.comparison.optimisations import weigh
+from sonda.analysis.comparison.rounds import blocked
 from sonda.analysis.statistics import pooled, ratio, side
 from test_optimisations import CHANGES, summaries
 

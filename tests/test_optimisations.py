@@ -13,24 +13,24 @@ import numpy as np
 import pytest
 
 from builders import stepped
-from sonda.analysis.optimisation_words import at_places, sentence, whole
-from sonda.analysis.optimisations import Limit, Option, Options, _together, limit, parts_of, weigh
+from sonda.analysis.comparison.optimisation_words import at_places, sentence, whole
+from sonda.analysis.comparison.optimisations import Limit, Option, Options, _together, limit, parts_of, weigh
+from sonda.analysis.run_summary import summarise
 from sonda.analysis.statistics import Side, pooled, ratio, side, welch
-from sonda.analysis.summarise import summarise
 from sonda.analysis.summary import Remedy, Summary, Value, Verdict
 from sonda.record.run import Run
 from sonda.record.store import Store
-from sonda.report.optimisations import limit_sentences, limits_table, options_figure, summary_lines
-from sonda.report.study import render_study
-from sonda.report.study_page import study_section
-from sonda.studies.applicability import why_not
+from sonda.report.views.study.optimisations import limit_sentences, limits_table, options_figure, summary_lines
+from sonda.report.views.study.page import study_section
+from sonda.report.views.study.screen import render_study
 from sonda.studies.catalogue import load_plan
-from sonda.studies.engine import StudyResult, load_study_result
-from sonda.studies.file import load_study
-from sonda.studies.optimisation import document, optimisations
-from sonda.studies.plan import configurations, plan
-from sonda.studies.study import Study
-from sonda.studies.table import study_table
+from sonda.studies.engine.applicability import why_not
+from sonda.studies.engine.plan import configurations, plan
+from sonda.studies.engine.runner import StudyResult, load_study_result
+from sonda.studies.file.loader import load_study
+from sonda.studies.file.study import Study
+from sonda.studies.results.optimisations import document, optimisations
+from sonda.studies.results.table import study_table
 
 CHANGES: dict[str, dict[str, object]] = {
     "base": {},
@@ -191,7 +191,7 @@ def test_errors_of_all_factors_add_up() -> None:
 
 
 def option(name: str, effect: str, value: float | None, parts: Sequence[str] = (), reason: str = "") -> Option:
-    from sonda.analysis.optimisations import Together
+    from sonda.analysis.comparison.optimisations import Together
 
     together = Together(tuple(parts), 1.0, Value(1.0, "1", "derived"), "") if parts else None
     return Option(name, Value(value, "1", "derived", reason=reason), effect, "", together=together)

@@ -17,9 +17,9 @@ import pytest
 from fake_kernel import FakeKernel, Opened
 from sonda.frameworks.collector.os_counters import CLOCK, EVENTS, OsCounters
 from sonda.frameworks.collector.perf_event import EXCLUDE_KERNEL, Group, PerfEventError
-from sonda.probes.counted_command import KernelCounter, account_of
-from sonda.probes.perf_events import explain, paranoid_level
-from sonda.targets.outside import kept, samples_of
+from sonda.probes.counters.command_counter import KernelCounter, account_of
+from sonda.probes.counters.perf_events import explain, paranoid_level
+from sonda.targets.program.process_counts import kept, samples_of
 from test_perf_event import needs_kernel, settled
 
 __all__ = ["settled"]

@@ -13,10 +13,10 @@ from builders import RunBuilder, stepped
 from counted_examples import SKYLAKE, counted_run
 from sonda.analysis import change_points
 from sonda.analysis.change_points import LENGTHS, SHORTEST, SPLIT, STRETCH, find_changes
-from sonda.analysis.counters import read_places
-from sonda.analysis.over_time import per_interval
-from sonda.analysis.parts import parts
-from sonda.analysis.summarise import summarise
+from sonda.analysis.counters.hardware import read_places
+from sonda.analysis.counters.time_series import per_interval
+from sonda.analysis.run_summary import summarise
+from sonda.analysis.steps.parts import parts
 
 
 def noisy(levels: list[tuple[int, float]], spread: float, seed: int) -> np.ndarray:

@@ -16,7 +16,7 @@ from browser import FITTED, SCREENSHOTS, SIZES, Browser, browser, needs_browser,
 from counted_examples import SKYLAKE, counted_run
 from page_examples import many
 from simulated_examples import CLOCKED, nested_run
-from sonda.analysis.summarise import summarise
+from sonda.analysis.run_summary import summarise
 from sonda.analysis.summary import MODEL, Summary, Value
 from sonda.record.store import Store
 from sonda.report.page import page_text

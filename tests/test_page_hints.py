@@ -10,15 +10,15 @@ import numpy as np
 import pytest
 
 import report_examples as examples
-from sonda.analysis.summarise import summarise
-from sonda.imports.importing import import_files
+from sonda.analysis.run_summary import summarise
+from sonda.imports.importer import import_files
 from sonda.record.run import ProbeState, Run
 from sonda.record.store import Store
-from sonda.report import job_tables
 from sonda.report.page import page_text
-from sonda.report.study_page import study_section
-from sonda.studies.explore import explore
-from sonda.studies.space import parse_space
+from sonda.report.views import imported_ranks as job_tables
+from sonda.report.views.study.page import study_section
+from sonda.studies.explore.exploration import explore
+from sonda.studies.explore.space import parse_space
 from sonda.targets.job import Job
 from study_examples import constructed
 from test_energy_summary import counter, keep, rising
@@ -150,7 +150,7 @@ def test_so_has_a_page_of_a_study(name: str, tmp_path: Path) -> None:
 def test_the_table_behind_ranks_and_steps_by_hand(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Steps of 1,000 µs, of which ranks compute 200, 300 and 600 and wait for the last 400, 300 and 0."""
     found = job(tmp_path, [on_device(compute, 600) for compute in (200, 300, 600)])
-    whole = job_tables.steps_table(found)
+    whole = job_tables.rank_steps_table(found)
     assert [[cell.order for cell in row] for row in whole.rows] == [
         [rank, at, 1e6 - wait, 1e6, wait, compute]
         for rank, (wait, compute) in enumerate([(4e5, 2e5), (3e5, 3e5), (0, 6e5)]) for at in range(2)
@@ -158,6 +158,6 @@ def test_the_table_behind_ranks_and_steps_by_hand(tmp_path: Path, monkeypatch: p
     assert [column.name.split()[0] for column in whole.columns] == ["rank", "step", "own", "step", "waits", "computes"]
     assert all(cell.unit == "ns" for row in whole.rows for cell in row[2:])
     monkeypatch.setattr(job_tables, "MOST_ROWS", 3)
-    few = job_tables.steps_table(found)
+    few = job_tables.rank_steps_table(found)
     assert [[row[0].text, row[2].order] for row in few.rows] == [["0", 6e5], ["1", 7e5], ["2", 1e6]]
     assert " to " in few.rows[0][1].text

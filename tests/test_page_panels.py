@@ -9,19 +9,19 @@ import pytest
 
 import report_examples as examples
 from builders import MS, RunBuilder
-from sonda.analysis.energy_phases import STRETCHES, phases_beneath
-from sonda.analysis.energy_summary import Beneath, Cost, Device, EnergySummary
+from sonda.analysis.energy.run import STRETCHES, phases_beneath
+from sonda.analysis.energy.summary import Beneath, Cost, Device, EnergySummary
 from sonda.analysis.summary import Value
 from sonda.record.run import ProbeState, RunInfo
-from sonda.record.span import Spans
-from sonda.report.behind import power_table, roofline_table, steps_table
-from sonda.report.energy_figures import bars, energy_panels, power_figure
+from sonda.record.spans import Spans
 from sonda.report.labels import plain
 from sonda.report.markup import STATIC, table_html
 from sonda.report.provenance import lacking_table, with_provenance
 from sonda.report.rows import BLANK, packed
-from sonda.report.sections import Section
 from sonda.report.table import Cell, Column, Table, build, numbers
+from sonda.report.views.energy import bars, energy_panels, power_figure
+from sonda.report.views.steps.figure_data import power_table, roofline_table, steps_table
+from sonda.report.views.steps.section import Section
 
 
 def spans_of(phases: dict[str, tuple[float, float]]) -> Spans:

@@ -9,13 +9,13 @@ from pathlib import Path
 import pytest
 
 import report_examples as examples
-from sonda.report.icicles import layer_icicle, measures_of
 from sonda.report.page import framed, page_text
 from sonda.report.provenance import SIMULATED, STUDY, with_study_words
-from sonda.report.sections import Section
-from sonda.report.study_page import study_section
-from sonda.report.study_tables import figure_name
-from sonda.studies.file import published_studies
+from sonda.report.views.steps.layers import layer_icicle, measures_of
+from sonda.report.views.steps.section import Section
+from sonda.report.views.study.page import study_section
+from sonda.report.views.study.tables import figure_name
+from sonda.studies.file.loader import published_studies
 from study_examples import constructed
 
 

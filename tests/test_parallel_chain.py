@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from sonda.frameworks.parallel.chain import REPEATS, chain_of, check_cut, cut_chain, measure_chain, measure_whole
 from sonda.record.errors import SondaError
-from sonda.targets.parallel_stages import expected
+from sonda.targets.ranks.stages import expected
 
 torch = pytest.importorskip("torch")
 nn = torch.nn

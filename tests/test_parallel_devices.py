@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from sonda.targets.parallel import devices_used
-from sonda.targets.parallel_report import RankOutcome
+from sonda.targets.ranks.launcher import devices_used
+from sonda.targets.ranks.outcomes import RankOutcome
 
 
 def rank(number: int, device: str, **about: Any) -> RankOutcome:

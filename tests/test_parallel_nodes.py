@@ -20,20 +20,20 @@ sys.path.insert(0, str(Path(__file__).parent))
 import node_cases
 import training_cases
 from parallel_ranks import CONTEXT, free_port, on_ranks
-from sonda.analysis.energy import summarise_energy
-from sonda.analysis.training import summarise_training
+from sonda.analysis.energy.run import summarise_energy
+from sonda.analysis.steps.training import summarise_training
 from sonda.record.errors import SondaError
 from sonda.record.run import Run
 from sonda.record.store import Store
 from sonda.record.training import FINAL
-from sonda.targets import parallel_nodes
 from sonda.targets.job import JOB, Job
-from sonda.targets.parallel_agent import PLAN
-from sonda.targets.parallel_nodes import KEPT, PART, PARTS, Kept, Nodes, met
-from sonda.targets.parallel_plan import Plan, plan_of
-from sonda.targets.parallel_report import BEGUN, Report, read_outcome
-from sonda.targets.spec import parse_target
-from sonda.targets.training_worker import Keeper, open_training, settings_of
+from sonda.targets.ranks import nodes as parallel_nodes
+from sonda.targets.ranks.elastic_agent import PLAN
+from sonda.targets.ranks.nodes import KEPT, PART, PARTS, Kept, Nodes, met
+from sonda.targets.ranks.outcomes import BEGUN, Report, read_outcome
+from sonda.targets.ranks.plan import Plan, plan_of
+from sonda.targets.target import parse_target
+from sonda.targets.training.trainer import Keeper, open_training, settings_of
 from sonda.version import VERSION
 
 NAMES = ("left", "right")

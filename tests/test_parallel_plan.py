@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from sonda.record.errors import SondaError
-from sonda.targets import parallel_plan
 from sonda.targets.job import Job
-from sonda.targets.parallel_plan import Plan, check_batch, check_chosen, crowding, plan_of, record
-from sonda.targets.spec import parse_target
+from sonda.targets.ranks import plan as parallel_plan
+from sonda.targets.ranks.plan import Plan, check_batch, check_chosen, crowding, plan_of, record
+from sonda.targets.target import parse_target
 
 
 def plan(on: str, **job: object) -> Plan:

@@ -16,15 +16,15 @@ import pytest
 from sonda.cli.face import say
 from sonda.record.errors import SondaError
 from sonda.record.store import Store
-from sonda.targets import parallel_rank
 from sonda.targets.job import JOB, Job
-from sonda.targets.parallel import measure
-from sonda.targets.parallel_agent import PLAN, _failure, run_ranks
-from sonda.targets.parallel_plan import plan_of
-from sonda.targets.parallel_report import Foreseen, RankOutcome, Report, read_outcome, write_outcome, write_outlook
-from sonda.targets.parallel_start import Agent
-from sonda.targets.spec import parse_target
-from sonda.targets.training import LostError
+from sonda.targets.ranks import rank as parallel_rank
+from sonda.targets.ranks.agent import Agent
+from sonda.targets.ranks.elastic_agent import PLAN, _failure, run_ranks
+from sonda.targets.ranks.launcher import measure
+from sonda.targets.ranks.outcomes import Foreseen, RankOutcome, Report, read_outcome, write_outcome, write_outlook
+from sonda.targets.ranks.plan import plan_of
+from sonda.targets.target import parse_target
+from sonda.targets.training.supervisor import LostError
 
 pytest.importorskip("torch")
 

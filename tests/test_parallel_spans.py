@@ -15,10 +15,10 @@ import parallel_cases as cases
 from parallel_ranks import on_ranks
 from sonda.frameworks.assembly import assemble
 from sonda.targets.job import JOB, Job
-from sonda.targets.parallel_agent import PLAN
-from sonda.targets.parallel_plan import plan_of
-from sonda.targets.parallel_report import RankOutcome, read_outcome, read_outlook
-from sonda.targets.spec import parse_target
+from sonda.targets.ranks.elastic_agent import PLAN
+from sonda.targets.ranks.outcomes import RankOutcome, read_outcome, read_outlook
+from sonda.targets.ranks.plan import plan_of
+from sonda.targets.target import parse_target
 
 MODEL = """
 from torch import nn

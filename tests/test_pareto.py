@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from sonda.studies import pareto
-from sonda.studies.pareto import knee, least, pareto_front
+from sonda.studies.explore import pareto
+from sonda.studies.explore.pareto import knee, least, pareto_front
 
 
 def brute_front(objectives: np.ndarray) -> list[bool]:

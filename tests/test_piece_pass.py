@@ -16,8 +16,8 @@ from sonda.frameworks.collector.jax_pass import JaxPass
 from sonda.frameworks.collector.jax_profiler import start_trace
 from sonda.frameworks.collector.piece_pass import AFTER, CALLS, PROFILING, PiecePass
 from sonda.frameworks.collector.recorder import Recorder
-from sonda.record.span import Spans, Words
-from sonda.targets.tensorflow_layers import with_graph_layers
+from sonda.record.spans import Spans, Words
+from sonda.targets.profiles.tensorflow import with_graph_layers
 
 FULL = OSError(28, "No space left on device")
 GRAPH = SimpleNamespace(_list_all_concrete_functions=lambda: [SimpleNamespace(name="__inference_train_12")])

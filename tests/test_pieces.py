@@ -6,7 +6,7 @@ import pytest
 
 from builders import MS, RunBuilder
 from sonda.analysis import wording
-from sonda.analysis.summarise import summarise
+from sonda.analysis.run_summary import summarise
 from sonda.analysis.summary import PartSummary, Summary
 
 

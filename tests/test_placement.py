@@ -9,16 +9,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as some
 
-from sonda.accelerators import mapping
-from sonda.accelerators.description import Accelerator, load_accelerator
-from sonda.accelerators.engine_description import EngineDescription
-from sonda.accelerators.hardware import Hardware
-from sonda.accelerators.operation import Bags, Convolution, MatrixProduct, Operation, Program, ZeroPattern
-from sonda.accelerators.placement import OnHost, Placed, Placement
-from sonda.accelerators.repeated import times, total
-from sonda.accelerators.sparse_operation import _unfolded
+from sonda.accelerators.description.accelerator import Accelerator, load_accelerator
+from sonda.accelerators.description.engine import EngineDescription
+from sonda.accelerators.description.hardware import Hardware
+from sonda.accelerators.engines.result import times, total
+from sonda.accelerators.mapping import rules as mapping
+from sonda.accelerators.mapping.placement import OnHost, Placed, Placement
+from sonda.accelerators.mapping.sparse import _unfolded
+from sonda.accelerators.operations.program import Bags, Convolution, MatrixProduct, Operation, Program, ZeroPattern
 from sonda.record.errors import SondaError
-from sonda.targets.described import described_program
+from sonda.targets.simulated.program import described_program
 from sonda.workloads.catalogue import describe
 
 DENSE = np.ones

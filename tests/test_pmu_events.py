@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sonda.frameworks.collector.perf_event import Event, PerfEventError
-from sonda.probes.pmu import plan, state
-from sonda.probes.pmu_events import Pmu, core_pmus, parse_format, quantity, resolve
+from sonda.probes.counters.pmu import plan, state
+from sonda.probes.counters.pmu_events import Pmu, core_pmus, parse_format, quantity, resolve
 from sonda.record.errors import SondaError
 
 DEVICES = "sys/bus/event_source/devices"

@@ -7,15 +7,15 @@ from pathlib import Path
 import pytest
 
 from fake_energy import FakeGpu, FakeNvml, Powercap
-from sonda.analysis.energy import summarise_energy
-from sonda.probes.energy_channel import Sources
-from sonda.probes.energy_sources import open_sources
-from sonda.probes.power_model import BetweenReader, BusyReader, ModelReader, open_model, parse_model
+from sonda.analysis.energy.run import summarise_energy
+from sonda.probes.energy.channels import Sources
+from sonda.probes.energy.model import BetweenReader, BusyReader, ModelReader, open_model, parse_model
+from sonda.probes.energy.sources import open_sources
 from sonda.record.errors import SondaError
-from sonda.record.sample import Sample
+from sonda.record.samples import Sample
 from test_energy_summary import S, counter, keep
 
-CLOCK = "sonda.probes.power_model.perf_counter_ns"
+CLOCK = "sonda.probes.energy.model.perf_counter_ns"
 
 
 def stat(root: Path, busy: int, idle: int) -> None:

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 from benchmarks.profile_maker import REAL, ProfileMaker
 
-from sonda.analysis.profile_summary import summarise_profile
-from sonda.imports.importing import import_files
-from sonda.imports.xplane import profile_events
+from sonda.analysis.traces.profile import summarise_profile
+from sonda.imports.importer import import_files
+from sonda.imports.xplane.file import profile_events
 
 
 @pytest.fixture

@@ -12,12 +12,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sonda.analysis.program import STAGES, Program, summarise_program
+from sonda.analysis.steps.program import STAGES, Program, summarise_program
 from sonda.frameworks.stages import PROCESS, read_stages
 from sonda.record.run import Run, RunInfo, now
-from sonda.record.span import Spans, Words
-from sonda.report.document import program_document
-from sonda.report.program import program_table
+from sonda.record.spans import Spans, Words
+from sonda.report.views.steps.document import program_document
+from sonda.report.views.steps.program import program_table
 
 S = 10**9
 

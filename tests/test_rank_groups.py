@@ -9,19 +9,19 @@ from typing import Any
 import numpy as np
 import pytest
 
-from sonda.analysis.arrivals import arrivals, once
-from sonda.analysis.matching import Matched
-from sonda.analysis.rank_verdict import group_sentence, rank_verdict
-from sonda.analysis.ranks import Job, job_of
-from sonda.analysis.trace_summary import summarise_trace
-from sonda.imports.importing import import_files
-from sonda.imports.raw_event import RAW, grouped, groups
-from sonda.imports.spill import Spill, in_order
-from sonda.record import rank_group
+from sonda.analysis.ranks.arrivals import arrivals, once
+from sonda.analysis.ranks.collectives import Matched
+from sonda.analysis.ranks.stragglers import Job, job_of
+from sonda.analysis.ranks.verdict import group_sentence, rank_verdict
+from sonda.analysis.traces.summary import summarise_trace
+from sonda.imports.importer import import_files
+from sonda.imports.trace.raw_events import RAW, grouped, groups
+from sonda.imports.trace.spill import Spill, in_order
+from sonda.record.conventions import rank_group
 from sonda.record.run import Run
-from sonda.report.imported import render_trace, trace_document, trace_section
+from sonda.report.views.imported import render_trace, trace_document, trace_section
+from sonda.studies.executors.choice import spread_over
 from sonda.studies.executors.executor import Here
-from sonda.studies.executors.spreading import spread_over
 from trace_examples import call, kernel, op, step, write
 
 RECORDED = Path(__file__).parent / "data" / "groups"

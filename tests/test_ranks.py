@@ -11,15 +11,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from sonda.analysis.arrivals import Arrivals, Came, arrivals
-from sonda.analysis.collectives import symmetric
-from sonda.analysis.matching import Matched
-from sonda.analysis.rank_steps import step_keys
-from sonda.analysis.rank_verdict import rank_verdict
-from sonda.analysis.ranks import Job, job_of
-from sonda.analysis.trace_summary import summarise_trace
-from sonda.imports.importing import import_files
-from sonda.report.imported import render_trace, trace_document, trace_section
+from sonda.analysis.ranks.arrivals import Arrivals, Came, arrivals
+from sonda.analysis.ranks.collectives import Matched, symmetric
+from sonda.analysis.ranks.steps import step_keys
+from sonda.analysis.ranks.stragglers import Job, job_of
+from sonda.analysis.ranks.verdict import rank_verdict
+from sonda.analysis.traces.summary import summarise_trace
+from sonda.imports.importer import import_files
+from sonda.report.views.imported import render_trace, trace_document, trace_section
 from trace_examples import call, kernel, op, step, write
 
 RANKS = Path(__file__).parent / "data" / "ranks"

@@ -10,17 +10,17 @@ import msgspec
 import numpy as np
 import pytest
 
-from sonda.analysis.energy import summarise_energy
+from sonda.analysis.energy.run import summarise_energy
 from sonda.analysis.rules.remedies import threads
-from sonda.analysis.summarise import summarise
-from sonda.analysis.training import summarise_training
+from sonda.analysis.run_summary import summarise
+from sonda.analysis.steps.training import summarise_training
 from sonda.record.nodes import NodePart, brought_together, by_node
 from sonda.record.run import Run, RunInfo, now, write_run
-from sonda.record.sample import Sample
-from sonda.record.span import Spans, Words
-from sonda.report.document import to_document
+from sonda.record.samples import Sample
+from sonda.record.spans import Spans, Words
 from sonda.report.page import page_text
-from sonda.report.terminal import render_summary
+from sonda.report.views.steps.document import to_document
+from sonda.report.views.steps.screen import render_summary
 
 S = 1_000_000_000
 COUNTER = {"sensor": "package-0 energy", "device": "cpu", "covers": "CPU packages", "total": True, "state": "ok"}

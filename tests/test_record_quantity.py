@@ -6,7 +6,7 @@ import ast
 import inspect
 from collections import Counter
 
-from sonda.record import quantity
+from sonda.record import quantities as quantity
 
 
 def test_every_quantity_is_listed_once() -> None:

@@ -10,7 +10,7 @@ import pytest
 from command_line import run_command
 from record_examples import keep
 from sonda.record.errors import SondaError
-from sonda.record.partial import PARTIAL
+from sonda.record.files.partial import PARTIAL
 from sonda.record.store import Store, parse_age
 
 

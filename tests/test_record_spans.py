@@ -12,10 +12,10 @@ from hypothesis import strategies as some
 
 from record_examples import an_info, two_spans
 from sonda.record.errors import MissingExtraError, SondaError
-from sonda.record.quantity import QUANTITIES, SOURCES, Metric
+from sonda.record.quantities import QUANTITIES, SOURCES, Metric
 from sonda.record.run import write_run
-from sonda.record.sample import Sample, samples_from_arrow, samples_to_arrow
-from sonda.record.span import COLUMNS, KINDS, NUMBER_COLUMNS, PASSES, TEXT_COLUMNS, Spans, Words
+from sonda.record.samples import Sample, samples_from_arrow, samples_to_arrow
+from sonda.record.spans import COLUMNS, KINDS, NUMBER_COLUMNS, PASSES, TEXT_COLUMNS, Spans, Words
 
 TEXT = some.text(alphabet=some.characters(exclude_categories=["Cs"]), max_size=20)
 INT64 = some.integers(-(2**63), 2**63 - 1)

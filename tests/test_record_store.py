@@ -15,7 +15,7 @@ import pytest
 
 from record_examples import keep, two_spans
 from sonda.record.errors import SondaError
-from sonda.record.partial import PARTIAL
+from sonda.record.files.partial import PARTIAL
 from sonda.record.run import SCHEMA, Run
 from sonda.record.store import Store, default_root
 

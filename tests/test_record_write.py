@@ -20,9 +20,9 @@ import pytest
 
 from record_examples import a_sample, an_info, two_spans
 from sonda.record.errors import SondaError
-from sonda.record.partial import PARTIAL, write_whole
+from sonda.record.files.partial import PARTIAL, write_whole
 from sonda.record.run import Run, RunInfo, directory_name, new_id, now, write_run
-from sonda.record.span import Spans, Words
+from sonda.record.spans import Spans, Words
 from sonda.record.store import Store
 
 FULL = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
@@ -203,7 +203,7 @@ import pyarrow.compute, pyarrow.parquet
 from record_examples import a_sample, an_info
 from sonda.record.errors import SondaError
 from sonda.record.run import write_run
-from sonda.record.span import Spans
+from sonda.record.spans import Spans
 from sonda.record.store import Store
 from pathlib import Path
 

@@ -16,20 +16,20 @@ import report_examples as examples
 from builders import stepped
 from command_line import run_command
 from simulated_examples import CLOCKED, nested_run
-from sonda.analysis.summarise import summarise
+from sonda.analysis.run_summary import summarise
 from sonda.analysis.summary import MODEL, READINGS, Value
-from sonda.record.quantity import SOURCES
+from sonda.record.quantities import SOURCES
 from sonda.record.run import write_run
 from sonda.record.store import Store
-from sonda.report.document import (
+from sonda.report.values import encoded, plain_data, value_document
+from sonda.report.views.kinds import face_of
+from sonda.report.views.steps.document import (
     checks_document,
     comparison_document,
     runs_in_pieces,
     summaries_document,
     to_document,
 )
-from sonda.report.faces import face_of
-from sonda.report.values import encoded, plain_data, value_document
 
 RUNS = Path(__file__).parent / "corpus" / "runs"
 DOCUMENTS = {

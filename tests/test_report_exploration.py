@@ -13,17 +13,17 @@ import pytest
 
 import sonda
 from command_line import run_command
-from sonda.analysis.exploration import Exploration, Point, amount, explored
-from sonda.analysis.summarise import summarise
+from sonda.analysis.run_summary import summarise
+from sonda.analysis.simulated.exploration import Exploration, Point, amount, explored
 from sonda.analysis.summary import Value
 from sonda.record.errors import SondaError
 from sonda.record.run import Run
 from sonda.record.store import Store
-from sonda.report.exploration import exploration_document, front_table, render_exploration, write_points
 from sonda.report.page import page_text
-from sonda.report.terminal import render_side_by_side, render_summary
-from sonda.studies.explore import explore
-from sonda.studies.space import parse_space
+from sonda.report.views.exploration import exploration_document, front_table, render_exploration, write_points
+from sonda.report.views.steps.screen import render_side_by_side, render_summary
+from sonda.studies.explore.exploration import explore
+from sonda.studies.explore.space import parse_space
 from sonda.targets.job import Job
 
 

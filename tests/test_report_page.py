@@ -16,9 +16,9 @@ from sonda.analysis.summary import LayerRow, PartSummary, Simulated, Summary, Va
 from sonda.record.errors import SondaError
 from sonda.record.run import ProbeState, Run, RunInfo
 from sonda.report import figures
-from sonda.report.icicles import layer_icicle, measures_of
 from sonda.report.page import page_text, write_page
-from sonda.report.rooflines import Target, rooflines, targets_section
+from sonda.report.views.compare.rooflines import Target, rooflines, targets_section
+from sonda.report.views.steps.layers import layer_icicle, measures_of
 
 
 class Elements(HTMLParser):

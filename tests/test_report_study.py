@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from sonda.report.study import render_plan, render_studies, render_study
+from sonda.report.views.study.screen import render_plan, render_studies, render_study
 
 
 def figure(value: float | None, reason: str = "", published: list[dict[str, Any]] | None = None) -> dict[str, Any]:

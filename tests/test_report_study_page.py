@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 
 from builders import stepped
-from sonda.report.operations import operations_table
-from sonda.report.study_figures import accuracy_caption, accuracy_figure, energy_figure, scaling_figure
-from sonda.report.study_page import study_section, write_study_page
-from sonda.report.study_tables import row_names, unmeasured
-from sonda.studies.recorded import load_recorded, provenance
+from sonda.report.views.study.figures import accuracy_caption, accuracy_figure, energy_figure, scaling_figure
+from sonda.report.views.study.operations import operations_table
+from sonda.report.views.study.page import study_section, write_study_page
+from sonda.report.views.study.tables import row_names, unmeasured
+from sonda.studies.results.recordings import load_recorded, provenance
 
 
 def figure(value: float | None, source: str = "measured", unit: str = "J", **more: Any) -> dict[str, Any]:

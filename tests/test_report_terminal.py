@@ -10,19 +10,19 @@ from rich.cells import cell_len
 
 import report_examples as examples
 import snapshot_files as snapshots
-from sonda.analysis.program import Program, ProgramStage
 from sonda.analysis.rules.program import rule as judge_program
-from sonda.report.comparison_tables import limit_words
-from sonda.report.listing import render_runs
+from sonda.analysis.steps.program import Program, ProgramStage
 from sonda.report.screen import Screen
-from sonda.report.summary_tables import layer_table, side_by_side_table
-from sonda.report.terminal import (
+from sonda.report.views.compare.tables import limit_words
+from sonda.report.views.listing import render_runs
+from sonda.report.views.steps.screen import (
     render_comparison,
     render_doctor,
     render_side_by_side,
     render_summary,
 )
-from sonda.report.verdict_panel import verdict_panel
+from sonda.report.views.steps.tables import layer_table, side_by_side_table
+from sonda.report.views.steps.verdict import verdict_panel
 
 S = 1e9
 

@@ -15,10 +15,10 @@ from hypothesis import strategies as st
 
 from sonda.record.errors import SondaError
 from sonda.record.run import Run, RunInfo, write_run
-from sonda.record.sample import Sample
-from sonda.record.span import Spans, Words
-from sonda.report.trace import write_trace
-from sonda.report.xplane import write_xplane
+from sonda.record.samples import Sample
+from sonda.record.spans import Spans, Words
+from sonda.report.trace.chrome import write_trace
+from sonda.report.trace.xplane import write_xplane
 
 
 def spans_of(rows: list[dict[str, Any]], metrics: dict[str, list[float]] | None = None) -> Spans:
@@ -212,7 +212,7 @@ def test_a_run_without_spans_is_no_empty_trace(tmp_path: Path) -> None:
 
 def test_writing_says_how_far_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """From which a watcher is told how long it will take."""
-    monkeypatch.setattr("sonda.report.drawn_spans.AT_ONCE", 2)
+    monkeypatch.setattr("sonda.report.trace.spans.AT_ONCE", 2)
     run = Run(tmp_path, RunInfo(id="7f3a9c21", created="2026-11-15T03:30:12+00:00", status="complete"))
     run.__dict__["spans"], run.__dict__["samples"] = spans_of([{"name": name, "duration": 3} for name in "abcde"]), []
     said: list[str] = []

@@ -7,14 +7,14 @@ import math
 
 import numpy as np
 
-from sonda.analysis.summarise import summarise
+from sonda.analysis.run_summary import summarise
 from sonda.record.run import Run
 from sonda.record.training import Trained, Walk, read_trained, write_trained
-from sonda.report.document import to_document
 from sonda.report.page import page_text
-from sonda.report.terminal import render_side_by_side, render_summary
-from sonda.report.training import chosen, curve
-from sonda.studies.trained_figure import trained_value
+from sonda.report.views.steps.document import to_document
+from sonda.report.views.steps.screen import render_side_by_side, render_summary
+from sonda.report.views.steps.training import chosen, curve
+from sonda.studies.figures.training import trained_value
 from training_examples import trained
 
 

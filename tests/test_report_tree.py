@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 import report_examples as examples
 from sonda.analysis.summary import LayerRow
-from sonda.report.tree import MAIN, fold
+from sonda.report.views.steps.layer_tree import MAIN, fold
 
 
 def layers(paths: dict[str, float]) -> tuple[LayerRow, ...]:

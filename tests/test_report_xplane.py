@@ -10,13 +10,13 @@ import pytest
 
 from builders import MS, RunBuilder, training_step
 from command_line import run_command
-from sonda.analysis.profile_summary import ProfileSummary, summarise_profile
-from sonda.analysis.profile_verdict import profile_verdicts
-from sonda.imports.importing import import_files
-from sonda.imports.xplane import open_space, profile_events
+from sonda.analysis.traces.profile import ProfileSummary, summarise_profile
+from sonda.analysis.traces.verdict import profile_verdicts
+from sonda.imports.importer import import_files
+from sonda.imports.xplane.file import open_space, profile_events
 from sonda.record.run import Run, RunInfo
-from sonda.report import xplane
-from sonda.report.xplane import write_xplane
+from sonda.report.trace import xplane
+from sonda.report.trace.xplane import write_xplane
 from test_report_trace import spans_of
 from xplane_examples import H200, PROFILES, varint
 

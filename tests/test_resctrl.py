@@ -13,7 +13,7 @@ import sys
 import pytest
 
 from fake_resctrl import TREES, FakeResctrl
-from sonda.probes.resctrl import (
+from sonda.probes.cache_partition.resctrl import (
     Resctrl,
     ResctrlError,
     check_mask,
@@ -21,7 +21,7 @@ from sonda.probes.resctrl import (
     parse_schemata,
     schemata_line,
 )
-from sonda.probes.resctrl_files import MOUNTED, RealFiles
+from sonda.probes.cache_partition.resctrl_files import MOUNTED, RealFiles
 from sonda.record.errors import SondaError
 
 REAL = os.geteuid() == 0 and os.access(MOUNTED / "schemata", os.W_OK)

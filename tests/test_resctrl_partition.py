@@ -14,14 +14,8 @@ import msgspec
 import pytest
 
 from fake_resctrl import TREES, FakeResctrl
-from sonda.probes import resctrl_partition
-from sonda.probes.resctrl import (
-    Resctrl,
-    ResctrlError,
-    parse_schemata,
-)
-from sonda.probes.resctrl_files import RealFiles
-from sonda.probes.resctrl_partition import (
+from sonda.probes.cache_partition import partition as resctrl_partition
+from sonda.probes.cache_partition.partition import (
     Shares,
     journal_path,
     left_checks,
@@ -30,6 +24,12 @@ from sonda.probes.resctrl_partition import (
     rest_of,
     restore_left,
 )
+from sonda.probes.cache_partition.resctrl import (
+    Resctrl,
+    ResctrlError,
+    parse_schemata,
+)
+from sonda.probes.cache_partition.resctrl_files import RealFiles
 from sonda.record.errors import SondaError
 
 no_sleep = lambda seconds: None  # noqa: E731
@@ -147,8 +147,8 @@ import os, signal, sys
 from pathlib import Path
 sys.path.insert(0, sys.argv[3])
 from fake_resctrl import FakeResctrl
-from sonda.probes.resctrl_files import RealFiles
-from sonda.probes.resctrl_partition import Shares, partitioned
+from sonda.probes.cache_partition.resctrl_files import RealFiles
+from sonda.probes.cache_partition.partition import Shares, partitioned
 class Tree(RealFiles):
     def make(self, path):
         super().make(path)
@@ -248,7 +248,7 @@ def test_a_store_that_cannot_be_written_changes_nothing(tmp_path):
 def test_the_lock_of_another_tool_is_waited_for_and_named(tmp_path, monkeypatch):
     import fcntl
 
-    from sonda.probes import resctrl_files
+    from sonda.probes.cache_partition import resctrl_files
 
     monkeypatch.setattr(resctrl_files, "LOCK_S", 0.1)
     descriptor = os.open(tmp_path, os.O_RDONLY)

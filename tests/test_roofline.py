@@ -7,7 +7,7 @@ import pytest
 
 from builders import CEILINGS, MACHINE, trained
 from sonda.analysis.roofline import ceilings, lines, name_bound
-from sonda.analysis.summarise import summarise
+from sonda.analysis.run_summary import summarise
 
 
 def roofs():

@@ -104,7 +104,7 @@ def test_imports_keep_to_the_table(path: Path) -> None:
         ("record", "from . import span", False),
         ("analysis", "from sonda.record import span", False),
         ("analysis", "def f():\n from sonda.probes import machine", True),
-        ("report", "if TYPE_CHECKING:\n from sonda.probes.machine import x", True),
+        ("report", "if TYPE_CHECKING:\n from sonda.probes.machine.record import x", True),
         ("workloads", "importlib.import_module('sonda.probes.clock')", True),
         ("probes", "from sonda.cli import main", True),
         ("probes", "from sonda.version import VERSION", False),

@@ -9,14 +9,13 @@ from pathlib import Path
 import pytest
 
 from command_line import run_command
-from sonda.accelerators import scalesim_check
-from sonda.accelerators.description import load_accelerator
+from sonda.accelerators.description.accelerator import load_accelerator
+from sonda.accelerators.description.hardware import Hardware
+from sonda.accelerators.description.settings import with_settings
 from sonda.accelerators.engines.mesh import MeshTile, Product, simulate
-from sonda.accelerators.hardware import Hardware
-from sonda.accelerators.operation import Call, Convolution, Operation, Program
-from sonda.accelerators.scalesim import scale_sim
-from sonda.accelerators.scalesim_check import products_program, verify_scalesim
-from sonda.accelerators.settings import with_settings
+from sonda.accelerators.formats import scalesim as scalesim_check
+from sonda.accelerators.formats.scalesim import products_program, scale_sim, verify_scalesim
+from sonda.accelerators.operations.program import Call, Convolution, Operation, Program
 from sonda.record.errors import SondaError
 
 DOCUMENT = json.loads((Path(__file__).parent / "data" / "scalesim" / "runs.json").read_text(encoding="utf-8"))

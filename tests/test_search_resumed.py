@@ -12,9 +12,9 @@ from sonda.record.errors import SondaError
 from sonda.record.run import Run
 from sonda.record.store import Store
 from sonda.studies.executors.executor import Done, Here, Task
-from sonda.studies.explore import explore
-from sonda.studies.search_front import search
-from sonda.studies.space import parse_space
+from sonda.studies.explore.exploration import explore
+from sonda.studies.explore.search import search
+from sonda.studies.explore.space import parse_space
 from sonda.targets.job import Job
 
 JOB = Job(workload="mlp", on="", threads=1)

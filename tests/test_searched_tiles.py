@@ -10,17 +10,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mapping_examples import layers, machines
-from sonda.accelerators import candidate_tiles, searched_tiles
-from sonda.accelerators import search as one_by_one
-from sonda.accelerators.dense_operations import DenseOperations
-from sonda.accelerators.description import of_hardware
-from sonda.accelerators.engine_description import EngineDescription
+from sonda.accelerators.description.accelerator import of_hardware
+from sonda.accelerators.description.engine import EngineDescription
+from sonda.accelerators.description.hardware import Hardware
+from sonda.accelerators.designs import tile_search as searched_tiles
+from sonda.accelerators.designs.dense import DenseOperations
 from sonda.accelerators.engines import flexible_dense
-from sonda.accelerators.hardware import Hardware
-from sonda.accelerators.layer import Layer, Tile
-from sonda.accelerators.operation import Convolution, MatrixProduct, Operation
-from sonda.accelerators.placement import Placed, Placement
-from sonda.accelerators.repeated import times
+from sonda.accelerators.engines.result import times
+from sonda.accelerators.mapping import candidate_tiles
+from sonda.accelerators.mapping import search as one_by_one
+from sonda.accelerators.mapping.placement import Placed, Placement
+from sonda.accelerators.operations.layer import Layer, Tile
+from sonda.accelerators.operations.program import Convolution, MatrixProduct, Operation
 
 Shape = MatrixProduct | Convolution
 sides = st.integers(1, 24)

@@ -13,9 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sonda.frameworks.collector.perf_event import Event, Group
-from sonda.probes.counted_command import Count, KernelCounter
-from sonda.probes.papi import Papi
-from sonda.probes.perf_stat import PerfStat, parse_output
+from sonda.probes.counters.command_counter import Count, KernelCounter
+from sonda.probes.counters.papi import Papi
+from sonda.probes.counters.perf_stat import PerfStat, parse_output
 from sonda.record.errors import SondaError
 from test_perf_event import descriptors, needs_kernel, settled, touch
 

@@ -11,14 +11,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sonda.analysis import wording
-from sonda.analysis.costs import Scale
-from sonda.analysis.counts import Tally
-from sonda.analysis.program import STAGES, Program, ProgramStage
 from sonda.analysis.rules import verdicts
 from sonda.analysis.rules.work import WORTH
 from sonda.analysis.statistics import judge_noise
+from sonda.analysis.steps.costs import Scale
+from sonda.analysis.steps.operation_counts import Tally
+from sonda.analysis.steps.program import STAGES, Program, ProgramStage
 from sonda.analysis.summary import PartSummary, Summary, Value
-from sonda.record.span import PARTS
+from sonda.record.spans import PARTS
 from test_verdicts import CEILINGS, MISSING, bare, cost, layer, phase
 
 PERCENT = re.compile(r"([\d.,]+) %")

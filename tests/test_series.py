@@ -14,23 +14,25 @@ import pytest
 
 from builders import MS, RunBuilder
 from fake_kernel import FakeKernel
-from sonda.analysis.counted_summary import Outside
-from sonda.analysis.outside import summarise_outside
-from sonda.analysis.summarise import summarise
+from sonda.analysis.counters.command import summarise_outside
+from sonda.analysis.counters.summary import Outside
+from sonda.analysis.run_summary import summarise
 from sonda.analysis.summary import Value
 from sonda.frameworks.collector.perf_event import Event
-from sonda.probes.counted_command import Count, Counted, KernelCounter
-from sonda.probes.pmu import Plan
+from sonda.probes.counters.command_counter import Count, Counted, KernelCounter
+from sonda.probes.counters.pmu import Plan
 from sonda.record.errors import SondaError
 from sonda.record.run import Run
-from sonda.record.sample import Sample
+from sonda.record.samples import Sample
 from sonda.record.store import Store
-from sonda.report.document import to_document
-from sonda.report.outside import outside_figure, outside_table, totals_words
 from sonda.report.page import page_text
-from sonda.report.terminal import render_summary
-from sonda.targets import counting, keeping, outside
-from sonda.targets.command import Watching, parse_interval, run_command
+from sonda.report.views.counters.command import outside_figure, outside_table, totals_words
+from sonda.report.views.steps.document import to_document
+from sonda.report.views.steps.screen import render_summary
+from sonda.targets import pipeline as keeping
+from sonda.targets.instruments import counters as counting
+from sonda.targets.program import process_counts as outside
+from sonda.targets.program.launcher import Watching, parse_interval, run_command
 from test_perf_event import needs_kernel
 
 SECOND = 1000 * MS

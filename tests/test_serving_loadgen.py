@@ -9,12 +9,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from sonda.record.conventions.percentiles import at_percentile, early_estimate, late_allowed
 from sonda.record.errors import MissingExtraError
-from sonda.record.percentile_rule import at_percentile, early_estimate, late_allowed
-from sonda.targets.serving_loadgen import read_detail
-from sonda.targets.serving_loop import FailedQueryError, HostClock
-from sonda.targets.serving_run import run_traffic
-from sonda.targets.traffic import Traffic, check_traffic
+from sonda.targets.serving.loadgen import read_detail
+from sonda.targets.serving.loop import FailedQueryError, HostClock
+from sonda.targets.serving.scenarios import run_traffic
+from sonda.targets.serving.traffic import Traffic, check_traffic
 
 try:
     import mlperf_loadgen

@@ -9,10 +9,9 @@ import numpy as np
 import pytest
 
 from sonda.record.errors import SondaError
-from sonda.targets.rate_search import find_rate
-from sonda.targets.serving_loop import FailedQueryError, HostClock, serve_closed, serve_open
-from sonda.targets.serving_run import run_traffic
-from sonda.targets.traffic import Traffic, arrivals, check_traffic, count_at
+from sonda.targets.serving.loop import FailedQueryError, HostClock, serve_closed, serve_open
+from sonda.targets.serving.scenarios import find_rate, run_traffic
+from sonda.targets.serving.traffic import Traffic, arrivals, check_traffic, count_at
 
 MS = 1_000_000
 

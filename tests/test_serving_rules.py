@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sonda.record.percentile_rule import (
+from sonda.record.conventions.percentiles import (
     at_percentile,
     early_estimate,
     full_count,

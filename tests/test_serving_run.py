@@ -15,20 +15,21 @@ import torch
 
 from command_line import run_command
 from fake_energy import Powercap
+from sonda.analysis.run_summary import summarise
 from sonda.analysis.serving import is_serving, served
-from sonda.analysis.summarise import summarise
 from sonda.record.errors import SondaError
 from sonda.record.run import ProbeState, Run, RunInfo, new_id, now, write_run
 from sonda.record.store import Store
 from sonda.report.page import page_text
-from sonda.report.serving import histogram_figure, render_serving, serving_document
-from sonda.targets import serving, serving_worker
-from sonda.targets.energy_sampling import Asked
+from sonda.report.views.serving import histogram_figure, render_serving, serving_document
+from sonda.targets.instruments.energy import Asked
 from sonda.targets.job import Job
-from sonda.targets.serving import measure_serving, query_spans
-from sonda.targets.serving_worker import served_model, sized
-from sonda.targets.traffic import Traffic, check_traffic, nanoseconds
-from sonda.targets.worker import Outcome, _outcome
+from sonda.targets.local.worker import Outcome, _outcome
+from sonda.targets.serving import launcher as serving
+from sonda.targets.serving import worker as serving_worker
+from sonda.targets.serving.launcher import measure_serving, query_spans
+from sonda.targets.serving.traffic import Traffic, check_traffic, nanoseconds
+from sonda.targets.serving.worker import served_model, sized
 
 MS = 1_000_000
 MODEL = """

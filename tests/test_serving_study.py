@@ -8,20 +8,20 @@ from typing import Any
 import numpy as np
 import pytest
 
-from sonda.analysis.summarise import summarise
+from sonda.analysis.run_summary import summarise
 from sonda.record.errors import SondaError
 from sonda.record.run import ProbeState, Run, RunInfo, now, write_run
-from sonda.record.span import Spans, Words
+from sonda.record.spans import Spans, Words
 from sonda.record.store import Store
 from sonda.record.training import WEIGHTS
 from sonda.studies.catalogue import load_study
-from sonda.studies.figure import parse_figure
-from sonda.studies.plan import configurations
-from sonda.studies.served_point import check_served, measure_served, served_job, traffic_of, training_job
-from sonda.studies.vocabulary import vocabulary_of_sonda
+from sonda.studies.engine.plan import configurations
+from sonda.studies.engine.serving_point import check_served, measure_served, served_job, traffic_of, training_job
+from sonda.studies.figures.registry import parse_figure
+from sonda.studies.file.vocabulary import vocabulary_of_sonda
 from sonda.targets.job import Job
-from sonda.targets.keeping import Place
-from sonda.targets.serving_weights import load_weights, with_weights
+from sonda.targets.pipeline import Place
+from sonda.targets.serving.weights import load_weights, with_weights
 from test_serving_run import MS, evenly, here, synthetic  # noqa: F401
 
 torch = pytest.importorskip("torch")

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sonda.accelerators.description import Accelerator, built_in, load_accelerator, parse_accelerator
-from sonda.accelerators.settings import (
+from sonda.accelerators.description.accelerator import Accelerator, built_in, load_accelerator, parse_accelerator
+from sonda.accelerators.description.settings import (
     changed,
     changed_engine,
     changed_memory,

@@ -10,16 +10,16 @@ import pytest
 from builders import MS, RunBuilder
 from sonda.analysis.rules import communication, none, remedies
 from sonda.analysis.rules.work import explained
-from sonda.analysis.summarise import summarise
+from sonda.analysis.run_summary import summarise
+from sonda.analysis.steps.training import devices_of
 from sonda.analysis.summary import Summary
-from sonda.analysis.training import devices_of
 from sonda.record.errors import SondaError
 from sonda.record.training import FINAL, WEIGHTS, Trained
-from sonda.report.document import to_document
-from sonda.report.ranks import rank_phases_table
-from sonda.studies.file import load_study
+from sonda.report.views.steps.document import to_document
+from sonda.report.views.steps.ranks import rank_phases_table
+from sonda.studies.file.loader import load_study
 from sonda.targets.job import Job, job_of
-from sonda.targets.training import Training
+from sonda.targets.training.supervisor import Training
 from sonda.workloads.data.prepared import load
 from sonda.workloads.data.training_set import divide, fractions_of, make_ready
 

@@ -14,23 +14,23 @@ import pytest
 import sonda
 from command_line import run_command
 from simulated_examples import CLOCKED, LAYER, SMALL_LAYER, nested, run_of
-from sonda.accelerators.description import Accelerator, load_accelerator
-from sonda.accelerators.operation import Call, Program
-from sonda.accelerators.placement import Placement
-from sonda.analysis.summarise import summarise
+from sonda.accelerators.description.accelerator import Accelerator, load_accelerator
+from sonda.accelerators.mapping.placement import Placement
+from sonda.accelerators.operations.program import Call, Program
+from sonda.analysis.run_summary import summarise
 from sonda.analysis.summary import Summary
 from sonda.record.errors import SondaError
-from sonda.record.quantity import CYCLE_STACK
+from sonda.record.quantities import CYCLE_STACK
 from sonda.record.run import Run
 from sonda.record.store import Store
-from sonda.report.document import to_document
 from sonda.report.notebook import html_fragment
 from sonda.report.page import page_text
-from sonda.report.terminal import render_side_by_side, render_summary
-from sonda.studies import repetition
+from sonda.report.views.steps.document import to_document
+from sonda.report.views.steps.screen import render_side_by_side, render_summary
+from sonda.studies.engine import repetition
 from sonda.targets.job import Job
-from sonda.targets.measure import measure
-from sonda.targets.simulated import read_spans, simulate, write_spans
+from sonda.targets.pipeline import measure
+from sonda.targets.simulated.launcher import read_spans, simulate, write_spans
 
 
 @pytest.fixture(scope="module")
@@ -228,7 +228,7 @@ def test_a_captured_run_is_kept_whole(captured: Run, store: Store) -> None:
 def test_a_described_run_needs_no_framework(tmp_path: Path) -> None:
     program = (
         "import sys; from pathlib import Path; from sonda.record.store import Store\n"
-        "from sonda.targets.job import Job; from sonda.targets.measure import measure\n"
+        "from sonda.targets.job import Job; from sonda.targets.pipeline import measure\n"
         "options = {'arch-embedding-size': '-'.join(['10000000'] * 50), 'arch-sparse-feature-size': '32',\n"
         "           'arch-mlp-bot': '128-64-64-32', 'arch-mlp-top': '128-64-1', 'batch': '4'}\n"
         "run = measure(Job(workload='dlrm', options=options, on='sim:dlrm-hybrid'), Store(Path(sys.argv[1])))\n"

@@ -12,17 +12,17 @@ import pytest
 
 import snapshot_files as snapshots
 from simulated_examples import CLOCKED, FINITE, LAYER, SMALL_LAYER, TRAFFIC, given_traffic, nested, nested_run
-from sonda.accelerators.placement import Placement
-from sonda.accelerators.settings import with_settings
-from sonda.analysis.simulated import MEMORY
-from sonda.analysis.summarise import summarise
-from sonda.record.quantity import CYCLE_STACK
-from sonda.report.document import to_document
+from sonda.accelerators.description.settings import with_settings
+from sonda.accelerators.mapping.placement import Placement
+from sonda.analysis.run_summary import summarise
+from sonda.analysis.simulated.run import MEMORY
+from sonda.record.quantities import CYCLE_STACK
 from sonda.report.notebook import html_fragment
 from sonda.report.page import page_text
-from sonda.report.terminal import render_summary
-from sonda.targets import simulated
-from sonda.targets.simulated import simulate
+from sonda.report.views.steps.document import to_document
+from sonda.report.views.steps.screen import render_summary
+from sonda.targets.simulated import launcher as simulated
+from sonda.targets.simulated.launcher import simulate
 
 WHOLE = 2 * LAYER + SMALL_LAYER + 3 * TRAFFIC.stall_cycles
 SLOW = "memory.buffer_KiB=4 memory.bytes_per_cycle=1 memory.latency_cycles=100 memory.row_bytes=1024 " \

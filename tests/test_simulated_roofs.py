@@ -9,12 +9,12 @@ import pytest
 import sonda
 from builders import trained
 from sonda.analysis.roofline import lines
-from sonda.analysis.simulated_roofs import NO_ROOF, simulated_roofs
-from sonda.analysis.summarise import summarise
+from sonda.analysis.run_summary import summarise
+from sonda.analysis.simulated.run import NO_ROOF, simulated_roofs
 from sonda.analysis.summary import Summary
 from sonda.report.figures import ceiling_lines
-from sonda.report.rooflines import targets_section
-from sonda.report.sections import run_section
+from sonda.report.views.compare.rooflines import targets_section
+from sonda.report.views.steps.section import run_section
 
 ENGINES = {"small": {"hardware": {"multipliers": 64}}, "mesh": {"hardware": {"rows": 8, "columns": 16}}}
 

@@ -16,10 +16,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as some
 
 from simulated_examples import CLOCKED, FINITE, LAYER, SMALL_LAYER, nested_run, run_of
-from sonda.accelerators.behind import with_memory
-from sonda.accelerators.description import load_accelerator
-from sonda.accelerators.engine_work import EngineWork
-from sonda.accelerators.operation import (
+from sonda.accelerators.description.accelerator import load_accelerator
+from sonda.accelerators.description.settings import with_settings
+from sonda.accelerators.designs.work import EngineWork
+from sonda.accelerators.mapping.placement import Placed, Placement
+from sonda.accelerators.memory.traffic import with_memory
+from sonda.accelerators.operations.program import (
     Bags,
     Call,
     Convolution,
@@ -28,23 +30,21 @@ from sonda.accelerators.operation import (
     Program,
     ZeroPattern,
 )
-from sonda.accelerators.placement import Placed, Placement
-from sonda.accelerators.settings import with_settings
-from sonda.analysis.compare import compare
+from sonda.analysis.comparison.runs import compare
 from sonda.analysis.run_rows import run_row
-from sonda.analysis.summarise import summarise
+from sonda.analysis.run_summary import summarise
 from sonda.record.errors import SondaError
 from sonda.record.run import Run, RunInfo
 from sonda.record.store import Store
-from sonda.report.document import runs_in_pieces, to_document
-from sonda.report.listing import render_runs
 from sonda.report.page import page_text
-from sonda.report.terminal import render_summary
-from sonda.report.trace import write_trace
-from sonda.studies.explore import explore
+from sonda.report.trace.chrome import write_trace
+from sonda.report.views.listing import render_runs
+from sonda.report.views.steps.document import runs_in_pieces, to_document
+from sonda.report.views.steps.screen import render_summary
+from sonda.studies.explore.exploration import explore
 from sonda.targets.job import Job
-from sonda.targets.measure import measure
-from sonda.targets.simulated import simulate
+from sonda.targets.pipeline import measure
+from sonda.targets.simulated.launcher import simulate
 
 BARE = load_accelerator("maeri-256")
 """Without a clock."""
@@ -289,7 +289,7 @@ def test_listings_have_cycles_and_points(tmp_path: Path) -> None:
 
 
 def test_an_exploration_is_neither_compared_nor_exported_as_a_run(tmp_path: Path) -> None:
-    from sonda.accelerators.stonne_export import export_run
+    from sonda.accelerators.formats.stonne.export import export_run
 
     with pytest.raises(SondaError, match="eeee3333eeee is an exploration, which has points and no step"):
         compare([explored(tmp_path)], [nested_run(CLOCKED, tmp_path)])

@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 import torch
 
-from sonda.accelerators.capture import capture
-from sonda.accelerators.operation import Bags
+from sonda.accelerators.operations.capture import capture
+from sonda.accelerators.operations.program import Bags
 from sonda.targets.job import Job
-from sonda.targets.program import captured_program
-from sonda.targets.simulated import SPANS, read_spans, simulate_job
+from sonda.targets.simulated.launcher import SPANS, read_spans, simulate_job
+from sonda.targets.simulated.program import captured_program
 from sonda.workloads.catalogue import describe
 
 torch.set_num_threads(1)

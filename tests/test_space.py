@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sonda.record.errors import SondaError
-from sonda.studies.space import MOST_POINTS, parse_space, points, read_space
-from sonda.targets.exploring import by_field
+from sonda.studies.explore.space import MOST_POINTS, parse_space, points, read_space
+from sonda.targets.simulated.design_space import by_field
 
 
 @pytest.mark.parametrize(

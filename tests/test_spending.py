@@ -10,19 +10,19 @@ import numpy as np
 import pytest
 
 from simulated_examples import CLOCKED, LAYER, nested, nested_run
-from sonda.accelerators.description import Accelerator, load_accelerator
-from sonda.accelerators.energy_table import load_energy_table
-from sonda.accelerators.memory import Memory, Traffic
-from sonda.accelerators.operation import Bags, MatrixProduct, Operation
-from sonda.accelerators.placement import Placed, Placement
-from sonda.accelerators.spending import Spending
-from sonda.analysis.simulated_energy import bounded
-from sonda.analysis.summarise import summarise
+from sonda.accelerators.description.accelerator import Accelerator, load_accelerator
+from sonda.accelerators.energy.spending import Spending
+from sonda.accelerators.energy.table import load_energy_table
+from sonda.accelerators.mapping.placement import Placed, Placement
+from sonda.accelerators.memory.hierarchy import Memory, Traffic
+from sonda.accelerators.operations.program import Bags, MatrixProduct, Operation
+from sonda.analysis.run_summary import summarise
+from sonda.analysis.simulated.energy import bounded
 from sonda.record.errors import SondaError
-from sonda.report.document import to_document
 from sonda.report.page import page_text
-from sonda.report.terminal import render_summary
-from sonda.targets.simulated import simulate
+from sonda.report.views.steps.document import to_document
+from sonda.report.views.steps.screen import render_summary
+from sonda.targets.simulated.launcher import simulate
 
 TWO_ENTRIES = """
 name = "two"

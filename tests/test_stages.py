@@ -10,14 +10,14 @@ from pathlib import Path
 
 import pytest
 
-from sonda.analysis.program import summarise_program
-from sonda.analysis.summarise import summarise
+from sonda.analysis.run_summary import summarise
+from sonda.analysis.steps.program import summarise_program
 from sonda.frameworks.collector.stages import FILES
 from sonda.frameworks.stages import PROCESS, read_stages
 from sonda.record.store import Store
-from sonda.report.terminal import render_summary
-from sonda.targets import keeping
-from sonda.targets.command import INJECT, Watching, run_command
+from sonda.report.views.steps.screen import render_summary
+from sonda.targets import pipeline as keeping
+from sonda.targets.program.launcher import INJECT, Watching, run_command
 
 PROGRAMS = Path(__file__).parent / "programs"
 S = 1e9

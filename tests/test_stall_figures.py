@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from sonda.analysis.stalls import StallRow
-from sonda.probes.topdown_tables import tables
+from sonda.analysis.device.stalls import StallRow
+from sonda.probes.counters.topdown_tables import tables
 from sonda.report.markup import legend
-from sonda.report.stall_figures import COLORS, MOST_KERNELS, OTHERS, reasons_meant, stall_figure
-from sonda.report.topdown_tables import MEANINGS
+from sonda.report.views.counters.topdown import MEANINGS
+from sonda.report.views.device.counted import COLORS, MOST_KERNELS, OTHERS, reasons_meant, stall_figure
 
 
 def row(name: str, share: float, **shares: float) -> StallRow:

@@ -10,7 +10,7 @@ import pytest
 
 from builders import stepped
 from sonda.record.run import write_run
-from sonda.record.sample import Sample
+from sonda.record.samples import Sample
 
 HEAVY = ("torch", "pyarrow", "plotly", "numba", "numpy", "rich")
 

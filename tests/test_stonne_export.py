@@ -13,8 +13,8 @@ import pytest
 
 from builders import stepped
 from command_line import run_command
-from sonda.accelerators.description import load_accelerator
-from sonda.accelerators.stonne_export import export_run
+from sonda.accelerators.description.accelerator import load_accelerator
+from sonda.accelerators.formats.stonne.export import export_run
 from sonda.record.errors import SondaError
 from sonda.record.run import Run, RunInfo, write_run
 

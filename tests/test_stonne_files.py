@@ -7,19 +7,19 @@ from pathlib import Path
 
 import pytest
 
-from sonda.accelerators.description import load_accelerator
-from sonda.accelerators.energy_table import load_energy_table
-from sonda.accelerators.hardware import Hardware
-from sonda.accelerators.layer import Layer, Tile
-from sonda.accelerators.mistake import DescriptionMistakes
-from sonda.accelerators.result import Result
-from sonda.accelerators.stonne_files import (
+from sonda.accelerators.description.accelerator import load_accelerator
+from sonda.accelerators.description.fields import DescriptionMistakes
+from sonda.accelerators.description.hardware import Hardware
+from sonda.accelerators.energy.table import load_energy_table
+from sonda.accelerators.engines.result import Result
+from sonda.accelerators.formats.stonne.files import (
     counters_size,
     counters_text,
     read_configuration,
     statistics_document,
     write_stonne_files,
 )
+from sonda.accelerators.operations.layer import Layer, Tile
 from sonda.record.errors import SondaError
 
 GOLDEN = json.loads((Path(__file__).parent / "data" / "stonne" / "golden.json").read_text(encoding="utf-8"))

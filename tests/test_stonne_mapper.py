@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from oracle.golden import runs
-from sonda.accelerators.hardware import Hardware
-from sonda.accelerators.layer import Layer
-from sonda.accelerators.stonne_mapper import product_tile, rows_tile
+from sonda.accelerators.description.hardware import Hardware
+from sonda.accelerators.mapping.stonne import product_tile, rows_tile
+from sonda.accelerators.operations.layer import Layer
 from sonda.record.errors import SondaError
 
 MAPPED = [

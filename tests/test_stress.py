@@ -9,7 +9,7 @@ import torch
 
 from sonda.record.errors import SondaError
 from sonda.workloads.catalogue import describe, names
-from sonda.workloads.stress import cache_bytes
+from sonda.workloads.operations.stress import cache_bytes
 
 
 @pytest.fixture(autouse=True)
@@ -42,7 +42,7 @@ def test_a_machine_that_shows_no_sizes_gets_an_assumption(tmp_path, size):
 
 
 def test_sizes_follow_the_caches_and_are_kept_with_the_run(monkeypatch):
-    from sonda.workloads import stress
+    from sonda.workloads.operations import stress
 
     monkeypatch.setattr(stress, "cache_bytes", lambda level: {2: 1 << 20, 3: 8 << 20}[level])
     assert describe("stress-cache", {}).parameters()["size"] == 4 << 20

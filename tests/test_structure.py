@@ -11,9 +11,9 @@ import torch
 
 from sonda.record.errors import SondaError
 from sonda.workloads.catalogue import describe
-from sonda.workloads.examples import batch_numbers, examples
-from sonda.workloads.structure import structure_of, walk
-from sonda.workloads.weights import initial_weights
+from sonda.workloads.networks.examples import batch_numbers, examples
+from sonda.workloads.networks.structure import structure_of, walk
+from sonda.workloads.networks.weights import initial_weights
 
 NETWORKS = {
     "mlp": {"batch": "3", "layers": "7-5-4"},

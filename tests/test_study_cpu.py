@@ -10,27 +10,27 @@ import numpy as np
 import pytest
 
 from sonda.analysis.change_points import Change, Drift
-from sonda.analysis.counted_summary import Counted, CounterSummary, OverTime, Series, Share, Slots, TopDown
-from sonda.analysis.interference import Company, Interference
-from sonda.analysis.modelled_summary import MissPoint, Modelled, ModelledLayer, ModelledPhase, ModelledSummary
+from sonda.analysis.corun.interference import Company, Interference
+from sonda.analysis.counters.callgrind import MissPoint, Modelled, ModelledLayer, ModelledPhase, ModelledSummary
+from sonda.analysis.counters.summary import Counted, CounterSummary, OverTime, Series, Share, Slots, TopDown
 from sonda.analysis.summary import LayerRow, Summary, Value
+from sonda.record.conventions.topdown import Category, TopDownDefinition
 from sonda.record.errors import SondaError
 from sonda.record.run import Run, RunInfo
 from sonda.record.store import Store
-from sonda.record.topdown import Category, TopDownDefinition
-from sonda.report.study import render_study
+from sonda.report.views.study.screen import render_study
 from sonda.studies.catalogue import load_scaled
-from sonda.studies.company import accompanied, alone, check_company, participants, setting
-from sonda.studies.engine import StudyResult
-from sonda.studies.figure import parse_figure
-from sonda.studies.file import load_study, read_study
-from sonda.studies.measure import measuring
-from sonda.studies.mistake import StudyMistakes
-from sonda.studies.modelled_figure import cache_size
-from sonda.studies.plan import configurations, plan
-from sonda.studies.study import Study
-from sonda.studies.table import study_table
-from sonda.studies.vocabulary import vocabulary_of_sonda
+from sonda.studies.engine.corun_point import accompanied, alone, check_company, participants, setting
+from sonda.studies.engine.measurement import measuring
+from sonda.studies.engine.plan import configurations, plan
+from sonda.studies.engine.runner import StudyResult
+from sonda.studies.figures.callgrind import cache_size
+from sonda.studies.figures.registry import parse_figure
+from sonda.studies.file.loader import load_study, read_study
+from sonda.studies.file.mistakes import StudyMistakes
+from sonda.studies.file.study import Study
+from sonda.studies.file.vocabulary import vocabulary_of_sonda
+from sonda.studies.results.table import study_table
 from test_study_table import phase, summary
 
 NAN = Value(None, "1", "modelled", reason="not looked at")
@@ -389,7 +389,7 @@ def test_a_point_with_company_is_measured_and_kept_under_its_identity(tmp_path: 
     store = Store(tmp_path)
     run = measuring(store)(point)
     assert (run.id, run.info.study, run.info.point["with"]) == (point.identity, "s", "stress-compute")
-    from sonda.analysis.summarise import summarise
+    from sonda.analysis.run_summary import summarise
 
     found = parse_figure("slowdown").of(summarise(run))
     assert found.value is not None and np.isfinite(found.value) and found.value > 0

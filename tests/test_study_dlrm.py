@@ -9,14 +9,14 @@ from typing import Any
 
 import pytest
 
-from sonda.analysis.summarise import summarise
+from sonda.analysis.run_summary import summarise
 from sonda.record.store import Store
-from sonda.studies.engine import run_study
-from sonda.studies.file import load_study
-from sonda.studies.measure import measuring
-from sonda.studies.plan import plan
-from sonda.studies.study import Study
-from sonda.studies.table import StudyTable, study_table
+from sonda.studies.engine.measurement import measuring
+from sonda.studies.engine.plan import plan
+from sonda.studies.engine.runner import run_study
+from sonda.studies.file.loader import load_study
+from sonda.studies.file.study import Study
+from sonda.studies.results.table import StudyTable, study_table
 
 NAMES = ("as published", "full bags")
 INDICES = {

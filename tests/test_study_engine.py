@@ -17,13 +17,13 @@ import numpy as np
 import pytest
 
 from sonda.record.errors import SondaError
-from sonda.record.partial import PARTIAL
+from sonda.record.files.partial import PARTIAL
 from sonda.record.run import Run, RunInfo, now, write_run
-from sonda.record.span import Spans, Words
+from sonda.record.spans import Spans, Words
 from sonda.record.store import Store
-from sonda.studies.engine import Progress, StudyResult, load_study_result, run_study
-from sonda.studies.plan import Point, plan
-from sonda.studies.study import Study
+from sonda.studies.engine.plan import Point, plan
+from sonda.studies.engine.runner import Progress, StudyResult, load_study_result, run_study
+from sonda.studies.file.study import Study
 
 STUDY = Study("kill", {"workload": "mlp"}, {"batch": (1, 2, 4, 8)}, repeat=3)
 SPANS = Spans(

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from sonda.record.errors import SondaError
-from sonda.studies.check import Vocabulary
-from sonda.studies.file import load_study, published_studies, read_study
-from sonda.studies.mistake import StudyMistakes
-from sonda.studies.study import Study, matches
+from sonda.studies.file.check import Vocabulary
+from sonda.studies.file.loader import load_study, published_studies, read_study
+from sonda.studies.file.mistakes import StudyMistakes
+from sonda.studies.file.study import Study, matches
 
 OPTIONS = {"batch", "image", "train", "epochs", "seed", "framework"}
 

@@ -8,7 +8,7 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sonda.studies.lines import Path, key_lines
+from sonda.studies.file.lines import Path, key_lines
 
 
 def test_every_form_of_key_has_its_line() -> None:

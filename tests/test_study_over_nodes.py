@@ -16,16 +16,18 @@ from record_examples import an_info, two_spans
 from sonda.record.errors import SondaError
 from sonda.record.run import Run, write_run
 from sonda.record.store import Store
-from sonda.studies import catalogue, elsewhere, over_nodes
+from sonda.studies import catalogue
 from sonda.studies.catalogue import carry_out
-from sonda.studies.engine import load_study_result
+from sonda.studies.engine import multi_node as over_nodes
+from sonda.studies.engine import remote as elsewhere
+from sonda.studies.engine.multi_node import QUEUED
+from sonda.studies.engine.runner import load_study_result
 from sonda.studies.executors import training_jobs
 from sonda.studies.executors.executor import Here
-from sonda.studies.file import load_study
-from sonda.studies.over_nodes import QUEUED
-from sonda.studies.table_notes import COOL_DOWN
+from sonda.studies.file.loader import load_study
+from sonda.studies.results.notes import COOL_DOWN
 from sonda.targets.job import Job
-from sonda.targets.keeping import Place
+from sonda.targets.pipeline import Place
 
 FILE = """
 [study]
@@ -122,7 +124,7 @@ def log(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
     monkeypatch.setattr(over_nodes, "submitted", submitted)
     monkeypatch.setattr(catalogue, "executor_for", executor_for)
-    monkeypatch.setattr("sonda.targets.measure.measure", keep)
+    monkeypatch.setattr("sonda.targets.pipeline.measure", keep)
     monkeypatch.setattr(elsewhere, "_at_work", {})
     return done
 

@@ -7,13 +7,13 @@ from typing import Any
 import pytest
 
 from sonda.report.palette import GREY
-from sonda.report.study_answer import answer
-from sonda.report.study_cells import FEWER, axis_cell, interval_kind, interval_words, study_cell
-from sonda.report.study_dots import dots_figure, dots_of
-from sonda.report.study_published import pairs, published_figure, published_table
-from sonda.report.study_stacks import stack_figure, stacks
-from sonda.report.study_tables import ours_table
-from sonda.report.study_trade import trades
+from sonda.report.views.study.answer import answer
+from sonda.report.views.study.cells import FEWER, axis_cell, interval_kind, interval_words, study_cell
+from sonda.report.views.study.dot_plot import dots_figure, dots_of
+from sonda.report.views.study.published import pairs, published_figure, published_table
+from sonda.report.views.study.stacked_bars import stack_figure, stacks
+from sonda.report.views.study.tables import ours_table
+from sonda.report.views.study.tradeoff import trades
 
 
 def figure(value: float | None, n: int = 1, low: float | None = None, high: float | None = None, unit: str = "",

@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from browser import FITTED, SCREENSHOTS, SIZES, Browser, browser, needs_browser, outside
-from sonda.report.study_page import write_study_page
-from sonda.studies.file import published_studies
+from sonda.report.views.study.page import write_study_page
+from sonda.studies.file.loader import published_studies
 from study_examples import constructed
 
 pytestmark = needs_browser

@@ -7,9 +7,9 @@ import math
 import pyarrow as pa
 import pytest
 
-from sonda.analysis.exploration import Exploration
-from sonda.report.corun_figures import miss_curve, misses_table, slowdown_map
-from sonda.report.exploration_points import MOST_POINTS, points_table
+from sonda.analysis.simulated.exploration import Exploration
+from sonda.report.views.corun_figures import miss_curve, misses_table, slowdown_map
+from sonda.report.views.exploration import MOST_POINTS, points_table
 
 
 def test_twice_as_slow_and_twice_as_fast_are_equally_far_from_white() -> None:

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from sonda.report.study_answer import answer
-from sonda.report.study_dots import dots_of
-from sonda.report.study_page import study_section
-from sonda.report.study_parts import parts
-from sonda.studies.file import published_studies
+from sonda.report.views.study.answer import answer
+from sonda.report.views.study.dot_plot import dots_of
+from sonda.report.views.study.facets import parts
+from sonda.report.views.study.page import study_section
+from sonda.studies.file.loader import published_studies
 from study_examples import constructed
 
 

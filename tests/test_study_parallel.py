@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from sonda.studies.file import load_study
-from sonda.studies.plan import ENERGY, configurations, plan
-from sonda.studies.study import Study
+from sonda.studies.engine.plan import ENERGY, configurations, plan
+from sonda.studies.file.loader import load_study
+from sonda.studies.file.study import Study
 
 
 @pytest.fixture(scope="module")

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from sonda.record.errors import SondaError
-from sonda.studies.plan import configurations, plan, study_identity
-from sonda.studies.study import Published, Study
+from sonda.studies.engine.plan import configurations, plan, study_identity
+from sonda.studies.file.study import Published, Study
 
 STUDY = Study(
     "try",

@@ -11,14 +11,14 @@ import pytest
 from sonda.record.run import Run, RunInfo
 from sonda.record.store import Store
 from sonda.studies.catalogue import load_scaled
-from sonda.studies.check import Vocabulary
-from sonda.studies.file import read_study
-from sonda.studies.measure import measuring
-from sonda.studies.mistake import StudyMistakes
-from sonda.studies.plan import ENERGY, Point, configurations, plan, size, turns
-from sonda.studies.study import Study
+from sonda.studies.engine.measurement import measuring
+from sonda.studies.engine.plan import ENERGY, Point, configurations, plan, size, turns
+from sonda.studies.file.check import Vocabulary
+from sonda.studies.file.loader import read_study
+from sonda.studies.file.mistakes import StudyMistakes
+from sonda.studies.file.study import Study
 from sonda.targets.job import Job
-from sonda.targets.keeping import Place
+from sonda.targets.pipeline import Place
 
 ANYTHING = Vocabulary(
     workload=lambda name: "", option=lambda *words: "", configuration=lambda all_of: "", target=lambda text: ""
@@ -162,7 +162,7 @@ def test_energy_runs_are_measured_with_the_probe_and_timing_runs_without(
         asked.append((job.probe, place.point))
         return Run(tmp_path, RunInfo(id=place.identity, created="", status="complete"))
 
-    monkeypatch.setattr("sonda.targets.measure.measure", measure)
+    monkeypatch.setattr("sonda.targets.pipeline.measure", measure)
     monkeypatch.setattr("sonda.targets.cooling.Cooling.wait", lambda cooling: {"waited_s": cooling.most_s})
     study = dataclasses.replace(read(), workload={"workload": "mlp", "probe": "pmu"}, cool_down_s=1.0, rest_s=0.0)
     measure_point = measuring(Store(tmp_path), study)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from sonda.studies.file import load_study, published_studies
-from sonda.studies.plan import configurations, plan
-from sonda.studies.study import Published, Study, matches
+from sonda.studies.engine.plan import configurations, plan
+from sonda.studies.file.loader import load_study, published_studies
+from sonda.studies.file.study import Published, Study, matches
 
 
 def rows(study: Study, **where: object) -> list[Published]:

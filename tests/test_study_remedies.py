@@ -8,18 +8,18 @@ from typing import Any
 
 import pytest
 
-from sonda.analysis.choice import best_of
-from sonda.analysis.optimisations import Option, Options
+from sonda.analysis.comparison.optimisations import Option, Options
+from sonda.analysis.comparison.repetitions import best_of
 from sonda.analysis.summary import Value
 from sonda.record.store import Store
-from sonda.report.study import render_study
-from sonda.report.study_page import study_section
+from sonda.report.views.study.page import study_section
+from sonda.report.views.study.screen import render_study
 from sonda.studies.catalogue import show_study
-from sonda.studies.file import load_study
-from sonda.studies.plan import configurations
-from sonda.studies.remedy import remedies
-from sonda.studies.study import VARIANT, Study
-from sonda.studies.table import Cell, StudyRow, StudyTable
+from sonda.studies.engine.plan import configurations
+from sonda.studies.file.loader import load_study
+from sonda.studies.file.study import VARIANT, Study
+from sonda.studies.results.remedies import remedies
+from sonda.studies.results.table import Cell, StudyRow, StudyTable
 
 Figures = dict[str, list[float]]
 

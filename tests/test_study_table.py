@@ -10,11 +10,11 @@ import pytest
 from sonda.analysis.summary import Cost, PartSummary, PhaseRow, Summary, Value
 from sonda.record.errors import SondaError
 from sonda.record.run import Run, RunInfo
-from sonda.studies.engine import StudyResult
-from sonda.studies.figure import parse_figure
-from sonda.studies.plan import plan
-from sonda.studies.study import Published, Study
-from sonda.studies.table import Cell, StudyRow, StudyTable, study_table
+from sonda.studies.engine.plan import plan
+from sonda.studies.engine.runner import StudyResult
+from sonda.studies.figures.registry import parse_figure
+from sonda.studies.file.study import Published, Study
+from sonda.studies.results.table import Cell, StudyRow, StudyTable, study_table
 
 MISSING = Value(None, "1", "measured", reason="not looked at")
 

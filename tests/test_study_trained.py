@@ -8,18 +8,18 @@ from typing import Any
 import pytest
 
 from docs_commands import REPOSITORY
-from sonda.analysis.summarise import summarise
+from sonda.analysis.run_summary import summarise
 from sonda.record.run import Run
-from sonda.report.study import render_study
+from sonda.report.views.study.screen import render_study
 from sonda.studies.catalogue import _document, with_statistics
-from sonda.studies.engine import StudyResult
-from sonda.studies.figure import parse_figure
-from sonda.studies.file import load_study
-from sonda.studies.optimisation import optimisations
-from sonda.studies.plan import ENERGY, TIME, Point, plan
-from sonda.studies.study import Published, Study
-from sonda.studies.table import Cell, StudyTable, study_table
-from sonda.studies.topic import label, topic
+from sonda.studies.engine.plan import ENERGY, TIME, Point, plan
+from sonda.studies.engine.runner import StudyResult
+from sonda.studies.figures.labels import label, topic
+from sonda.studies.figures.registry import parse_figure
+from sonda.studies.file.loader import load_study
+from sonda.studies.file.study import Published, Study
+from sonda.studies.results.optimisations import optimisations
+from sonda.studies.results.table import Cell, StudyTable, study_table
 from training_examples import trained
 
 METRICS = (

@@ -9,17 +9,17 @@ import pytest
 
 from sonda.analysis.summary import LayerRow, PartSummary, Simulated, Summary, Traffic, Value
 from sonda.record.run import Run, RunInfo
-from sonda.report.study import render_study
+from sonda.report.views.study.screen import render_study
 from sonda.studies.catalogue import _document
-from sonda.studies.check import Vocabulary
-from sonda.studies.engine import StudyResult
-from sonda.studies.figure import parse_figure
-from sonda.studies.file import read_study
-from sonda.studies.mistake import StudyMistakes
-from sonda.studies.plan import configurations, options, plan, size
-from sonda.studies.study import Study
-from sonda.studies.table import study_table
-from sonda.studies.vocabulary import vocabulary_of_sonda
+from sonda.studies.engine.plan import configurations, options, plan, size
+from sonda.studies.engine.runner import StudyResult
+from sonda.studies.figures.registry import parse_figure
+from sonda.studies.file.check import Vocabulary
+from sonda.studies.file.loader import read_study
+from sonda.studies.file.mistakes import StudyMistakes
+from sonda.studies.file.study import Study
+from sonda.studies.file.vocabulary import vocabulary_of_sonda
+from sonda.studies.results.table import study_table
 
 
 def _option(workload: str, key: str, value: object) -> str:

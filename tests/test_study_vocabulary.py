@@ -8,12 +8,12 @@ import pytest
 
 from sonda.record.errors import SondaError
 from sonda.record.store import Store
-from sonda.studies.file import read_study
-from sonda.studies.measure import measuring
-from sonda.studies.mistake import StudyMistakes
-from sonda.studies.plan import plan
-from sonda.studies.study import Study
-from sonda.studies.vocabulary import vocabulary_of_sonda
+from sonda.studies.engine.measurement import measuring
+from sonda.studies.engine.plan import plan
+from sonda.studies.file.loader import read_study
+from sonda.studies.file.mistakes import StudyMistakes
+from sonda.studies.file.study import Study
+from sonda.studies.file.vocabulary import vocabulary_of_sonda
 from sonda.targets.job import Job, job_of
 
 WORDS = vocabulary_of_sonda()
@@ -103,7 +103,7 @@ def test_a_value_that_no_job_can_have_is_one_line() -> None:
 
 def test_a_point_is_measured_under_its_own_identity(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     seen = []
-    monkeypatch.setattr("sonda.targets.local.measure", lambda *arguments: seen.append(arguments))
+    monkeypatch.setattr("sonda.targets.local.launcher.measure", lambda *arguments: seen.append(arguments))
     store = Store(tmp_path)
     first, second = plan(Study("try", {"workload": "mlp", "on": "cpu"}, {}, repeat=2))
     for point in (first, second):

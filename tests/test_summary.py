@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from builders import MS, RunBuilder, stepped, trained
-from sonda.analysis.summarise import summarise
+from sonda.analysis.run_summary import summarise
 
 
 def rows(summary):

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from builders import CEILINGS, MACHINE, MS, RunBuilder, count_operations, stepped, trained, training_step
 from sonda.analysis import wording
-from sonda.analysis.summarise import summarise
+from sonda.analysis.run_summary import summarise
 from sonda.record.run import ProbeState
 
 

@@ -12,21 +12,22 @@ import numpy as np
 import pytest
 
 from report_examples import training
-from sonda.analysis.second_sources import summarise_second
-from sonda.analysis.summarise import _uneven, summarise
+from sonda.analysis.counters.second_sources import summarise_second
+from sonda.analysis.counters.system import summarise_system
+from sonda.analysis.run_summary import _uneven, summarise
 from sonda.analysis.summary import PartSummary, Value
-from sonda.analysis.system_counters import summarise_system
-from sonda.probes.counted_command import Count, Counted
+from sonda.probes.counters.command_counter import Count, Counted
 from sonda.record.errors import SondaError
 from sonda.record.run import ProbeState, Run, RunInfo
-from sonda.record.span import Spans
+from sonda.record.spans import Spans
 from sonda.record.store import Store
-from sonda.report.document import to_document
 from sonda.report.page import page_text
-from sonda.report.system_tables import in_table, second_table, system_table
-from sonda.report.terminal import render_summary
-from sonda.targets import second, whole
+from sonda.report.views.counters.system import in_table, second_table, system_table
+from sonda.report.views.steps.document import to_document
+from sonda.report.views.steps.screen import render_summary
+from sonda.targets.instruments import second_sources as second
 from sonda.targets.job import JOB, Job
+from sonda.targets.local import command as whole
 
 MS = 1e6
 NOTHING = Spans({"start": np.zeros(0)}, {})
@@ -150,7 +151,7 @@ class Source:
         return ProbeState(self.name, "ok", "version 1")
 
     def count(self, command: list[str], events: tuple[str, ...], interval: float = 0.0) -> Counted:
-        assert command[1:4] == ["-P", "-m", "sonda.targets.whole"]
+        assert command[1:4] == ["-P", "-m", "sonda.targets.local.command"]
         self.jobs.append((Path(command[4]) / JOB).read_bytes())
         if isinstance(self.found, SondaError):
             raise self.found
@@ -177,7 +178,7 @@ def test_a_workload_is_counted_once_more_by_each_source(tmp_path: Path, monkeypa
 def test_the_command_of_a_workload_is_its_worker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     job = Job(workload="mlp", threads=3)
     command = whole.command_of(job, tmp_path)
-    assert command[1:] == ["-P", "-m", "sonda.targets.whole", str(tmp_path)]
+    assert command[1:] == ["-P", "-m", "sonda.targets.local.command", str(tmp_path)]
     seen: dict[str, Any] = {}
 
     def main() -> int:

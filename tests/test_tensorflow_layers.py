@@ -16,10 +16,9 @@ from sonda.frameworks.collector.graph_pass import GraphPass
 from sonda.frameworks.collector.piece_pass import AFTER, CALLS
 from sonda.frameworks.collector.recorder import Recorder
 from sonda.frameworks.tensorflow_profile import Event, Place, Scope, scoped_place
-from sonda.record.span import Spans, Words
-from sonda.targets import tensorflow_layers
-from sonda.targets.tensorflow_costs import paths_of
-from sonda.targets.tensorflow_layers import with_graph_layers
+from sonda.record.spans import Spans, Words
+from sonda.targets.profiles import tensorflow as tensorflow_layers
+from sonda.targets.profiles.tensorflow import paths_of, with_graph_layers
 
 SCOPES = {
     "sequential": ("layer", "sequential", "Sequential"),

@@ -11,7 +11,7 @@ from time import perf_counter_ns as now
 import pytest
 
 from sonda.analysis.rules import communication
-from sonda.analysis.summarise import summarise
+from sonda.analysis.run_summary import summarise
 from sonda.frameworks.announced import AnnouncedObserver
 from sonda.frameworks.assembly import assemble
 from sonda.frameworks.call_pieces import Piece, Place, pieces_of, write_call
@@ -19,16 +19,17 @@ from sonda.frameworks.collector.recorder import Recorder
 from sonda.frameworks.tensorflow_profile import Event, calls, place_of, spent
 from sonda.record.errors import SondaError
 from sonda.record.run import Run, RunInfo, write_run
-from sonda.targets import tensorflow_agent, tensorflow_plan
-from sonda.targets.adapters import check_framework
+from sonda.targets.adapters.registry import check_framework
 from sonda.targets.job import Job
-from sonda.targets.parallel_plan import Plan, record
-from sonda.targets.parallel_report import RankOutcome, write_outcome
-from sonda.targets.spec import parse_target
-from sonda.targets.tensorflow_agent import configurations, members, run_members
-from sonda.targets.tensorflow_plan import strategy_plan
-from sonda.targets.tensorflow_rank import spread_out
-from sonda.targets.training import LostError
+from sonda.targets.ranks import strategy_agent as tensorflow_agent
+from sonda.targets.ranks import strategy_plan as tensorflow_plan
+from sonda.targets.ranks.outcomes import RankOutcome, write_outcome
+from sonda.targets.ranks.plan import Plan, record
+from sonda.targets.ranks.strategy_agent import configurations, members, run_members
+from sonda.targets.ranks.strategy_plan import strategy_plan
+from sonda.targets.ranks.strategy_rank import spread_out
+from sonda.targets.target import parse_target
+from sonda.targets.training.supervisor import LostError
 
 CLASSES = {
     "": "Net", "features": "Sequential", "features.0": "Conv2d", "features.1": "ReLU", "features.2": "MaxPool2d",

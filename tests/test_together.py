@@ -11,15 +11,15 @@ import pytest
 from builders import trained
 from command_line import run_command
 from simulated_examples import CLOCKED, nested_run
-from sonda.analysis.compare import compare
-from sonda.analysis.summarise import summarise
+from sonda.analysis.comparison.runs import compare
+from sonda.analysis.run_summary import summarise
 from sonda.record.run import Run, write_run
-from sonda.report.against_first import Against, greyed, layers_against, phases_against, verdict_words
-from sonda.report.behind import phases_table
-from sonda.report.comparison_tables import layers_table, step_and_phases_table
 from sonda.report.page import page_text
-from sonda.report.summary_tables import column_names, side_by_side_table
-from sonda.report.together import comparison_section, side_by_side_section
+from sonda.report.views.compare.baseline import Against, greyed, layers_against, phases_against, verdict_words
+from sonda.report.views.compare.section import comparison_section, side_by_side_section
+from sonda.report.views.compare.tables import layers_table, step_and_phases_table
+from sonda.report.views.steps.figure_data import phases_table
+from sonda.report.views.steps.tables import column_names, side_by_side_table
 
 NOISE = (0.99, 1.01, 1.0, 0.98, 1.02, 1.0, 1.01, 0.99)
 """Steps that vary by a percent or two around 120 ms."""

@@ -10,12 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from counted_examples import SKYLAKE, ZEN4, counted_run, definition, groups
-from sonda.analysis.counted_summary import Slots, TopDown
-from sonda.analysis.summarise import summarise
-from sonda.probes.topdown_tables import tables
+from sonda.analysis.counters.summary import Slots, TopDown
+from sonda.analysis.run_summary import summarise
+from sonda.probes.counters.topdown_tables import tables
+from sonda.record.conventions.expression import parse
+from sonda.record.conventions.topdown import read_definition
 from sonda.record.errors import SondaError
-from sonda.record.expression import parse
-from sonda.record.topdown import read_definition
 
 # ---- expressions ------------------------------------------------------------------------------------------------
 

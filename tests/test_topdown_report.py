@@ -18,16 +18,21 @@ from browser import Browser, browser, needs_browser
 from builders import stepped
 from counted_examples import SKYLAKE, ZEN4, counted_run, groups
 from sonda.analysis.change_points import Change
-from sonda.analysis.counted_summary import Series
-from sonda.analysis.summarise import summarise
+from sonda.analysis.counters.summary import Series
+from sonda.analysis.run_summary import summarise
 from sonda.analysis.summary import Summary
-from sonda.record.quantity import SOURCES
-from sonda.report.document import to_document
-from sonda.report.over_time import over_time_caption, over_time_figure
+from sonda.record.quantities import SOURCES
 from sonda.report.page import page_text
-from sonda.report.terminal import render_summary
-from sonda.report.topdown_figures import topdown_icicle, topdown_map, topdown_over_steps
-from sonda.report.topdown_tables import choose_counted, topdown_tables
+from sonda.report.views.counters.topdown import (
+    choose_counted,
+    topdown_icicle,
+    topdown_map,
+    topdown_over_steps,
+    topdown_tables,
+)
+from sonda.report.views.steps.document import to_document
+from sonda.report.views.steps.screen import render_summary
+from sonda.report.views.steps.series import over_time_caption, over_time_figure
 
 __all__ = ["browser"]
 

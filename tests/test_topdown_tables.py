@@ -8,7 +8,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from sonda.probes.topdown_tables import DIRECTORY, JOINT, Table, check_table, read_table, table_for, tables
+from sonda.probes.counters.topdown_tables import DIRECTORY, JOINT, Table, check_table, read_table, table_for, tables
 from sonda.record.errors import SondaError
 
 NAMES = sorted(tables())
@@ -310,7 +310,7 @@ def test_amd_models_have_the_table_that_perf_and_the_kernel_give_them(family: in
 
 
 def test_studies_know_the_categories_that_tables_have() -> None:
-    from sonda.studies.counted_figure import CATEGORIES
+    from sonda.studies.figures.counters import CATEGORIES
 
     known = [{category.name for category in table.definition.categories} for table in tables().values()]
     everywhere = set.intersection(*(one for one in known if "retiring" in one))
@@ -328,7 +328,7 @@ def test_an_unknown_processor_is_one_line(identity: dict[str, object]) -> None:
 
 
 def test_what_a_run_keeps_can_be_read_back() -> None:
-    from sonda.record.topdown import read_definition
+    from sonda.record.conventions.topdown import read_definition
 
     for table in tables().values():
         kept = msgspec.json.decode(msgspec.json.encode(table.plain()))

@@ -13,16 +13,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from chrome_format import faults
-from sonda.imports.importing import import_files
-from sonda.record import row_file, sample_file, sorted_rows
+from sonda.imports.importer import import_files
 from sonda.record.errors import SondaError
+from sonda.record.files import rows as row_file
+from sonda.record.files import rows as sorted_rows
+from sonda.record.files import tables as sample_file
+from sonda.record.files.rows import SortedRows
+from sonda.record.files.tables import SpanWriter
 from sonda.record.run import Run, RunInfo, keep_run
-from sonda.record.sample import Sample, samples_to_arrow
-from sonda.record.sorted_rows import SortedRows
-from sonda.record.span import NUMBER_COLUMNS, TEXT_COLUMNS, Spans, Words
-from sonda.record.span_file import SpanWriter
-from sonda.report import drawn_spans, trace_counters
-from sonda.report.trace import write_trace
+from sonda.record.samples import Sample, samples_to_arrow
+from sonda.record.spans import NUMBER_COLUMNS, TEXT_COLUMNS, Spans, Words
+from sonda.report.trace import counters as trace_counters
+from sonda.report.trace import spans as drawn_spans
+from sonda.report.trace.chrome import write_trace
 from test_report_trace import spans_of
 from trace_examples import KINETO
 

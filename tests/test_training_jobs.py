@@ -17,14 +17,14 @@ sys.path.insert(0, str(Path(__file__).parent))
 import node_cases
 from record_examples import an_info, two_spans
 from sonda.record.errors import SondaError
-from sonda.record.partial import NODE
+from sonda.record.files.partial import NODE
 from sonda.record.run import Run, write_run
 from sonda.record.store import Store
 from sonda.studies.executors import training_jobs
 from sonda.studies.executors.training_jobs import Order, minutes_of, on_nodes, submitted, train_here
 from sonda.targets.job import Job
-from sonda.targets.keeping import Place
-from sonda.targets.parallel_start import KeptElsewhereError
+from sonda.targets.pipeline import Place
+from sonda.targets.ranks.agent import KeptElsewhereError
 from sonda.version import VERSION
 
 JOB = Job(workload="mlp", train=True, on="ddp=cpu/1@nodes=2")
@@ -115,7 +115,7 @@ def test_a_node_that_is_killed_is_named_and_its_output_too(tmp_path: Path, monke
 
 
 SITE = """
-import sonda.probes.ceilings as ceilings
+import sonda.probes.ceilings.processor as ceilings
 
 ceilings.load_or_measure = lambda *places, **settings: {}  # measured elsewhere, and takes seconds
 """

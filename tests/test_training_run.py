@@ -26,12 +26,12 @@ from sonda.record.errors import SondaError
 from sonda.record.run import Run
 from sonda.record.store import Store
 from sonda.record.training import FINAL, read_trained
-from sonda.targets import local
 from sonda.targets.job import JOB, Job
-from sonda.targets.parallel_agent import PLAN
-from sonda.targets.parallel_plan import plan_of
-from sonda.targets.spec import parse_target
-from sonda.targets.training import LostError, Training
+from sonda.targets.local import launcher as local
+from sonda.targets.ranks.elastic_agent import PLAN
+from sonda.targets.ranks.plan import plan_of
+from sonda.targets.target import parse_target
+from sonda.targets.training.supervisor import LostError, Training
 
 RANKS = "ddp=cpu/1+cpu/1"
 EPOCHS, FATAL = 4, 6 + 3
@@ -41,7 +41,7 @@ MODEL = "energy-model:cpu=20..95,energy:10ms+idle=0s"
 
 SITE = """
 import os, signal
-import sonda.probes.ceilings as ceilings
+import sonda.probes.ceilings.processor as ceilings
 
 ceilings.load_or_measure = lambda *places, **settings: {{}}  # measured elsewhere, and takes seconds
 if os.environ.get("RANK") == "1" and not os.path.exists({flag!r}):
@@ -92,7 +92,10 @@ def rows(run: Run) -> list[tuple[str, int, float, float | None, int]]:
 
 def test_a_killed_program_goes_on_where_it_was(tmp_path: Path, data: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The same job once more: earlier epochs keep their times, and the run holds everything."""
-    for module in ("sonda.targets.local", "sonda.targets.keeping"):  # ceilings are measured elsewhere, and take seconds
+    for module in (
+        "sonda.targets.local.launcher",
+        "sonda.targets.pipeline",
+    ):  # ceilings are measured elsewhere, and take seconds
         monkeypatch.setattr(f"{module}.load_or_measure", lambda *args, **kwargs: {})
     store = Store(tmp_path / "store")
     wanted = job(data, "cpu/1", threads=1)

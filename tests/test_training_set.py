@@ -12,13 +12,12 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from sonda.record.errors import SondaError
 from sonda.workloads.catalogue import describe
-from sonda.workloads.data.fish_set import make_fish
-from sonda.workloads.data.fish_source import fish_source
+from sonda.workloads.data.drawn_fish import fish_source, make_fish
 from sonda.workloads.data.preparation import prepare, prepare_source
 from sonda.workloads.data.prepared import Prepared, load
 from sonda.workloads.data.source import ArraySource
 from sonda.workloads.data.training_set import divide, fractions_of, make_ready
-from sonda.workloads.fitting import fitted, trainable, wanted_images
+from sonda.workloads.networks.image_classifiers import fitted, trainable, wanted_images
 
 
 def made(place: Path, counts: dict[str, int], classes: int = 4) -> Prepared:

@@ -7,9 +7,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from sonda.record.span import Spans, Words
+from sonda.record.spans import Spans, Words
 from sonda.record.training import Trained, Walk, read_trained, write_trained
-from sonda.targets.training_spans import with_walks
+from sonda.targets.training.supervisor import with_walks
 
 S = 1_000_000_000
 ORIGIN = 1000 * S

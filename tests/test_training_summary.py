@@ -7,20 +7,19 @@ import math
 import pytest
 
 from builders import stepped
-from sonda.analysis.accuracy_curve import accuracy_curve
-from sonda.analysis.scaling import ScalingPoint, amdahl, efficiency, karp_flatt, scaling_curve, serial_share
-from sonda.analysis.spread import quotient, spread
+from sonda.analysis.comparison.repetitions import accuracy_curve, quotient, spread
+from sonda.analysis.comparison.scaling import ScalingPoint, amdahl, efficiency, karp_flatt, scaling_curve, serial_share
+from sonda.analysis.run_summary import summarise
 from sonda.analysis.statistics import interval_words
-from sonda.analysis.summarise import summarise
+from sonda.analysis.steps.training import Training, summarise_training
 from sonda.analysis.summary import Value
-from sonda.analysis.training import Training, summarise_training
 from sonda.record.run import Run
-from sonda.report.document import to_document
 from sonda.report.quantities import provenance
-from sonda.report.terminal import render_summary
-from sonda.report.training import before_words, energy_words
 from sonda.report.values import value_document
-from sonda.studies.trained_figure import energy_value
+from sonda.report.views.steps.document import to_document
+from sonda.report.views.steps.screen import render_summary
+from sonda.report.views.steps.training import before_words, energy_words
+from sonda.studies.figures.training import energy_value
 from training_examples import S, trained
 
 

@@ -7,11 +7,11 @@ import dataclasses
 import pytest
 
 from builders import stepped
-from sonda.analysis.summarise import summarise
+from sonda.analysis.run_summary import summarise
 from sonda.analysis.summary import Remedy, Verdict
 from sonda.record.errors import SondaError
 from sonda.record.run import Run
-from sonda.studies import repetition, trial
+from sonda.studies.engine import repetition, trial
 from sonda.targets.job import Job, with_words
 
 STEPS = [100, 101, 99, 100, 102, 98, 100, 101, 99, 100]

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from sonda.record.store import Store
-from sonda.targets.command import Watching, called, run_command
-from sonda.targets.unseen import Lookout, Unseen, note_of
+from sonda.targets.program.launcher import Watching, called, run_command
+from sonda.targets.program.lookout import Lookout, Unseen, note_of
 
 INJECTED = "/sonda/inject"
 OBSERVED = f"PYTHONPATH={INJECTED}:src\0SONDA_COLLECT={{}}\0"

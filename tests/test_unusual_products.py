@@ -11,10 +11,10 @@ import pytest
 torch = pytest.importorskip("torch")
 from torch import nn  # noqa: E402
 
-from sonda.accelerators.capture import capture  # noqa: E402
+from sonda.accelerators.operations.capture import capture  # noqa: E402
 from sonda.record.store import Store  # noqa: E402
 from sonda.targets.job import Job  # noqa: E402
-from sonda.targets.measure import measure  # noqa: E402
+from sonda.targets.pipeline import measure  # noqa: E402
 
 torch.set_num_threads(1)
 

@@ -10,21 +10,13 @@ from typing import Any
 import pytest
 
 from sonda import cli
-from sonda.probes import doctor, validation_system
-from sonda.probes.counted_command import Count, Counted
+from sonda.probes import doctor
+from sonda.probes.counters.command_counter import Count, Counted
 from sonda.probes.doctor import examine
-from sonda.probes.validation import (
-    Trial,
-    Validated,
-    huge_pages,
-    judge_counts,
-    judge_pair,
-    judge_slope,
-    validate,
-)
-from sonda.probes.validation_child import ask_child
-from sonda.probes.validation_kernels import stolen, touching
-from sonda.probes.validation_system import (
+from sonda.probes.validation import system as validation_system
+from sonda.probes.validation.child import ask_child
+from sonda.probes.validation.microbenchmarks import stolen, touching
+from sonda.probes.validation.system import (
     children_trials,
     clock_trials,
     fill_trials,
@@ -34,9 +26,18 @@ from sonda.probes.validation_system import (
     sums_trials,
     system_trials,
 )
+from sonda.probes.validation.trust import (
+    Trial,
+    Validated,
+    huge_pages,
+    judge_counts,
+    judge_pair,
+    judge_slope,
+    validate,
+)
 from sonda.record.errors import SondaError
 from sonda.record.run import ProbeState
-from sonda.report.validation import render_validation
+from sonda.report.views.validation import render_validation
 from test_perf_event import needs_kernel
 from validation_answers import answering, quiet
 
@@ -288,10 +289,10 @@ def test_a_part_that_breaks_leaves_the_others(monkeypatch: pytest.MonkeyPatch) -
     def broken(*_: object) -> list[Trial]:
         raise RuntimeError("stranger than foreseen")
 
-    monkeypatch.setattr("sonda.probes.validation_system.system_trials", broken)
-    monkeypatch.setattr("sonda.probes.validation_system.source_trials", lambda say: [])
-    monkeypatch.setattr("sonda.probes.validation_modelled.callgrind_trials", lambda say: [])
-    monkeypatch.setattr("sonda.probes.validation_pmu.pmu_trials", lambda say: [Trial("pmu", "loop", "trusted")])
+    monkeypatch.setattr("sonda.probes.validation.system.system_trials", broken)
+    monkeypatch.setattr("sonda.probes.validation.system.source_trials", lambda say: [])
+    monkeypatch.setattr("sonda.probes.validation.callgrind.callgrind_trials", lambda say: [])
+    monkeypatch.setattr("sonda.probes.validation.pmu.pmu_trials", lambda say: [Trial("pmu", "loop", "trusted")])
     first, second = validate().trials
     assert (first.state, first.reason) == ("missing", "RuntimeError: stranger than foreseen")
     assert second.state == "trusted"
@@ -323,7 +324,7 @@ def test_the_command_says_what_differs_in_its_exit_code(
     state: str, code: int, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     found = Validated((Trial("os", "faults", state, "16,384", "16,384", 0.5, "so it is"),))
-    monkeypatch.setattr("sonda.probes.validation.validate", lambda say: found)
+    monkeypatch.setattr("sonda.probes.validation.trust.validate", lambda say: found)
     monkeypatch.setattr("sys.argv", ["sonda", "doctor", "--validate", "--json"])
     with pytest.raises(SystemExit) as ended:
         cli.main()

@@ -12,12 +12,12 @@ import pytest
 
 from fake_kernel import FakeKernel
 from sonda.frameworks.collector.perf_event import Event, PerfEventError
-from sonda.probes.callgrind import valgrind_version
+from sonda.probes.callgrind.valgrind import valgrind_version
+from sonda.probes.counters.pmu import Plan, plan
 from sonda.probes.machine_code import MachineCode
-from sonda.probes.pmu import Plan, plan
-from sonda.probes.validation_kernels import COPY, count_work, machine_loops
-from sonda.probes.validation_modelled import callgrind_trials, judge_modelled
-from sonda.probes.validation_pmu import FLOP_EVENTS, INSTRUCTIONS, known_work, pmu_trials
+from sonda.probes.validation.callgrind import callgrind_trials, judge_modelled
+from sonda.probes.validation.microbenchmarks import COPY, count_work, machine_loops
+from sonda.probes.validation.pmu import FLOP_EVENTS, INSTRUCTIONS, known_work, pmu_trials
 from sonda.record.errors import SondaError
 from validation_answers import quiet
 

@@ -10,7 +10,7 @@ import pytest
 from builders import trained
 from sonda.analysis.rules import compute, input, memory, none, overhead, verdicts
 from sonda.analysis.rules.work import works
-from sonda.analysis.summarise import summarise
+from sonda.analysis.run_summary import summarise
 from sonda.analysis.summary import Cost, LayerRow, PartSummary, PhaseRow, Summary, Value, Verdict
 
 STEP = 100e6

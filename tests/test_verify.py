@@ -9,16 +9,16 @@ from typing import Any
 import numpy as np
 import pytest
 
+from sonda.accelerators.description.hardware import Hardware
 from sonda.accelerators.engines import flexible_dense
 from sonda.accelerators.engines.bitmap_sparse import filled, packed_order
-from sonda.accelerators.hardware import Hardware
-from sonda.accelerators.layer import Layer, Tile
-from sonda.accelerators.library_random import LibraryRandom
-from sonda.accelerators.operands import compressed_rows, read_pattern, rows_from_lists
-from sonda.accelerators.stonne_command import from_command
-from sonda.accelerators.verify import verify_stonne
+from sonda.accelerators.formats.stonne.command import from_command
+from sonda.accelerators.formats.stonne.glibc_random import LibraryRandom
+from sonda.accelerators.formats.stonne.verification import verify_stonne
+from sonda.accelerators.operations.layer import Layer, Tile
+from sonda.accelerators.operations.patterns import compressed_rows, read_pattern, rows_from_lists
 from sonda.record.errors import SondaError
-from sonda.report.verification import render_verification
+from sonda.report.views.verification import render_verification
 
 DATA = Path(__file__).parent / "data" / "stonne"
 

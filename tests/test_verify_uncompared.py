@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from sonda.accelerators.verify import verify_stonne
-from sonda.report.verification import render_verification
+from sonda.accelerators.formats.stonne.verification import verify_stonne
+from sonda.report.views.verification import render_verification
 
 GOLDEN = Path(__file__).parent / "data" / "stonne" / "golden.json"
 

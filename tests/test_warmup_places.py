@@ -8,11 +8,11 @@ import pytest
 
 import report_examples as examples
 from builders import RunBuilder
-from sonda.analysis.summarise import summarise
+from sonda.analysis.run_summary import summarise
 from sonda.analysis.summary import PartSummary, Summary
 from sonda.report import figures
-from sonda.report.behind import steps_table
-from sonda.report.document import to_document
+from sonda.report.views.steps.document import to_document
+from sonda.report.views.steps.figure_data import steps_table
 
 STEPS = [("warmup", 300), *[("timed", 20)] * 5, ("warmup", 200), ("warmup", 210), *[("timed", 20)] * 4]
 """Pass and ms: the first is compiled, and a last batch of another size in the middle."""

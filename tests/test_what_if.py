@@ -8,19 +8,18 @@ from pathlib import Path
 import pytest
 
 from simulated_examples import CLOCKED, LAYER, SMALL_LAYER, nested, nested_run, run_of
-from sonda.accelerators.description import Accelerator, load_accelerator
-from sonda.accelerators.operation import Call, MatrixProduct, Operation, Program
-from sonda.accelerators.placement import Placement
-from sonda.accelerators.settings import with_settings
-from sonda.analysis.summarise import summarise
+from sonda.accelerators.description.accelerator import Accelerator, load_accelerator
+from sonda.accelerators.description.settings import with_settings
+from sonda.accelerators.mapping.placement import Placement
+from sonda.accelerators.operations.program import Call, MatrixProduct, Operation, Program
+from sonda.analysis.run_summary import summarise
 from sonda.record.store import Store
-from sonda.report.terminal import render_summary
-from sonda.targets import what_if
+from sonda.report.views.steps.screen import render_summary
 from sonda.targets.job import Job
-from sonda.targets.keeping import Place
-from sonda.targets.measure import measure
-from sonda.targets.simulated import simulate
-from sonda.targets.what_if import Bottleneck, find_bottleneck, widened
+from sonda.targets.pipeline import Place, measure
+from sonda.targets.simulated import what_if
+from sonda.targets.simulated.launcher import simulate
+from sonda.targets.simulated.what_if import Bottleneck, find_bottleneck, widened
 
 WHOLE = 2 * LAYER + SMALL_LAYER
 

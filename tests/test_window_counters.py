@@ -12,12 +12,12 @@ import pytest
 from fake_kernel import FakeKernel
 from sonda.frameworks.collector.perf_event import EXCLUDE_KERNEL, PerfEventError
 from sonda.frameworks.collector.window_counters import ENDED, RUNNING, WindowCounters
-from sonda.probes.counted_command import KernelCounter
-from sonda.probes.pmu_events import Pmu
+from sonda.probes.counters.command_counter import KernelCounter
+from sonda.probes.counters.pmu_events import Pmu
 from sonda.record.errors import SondaError
 from sonda.record.run import ProbeState
-from sonda.targets import corun_events
-from sonda.targets.corun_events import event_groups, extra_events
+from sonda.targets.corun import pmu as corun_events
+from sonda.targets.corun.pmu import event_groups, extra_events
 from test_perf_event import settled
 
 __all__ = ["settled"]

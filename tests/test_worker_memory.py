@@ -12,7 +12,7 @@ import pytest
 def test_a_worker_keeps_its_memory_whatever_dasks_nanny_says() -> None:
     """Twenty arrays of 8 MiB, one after the other, in a process with what the nanny sets: page faults."""
     code = (
-        "import resource, numpy; from sonda.studies.executors.on_node import keep_memory\n"
+        "import resource, numpy; from sonda.studies.executors.worker import keep_memory\n"
         "def faults():\n"
         "    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt\n"
         "    for _ in range(20): numpy.ones(1 << 20)\n"

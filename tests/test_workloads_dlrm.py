@@ -13,9 +13,8 @@ import torch
 
 from sonda.record.errors import SondaError
 from sonda.workloads.catalogue import describe
-from sonda.workloads.dlrm_streams import DlrmStream
-from sonda.workloads.dlrm_weights import DRAWN_AT_ONCE, DlrmWeights
-from sonda.workloads.recommender import Recommender, presets
+from sonda.workloads.networks.dlrm import Recommender, presets
+from sonda.workloads.networks.dlrm_draws import DRAWN_AT_ONCE, DlrmStream, DlrmWeights
 
 GOLDEN = json.loads((Path(__file__).parent / "data" / "dlrm_streams.json").read_text())
 STREAMS = [

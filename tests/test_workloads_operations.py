@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from sonda.workloads.catalogue import describe
-from sonda.workloads.operations import OPERATIONS, Operations
+from sonda.workloads.operations.ops import OPERATIONS, Operations
 
 SMALL = {"size": "64KiB", "channels": "4", "heads": "2", "columns": "8", "bags": "5", "indices": "3", "batch": "2"}
 

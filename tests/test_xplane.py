@@ -10,10 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sonda.imports import xplane, xplane_plane
-from sonda.imports.wire import double, fields
-from sonda.imports.xplane import ABSENT, is_profile, open_space, profile_events
-from sonda.imports.xplane_kernel import varint as read_varint
+from sonda.imports.xplane import file as xplane
+from sonda.imports.xplane import planes as xplane_plane
+from sonda.imports.xplane.file import ABSENT, is_profile, open_space, profile_events
+from sonda.imports.xplane.scanner import varint as read_varint
+from sonda.imports.xplane.wire import double, fields
 from xplane_examples import H200, PROFILES, PlaneMaker, number, space, stretch, training, varint
 
 

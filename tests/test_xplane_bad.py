@@ -9,13 +9,15 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from sonda.analysis.trace_summary import summarise_trace
-from sonda.imports import spill, xplane, xplane_plane
-from sonda.imports.importing import import_files
-from sonda.imports.xplane import open_space, profile_events
+from sonda.analysis.traces.summary import summarise_trace
+from sonda.imports.importer import import_files
+from sonda.imports.trace import spill
+from sonda.imports.xplane import file as xplane
+from sonda.imports.xplane import planes as xplane_plane
+from sonda.imports.xplane.file import open_space, profile_events
 from sonda.record.errors import SondaError
 from sonda.record.run import Run
-from sonda.report.imported import render_trace
+from sonda.report.views.imported import render_trace
 from xplane_examples import PlaneMaker, number, space, stretch, training, varint
 
 ANYTHING = settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])

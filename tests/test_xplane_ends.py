@@ -6,7 +6,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from sonda.frameworks.tensorflow_profile import Event, calls
-from sonda.imports.xplane_ends import Ends
+from sonda.imports.xplane.instruction_ends import Ends
 
 
 def event(name: str, start: int, duration: int, number: int, ends: bool = False) -> Any:

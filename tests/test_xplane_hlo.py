@@ -7,9 +7,9 @@ from pathlib import Path
 
 from sonda.frameworks.call_pieces import Place
 from sonda.frameworks.tensorflow_profile import calls, place_of, spent
-from sonda.imports.xplane import open_space
-from sonda.imports.xplane_hlo import programs, shared
-from sonda.targets.tensorflow_events import profile_events_of
+from sonda.imports.xplane.file import open_space
+from sonda.imports.xplane.hlo import programs, shared
+from sonda.targets.profiles.tensorflow_events import profile_events_of
 from xplane_examples import H200, PlaneMaker, number, space, stretch, varint
 
 PROGRAM = 7

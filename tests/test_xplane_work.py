@@ -7,11 +7,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from sonda.analysis.profile_summary import StepTimes, summarise_profile
-from sonda.imports import xplane_work
-from sonda.imports.importing import import_files
-from sonda.imports.xplane_steps import StepFinder
-from sonda.imports.xplane_work import HandedWork
+from sonda.analysis.traces.profile import StepTimes, summarise_profile
+from sonda.imports.importer import import_files
+from sonda.imports.xplane import steps as xplane_work
+from sonda.imports.xplane.steps import HandedWork, StepFinder
 from xplane_examples import PlaneMaker, space
 
 US = 1000

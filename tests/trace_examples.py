@@ -7,7 +7,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from sonda.imports.importing import import_files
+from sonda.imports.importer import import_files
 from sonda.record.run import Run
 
 GPU = Path(__file__).parent / "data" / "gpu"

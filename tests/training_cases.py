@@ -32,14 +32,14 @@ from sonda.frameworks.torch_epochs import Course, drive_epochs
 from sonda.frameworks.torch_state import arrays_of, restore
 from sonda.record.training import Walk
 from sonda.targets.job import Job
-from sonda.targets.training_worker import Keeper, train_in_torch
+from sonda.targets.training.trainer import Keeper, train_in_torch
 from sonda.workloads.catalogue import describe
 from sonda.workloads.data.preparation import prepare_source
 from sonda.workloads.data.prepared import load
 from sonda.workloads.data.source import ArraySource
 from sonda.workloads.data.training_set import TrainingSet, divide
-from sonda.workloads.fitting import fitted, trainable
 from sonda.workloads.in_torch.training_images import TrainingImages
+from sonda.workloads.networks.image_classifiers import fitted, trainable
 
 CLASSES, EACH, WIDTH, HEIGHT = 3, 20, 22, 18
 SPLIT = "0.73/0.135/0.135"

@@ -7,7 +7,7 @@ from typing import Any
 
 from builders import RunBuilder
 from sonda.record.run import Run
-from sonda.record.sample import Sample
+from sonda.record.samples import Sample
 
 S = 1_000_000_000
 """ns in a second."""

@@ -8,7 +8,7 @@ import numpy as np
 
 from sonda.frameworks.assembly import Assembly
 from sonda.frameworks.collector.kernel_pass import CLOCK
-from sonda.imports.xplane import profile_events
+from sonda.imports.xplane.file import profile_events
 from xplane_examples import PlaneMaker, space
 
 

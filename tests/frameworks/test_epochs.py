@@ -11,7 +11,7 @@ import pytest
 from sonda.workloads.data.epoch_batches import EpochBatches
 from sonda.workloads.data.prepared import load
 from sonda.workloads.data.training_set import TrainingSet, divide, make_ready
-from sonda.workloads.perceptron import Perceptron
+from sonda.workloads.networks.mlp import Perceptron
 
 torch = pytest.importorskip("torch")
 SEED = 3
@@ -48,21 +48,21 @@ def expected(data: TrainingSet) -> tuple[dict[str, np.ndarray], float, int]:
 
 def jax_learner() -> Any:
     jax = pytest.importorskip("jax")
-    from sonda.workloads.in_jax.learning import JaxLearner
+    from sonda.workloads.in_jax.learner import JaxLearner
 
     return JaxLearner(NETWORK, SEED, "float32", jax.devices("cpu")[0])
 
 
 def tensorflow_learner() -> Any:
     pytest.importorskip("tensorflow")
-    from sonda.workloads.in_tensorflow.learning import TensorflowLearner
+    from sonda.workloads.in_tensorflow.learner import TensorflowLearner
 
     return TensorflowLearner(NETWORK, SEED, "float32", False)
 
 
 def pytensor_learner() -> Any:
     pytest.importorskip("pytensor")
-    from sonda.workloads.in_pytensor.learning import PyTensorLearner
+    from sonda.workloads.in_pytensor.learner import PyTensorLearner
 
     return PyTensorLearner(NETWORK, SEED, "float32")
 

@@ -19,9 +19,9 @@ from sonda.frameworks.collector.piece_pass import AFTER, CALLS
 from sonda.frameworks.hlo import read_module
 from sonda.frameworks.hlo_cost import executed_costs
 from sonda.frameworks.jax_places import program_places
-from sonda.record.span import Spans
-from sonda.targets.command import INJECT
-from sonda.targets.jax_layers import with_jitted_layers
+from sonda.record.spans import Spans
+from sonda.targets.profiles.jax import with_jitted_layers
+from sonda.targets.program.launcher import INJECT
 
 jax = pytest.importorskip("jax")
 jnp = pytest.importorskip("jax.numpy")

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from jax_gpu import with_gpu
-from sonda.analysis.summarise import summarise
+from sonda.analysis.run_summary import summarise
 from sonda.frameworks.announced import AnnouncedObserver
 from sonda.frameworks.announced_steps import PIECES_STEPS
 from sonda.frameworks.assembly import Assembly, assemble
@@ -20,15 +20,15 @@ from sonda.frameworks.driving import KERNEL_STEPS, Driving
 from sonda.frameworks.jax_network_driver import drive_network
 from sonda.record.run import RunInfo, new_id, write_run
 from sonda.record.run import now as run_now
-from sonda.record.span import Spans
-from sonda.studies.figure import parse_figure
-from sonda.targets.child import run_child
-from sonda.targets.jax_worker import network_of, xla_operations
+from sonda.record.spans import Spans
+from sonda.studies.figures.registry import parse_figure
+from sonda.targets.adapters.jax import network_of, xla_operations
 from sonda.targets.job import Job
-from sonda.targets.kernels import with_kernels
+from sonda.targets.local.child import run_child
+from sonda.targets.profiles.kernels import with_kernels
 from sonda.workloads.catalogue import describe
-from sonda.workloads.network_cost import network_costs
-from sonda.workloads.structure import structure_of, walk
+from sonda.workloads.networks.cost import network_costs
+from sonda.workloads.networks.structure import structure_of, walk
 
 jax = pytest.importorskip("jax")
 CNN = {"batch": "4", "image": "24x20"}

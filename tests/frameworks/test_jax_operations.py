@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from jax_gpu import with_gpu
-from sonda.analysis.summarise import summarise
+from sonda.analysis.run_summary import summarise
 from sonda.frameworks.announced import AnnouncedObserver
 from sonda.frameworks.assembly import Assembly, assemble
 from sonda.frameworks.collector.recorder import Recorder
@@ -18,17 +18,17 @@ from sonda.frameworks.driving import Driving
 from sonda.frameworks.jax_driver import drive
 from sonda.frameworks.jax_kernels import TRACE
 from sonda.frameworks.profiled_kernels import keep
-from sonda.probes.ncu import CountedKernels, CountedLaunch
-from sonda.probes.ncu_join import join
+from sonda.probes.ncu.join import join
+from sonda.probes.ncu.replay import CountedKernels, CountedLaunch
 from sonda.record.errors import SondaError
 from sonda.record.run import RunInfo, new_id, write_run
 from sonda.record.run import now as run_now
-from sonda.studies.operation_point import operation_points
-from sonda.targets.child import run_child
-from sonda.targets.jax_worker import compile_once, jax_device
+from sonda.studies.results.operations import operation_points
+from sonda.targets.adapters.jax import compile_once, jax_device
 from sonda.targets.job import Job
-from sonda.targets.kernels import with_kernels
-from sonda.workloads.operations import STUDIED, Operations
+from sonda.targets.local.child import run_child
+from sonda.targets.profiles.kernels import with_kernels
+from sonda.workloads.operations.ops import STUDIED, Operations
 
 jax = pytest.importorskip("jax")
 torch = pytest.importorskip("torch")

@@ -16,7 +16,7 @@ import pytest
 
 from sonda.frameworks.assembly import Assembly, assemble
 from sonda.frameworks.events import read_events
-from sonda.targets.command import INJECT
+from sonda.targets.program.launcher import INJECT
 
 pytest.importorskip("jax")
 PROGRAMS = Path(__file__).parent / "programs"

@@ -18,9 +18,9 @@ from sonda.frameworks.collector.piece_pass import AFTER, CALLS
 from sonda.frameworks.collector.recorder import Recorder
 from sonda.frameworks.hlo import Module
 from sonda.frameworks.jax_places import Places
-from sonda.record.span import Spans, Words
-from sonda.targets import jax_layers
-from sonda.targets.call_layers import CallLayers
+from sonda.record.spans import Spans, Words
+from sonda.targets.profiles import jax as jax_layers
+from sonda.targets.profiles.calls import CallLayers
 
 jax = pytest.importorskip("jax")
 ROWS, MORE, WIDTH = 64, 512, 96

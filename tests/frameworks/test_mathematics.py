@@ -100,7 +100,7 @@ def _as(value: Any, kind: Any) -> Any:
 def in_jax(case: str, precision: str = "float32") -> Result:
     jax = pytest.importorskip("jax")
     from sonda.workloads.in_jax.network import build
-    from sonda.workloads.weights import channels_first
+    from sonda.workloads.networks.weights import channels_first
 
     class Runner:
         def __init__(self, task: Any) -> None:
@@ -127,8 +127,8 @@ def in_tensorflow(case: str, precision: str = "float32", compiled: bool = False)
     tf = pytest.importorskip("tensorflow")
     if case == "transformer":
         pytest.skip("not there in TensorFlow")
+    from sonda.workloads.in_tensorflow.input_pipeline import batches
     from sonda.workloads.in_tensorflow.network import build
-    from sonda.workloads.in_tensorflow.pipeline import batches
 
     with tf.device("/CPU:0"):
         task = build(described(case, precision), False, SEED, precision, compiled)
@@ -205,7 +205,7 @@ def test_weights_after_three_steps_agree(result: tuple[Case, Result, Result]) ->
 
 
 def in_torch_before(case: Case) -> dict[str, np.ndarray]:
-    from sonda.workloads.weights import initial_weights
+    from sonda.workloads.networks.weights import initial_weights
 
     return initial_weights(describe(case.name, case.options), SEED)
 

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 from sonda.frameworks.assembly import Assembly, assemble
-from sonda.targets.applicable import applied
-from sonda.targets.child import run_child
+from sonda.targets.applicability import applied
 from sonda.targets.job import Job, check_job
+from sonda.targets.local.child import run_child
 
 
 @pytest.fixture(scope="module", params=["tensorflow", "jax"])

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from sonda.frameworks.assembly import Assembly, assemble
-from sonda.targets.command import INJECT
+from sonda.targets.program.launcher import INJECT
 
 pytest.importorskip("pytensor")
 PROGRAM = Path(__file__).parent.parent / "programs" / "pytensor_loop.py"

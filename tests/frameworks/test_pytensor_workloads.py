@@ -15,16 +15,16 @@ from sonda.frameworks.assembly import Assembly, assemble
 from sonda.frameworks.collector.recorder import Recorder
 from sonda.frameworks.driving import Driving
 from sonda.record.errors import SondaError
-from sonda.targets.child import run_child
 from sonda.targets.job import Job, check_job
-from sonda.workloads.operations import STUDIED, Operations
-from sonda.workloads.perceptron import Perceptron
+from sonda.targets.local.child import run_child
+from sonda.workloads.networks.mlp import Perceptron
+from sonda.workloads.operations.ops import STUDIED, Operations
 
 pytensor = pytest.importorskip("pytensor")
 torch = pytest.importorskip("torch")
 
 from sonda.frameworks.pytensor_driver import drive_network, drive_operations, run_pieces  # noqa: E402
-from sonda.workloads.in_pytensor.learning import PyTensorLearner  # noqa: E402
+from sonda.workloads.in_pytensor.learner import PyTensorLearner  # noqa: E402
 from sonda.workloads.in_pytensor.network import build as build_network  # noqa: E402
 from sonda.workloads.in_pytensor.operations import build as build_operations  # noqa: E402
 

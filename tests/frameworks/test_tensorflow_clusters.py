@@ -12,13 +12,13 @@ import pytest
 from sonda.frameworks.assembly import assemble
 from sonda.record.training import FINAL, read_trained
 from sonda.targets.job import JOB, Job
-from sonda.targets.parallel_agent import PLAN
-from sonda.targets.spec import parse_target
-from sonda.targets.tensorflow_agent import run_members
-from sonda.targets.tensorflow_plan import strategy_plan
+from sonda.targets.ranks.elastic_agent import PLAN
+from sonda.targets.ranks.strategy_agent import run_members
+from sonda.targets.ranks.strategy_plan import strategy_plan
+from sonda.targets.target import parse_target
 from sonda.workloads.data.prepared import load
 from sonda.workloads.data.training_set import divide, make_ready
-from sonda.workloads.perceptron import Perceptron
+from sonda.workloads.networks.mlp import Perceptron
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("tensorflow")

@@ -9,7 +9,7 @@ import pytest
 
 from sonda.frameworks.collector.tensorflow_flops import UnknownShapeError, count_graph
 from sonda.workloads.catalogue import describe
-from sonda.workloads.network_cost import network_costs
+from sonda.workloads.networks.cost import network_costs
 
 tf = pytest.importorskip("tensorflow")
 PRODUCTS = ("MatMul", "Conv2D", "Conv2DBackpropInput", "Conv2DBackpropFilter")

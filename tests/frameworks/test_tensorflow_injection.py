@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from sonda.analysis.summarise import summarise
+from sonda.analysis.run_summary import summarise
 from sonda.record.run import Run
 from sonda.record.store import Store
-from sonda.targets import keeping
-from sonda.targets.command import Watching, run_command
+from sonda.targets import pipeline as keeping
+from sonda.targets.program.launcher import Watching, run_command
 
 pytest.importorskip("tensorflow")
 PROGRAMS = Path(__file__).parent / "programs"

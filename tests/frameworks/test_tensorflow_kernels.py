@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 from gpu_profile import with_gpu
 
-from sonda.analysis.summarise import summarise
+from sonda.analysis.run_summary import summarise
 from sonda.frameworks import announced_steps, tensorflow_driver, tensorflow_whole
 from sonda.frameworks.announced import AnnouncedObserver
 from sonda.frameworks.assembly import Assembly, assemble
@@ -27,13 +27,13 @@ from sonda.frameworks.profiled_kernels import keep
 from sonda.frameworks.tensorflow_kernels import PROFILE
 from sonda.record.run import RunInfo, new_id, write_run
 from sonda.record.run import now as run_now
-from sonda.studies.figure import parse_figure
+from sonda.studies.figures.registry import parse_figure
+from sonda.targets.adapters.tensorflow import run_in_tensorflow
 from sonda.targets.job import Job
-from sonda.targets.kernels import with_kernels
-from sonda.targets.tensorflow_events import profile_events_of
-from sonda.targets.tensorflow_worker import run_in_tensorflow
+from sonda.targets.profiles.kernels import with_kernels
+from sonda.targets.profiles.tensorflow_events import profile_events_of
 from sonda.workloads.catalogue import describe
-from sonda.workloads.operations import Operations
+from sonda.workloads.operations.ops import Operations
 
 tf = pytest.importorskip("tensorflow")
 ON_GPU = "cuda:0"
@@ -61,9 +61,9 @@ def operations(place: Path, **how: Any) -> tuple[Assembly, int]:
 
 
 def network(place: Path, train: bool = True, **how: Any) -> tuple[Assembly, int]:
+    from sonda.workloads.in_tensorflow.input_pipeline import batches
     from sonda.workloads.in_tensorflow.network import build
     from sonda.workloads.in_tensorflow.pieces import Pieces
-    from sonda.workloads.in_tensorflow.pipeline import batches
 
     task = build(describe("mlp", {"layers": "12-8-3", "batch": "4"}), train, 5)
     begin = now()

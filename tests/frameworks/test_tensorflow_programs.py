@@ -15,9 +15,9 @@ import numpy as np
 import pytest
 
 from sonda.frameworks.assembly import Assembly, assemble
-from sonda.record.span import Spans
-from sonda.targets.kernels import with_kernels
-from sonda.targets.tensorflow_layers import with_graph_layers
+from sonda.record.spans import Spans
+from sonda.targets.profiles.kernels import with_kernels
+from sonda.targets.profiles.tensorflow import with_graph_layers
 
 pytest.importorskip("tensorflow")
 PROGRAMS = Path(__file__).parent / "programs"

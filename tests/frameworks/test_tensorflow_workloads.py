@@ -17,12 +17,12 @@ from sonda.frameworks.collector.recorder import Recorder
 from sonda.frameworks.driving import Driving
 from sonda.frameworks.tensorflow_driver import drive_network, drive_operations
 from sonda.record.errors import SondaError
+from sonda.targets.adapters.tensorflow import tensorflow_device
 from sonda.targets.job import Job
-from sonda.targets.tensorflow_events import profile_events_of
-from sonda.targets.tensorflow_worker import tensorflow_device
+from sonda.targets.profiles.tensorflow_events import profile_events_of
 from sonda.workloads.catalogue import describe
-from sonda.workloads.operations import STUDIED, Operations
-from sonda.workloads.structure import walk
+from sonda.workloads.networks.structure import walk
+from sonda.workloads.operations.ops import STUDIED, Operations
 
 tf = pytest.importorskip("tensorflow")
 SEED = 5
@@ -36,8 +36,8 @@ def network(name: str, train: bool, **how: Any) -> Any:
 
 
 def driven(task: Any, train: bool, directory: Path) -> Assembly:
+    from sonda.workloads.in_tensorflow.input_pipeline import batches
     from sonda.workloads.in_tensorflow.pieces import Pieces
-    from sonda.workloads.in_tensorflow.pipeline import batches
 
     recorder = Recorder(str(directory))
     observer = AnnouncedObserver(recorder, None, task.root)
@@ -69,8 +69,8 @@ class Told:
 
 
 def test_a_step_in_pieces_computes_what_the_graph_computes() -> None:
+    from sonda.workloads.in_tensorflow.input_pipeline import batches
     from sonda.workloads.in_tensorflow.pieces import Pieces
-    from sonda.workloads.in_tensorflow.pipeline import batches
 
     whole, apart = network("cnn", True), network("cnn", True)
     step, told = whole.function(), Told()
@@ -136,7 +136,7 @@ def test_inference_is_a_forward_and_its_flops_are_those_of_the_network(tmp_path:
 
 def test_training_begins_with_the_initial_weights(tmp_path: Path) -> None:
     """Tracing runs a step, and 2 + 3 + 5 follow: the weights are those of ten steps, not eleven."""
-    from sonda.workloads.in_tensorflow.pipeline import batches
+    from sonda.workloads.in_tensorflow.input_pipeline import batches
 
     task, plain = network("mlp", True), network("mlp", True)
     driven(task, True, tmp_path)
@@ -183,7 +183,7 @@ def test_operations_compute_what_numpy_computes(tmp_path: Path, compiled: bool) 
 @pytest.mark.parametrize("precision", ["mixed_bfloat16", "mixed_float16", "bfloat16", "float64"])
 def test_precisions_learn(precision: str) -> None:
     """All begin with the same weights: a first loss in a short type differs by its rounding, 2^-8 at most."""
-    from sonda.workloads.in_tensorflow.pipeline import batches
+    from sonda.workloads.in_tensorflow.input_pipeline import batches
 
     task, plain = network("cnn", True, precision=precision), network("cnn", True)
     first = float(task.learn(*next(batches(task, SEED))))
@@ -195,8 +195,8 @@ def test_precisions_learn(precision: str) -> None:
 
 @pytest.mark.parametrize(("workers", "prefetch"), [(0, None), (2, 3)])
 def test_the_pipeline_gives_the_batches_of_every_framework(workers: int, prefetch: int | None) -> None:
-    from sonda.workloads.examples import batch_numbers, examples
-    from sonda.workloads.in_tensorflow.pipeline import batches
+    from sonda.workloads.in_tensorflow.input_pipeline import batches
+    from sonda.workloads.networks.examples import batch_numbers, examples
 
     task = network("mlp", True)
     (inputs,), targets = examples(task.description, SEED)
@@ -210,7 +210,7 @@ def test_the_pipeline_gives_the_batches_of_every_framework(workers: int, prefetc
 def test_as_many_batches_are_made_ahead_as_were_asked_for(prefetch: int) -> None:
     """tf.data by itself would make one ahead, asked or not, so that loading ahead could not be compared with none."""
     from sonda.workloads.data.image_stream import image_stream
-    from sonda.workloads.in_tensorflow.pipeline import batches
+    from sonda.workloads.in_tensorflow.input_pipeline import batches
 
     task = network("cnn", True)
     stream = image_stream(task.description, "cifar10-like", SEED, False)

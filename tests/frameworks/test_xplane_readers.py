@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from sonda.imports.importing import import_files
-from sonda.imports.xplane import profile_events
-from sonda.report.xplane import write_xplane
+from sonda.imports.importer import import_files
+from sonda.imports.xplane.file import profile_events
+from sonda.report.trace.xplane import write_xplane
 from xplane_examples import H200, PROFILES
 
 FILES = [H200, *sorted(PROFILES.glob("*.xplane.pb.gz"))]

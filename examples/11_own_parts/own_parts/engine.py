@@ -1,8 +1,8 @@
 """An engine of one's own, `kind = "ideal"` in a description: every multiplier busy in every cycle."""
 
-from sonda.accelerators.hardware import Hardware
-from sonda.accelerators.operation import Convolution, MatrixProduct
-from sonda.accelerators.result import Result
+from sonda.accelerators.description.hardware import Hardware
+from sonda.accelerators.engines.result import Result
+from sonda.accelerators.operations.program import Convolution, MatrixProduct
 
 
 def simulate(hardware: Hardware, shape: MatrixProduct | Convolution) -> Result:

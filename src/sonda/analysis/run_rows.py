@@ -149,7 +149,7 @@ def rebuild(store: Store, read: Callable[[int, int], None] = lambda done, total:
 
 
 def _entry(store: Store, name: str) -> Entry | None:
-    from sonda.analysis.summarise import summarise
+    from sonda.analysis.run_summary import summarise
 
     directory: Path = store.root / name
     sizes = sizes_of(directory)

@@ -9,13 +9,11 @@ from typing import Any
 import numpy as np
 
 from sonda.analysis import wording
-from sonda.analysis.energy import summarise_energy
-from sonda.analysis.energy_summary import EnergySummary
-from sonda.analysis.listed import listed
+from sonda.analysis.energy.run import summarise_energy
+from sonda.analysis.energy.summary import EnergySummary
 from sonda.analysis.statistics import effective_size
-from sonda.analysis.summary import MODEL, READINGS, Summary, Value
-from sonda.record.errors import SondaError
-from sonda.record.percentile_rule import (
+from sonda.analysis.summary import MODEL, READINGS, Summary, Value, listed
+from sonda.record.conventions.percentiles import (
     at_percentile,
     early_estimate,
     full_count,
@@ -23,6 +21,7 @@ from sonda.record.percentile_rule import (
     late_allowed,
     least_queries,
 )
+from sonda.record.errors import SondaError
 from sonda.record.run import Run, RunInfo
 
 SHOWN = (0.5, 0.9, 0.95, 0.99, 0.999)

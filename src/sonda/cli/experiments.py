@@ -63,11 +63,11 @@ def study(
     """
     from shlex import quote
 
-    from sonda.report.operations import write_recording
     from sonda.report.output import refuse_folders
-    from sonda.report.study import render_plan, render_studies, render_study
+    from sonda.report.views.study.operations import write_recording
+    from sonda.report.views.study.screen import render_plan, render_studies, render_study
     from sonda.studies.catalogue import carry_out, list_studies, load_plan, show_study, with_statistics
-    from sonda.studies.recorded import recording
+    from sonda.studies.results.recordings import recording
 
     refuse_folders(record, page)
     if not reference:
@@ -93,7 +93,7 @@ def study(
     if record is not None:
         write_recording(record, recording(document))
     if page is not None:
-        from sonda.report.study_page import write_study_page
+        from sonda.report.views.study.page import write_study_page
 
         write_study_page(page, document)
     write_json(document, "study") if json else put(render_study(document, reference=quote(reference), options=typed))
@@ -155,16 +155,16 @@ def explore(
     Fields are those of the accelerator's description; on=sim:A,sim:B and mapping=stonne,best vary too. Options that are
     not listed here belong to the workload.
     """
-    from sonda.analysis.compare import parse_percent
+    from sonda.analysis.comparison.runs import parse_percent
     from sonda.record.errors import SondaError
-    from sonda.record.saying import Lasting
-    from sonda.report.exploration import write_points
+    from sonda.record.progress import Lasting
     from sonda.report.output import refuse_folders
+    from sonda.report.views.exploration import write_points
     from sonda.studies.executors.choice import executor_for
-    from sonda.studies.explore import BATCH
-    from sonda.studies.explore import explore as explore_space
-    from sonda.studies.search_front import search as search_front
-    from sonda.studies.space import parse_space
+    from sonda.studies.explore.exploration import BATCH
+    from sonda.studies.explore.exploration import explore as explore_space
+    from sonda.studies.explore.search import search as search_front
+    from sonda.studies.explore.space import parse_space
     from sonda.targets.job import Job
 
     refuse_folders(csv, parquet)
@@ -227,9 +227,9 @@ def corun(
     A command after cmd: is measured by its steps where it is a PyTorch program, by whole runs otherwise; one after
     window: runs on while the others are measured.
     """
-    from sonda.record.saying import Lasting
-    from sonda.targets.corun import corun as carry_out
-    from sonda.targets.corun_plan import Setting
+    from sonda.record.progress import Lasting
+    from sonda.targets.corun.launcher import corun as carry_out
+    from sonda.targets.corun.plan import Setting
 
     store = open_store()
     for one in tag or []:
@@ -282,8 +282,7 @@ def verify(
     Against STONNE: cycles, accesses and counters of recorded runs. Against SCALE-Sim: the mesh beside its published
     formulas, layer by layer. Options that are not listed here belong to the model.
     """
-    from sonda.record.errors import SondaError
-    from sonda.record.nearest import nearest
+    from sonda.record.errors import SondaError, nearest
     from sonda.targets.job import Job, options_of
 
     if subject.startswith("-"):
@@ -294,8 +293,8 @@ def verify(
     if what == "stonne":
         _verify_stonne(subject, [*options, *(["on"] if on else []), *(["set"] if set else [])], json)
     elif what == "scalesim":
-        from sonda.report.verification import render_scalesim
-        from sonda.targets.scalesim import verify_mesh
+        from sonda.report.views.verification import render_scalesim
+        from sonda.targets.simulated.scalesim import verify_mesh
 
         say(f"holding {on or 'a mesh'} against SCALE-Sim")
         result = verify_mesh(Job(workload=subject, options=options, on=on, set=" ".join(set or [])))
@@ -309,9 +308,9 @@ def verify(
 
 
 def _verify_stonne(file: str, options: list[str], json: bool) -> None:
-    from sonda.accelerators.verify import verify_stonne
+    from sonda.accelerators.formats.stonne.verification import verify_stonne
     from sonda.record.errors import SondaError
-    from sonda.report.verification import render_verification
+    from sonda.report.views.verification import render_verification
 
     if options:
         raise SondaError(f"--{options[0]} means nothing to verify stonne", "the runs of the file say what to simulate")
@@ -341,10 +340,10 @@ def doctor(
     if validate:
         _validate(json)
         return
+    from sonda.probes.cache_partition.partition import left_checks
     from sonda.probes.doctor import examine
-    from sonda.probes.resctrl_partition import left_checks
-    from sonda.report.document import checks_document
-    from sonda.report.terminal import render_doctor
+    from sonda.report.views.steps.document import checks_document
+    from sonda.report.views.steps.screen import render_doctor
 
     root = open_store().root
     left = left_checks(root)
@@ -356,8 +355,8 @@ def doctor(
 
 
 def _validate(json: bool) -> None:
-    from sonda.probes.validation import validate
-    from sonda.report.validation import render_validation
+    from sonda.probes.validation.trust import validate
+    from sonda.report.views.validation import render_validation
 
     found = validate(say)
     hush()

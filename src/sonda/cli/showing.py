@@ -15,13 +15,13 @@ if TYPE_CHECKING:
 def show_runs(shown: list[tuple[Run, Any]], store: Store, rows: int, json: bool, to: Any = None) -> None:
     """Summaries of runs: one in full, several side by side. A program's own output keeps stdout to itself."""
     if json:
-        from sonda.report.document import summaries_document, to_document
+        from sonda.report.views.steps.document import summaries_document, to_document
 
         documents = [summary for _, summary in shown]
         write_json(to_document(documents[0]) if len(documents) == 1 else summaries_document(documents))
         return
     from sonda.report.screen import width_of
-    from sonda.report.terminal import render_side_by_side, render_summary
+    from sonda.report.views.steps.screen import render_side_by_side, render_summary
 
     to = to or sys.stdout
     if len(shown) == 1:
@@ -40,7 +40,7 @@ def show_run(run: Run, store: Store, json: bool, rows: int = 10, to: Any = None)
 
     A program's own output keeps stdout to itself: `to` is stderr then.
     """
-    from sonda.report.faces import face_of
+    from sonda.report.views.kinds import face_of
 
     face = face_of(run)
     if json:

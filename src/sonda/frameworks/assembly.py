@@ -16,7 +16,7 @@ from sonda.frameworks.processes import Processes
 from sonda.frameworks.row_columns import activations, calls, inherit
 from sonda.frameworks.stages import read_stages, stage_columns
 from sonda.frameworks.thread import DEVICE_START, DEVICE_TIME, ThreadSpans, read_thread
-from sonda.record.span import Spans, Words
+from sonda.record.spans import Spans, Words
 
 RUN, PART, EPOCH, STEP, PHASE = range(5)
 """Levels of the tree above layers and operations."""

@@ -21,7 +21,7 @@ import msgspec
 import numpy as np
 
 from sonda.record.errors import SondaError
-from sonda.record.partial import PARTIAL, abandoned, discard, partial_path
+from sonda.record.files.partial import PARTIAL, abandoned, discard, partial_path
 
 STATE, ABOUT = "state.npz", "checkpoint.json"
 KEPT = 2

@@ -16,7 +16,7 @@ import numpy as np
 
 from sonda.frameworks.phase import FORWARDS, Phase
 from sonda.frameworks.steps import Section
-from sonda.record.quantity import INPUT_CALLS, INPUT_PRODUCTS, INPUT_SIZES
+from sonda.record.quantities import INPUT_CALLS, INPUT_PRODUCTS, INPUT_SIZES
 
 Dims = Sequence[Sequence[int]]
 """The sizes of every tensor that a module was given."""

@@ -12,7 +12,7 @@ from sonda.frameworks.collector.torch_compiled import LOSS
 from sonda.frameworks.events import RawSpans
 from sonda.frameworks.paths import LayerPlaces
 from sonda.frameworks.phase import Phase
-from sonda.record.span import PARTS
+from sonda.record.spans import PARTS
 
 FACTS = (
     "shape", "training", "graph", "module", "sequence", "idle", "optimizer", "made", "loader", "iterator", "exhausted",

@@ -16,8 +16,8 @@ from typing import Any
 
 import numpy as np
 
-from sonda.imports.rank_events import RankEvents
-from sonda.imports.raw_event import (
+from sonda.imports.trace.ranks import RankEvents
+from sonda.imports.trace.raw_events import (
     ABSENT,
     CALL,
     COLLECTIVE,
@@ -31,9 +31,9 @@ from sonda.imports.raw_event import (
     Source,
     is_collective,
 )
-from sonda.imports.spill import Spill
+from sonda.imports.trace.spill import Spill
 from sonda.record.errors import SondaError
-from sonda.record.saying import Say
+from sonda.record.progress import Say
 
 MAGIC = b"SQLite format 3\x00"
 FETCHED = 20_000

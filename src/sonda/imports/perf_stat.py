@@ -15,13 +15,13 @@ from pathlib import Path
 import msgspec
 import numpy as np
 
-from sonda.imports.mark_events import BETWEEN
-from sonda.imports.reading_file import ReadingWriter
 from sonda.imports.text_lines import TextLines
+from sonda.imports.trace.marks import BETWEEN
+from sonda.imports.trace.readings import ReadingWriter
 from sonda.record.errors import SondaError
-from sonda.record.quantity import QUANTITIES, Metric
-from sonda.record.span import Spans, Words
-from sonda.record.span_file import SpanWriter
+from sonda.record.files.tables import SpanWriter
+from sonda.record.quantities import QUANTITIES, Metric
+from sonda.record.spans import Spans, Words
 
 NUMBER = re.compile(r"[0-9]+(?:\.[0-9]+)?")
 OBJECT = re.compile(rb"\{[^{}]*\}")

@@ -7,11 +7,11 @@ from functools import partial
 from pathlib import Path
 
 from sonda.imports import nsys
-from sonda.imports.kineto import read_kineto
-from sonda.imports.rank_events import RankEvents
-from sonda.imports.xplane_events import read_xplane, with_paths
-from sonda.record.saying import Say
-from sonda.record.span import Spans
+from sonda.imports.kineto.reader import read_kineto
+from sonda.imports.trace.ranks import RankEvents
+from sonda.imports.xplane.reader import read_xplane, with_paths
+from sonda.record.progress import Say
+from sonda.record.spans import Spans
 
 Reader = Callable[[Path, Path, int, Say], RankEvents]
 TRACES: dict[str, Reader] = {"kineto": read_kineto, "nsys": nsys.read_nsys, "xplane": read_xplane}

@@ -18,7 +18,7 @@ from typing import Any
 
 import msgspec
 
-from sonda.record.partial import write_whole
+from sonda.record.files.partial import write_whole
 from sonda.record.run import SPANS
 
 FOLDER = ".index"

@@ -17,8 +17,8 @@ import msgspec
 import numpy as np
 
 from sonda.record.run import Run, RunInfo
-from sonda.record.sample import Sample
-from sonda.record.span import NUMBER_COLUMNS, TEXT_COLUMNS, Spans, Words, joined
+from sonda.record.samples import Sample
+from sonda.record.spans import NUMBER_COLUMNS, TEXT_COLUMNS, Spans, Words, joined
 
 NODES, LOST, RANKS, METERED, SAME = "nodes", "lost_nodes", "ranks", "metered", "same_machine"
 OF_A_NODE = ("devices", METERED)

@@ -16,11 +16,11 @@ from typing import TYPE_CHECKING, Any, Literal
 import msgspec
 
 from sonda.record.errors import SondaError, first_line
-from sonda.record.partial import discard, partial_path
-from sonda.record.sample import Sample, samples_from_arrow, samples_to_arrow
+from sonda.record.files.partial import discard, partial_path
+from sonda.record.samples import Sample, samples_from_arrow, samples_to_arrow
 
 if TYPE_CHECKING:
-    from sonda.record.span import Spans
+    from sonda.record.spans import Spans
 
 SCHEMA = 1
 """Version of the files of a run. Readers accept this and every older version."""
@@ -88,7 +88,7 @@ class Run:
     @cached_property
     def spans(self) -> Spans:
         """Raises SondaError when they cannot be read."""
-        from sonda.record.span import Spans
+        from sonda.record.spans import Spans
 
         path = self.directory / SPANS
         try:

@@ -11,9 +11,8 @@ from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from sonda.record.errors import SondaError
-from sonda.record.nearest import near
-from sonda.record.partial import PARTIAL, abandoned, discard, partial_path
+from sonda.record.errors import SondaError, near
+from sonda.record.files.partial import PARTIAL, abandoned, discard, partial_path
 from sonda.record.run import IDENTITY, Run
 
 RUN_NAME = re.compile(r"([0-9]{8}T[0-9]{6}(?:[0-9]{3})?)-([0-9a-f]{4,32})")

@@ -5,18 +5,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from sonda.analysis.exploration import Exploration
+from sonda.analysis.simulated.exploration import Exploration
 from sonda.analysis.summary import Summary
-from sonda.report.exploration import count_lines, front_table, front_to_show
 from sonda.report.labels import markup
 from sonda.report.markup import table_html
-from sonda.report.probed import probed_table
-from sonda.report.program import program_table
 from sonda.report.screen import Screen
-from sonda.report.simulated_tables import choose_simulated, is_idle, simulated_layer_table, stack_tables
-from sonda.report.summary_tables import choose_layers, layer_table, phase_table
 from sonda.report.table import Table
-from sonda.report.terminal import remedy_words
+from sonda.report.views.counters.sensors import probed_table
+from sonda.report.views.exploration import count_lines, front_table, front_to_show
+from sonda.report.views.simulated import choose_simulated, is_idle, simulated_layer_table, stack_tables
+from sonda.report.views.steps.program import program_table
+from sonda.report.views.steps.screen import remedy_words
+from sonda.report.views.steps.tables import choose_layers, layer_table, phase_table
 
 LAYERS = 10
 POINTS = 10

@@ -10,27 +10,27 @@ from dataclasses import replace
 from importlib import resources
 from pathlib import Path
 
-from sonda.analysis.comparison import Comparison
-from sonda.analysis.exploration import explored
-from sonda.analysis.interference import interference
+from sonda.analysis.comparison.summary import Comparison
+from sonda.analysis.corun.interference import interference
 from sonda.analysis.kinds import kind_of
 from sonda.analysis.serving import served
+from sonda.analysis.simulated.exploration import explored
 from sonda.analysis.summary import Summary
-from sonda.analysis.trace_summary import summarise_trace
+from sonda.analysis.traces.summary import summarise_trace
 from sonda.record.run import Run
-from sonda.report.corun import corun_section
-from sonda.report.energy_page import energy_section, with_energy
-from sonda.report.exploration import exploration_section
-from sonda.report.imported import trace_section
 from sonda.report.labels import UNITS, markup, script_data
 from sonda.report.output import whole_file
 from sonda.report.provenance import with_provenance, with_words, words_panel
-from sonda.report.rooflines import targets_section
-from sonda.report.sections import Section, run_section
-from sonda.report.serving import serving_section
-from sonda.report.summary_tables import column_names
-from sonda.report.together import comparison_section, side_by_side_section
-from sonda.report.training import with_ranks, with_training
+from sonda.report.views.compare.rooflines import targets_section
+from sonda.report.views.compare.section import comparison_section, side_by_side_section
+from sonda.report.views.corun import corun_section
+from sonda.report.views.energy import energy_section, with_energy
+from sonda.report.views.exploration import exploration_section
+from sonda.report.views.imported import trace_section
+from sonda.report.views.serving import serving_section
+from sonda.report.views.steps.section import Section, run_section
+from sonda.report.views.steps.tables import column_names
+from sonda.report.views.steps.training import with_ranks, with_training
 from sonda.version import VERSION
 
 POLICY = "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data: blob:"

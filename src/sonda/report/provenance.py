@@ -6,15 +6,15 @@ import re
 from collections.abc import Sequence
 from dataclasses import replace
 
-from sonda.analysis.figure_words import figure_words, meaning
+from sonda.analysis.figure_names import figure_words, meaning
 from sonda.analysis.summary import Summary, Value
-from sonda.record.quantity import SOURCES
+from sonda.record.quantities import SOURCES
 from sonda.record.run import RunInfo
 from sonda.report import quantities
 from sonda.report.labels import markup
 from sonda.report.markup import panel, table_html
-from sonda.report.sections import Section
 from sonda.report.table import Cell, Column, Table, build, words
+from sonda.report.views.steps.section import Section
 
 COUNTED = ("mapping", "energy", "area", "what_if", "outside", "second", "shown", "metered", "alone", "nodes")
 """What a simulated target says of every operation: in tables and notes, and in `sonda show --json`."""

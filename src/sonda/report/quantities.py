@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import cache
 
 from sonda.analysis.summary import TABLES, Value
-from sonda.record.quantity import SOURCES
+from sonda.record.quantities import SOURCES
 
 MISSING = "–"
 INTERVAL = "95 % interval"

@@ -6,40 +6,39 @@ import dataclasses
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from sonda.analysis.scaling import ScalingCurve
-from sonda.analysis.summarise import summarise
+from sonda.analysis.comparison.scaling import ScalingCurve
+from sonda.analysis.run_summary import summarise
 from sonda.analysis.summary import Summary
-from sonda.record.errors import SondaError
-from sonda.record.nearest import nearest
+from sonda.record.errors import SondaError, nearest
+from sonda.record.progress import Say, time_words
 from sonda.record.run import Run
-from sonda.record.saying import Say, time_words
 from sonda.record.store import Store
-from sonda.studies.applicability import why_not
-from sonda.studies.check_protocol import STATISTICS
-from sonda.studies.company import lacks
-from sonda.studies.elsewhere import all_simulated, as_measured, on_known_nodes
-from sonda.studies.engine import Outcome, Progress, StudyResult, load_study_result, run_study
-from sonda.studies.executors.choice import executor_for
-from sonda.studies.figure import Figure
-from sonda.studies.file import load_study, published_studies
-from sonda.studies.measure import measuring
-from sonda.studies.operation_point import operation_points
-from sonda.studies.optimisation import document, optimisations, whole
-from sonda.studies.out_of_line import out_of_line
-from sonda.studies.over_nodes import (
+from sonda.studies.engine.applicability import why_not
+from sonda.studies.engine.corun_point import lacks
+from sonda.studies.engine.measurement import measuring
+from sonda.studies.engine.multi_node import (
     check_over_nodes,
     elsewhere_and_over_nodes,
     needs_queue,
     only_over_nodes,
     over_nodes,
 )
-from sonda.studies.plan import Point, plan, size
-from sonda.studies.recorded import provenance
-from sonda.studies.remedy import remedies
-from sonda.studies.study import ENERGY_INTERLEAVED, VARIANT, Configuration, Study
-from sonda.studies.table import study_table
-from sonda.studies.topic import label, topic
-from sonda.targets.energy_sampling import asked
+from sonda.studies.engine.plan import Point, plan, size
+from sonda.studies.engine.remote import all_simulated, as_measured, on_known_nodes
+from sonda.studies.engine.runner import Outcome, Progress, StudyResult, load_study_result, run_study
+from sonda.studies.executors.choice import executor_for
+from sonda.studies.figures.labels import label, topic
+from sonda.studies.figures.registry import Figure
+from sonda.studies.file.check_protocol import STATISTICS
+from sonda.studies.file.loader import load_study, published_studies
+from sonda.studies.file.study import ENERGY_INTERLEAVED, VARIANT, Configuration, Study
+from sonda.studies.results.operations import operation_points
+from sonda.studies.results.optimisations import document, optimisations, whole
+from sonda.studies.results.outliers import out_of_line
+from sonda.studies.results.recordings import provenance
+from sonda.studies.results.remedies import remedies
+from sonda.studies.results.table import study_table
+from sonda.targets.instruments.energy import asked
 
 
 def list_studies() -> list[dict[str, Any]]:

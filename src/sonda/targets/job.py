@@ -8,10 +8,9 @@ from typing import Any
 
 import msgspec
 
-from sonda.record.errors import SondaError
-from sonda.record.nearest import nearest
-from sonda.targets.adapters import check_framework
-from sonda.targets.spec import whole_of
+from sonda.record.errors import SondaError, nearest
+from sonda.targets.adapters.registry import check_framework
+from sonda.targets.target import whole_of
 
 PRECISIONS = ("float32", "tf32", "bfloat16", "float16", "mixed_bfloat16", "mixed_float16", "float64")
 """`bfloat16` and `float16`: weights, data and arithmetic. `mixed_`: weights in float32, arithmetic in the short one
@@ -174,7 +173,7 @@ def check_job(job: Job) -> Job:
     if not 0 < job.seconds < 1e6:
         raise SondaError(f"--seconds {job.seconds:g} is not a time", "give more than 0")
     if job.epochs:
-        from sonda.targets.training import check_training
+        from sonda.targets.training.supervisor import check_training
 
         check_training(job)
     else:

@@ -9,20 +9,19 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, cast
 
-from sonda.record.added import WORKLOADS, added, called
-from sonda.record.errors import SondaError
-from sonda.record.nearest import nearest
+from sonda.record.errors import SondaError, nearest
+from sonda.record.plugins import WORKLOADS, added, called
 from sonda.record.protocols import Workload
-from sonda.workloads.convnet import ConvNet
 from sonda.workloads.model_garden import PREFIX, ModelGarden, is_garden
-from sonda.workloads.operations import Operations
-from sonda.workloads.own import is_own, own_model
-from sonda.workloads.perceptron import Perceptron
-from sonda.workloads.recommender import Recommender
-from sonda.workloads.recurrent import Recurrent
-from sonda.workloads.resnet import ResNet
-from sonda.workloads.stress import StressBandwidth, StressCache, StressCompute
-from sonda.workloads.transformer import Transformer
+from sonda.workloads.networks.cnn import ConvNet
+from sonda.workloads.networks.dlrm import Recommender
+from sonda.workloads.networks.lstm import Recurrent
+from sonda.workloads.networks.mlp import Perceptron
+from sonda.workloads.networks.resnet import ResNet
+from sonda.workloads.networks.transformer import Transformer
+from sonda.workloads.operations.ops import Operations
+from sonda.workloads.operations.stress import StressBandwidth, StressCache, StressCompute
+from sonda.workloads.own_model import is_own, own_model
 
 BUILT_IN: dict[str, Callable[[str, Mapping[str, str]], Any]] = {
     "ops": Operations.from_options,

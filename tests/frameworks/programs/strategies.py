@@ -25,13 +25,13 @@ from sonda.frameworks.announced import AnnouncedObserver
 from sonda.frameworks.collector.recorder import Recorder
 from sonda.frameworks.driving import Driving
 from sonda.frameworks.tensorflow_shares import drive_shares
-from sonda.targets.tensorflow_events import profile_events_of
+from sonda.targets.profiles.tensorflow_events import profile_events_of
 from sonda.workloads.catalogue import describe
+from sonda.workloads.in_tensorflow.input_pipeline import batches
 from sonda.workloads.in_tensorflow.network import build
-from sonda.workloads.in_tensorflow.pipeline import batches
 from sonda.workloads.in_tensorflow.strategies import Mirroring, cut
-from sonda.workloads.network_cost import network_costs
-from sonda.workloads.structure import walk
+from sonda.workloads.networks.cost import network_costs
+from sonda.workloads.networks.structure import walk
 
 FOLDER = Path(sys.argv[1])
 BATCH, STEPS, SEED = 8, 3, 5

@@ -27,8 +27,8 @@ from sonda.analysis.rules import (
     work,
 )
 from sonda.analysis.summary import Remedy, Summary, Verdict
-from sonda.record.added import RULES, added, called
 from sonda.record.errors import SondaError
+from sonda.record.plugins import RULES, added, called
 
 BUILT_IN: tuple[Callable[[Summary], Verdict | None], ...] = (
     input.rule, waiting.rule, communication.rule, transfer.rule, host.rule, compute.rule, memory.rule, overhead.rule,

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from sonda.analysis import wording
-from sonda.analysis.program import CHECKPOINTS
 from sonda.analysis.rules import remedies, retracing, waiting
 from sonda.analysis.rules.work import (
     LAYERED,
@@ -19,6 +18,7 @@ from sonda.analysis.rules.work import (
     waiting_share,
     works,
 )
+from sonda.analysis.steps.program import CHECKPOINTS
 from sonda.analysis.summary import PartSummary, Summary, Value, Verdict
 
 EXPLAINED = 0.5

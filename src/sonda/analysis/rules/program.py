@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from sonda.analysis import program as stages
 from sonda.analysis import wording
-from sonda.analysis.program import ProgramStage
+from sonda.analysis.steps import program as stages
+from sonda.analysis.steps.program import ProgramStage
 from sonda.analysis.summary import Remedy, Summary, Value, Verdict
-from sonda.record.span import PARTS
+from sonda.record.spans import PARTS
 
 MINOR = 0.5
 """Steps that take less than half of the program are its minor part: making them free would not make it twice as

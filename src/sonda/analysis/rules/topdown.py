@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from sonda.analysis import wording
-from sonda.analysis.counted_summary import Slots, TopDown
+from sonda.analysis.counters.summary import Slots, TopDown
 from sonda.analysis.rules import remedies
 from sonda.analysis.rules.work import WORTH, first_part
 from sonda.analysis.summary import Remedy, Summary, Value, Verdict

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from sonda.record.compiled import compiled as compiled_one
+from sonda.record.jit import compiled as compiled_one
 
 
 def pack(one: np.ndarray, other: np.ndarray, last: float, slot: np.ndarray) -> None:

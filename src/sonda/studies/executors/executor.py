@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from sonda.record.errors import SondaError, named_line
-from sonda.record.partial import node_name
+from sonda.record.files.partial import node_name
 from sonda.targets.node import node_facts
 from sonda.version import VERSION
 

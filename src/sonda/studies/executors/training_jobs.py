@@ -24,24 +24,23 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from sonda.record.errors import MissingExtraError, SondaError
-from sonda.record.partial import NODE, write_whole
+from sonda.record.files.partial import NODE, write_whole
+from sonda.record.progress import Lasting, Say
 from sonda.record.run import Run, new_id
-from sonda.record.saying import Lasting, Say
 from sonda.record.store import Store
-from sonda.studies.executors.alone import using
 from sonda.studies.executors.cluster import LOCAL
+from sonda.studies.executors.node_lock import using
 from sonda.studies.executors.slurm import PREFIX, settings_of
 from sonda.targets.job import Job, check_job
-from sonda.targets.keeping import Place
-from sonda.targets.measure import measure
-from sonda.targets.parallel_plan import OPTIONS, plan_of
-from sonda.targets.parallel_start import KeptElsewhereError
-from sonda.targets.spec import parse_target
+from sonda.targets.pipeline import Place, measure
+from sonda.targets.ranks.agent import KeptElsewhereError
+from sonda.targets.ranks.plan import OPTIONS, plan_of
+from sonda.targets.target import parse_target
 from sonda.version import VERSION
 from sonda.workloads.catalogue import describe
 
 if TYPE_CHECKING:
-    from sonda.studies.measure import MeasureJob
+    from sonda.studies.engine.measurement import MeasureJob
 
 PORT = "port"
 """File of the folder: where the first node listens."""

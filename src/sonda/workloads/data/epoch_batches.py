@@ -7,10 +7,10 @@ from collections.abc import Iterator
 import numpy as np
 
 from sonda.frameworks.learner import learnt, pieces
-from sonda.workloads.data.batching import epoch_order
+from sonda.workloads.data.prepared import epoch_order
 from sonda.workloads.data.training_set import TrainingSet
-from sonda.workloads.fitting import Trainable
-from sonda.workloads.perceptron import Perceptron
+from sonda.workloads.networks.image_classifiers import Trainable
+from sonda.workloads.networks.mlp import Perceptron
 
 
 class EpochBatches:

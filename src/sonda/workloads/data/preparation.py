@@ -16,10 +16,9 @@ from typing import IO
 import msgspec
 import numpy as np
 
-from sonda.record.errors import SondaError
-from sonda.record.nearest import nearest
-from sonda.record.partial import PARTIAL, abandoned, discard, partial_path
-from sonda.record.saying import Say
+from sonda.record.errors import SondaError, nearest
+from sonda.record.files.partial import PARTIAL, abandoned, discard, partial_path
+from sonda.record.progress import Say
 from sonda.version import VERSION as SONDA
 from sonda.workloads.data.image_file import BadImageError
 from sonda.workloads.data.layouts import open_source

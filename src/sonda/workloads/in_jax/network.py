@@ -13,14 +13,14 @@ import numpy as np
 
 from sonda.frameworks.driving import weights_type
 from sonda.workloads.description import Description
-from sonda.workloads.examples import arranged, batch_numbers, examples
 from sonda.workloads.in_jax.layers import PRODUCTS, Arrays, Cache, Forward, cross_entropy, mean_squared_error
 from sonda.workloads.in_jax.optimizers import AdamW, Sgd
-from sonda.workloads.network_cost import LayerCost, network_costs
-from sonda.workloads.resnet import ResNet
-from sonda.workloads.structure import Gpt, structure_of, walk
-from sonda.workloads.transformer import Transformer
-from sonda.workloads.weights import channels_last, initial_weights
+from sonda.workloads.networks.cost import LayerCost, network_costs
+from sonda.workloads.networks.examples import arranged, batch_numbers, examples
+from sonda.workloads.networks.resnet import ResNet
+from sonda.workloads.networks.structure import Gpt, structure_of, walk
+from sonda.workloads.networks.transformer import Transformer
+from sonda.workloads.networks.weights import channels_last, initial_weights
 
 LOSS_SCALE = 1024.0
 """Under mixed float16 the loss is multiplied by this, so that small gradients are no zeros."""

@@ -17,9 +17,9 @@ import pytensor.tensor as pt
 from pytensor.tensor.special import log_softmax, softmax
 
 from sonda.record.errors import SondaError
-from sonda.workloads.examples import batch_numbers, examples
-from sonda.workloads.network_cost import network_costs
-from sonda.workloads.structure import (
+from sonda.workloads.networks.cost import network_costs
+from sonda.workloads.networks.examples import batch_numbers, examples
+from sonda.workloads.networks.structure import (
     Flatten,
     Linear,
     Node,
@@ -31,10 +31,10 @@ from sonda.workloads.structure import (
     join,
     structure_of,
 )
-from sonda.workloads.weights import initial_weights
+from sonda.workloads.networks.weights import initial_weights
 
 if TYPE_CHECKING:
-    from sonda.workloads.perceptron import Perceptron
+    from sonda.workloads.networks.mlp import Perceptron
 
 Batch = tuple[np.ndarray, np.ndarray]
 

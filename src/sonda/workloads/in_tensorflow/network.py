@@ -9,12 +9,12 @@ import tensorflow as tf
 
 from sonda.frameworks.driving import weights_type
 from sonda.workloads.description import Description
-from sonda.workloads.examples import arranged, examples
 from sonda.workloads.in_tensorflow.layers import Layers, cross_entropy, mean_squared_error
-from sonda.workloads.network_cost import LayerCost, network_costs
-from sonda.workloads.resnet import ResNet
-from sonda.workloads.structure import structure_of, walk
-from sonda.workloads.weights import channels_first, channels_last, initial_weights
+from sonda.workloads.networks.cost import LayerCost, network_costs
+from sonda.workloads.networks.examples import arranged, examples
+from sonda.workloads.networks.resnet import ResNet
+from sonda.workloads.networks.structure import structure_of, walk
+from sonda.workloads.networks.weights import channels_first, channels_last, initial_weights
 
 LOSS_SCALE = 1024.0
 """Under mixed float16 the loss is multiplied by this, so that small gradients are no zeros."""

@@ -6,12 +6,11 @@ from typing import TYPE_CHECKING
 
 from torch import Tensor, nn
 
-from sonda.workloads.in_torch.images import classify_images
-from sonda.workloads.in_torch.task import TorchTask, with_weights
-from sonda.workloads.resnet import BLOCKS, BOTTLENECK_FROM
+from sonda.workloads.in_torch.task import TorchTask, classify_images, with_weights
+from sonda.workloads.networks.resnet import BLOCKS, BOTTLENECK_FROM
 
 if TYPE_CHECKING:
-    from sonda.workloads.resnet import ResNet
+    from sonda.workloads.networks.resnet import ResNet
 
 
 def convolution(inputs: int, outputs: int, kernel: int, stride: int = 1) -> nn.Conv2d:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
@@ -12,8 +12,13 @@ from torch.utils.data import DataLoader, Dataset, Sampler
 
 from sonda.record.protocols import Mark
 from sonda.workloads.description import Description
-from sonda.workloads.examples import examples, positions
-from sonda.workloads.weights import initial_weights
+from sonda.workloads.networks.examples import examples, positions
+from sonda.workloads.networks.weights import initial_weights
+
+if TYPE_CHECKING:
+    from sonda.workloads.networks.cnn import ConvNet
+    from sonda.workloads.networks.resnet import ResNet
+
 
 CORES = "SONDA_CORES"
 """Environment variable: the processors of a bound workload, separated by commas."""
@@ -157,3 +162,19 @@ def seeded(seed: int) -> torch.Generator:
 def sgd(model: nn.Module, rate: float) -> Callable[[], torch.optim.Optimizer]:
     """Makes a fresh plain SGD over the model's parameters."""
     return lambda: torch.optim.SGD(model.parameters(), lr=rate)
+
+
+# ---- Synthetic images with classes, and the task of telling them apart ----------------------------------------------
+
+
+def classify_images(model: nn.Module, description: ConvNet | ResNet, train: bool, seed: int) -> TorchTask:
+    """Images of normally distributed values, uniform classes, cross entropy, SGD."""
+    return examples_task(
+        model,
+        same_examples(description, seed),
+        description.batch,
+        train,
+        seed,
+        nn.CrossEntropyLoss(),
+        sgd(model, description.learning_rate),
+    )

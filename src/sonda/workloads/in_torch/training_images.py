@@ -12,12 +12,12 @@ from torch import Tensor
 from torch.utils.data import DataLoader
 
 from sonda.record.errors import SondaError
-from sonda.workloads.data.batching import epoch_order
+from sonda.workloads.data.prepared import epoch_order
 from sonda.workloads.data.training_set import TrainingSet
-from sonda.workloads.fitting import Trainable
 from sonda.workloads.in_torch.prepared_images import PreparedImages
 from sonda.workloads.in_torch.task import on_all_cores
-from sonda.workloads.perceptron import Perceptron
+from sonda.workloads.networks.image_classifiers import Trainable
+from sonda.workloads.networks.mlp import Perceptron
 
 UP_FRONT, PER_BATCH = "up-front", "batch"
 

@@ -12,7 +12,7 @@ from sonda.record.protocols import Mark
 from sonda.workloads.in_torch.task import Endless, TorchTask, same_examples, with_weights
 
 if TYPE_CHECKING:
-    from sonda.workloads.transformer import Transformer
+    from sonda.workloads.networks.transformer import Transformer
 
 
 class LayerCache:
