@@ -12,8 +12,8 @@ import torch.distributed as dist
 from torch import nn
 
 from sonda.frameworks.collector.recorder import Recorder
-from sonda.frameworks.collector.schedule import Schedule
-from sonda.frameworks.collector.torch_observer import TorchObserver
+from sonda.frameworks.collector.sampling.schedule import Schedule
+from sonda.frameworks.torch.observe.observer import TorchObserver
 
 STEPS, LATE_S = 5, 0.2
 """So late that what a busy machine adds to a wait is little beside it."""

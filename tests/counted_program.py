@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 
 from fake_kernel import FakeKernel
-from sonda.frameworks.assembly import assemble
-from sonda.frameworks.collector.counting import FILE, Counting
+from sonda.frameworks.collector.counters.process import FILE, Counting
 from sonda.frameworks.collector.phases import Phases
 from sonda.frameworks.collector.recorder import Recorder
+from sonda.frameworks.reconstruction.assembly import assemble
 from sonda.record.spans import Spans
 
 CYCLES = {"name": "cycles", "type": 0, "config": 100}

@@ -8,7 +8,7 @@ import struct
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from sonda.frameworks.collector.perf_event import DISABLE, DISABLED, ENABLE, Kernel, PerfEventError
+from sonda.frameworks.collector.counters.perf_event import DISABLE, DISABLED, ENABLE, Kernel, PerfEventError
 
 
 @dataclass

@@ -13,7 +13,7 @@ from time import perf_counter_ns
 
 import numpy as np
 
-from sonda.frameworks.assembly import Assembly, assemble
+from sonda.frameworks.reconstruction.assembly import Assembly, assemble
 from sonda.record.spans import Spans
 
 PROGRAMS = Path(__file__).parent / "programs"

@@ -9,14 +9,14 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from sonda.frameworks.driving import Driving
-from sonda.frameworks.parallel.batches import cut
-from sonda.frameworks.parallel.batchnorm import share_batch_norms
-from sonda.frameworks.parallel.gradients import distribute
-from sonda.frameworks.parallel.group import Group, part
-from sonda.frameworks.parallel.local_sgd import Averaging, average
-from sonda.frameworks.parallel.pipeline import Neighbours, Stage, StageTask
-from sonda.frameworks.torch_driver import Training
+from sonda.frameworks.harness.settings import Driving
+from sonda.frameworks.torch.drive.steps import Training
+from sonda.frameworks.torch.parallel.batches import cut
+from sonda.frameworks.torch.parallel.batchnorm import share_batch_norms
+from sonda.frameworks.torch.parallel.gradients import distribute
+from sonda.frameworks.torch.parallel.group import Group, part
+from sonda.frameworks.torch.parallel.local_sgd import Averaging, average
+from sonda.frameworks.torch.parallel.pipeline import Neighbours, Stage, StageTask
 from sonda.targets.ranks import rank as parallel_rank
 
 BATCH, CLASSES = 16, 5

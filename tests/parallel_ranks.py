@@ -24,7 +24,7 @@ def _rank(function: Callable[..., Any], rank: int, size: int, port: int, results
                       MASTER_PORT=str(port))  # fmt: skip
     import torch
 
-    from sonda.frameworks.parallel.group import Meter, join, leave
+    from sonda.frameworks.torch.parallel.group import Meter, join, leave
 
     torch.set_num_threads(1)
     try:

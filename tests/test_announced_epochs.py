@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from sonda.frameworks import announced_epochs
-from sonda.frameworks.announced import AnnouncedObserver
-from sonda.frameworks.announced_epochs import drive_epochs, make_ready
-from sonda.frameworks.assembly import assemble
 from sonda.frameworks.collector.recorder import Recorder
-from sonda.frameworks.torch_epochs import Course
+from sonda.frameworks.harness import epochs as announced_epochs
+from sonda.frameworks.harness.announcer import AnnouncedObserver
+from sonda.frameworks.harness.course import Course
+from sonda.frameworks.harness.epochs import drive_epochs, make_ready
+from sonda.frameworks.reconstruction.assembly import assemble
 from sonda.record.training import FINAL, read_trained
 from sonda.targets.job import Job
 from sonda.targets.training.announced import train_announced
@@ -64,7 +64,7 @@ def observer(place: Path) -> AnnouncedObserver:
 
 def test_batches_are_those_that_pytorch_is_given(data: TrainingSet) -> None:
     torch = pytest.importorskip("torch")
-    from sonda.frameworks.learner import Alone
+    from sonda.frameworks.torch.drive.learner import Alone
     from sonda.workloads.in_torch.training_images import TrainingImages
 
     torch.set_num_threads(1)

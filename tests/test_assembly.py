@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 
 from observed import check_structure, seen
-from sonda.frameworks.assembly import assemble
 from sonda.frameworks.collector.recorder import Recorder
-from sonda.frameworks.paths import LayerPlaces
-from sonda.frameworks.phase import Phase
-from sonda.frameworks.steps import derive_sections
+from sonda.frameworks.reconstruction.assembly import assemble
+from sonda.frameworks.reconstruction.paths import LayerPlaces
+from sonda.frameworks.reconstruction.phases import Phase
+from sonda.frameworks.reconstruction.steps import derive_sections
 
 
 def phases(text: str) -> list[Phase]:

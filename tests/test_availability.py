@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from sonda.frameworks.collector.perf_event import Event, PerfEventError
+from sonda.frameworks.collector.counters.perf_event import Event, PerfEventError
 from sonda.probes import availability
 from sonda.probes.counters import pmu
 

@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 
 import sonda
-from sonda.frameworks.collector.benchcast import DO_WAIT, SIZE, Barrier, BarrierError
-from sonda.frameworks.collector.board import Board
+from sonda.frameworks.collector.corun.benchcast import DO_WAIT, SIZE, Barrier, BarrierError
+from sonda.frameworks.collector.corun.board import Board
 from sonda.record.errors import SondaError
 from sonda.targets.corun.crew import Watchdog
 
@@ -46,7 +46,7 @@ def test_a_line_that_does_not_fill_names_the_slots():
 
 LINE = """
 import sys, time
-from sonda.frameworks.collector.board import Board
+from sonda.frameworks.collector.corun.board import Board
 board = Board(int(sys.argv[1]), 2)
 slot = int(sys.argv[2])
 for window in (1, 2, 3):

@@ -19,7 +19,7 @@ from benchmarks.events_file import write_events
 from benchmarks.process import processor_seconds
 from benchmarks.trace_maker import REAL, STEPS, TraceMaker
 
-from sonda.frameworks.assembly import assemble
+from sonda.frameworks.reconstruction.assembly import assemble
 
 
 def test_a_bar_is_passed_missed_or_not_resolved() -> None:

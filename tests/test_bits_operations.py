@@ -13,10 +13,10 @@ import pytest
 
 from observed import PROGRAMS
 from sonda.frameworks.collector.recorder import Recorder
-from sonda.frameworks.collector.schedule import Schedule
-from sonda.frameworks.collector.torch_hiding import OPERATIONS
-from sonda.frameworks.collector.torch_kernels import composite_kernel
-from sonda.frameworks.collector.torch_observer import TorchObserver
+from sonda.frameworks.collector.sampling.schedule import Schedule
+from sonda.frameworks.torch.observe.dispatch import composite_kernel
+from sonda.frameworks.torch.observe.mode_exceptions import OPERATIONS
+from sonda.frameworks.torch.observe.observer import TorchObserver
 
 torch = pytest.importorskip("torch")
 functional, forward_ad = torch.nn.functional, torch.autograd.forward_ad

@@ -8,12 +8,12 @@ from time import perf_counter_ns as now
 import numpy as np
 import pytest
 
-from sonda.frameworks.announced import AnnouncedObserver
-from sonda.frameworks.assembly import assemble
-from sonda.frameworks.call_pieces import Piece, Place, write_call
 from sonda.frameworks.collector.recorder import Recorder
-from sonda.frameworks.hlo import read_module
-from sonda.frameworks.jax_profile import Operation, exclusive, place_of, places, runs
+from sonda.frameworks.harness.announcer import AnnouncedObserver
+from sonda.frameworks.harness.attribution import Piece, Place, write_call
+from sonda.frameworks.jax.profile.hlo import read_module
+from sonda.frameworks.jax.profile.operations import Operation, exclusive, place_of, places, runs
+from sonda.frameworks.reconstruction.assembly import assemble
 from sonda.record.spans import Spans
 
 PATHS = ("", "features", "features.0", "features.1", "blocks.0", "blocks.0.attention")

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sonda.frameworks.collector import valgrind
+from sonda.frameworks.collector import callgrind as valgrind
 from sonda.probes.callgrind import valgrind as callgrind
 from sonda.probes.callgrind.valgrind import (
     ASSUMED,

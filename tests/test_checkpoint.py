@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from sonda.frameworks import checkpoint
-from sonda.frameworks.checkpoint import Checkpoints, read_arrays, write_arrays
+from sonda.frameworks.harness import checkpoint
+from sonda.frameworks.harness.checkpoint import Checkpoints, read_arrays, write_arrays
 from sonda.record.errors import SondaError
 
 SETTINGS = {"workload": "cnn", "seed": "0"}

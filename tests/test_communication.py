@@ -13,7 +13,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 import communication_cases as cases
 from parallel_ranks import on_ranks
-from sonda.frameworks.assembly import assemble
+from sonda.frameworks.reconstruction.assembly import assemble
 
 
 def test_the_wait_for_gradients_under_ddp_is_a_phase_and_is_what_ddp_itself_says(tmp_path: Path) -> None:

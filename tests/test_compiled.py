@@ -14,7 +14,7 @@ from sonda.accelerators.engines import flexible_packages as packages_kernel
 from sonda.accelerators.engines import flexible_streaming as streaming_kernel
 from sonda.accelerators.engines.fabric import reduction
 from sonda.accelerators.mapping import fullest_tiles as few_tiles_kernel
-from sonda.frameworks.parallel import norm_kernels
+from sonda.frameworks.torch.parallel import norm_kernels
 from sonda.imports.xplane import scanner as xplane_kernel
 from sonda.record.jit import cache_directory, compiled
 from sonda.workloads.data import png as png_kernel

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from fake_resctrl import FakeResctrl
-from sonda.frameworks.collector import window as window_module
+from sonda.frameworks.collector.corun import window as window_module
 from sonda.probes.cache_partition.partition import journal_path
 from sonda.probes.cache_partition.resctrl import Resctrl
 from sonda.record.errors import SondaError

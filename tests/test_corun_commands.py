@@ -12,7 +12,7 @@ import pytest
 
 from corun_examples import QUICK, alive, script, until
 from sonda.analysis.corun.interference import interference
-from sonda.frameworks.collector.perf_event import SOFTWARE, TYPE_SOFTWARE
+from sonda.frameworks.collector.counters.perf_event import SOFTWARE, TYPE_SOFTWARE
 from sonda.probes.counters.command_counter import KernelCounter
 from sonda.record.errors import SondaError
 from sonda.record.run import ProbeState

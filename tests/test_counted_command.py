@@ -17,7 +17,7 @@ import psutil
 import pytest
 
 from fake_kernel import FakeKernel
-from sonda.frameworks.collector.perf_event import Event
+from sonda.frameworks.collector.counters.perf_event import Event
 from sonda.probes.counters import command_counter as counted_command
 from sonda.probes.counters.command_counter import Count, KernelCounter, Stopped
 from sonda.record.errors import SondaError

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import threading
 
-from sonda.frameworks.collector.counted_shapes import COUNTED_SHAPES, MOST_COUNTED
-from sonda.frameworks.collector.schedule import FORWARDS_WITHOUT_BACKWARD, Schedule
+from sonda.frameworks.collector.sampling.schedule import FORWARDS_WITHOUT_BACKWARD, Schedule
+from sonda.frameworks.collector.sampling.shapes import COUNTED_SHAPES, MOST_COUNTED
 
 ALL = frozenset({1})
 

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from sonda.frameworks.collector import counter as counting
 from sonda.frameworks.collector.recorder import Recorder
-from sonda.frameworks.collector.schedule import Schedule
+from sonda.frameworks.collector.sampling.schedule import Schedule
+from sonda.frameworks.torch.observe import counter as counting
 
 torch = pytest.importorskip("torch")
 

@@ -12,9 +12,9 @@ import pytest
 
 from counted_program import CYCLES, INSTRUCTIONS, TWO_GROUPS, Program, column
 from fake_kernel import FakeKernel, Opened
-from sonda.frameworks.assembly import assemble
-from sonda.frameworks.collector.counting import FILE, Counting
+from sonda.frameworks.collector.counters.process import FILE, Counting
 from sonda.frameworks.collector.phases import WORTH_COUNTING
+from sonda.frameworks.reconstruction.assembly import assemble
 from test_perf_event import touch
 
 # ---- phases -------------------------------------------------------------------------------------------------------

@@ -16,11 +16,11 @@ import pytest
 from counted_program import Program, column
 from fake_kernel import FakeKernel
 from observed import Nursery, Outcome
-from sonda.frameworks.assembly import Assembly, assemble
-from sonda.frameworks.collector.counting import FILE, Counting
-from sonda.frameworks.collector.os_counters import EVENTS
-from sonda.frameworks.collector.perf_event import LINUX, Event, Group
-from sonda.frameworks.collector.run_queue import RunQueue
+from sonda.frameworks.collector.counters.perf_event import LINUX, Event, Group
+from sonda.frameworks.collector.counters.process import FILE, Counting
+from sonda.frameworks.collector.counters.run_queue import RunQueue
+from sonda.frameworks.collector.counters.system import EVENTS
+from sonda.frameworks.reconstruction.assembly import Assembly, assemble
 from sonda.probes.counters.pmu import Plan
 from sonda.record.errors import SondaError
 from sonda.targets.instruments import counters as asking

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from sonda.frameworks.collector.counters.run_queue import RunQueue
+from sonda.frameworks.collector.counters.system import OsCounters
 from sonda.frameworks.collector.descriptors import ASIDE, aside, close_named
-from sonda.frameworks.collector.os_counters import OsCounters
 from sonda.frameworks.collector.recorder import Recorder
-from sonda.frameworks.collector.run_queue import RunQueue
-from sonda.frameworks.events import read_events
+from sonda.frameworks.reconstruction.events import read_events
 
 CONTENT = bytes(range(256)) * 16
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from sonda.frameworks.collector.detail_sample import BEGINNING, LONGEST_STRIDE, PAIR_NS, SHARE, WINDOW, DetailSample
-from sonda.frameworks.collector.schedule import Schedule
+from sonda.frameworks.collector.sampling.detail import BEGINNING, LONGEST_STRIDE, PAIR_NS, SHARE, WINDOW, DetailSample
+from sonda.frameworks.collector.sampling.schedule import Schedule
 
 
 def chosen(step_ns: int, pairs: int, steps: int) -> list[bool]:

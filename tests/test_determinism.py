@@ -12,11 +12,11 @@ pytest.importorskip("torch")
 
 import torch
 
-from sonda.frameworks import torch_state
-from sonda.frameworks.determinism import WORKSPACE, be_deterministic, refusal
-from sonda.frameworks.driving import Driving
-from sonda.frameworks.parallel.local_sgd import Averaging
-from sonda.frameworks.torch_driver import loop_of
+from sonda.frameworks.harness.settings import Driving
+from sonda.frameworks.torch.drive import state as torch_state
+from sonda.frameworks.torch.drive.determinism import WORKSPACE, be_deterministic, refusal
+from sonda.frameworks.torch.drive.steps import loop_of
+from sonda.frameworks.torch.parallel.local_sgd import Averaging
 from sonda.record.errors import SondaError
 from sonda.targets.job import Job, job_of
 from sonda.targets.local.worker import describe_failure

@@ -18,8 +18,8 @@ from command_line import run_command
 from docs_commands import REPOSITORY, Block, blocks, shown
 from docs_desk import MODEL, TRAIN, ceilings
 from sonda.analysis.steps.training import Epoch, Training
-from sonda.frameworks.parallel.outlook import choose, foresee, sentences
-from sonda.frameworks.parallel.shares import Line
+from sonda.frameworks.torch.parallel.outlook import choose, foresee, sentences
+from sonda.frameworks.torch.parallel.shares import Line
 from sonda.report.screen import Screen
 from sonda.report.views.steps.training import show_training
 

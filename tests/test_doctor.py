@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from sonda.frameworks.collector.perf_event import SOFTWARE, TYPE_SOFTWARE, PerfEventError
+from sonda.frameworks.collector.counters.perf_event import SOFTWARE, TYPE_SOFTWARE, PerfEventError
 from sonda.probes import doctor
 from sonda.probes.counters.perf_events import PerfEvent, explain, paranoid_level
 from sonda.probes.doctor import STATES, Check, examine

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from fake_energy import FakeEvent, FakeGpu, FakeNvml, NvmlError, Powercap, deny, power_pmu, processor
-from sonda.frameworks.collector.perf_event import PerfEventError
+from sonda.frameworks.collector.counters.perf_event import PerfEventError
 from sonda.probes.energy.channels import BOARD, MEMORY, PACKAGES, Sources
 from sonda.probes.energy.nvml import device_names, open_nvml
 from sonda.probes.energy.rapl_perf import open_perf_power

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from sonda.frameworks.parallel.sharing import SharedTask
+from sonda.frameworks.torch.parallel.shared_task import SharedTask
 from sonda.record.errors import SondaError
 from sonda.targets.job import Job
 from sonda.targets.ranks.plan import plan_of

@@ -14,10 +14,10 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from observed import check_structure
-from sonda.frameworks.assembly import assemble
 from sonda.frameworks.collector.descriptors import ASIDE
 from sonda.frameworks.collector.recorder import HEAD, MAGIC, Recorder
-from sonda.frameworks.events import match, read_events
+from sonda.frameworks.reconstruction.assembly import assemble
+from sonda.frameworks.reconstruction.events import match, read_events
 
 
 def record(directory: Path) -> tuple[Path, list[int]]:

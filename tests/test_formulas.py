@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from sonda.frameworks.collector.formulas import Cost, cost
+from sonda.frameworks.torch.observe.formulas.cost import Cost, cost
 
 torch.set_num_threads(1)
 
@@ -316,11 +316,11 @@ def test_cost_never_raises() -> None:
 
 
 def test_loads_without_sonda_and_with_the_standard_library_only() -> None:
-    folder = Path(sys.modules["sonda.frameworks.collector.formulas"].__file__ or "").parent
+    folder = Path(sys.modules["sonda.frameworks.torch.observe.formulas.cost"].__file__ or "").parents[1]
     program = f"""
 import sys, types
 package = types.ModuleType("loose"); package.__path__ = [{str(folder)!r}]; sys.modules["loose"] = package
-import loose.formulas, loose.memory
+import loose.formulas.cost, loose.memory
 foreign = {{name.partition(".")[0] for name in sys.modules}} & {{"torch", "numpy", "sonda"}}
 assert not foreign, foreign
 """

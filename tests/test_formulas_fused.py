@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from sonda.frameworks.collector.formulas import Cost, cost
+from sonda.frameworks.torch.observe.formulas.cost import Cost, cost
 from test_formulas import CountingMode, counted, one
 
 torch.manual_seed(3)

@@ -14,7 +14,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from sonda.frameworks.collector.formulas import Cost
+from sonda.frameworks.torch.observe.formulas.cost import Cost
 from test_formulas import counted, one
 
 torch.manual_seed(7)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from sonda.frameworks.thread import DEVICE_BEGIN, DEVICE_END, DEVICE_TIME, _on_device
+from sonda.frameworks.reconstruction.thread import DEVICE_BEGIN, DEVICE_END, DEVICE_TIME, _on_device
 
 
 def test_the_largest_distance_between_the_clocks_is_the_true_one() -> None:

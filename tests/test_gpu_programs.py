@@ -17,12 +17,12 @@ import pytest
 from sonda.analysis.roofline import tf32_note
 from sonda.analysis.steps.device_time import Activities, device_side
 from sonda.analysis.summary import Value
-from sonda.frameworks.assembly import Assembly, assemble
-from sonda.frameworks.collector.device_marks import DeviceMarks
-from sonda.frameworks.collector.kernel_pass import KernelPass
 from sonda.frameworks.collector.recorder import Recorder
-from sonda.frameworks.collector.schedule import Schedule
-from sonda.frameworks.collector.torch_observer import TorchObserver
+from sonda.frameworks.collector.sampling.schedule import Schedule
+from sonda.frameworks.reconstruction.assembly import Assembly, assemble
+from sonda.frameworks.torch.observe.device_marks import DeviceMarks
+from sonda.frameworks.torch.observe.kernel_pass import KernelPass
+from sonda.frameworks.torch.observe.observer import TorchObserver
 from sonda.probes.machine.contamination import Conditions
 from sonda.record.run import RunInfo, new_id, now
 from sonda.record.spans import Spans, Words
@@ -363,7 +363,7 @@ def test_recording_kernels_writes_nothing_to_the_programs_stderr() -> None:
     """In a process of its own: the profiler's level is read once."""
     program = (
         "import tempfile, torch\n"
-        "from sonda.frameworks.collector.kernel_pass import KernelPass\n"
+        "from sonda.frameworks.torch.observe.kernel_pass import KernelPass\n"
         "from sonda.frameworks.collector.recorder import Recorder\n"
         "recorder = Recorder(tempfile.mkdtemp())\n"
         "kernels = KernelPass(recorder, torch)\n"

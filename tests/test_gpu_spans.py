@@ -16,12 +16,13 @@ import pytest
 
 from sonda.analysis.run_summary import summarise
 from sonda.analysis.steps.device_time import union
-from sonda.frameworks.assembly import Assembly, assemble
-from sonda.frameworks.collector.device_marks import GATHERED, DeviceMarks
-from sonda.frameworks.collector.kernel_pass import CLOCK, MARKS, KernelPass
+from sonda.frameworks.collector.clock import CLOCK, MARKS
 from sonda.frameworks.collector.recorder import Recorder
-from sonda.frameworks.collector.schedule import KERNEL_STEPS, KERNELS_FROM, Schedule
-from sonda.frameworks.collector.torch_observer import TorchObserver
+from sonda.frameworks.collector.sampling.schedule import KERNEL_STEPS, KERNELS_FROM, Schedule
+from sonda.frameworks.reconstruction.assembly import Assembly, assemble
+from sonda.frameworks.torch.observe.device_marks import GATHERED, DeviceMarks
+from sonda.frameworks.torch.observe.kernel_pass import KernelPass
+from sonda.frameworks.torch.observe.observer import TorchObserver
 from sonda.record.errors import SondaError
 from sonda.record.run import Run, RunInfo, new_id, now
 from sonda.record.spans import Spans, Words
@@ -111,7 +112,7 @@ def test_nothing_is_marked_while_a_graph_is_captured() -> None:
 
 
 def test_a_device_that_hangs_does_not_keep_the_program(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sonda.frameworks.collector.device_marks.LONGEST", 1_000_000)
+    monkeypatch.setattr("sonda.frameworks.torch.observe.device_marks.LONGEST", 1_000_000)
     device, recorder = FakeDevice(), Recorder("")
     marks = DeviceMarks(recorder, fake_torch(device))
     marks.mark()

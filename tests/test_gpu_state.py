@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 
 import fake_energy
-from sonda.frameworks.assembly import Assembly
-from sonda.frameworks.collector.device_marks import DeviceMarks
 from sonda.frameworks.collector.recorder import Recorder
+from sonda.frameworks.reconstruction.assembly import Assembly
+from sonda.frameworks.torch.observe.device_marks import DeviceMarks
 from sonda.probes.availability import probe_states
 from sonda.probes.energy.nvml import open_nvml
 from sonda.record.run import ProbeState

@@ -16,9 +16,9 @@ import pytest
 from observed import PROGRAMS, Nursery
 from sonda.analysis.rules import communication, remedies, transfer
 from sonda.analysis.summary import DeviceSide, PhaseRow, Remedy, Summary, Value
-from sonda.frameworks.collector.compiled_share import CompiledShare
-from sonda.frameworks.collector.torch_values import modules_in
-from sonda.frameworks.processes import Process, Processes
+from sonda.frameworks.reconstruction.processes import Process, Processes
+from sonda.frameworks.torch.observe.options import CompiledShare
+from sonda.frameworks.torch.observe.values import modules_in
 from sonda.record.store import Store
 from sonda.targets.pipeline import habits, processes
 from sonda.targets.program.launcher import Watching, run_command

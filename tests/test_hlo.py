@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from sonda.frameworks.call_pieces import Place
-from sonda.frameworks.hlo import Frame, Module, read_module
-from sonda.frameworks.hlo_cost import executed_costs
-from sonda.frameworks.jax_places import Places, program_places, scope_names, source_calls
+from sonda.frameworks.harness.attribution import Place
+from sonda.frameworks.jax.profile.hlo import Frame, Module, read_module
+from sonda.frameworks.jax.profile.hlo_cost import executed_costs
+from sonda.frameworks.jax.profile.places import Places, program_places, scope_names, source_calls
 
 # Shortened from what JAX 0.10.2 made for a processor: a loop over two layers, and an update.
 LOOP = """\

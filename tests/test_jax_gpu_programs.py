@@ -9,11 +9,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from sonda.frameworks.assembly import Assembly
-from sonda.frameworks.collector import jax_devices
 from sonda.frameworks.collector.piece_pass import PROFILING
-from sonda.frameworks.jax_profile import Operation, runs
-from sonda.frameworks.jax_runs import numbered
+from sonda.frameworks.jax.observe import devices as jax_devices
+from sonda.frameworks.jax.profile.operations import Operation, numbered, runs
+from sonda.frameworks.reconstruction.assembly import Assembly
 from sonda.probes.ncu.command import Settings
 from sonda.record.spans import Spans, Words
 from sonda.record.store import Store

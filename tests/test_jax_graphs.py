@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from sonda.frameworks import jax_graphs
-from sonda.frameworks.hlo import Module, read_module
-from sonda.frameworks.hlo_cost import cost_of, executed_costs, runs_nothing
-from sonda.frameworks.jax_graphs import by_instruction
-from sonda.frameworks.jax_places import program_places
-from sonda.frameworks.jax_profile import Operation
+from sonda.frameworks.jax.profile import cuda_graphs as jax_graphs
+from sonda.frameworks.jax.profile.cuda_graphs import by_instruction
+from sonda.frameworks.jax.profile.hlo import Module, read_module
+from sonda.frameworks.jax.profile.hlo_cost import cost_of, executed_costs, runs_nothing
+from sonda.frameworks.jax.profile.operations import Operation
+from sonda.frameworks.jax.profile.places import program_places
 
 RECORDED = Path(__file__).parent / "data" / "gpu" / "jax"
 TF32_PEAK = 494.7e12

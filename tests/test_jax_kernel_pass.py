@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
-from sonda.frameworks.collector import jax_devices, jax_kernel_pass
-from sonda.frameworks.collector.jax_kernel_pass import COMPILED, FIRST, STEPS, JaxKernelPass
+from sonda.frameworks.jax.observe import devices as jax_devices
+from sonda.frameworks.jax.observe import kernel_pass as jax_kernel_pass
+from sonda.frameworks.jax.observe.kernel_pass import COMPILED, FIRST, STEPS, JaxKernelPass
 
 LEARN, UPDATE, CHECK = 1, 2, 3
 

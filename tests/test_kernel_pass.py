@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from sonda.frameworks.collector.kernel_pass import ATTACHED, TEARDOWN, KernelPass
 from sonda.frameworks.collector.recorder import Recorder
-from sonda.frameworks.collector.schedule import Schedule
-from sonda.frameworks.collector.torch_observer import TorchObserver
+from sonda.frameworks.collector.sampling.schedule import Schedule
+from sonda.frameworks.torch.observe.kernel_pass import ATTACHED, TEARDOWN, KernelPass
+from sonda.frameworks.torch.observe.observer import TorchObserver
 
 
 class FakeTorch:

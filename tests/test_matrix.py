@@ -14,8 +14,8 @@ import torch
 from builders import RunBuilder
 from sonda.analysis.rules import input
 from sonda.analysis.run_summary import summarise
-from sonda.frameworks.driving import Driving
-from sonda.frameworks.torch_driver import Training, loop_of
+from sonda.frameworks.harness.settings import Driving
+from sonda.frameworks.torch.drive.steps import Training, loop_of
 from sonda.record.errors import SondaError
 from sonda.targets.adapters.registry import FRAMEWORKS
 from sonda.targets.applicability import IN_FRAMEWORK, applied, inapplicable

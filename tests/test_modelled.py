@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from builders import RunBuilder
-from sonda.frameworks.collector.modelled import EMPTY, EMPTY_WARMUP
-from sonda.frameworks.events import ProcessEvents, read_events
+from sonda.frameworks.collector.callgrind import EMPTY, EMPTY_WARMUP
+from sonda.frameworks.reconstruction.events import ProcessEvents, read_events
 from sonda.probes.callgrind.valgrind import EVENT_NAMES, QUANTITIES, parse_dump
 from sonda.record.spans import Spans
 from sonda.targets.instruments.callgrind_spans import ModelledStep, modelled_step, with_modelled

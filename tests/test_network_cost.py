@@ -11,14 +11,14 @@ import numpy as np
 import pytest
 import torch
 
-from sonda.frameworks.assembly import assemble
-from sonda.frameworks.collector.counting import Counting
+from sonda.frameworks.collector.counters.process import Counting
 from sonda.frameworks.collector.recorder import Recorder
-from sonda.frameworks.collector.schedule import Schedule
-from sonda.frameworks.collector.start import finish
-from sonda.frameworks.collector.torch_observer import TorchObserver
-from sonda.frameworks.driving import Driving
-from sonda.frameworks.torch_driver import drive
+from sonda.frameworks.collector.sampling.schedule import Schedule
+from sonda.frameworks.harness.settings import Driving
+from sonda.frameworks.reconstruction.assembly import assemble
+from sonda.frameworks.torch.drive.steps import drive
+from sonda.frameworks.torch.observe.observer import TorchObserver
+from sonda.frameworks.torch.observe.process import finish
 from sonda.workloads.catalogue import describe
 from sonda.workloads.networks.cost import LayerCost, network_costs
 

@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 
 from observed import check_structure, seen
-from sonda.frameworks.assembly import assemble
 from sonda.frameworks.collector.recorder import Recorder
-from sonda.frameworks.collector.schedule import Schedule
-from sonda.frameworks.collector.torch_cost import layer_cost
-from sonda.frameworks.collector.torch_observer import TorchObserver
+from sonda.frameworks.collector.sampling.schedule import Schedule
+from sonda.frameworks.reconstruction.assembly import assemble
+from sonda.frameworks.torch.observe.observer import TorchObserver
+from sonda.frameworks.torch.observe.overhead import layer_cost
 
 torch = pytest.importorskip("torch")
 nn = torch.nn

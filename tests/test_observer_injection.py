@@ -11,11 +11,12 @@ from pathlib import Path
 import pytest
 
 from observed import PROGRAMS, check_structure, seen
+from sonda.frameworks import INJECT
 from sonda.record.store import Store
 from sonda.targets import pipeline as keeping
-from sonda.targets.program.launcher import INJECT, Watching, run_command
+from sonda.targets.program.launcher import Watching, run_command
 
-COLLECTOR = INJECT.parent / "collector"
+FRAMEWORKS = INJECT.parent
 
 
 @pytest.fixture
@@ -110,16 +111,17 @@ def test_injection_is_silent_where_there_is_no_pytorch(tmp_path: Path) -> None:
 
 
 def test_the_collector_needs_nothing_but_the_standard_library() -> None:
-    modules = sorted(path.stem for path in COLLECTOR.glob("*.py") if path.stem != "__init__")
-    assert "torch_observer" in modules
+    files = [*FRAMEWORKS.glob("collector/**/*.py"), *FRAMEWORKS.glob("*/observe/**/*.py")]
+    modules = [".".join(file.relative_to(FRAMEWORKS).with_suffix("").parts) for file in files]
+    assert "torch.observe.observer" in modules and "collector.start" in modules
     code = f"""
-import importlib, importlib.util, sys
-spec = importlib.util.spec_from_file_location(
-    "_sonda_collector", {str(COLLECTOR / "__init__.py")!r}, submodule_search_locations=[{str(COLLECTOR)!r}])
-sys.modules["_sonda_collector"] = importlib.util.module_from_spec(spec)
+import importlib, importlib.machinery, importlib.util, sys
+spec = importlib.machinery.ModuleSpec("_sonda", None, is_package=True)
+spec.submodule_search_locations = [{str(FRAMEWORKS)!r}]
+sys.modules["_sonda"] = importlib.util.module_from_spec(spec)
 for name in {modules!r}:
-    importlib.import_module("_sonda_collector." + name)
-foreign = {{name.partition(".")[0] for name in sys.modules}} - set(sys.stdlib_module_names) - {{"_sonda_collector"}}
+    importlib.import_module("_sonda." + name)
+foreign = {{name.partition(".")[0] for name in sys.modules}} - set(sys.stdlib_module_names) - {{"_sonda"}}
 print(sorted(foreign - {{"__main__"}}))
 """
     # -I and -S: no installed package can be imported here.
@@ -149,7 +151,7 @@ print(importlib.util.find_spec("torch").loader.get_filename("torch") == importli
 import torch
 print(type(torch.__loader__).__name__, torch.__spec__.loader is torch.__loader__, torch.answer)
 print([type(finder).__name__ for finder in sys.meta_path if "Waiter" in type(finder).__name__])
-print("_sonda_collector.torch_observer" in sys.modules)
+print("_sonda.torch.observe.observer" in sys.modules)
 """
 
 

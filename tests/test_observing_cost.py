@@ -7,10 +7,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from sonda.frameworks import announced
-from sonda.frameworks.assembly import Assembly
-from sonda.frameworks.collector import call_cost, reading_cost
+from sonda.frameworks.collector import overhead as call_cost
+from sonda.frameworks.collector import overhead as reading_cost
 from sonda.frameworks.collector.recorder import Stream
+from sonda.frameworks.harness import announcer as announced
+from sonda.frameworks.reconstruction.assembly import Assembly
 from sonda.record.spans import Spans, Words
 from sonda.targets.pipeline import _overhead
 

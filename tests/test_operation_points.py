@@ -42,7 +42,7 @@ def point(**changes: Any) -> OperationPoint:
 @pytest.mark.parametrize("op", STUDIED)
 def test_costs_are_those_that_pytorch_counts(op: str) -> None:
     torch = pytest.importorskip("torch")
-    from sonda.frameworks.collector.formulas import cost
+    from sonda.frameworks.torch.observe.formulas.cost import cost
 
     torch.set_num_threads(1)
     description = Operations(op=(op,), size=3 * 2**14, inner=32)

@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 
 from fake_kernel import FakeKernel, Opened
-from sonda.frameworks.collector.os_counters import CLOCK, EVENTS, OsCounters
-from sonda.frameworks.collector.perf_event import EXCLUDE_KERNEL, Group, PerfEventError
+from sonda.frameworks.collector.counters.perf_event import EXCLUDE_KERNEL, Group, PerfEventError
+from sonda.frameworks.collector.counters.system import CLOCK, EVENTS, OsCounters
 from sonda.probes.counters.command_counter import KernelCounter, account_of
 from sonda.probes.counters.perf_events import explain, paranoid_level
 from sonda.targets.program.process_counts import kept, samples_of

@@ -9,15 +9,15 @@ from typing import Any
 
 import pytest
 
-from sonda.frameworks.parallel.shared_memory import SharedMemory, reason_against, room_for
+from sonda.frameworks.torch.parallel.shared_memory import SharedMemory, reason_against, room_for
 from sonda.record.errors import SondaError
 from test_parallel_memory import on_threads
 
 torch = pytest.importorskip("torch")
 pytestmark = pytest.mark.skipif(bool(reason_against(2)), reason=reason_against(2))
 
-from sonda.frameworks.parallel.adding import Adding, Pieces  # noqa: E402
-from sonda.frameworks.parallel.group import Meter  # noqa: E402
+from sonda.frameworks.torch.parallel.all_reduce import Adding, Pieces  # noqa: E402
+from sonda.frameworks.torch.parallel.group import Meter  # noqa: E402
 
 SHAPES = ((7,), (25, 40), (33,), (3, 2, 2, 2))
 

@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from sonda.frameworks.parallel.batchnorm import share_batch_norms
+from sonda.frameworks.torch.parallel.batchnorm import share_batch_norms
 
 
 class Alone:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sonda.frameworks.parallel.chain import REPEATS, chain_of, check_cut, cut_chain, measure_chain, measure_whole
+from sonda.frameworks.torch.parallel.chain import REPEATS, chain_of, check_cut, cut_chain, measure_chain, measure_whole
 from sonda.record.errors import SondaError
 from sonda.targets.ranks.stages import expected
 

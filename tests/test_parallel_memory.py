@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from sonda.frameworks.parallel import shared_memory
-from sonda.frameworks.parallel.shared_memory import SLOT, SharedMemory, reason_against
+from sonda.frameworks.torch.parallel import shared_memory
+from sonda.frameworks.torch.parallel.shared_memory import SLOT, SharedMemory, reason_against
 from sonda.record.errors import SondaError
 
 torch = pytest.importorskip("torch")

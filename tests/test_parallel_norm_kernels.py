@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from sonda.frameworks.parallel import norm_kernels
-from sonda.frameworks.parallel.norm_kernels import Kernels
+from sonda.frameworks.torch.parallel import norm_kernels
+from sonda.frameworks.torch.parallel.norm_kernels import Kernels
 
 EPS = 1e-5
 COUNTS = (3, 11, 2)

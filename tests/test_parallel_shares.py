@@ -10,14 +10,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sonda.frameworks.parallel import calibration, sharing
-from sonda.frameworks.parallel.balance import EVERY, Balance, Pace
-from sonda.frameworks.parallel.batches import SharedBatches, cut, scaled_shares
-from sonda.frameworks.parallel.calibration import measure_alone, sizes_of
-from sonda.frameworks.parallel.group import Meter
-from sonda.frameworks.parallel.outlook import choose, foresee, sentences
-from sonda.frameworks.parallel.shares import Line, equal_shares, fit_line, slowest, split_batch
-from sonda.frameworks.parallel.sharing import SharedTask
+from sonda.frameworks.torch.parallel import calibration
+from sonda.frameworks.torch.parallel import shared_task as sharing
+from sonda.frameworks.torch.parallel.balance import EVERY, Balance, Pace
+from sonda.frameworks.torch.parallel.batches import SharedBatches, cut, scaled_shares
+from sonda.frameworks.torch.parallel.calibration import measure_alone, sizes_of
+from sonda.frameworks.torch.parallel.group import Meter
+from sonda.frameworks.torch.parallel.outlook import choose, foresee, sentences
+from sonda.frameworks.torch.parallel.shared_task import SharedTask
+from sonda.frameworks.torch.parallel.shares import Line, equal_shares, fit_line, slowest, split_batch
 from sonda.record.errors import SondaError
 
 

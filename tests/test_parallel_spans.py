@@ -13,7 +13,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 import parallel_cases as cases
 from parallel_ranks import on_ranks
-from sonda.frameworks.assembly import assemble
+from sonda.frameworks.reconstruction.assembly import assemble
 from sonda.targets.job import JOB, Job
 from sonda.targets.ranks.elastic_agent import PLAN
 from sonda.targets.ranks.outcomes import RankOutcome, read_outcome, read_outlook

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import nn
 
-from sonda.frameworks.parallel.calibration import untouched
+from sonda.frameworks.torch.parallel.calibration import untouched
 
 
 @pytest.mark.parametrize("move", [lambda model: model, lambda model: model.double()], ids=["as it is", "converted"])

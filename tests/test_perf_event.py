@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from fake_kernel import FakeKernel, Opened
-from sonda.frameworks.collector.perf_event import (
+from sonda.frameworks.collector.counters.perf_event import (
     SOFTWARE,
     TYPE_SOFTWARE,
     Event,

@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from sonda.frameworks.assembly import Assembly
 from sonda.frameworks.collector import piece_pass
-from sonda.frameworks.collector.graph_pass import GraphPass
-from sonda.frameworks.collector.jax_pass import JaxPass
-from sonda.frameworks.collector.jax_profiler import start_trace
 from sonda.frameworks.collector.piece_pass import AFTER, CALLS, PROFILING, PiecePass
 from sonda.frameworks.collector.recorder import Recorder
+from sonda.frameworks.jax.observe.jit_pass import JaxPass
+from sonda.frameworks.jax.observe.profiler import start_trace
+from sonda.frameworks.reconstruction.assembly import Assembly
+from sonda.frameworks.tensorflow.observe.graph_pass import GraphPass
 from sonda.record.spans import Spans, Words
 from sonda.targets.profiles.tensorflow import with_graph_layers
 
@@ -119,7 +119,7 @@ def test_a_graph_without_a_profile_says_why(
             raise stopping
 
     monkeypatch.setattr(graph, "stop_profile", stop)
-    monkeypatch.setattr("sonda.frameworks.collector.tensorflow_devices.about", lambda tf, number: {"name": "Toy"})
+    monkeypatch.setattr("sonda.frameworks.tensorflow.observe.devices.about", lambda tf, number: {"name": "Toy"})
     graph.scoped("sequential/dense", "layer", "dense", "Dense", 9)
     for _ in range(400):
         if graph.begins(1, GRAPH):

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sonda.frameworks.collector.perf_event import Event, PerfEventError
+from sonda.frameworks.collector.counters.perf_event import Event, PerfEventError
 from sonda.probes.counters.pmu import plan, state
 from sonda.probes.counters.pmu_events import Pmu, core_pmus, parse_format, quantity, resolve
 from sonda.record.errors import SondaError

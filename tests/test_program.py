@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sonda.analysis.steps.program import STAGES, Program, summarise_program
-from sonda.frameworks.stages import PROCESS, read_stages
+from sonda.frameworks.reconstruction.stages import PROCESS, read_stages
 from sonda.record.run import Run, RunInfo, now
 from sonda.record.spans import Spans, Words
 from sonda.report.views.steps.document import program_document

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from sonda.frameworks.collector.counted_shapes import COUNTED_LATER, COUNTED_SHAPES, MOST_COUNTED
-from sonda.frameworks.collector.schedule import (
+from sonda.frameworks.collector.sampling.schedule import (
     FORWARDS_WITHOUT_BACKWARD,
     MOST_BACKWARDS,
     Schedule,
 )
+from sonda.frameworks.collector.sampling.shapes import COUNTED_LATER, COUNTED_SHAPES, MOST_COUNTED
 
 
 def call(schedule: Schedule, shape: str, learns: bool, module: int = 1, continues: bool = False) -> None:

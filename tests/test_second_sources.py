@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sonda.frameworks.collector.perf_event import Event, Group
+from sonda.frameworks.collector.counters.perf_event import Event, Group
 from sonda.probes.counters.command_counter import Count, KernelCounter
 from sonda.probes.counters.papi import Papi
 from sonda.probes.counters.perf_stat import PerfStat, parse_output

@@ -18,7 +18,7 @@ from sonda.analysis.counters.command import summarise_outside
 from sonda.analysis.counters.summary import Outside
 from sonda.analysis.run_summary import summarise
 from sonda.analysis.summary import Value
-from sonda.frameworks.collector.perf_event import Event
+from sonda.frameworks.collector.counters.perf_event import Event
 from sonda.probes.counters.command_counter import Count, Counted, KernelCounter
 from sonda.probes.counters.pmu import Plan
 from sonda.record.errors import SondaError

@@ -12,12 +12,13 @@ import pytest
 
 from sonda.analysis.run_summary import summarise
 from sonda.analysis.steps.program import summarise_program
+from sonda.frameworks import INJECT
 from sonda.frameworks.collector.stages import FILES
-from sonda.frameworks.stages import PROCESS, read_stages
+from sonda.frameworks.reconstruction.stages import PROCESS, read_stages
 from sonda.record.store import Store
 from sonda.report.views.steps.screen import render_summary
 from sonda.targets import pipeline as keeping
-from sonda.targets.program.launcher import INJECT, Watching, run_command
+from sonda.targets.program.launcher import Watching, run_command
 
 PROGRAMS = Path(__file__).parent / "programs"
 S = 1e9

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from sonda.frameworks.collector.recorder import Recorder
-from sonda.frameworks.collector.tensorflow_data import Datasets, loading_of
+from sonda.frameworks.tensorflow.observe.data import Datasets, loading_of
 
 
 class _Dataset:

@@ -10,12 +10,14 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from sonda.frameworks.assembly import Assembly
-from sonda.frameworks.collector import graph_pass, piece_pass, tensorflow_devices
-from sonda.frameworks.collector.graph_pass import GraphPass
+from sonda.frameworks.collector import piece_pass
 from sonda.frameworks.collector.piece_pass import AFTER, CALLS
 from sonda.frameworks.collector.recorder import Recorder
-from sonda.frameworks.tensorflow_profile import Event, Place, Scope, scoped_place
+from sonda.frameworks.reconstruction.assembly import Assembly
+from sonda.frameworks.tensorflow.observe import devices as tensorflow_devices
+from sonda.frameworks.tensorflow.observe import graph_pass
+from sonda.frameworks.tensorflow.observe.graph_pass import GraphPass
+from sonda.frameworks.tensorflow.profile import Event, Place, Scope, scoped_place
 from sonda.record.spans import Spans, Words
 from sonda.targets.profiles import tensorflow as tensorflow_layers
 from sonda.targets.profiles.tensorflow import paths_of, with_graph_layers

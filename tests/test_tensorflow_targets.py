@@ -12,11 +12,11 @@ import pytest
 
 from sonda.analysis.rules import communication
 from sonda.analysis.run_summary import summarise
-from sonda.frameworks.announced import AnnouncedObserver
-from sonda.frameworks.assembly import assemble
-from sonda.frameworks.call_pieces import Piece, Place, pieces_of, write_call
 from sonda.frameworks.collector.recorder import Recorder
-from sonda.frameworks.tensorflow_profile import Event, calls, place_of, spent
+from sonda.frameworks.harness.announcer import AnnouncedObserver
+from sonda.frameworks.harness.attribution import Piece, Place, pieces_of, write_call
+from sonda.frameworks.reconstruction.assembly import assemble
+from sonda.frameworks.tensorflow.profile import Event, calls, place_of, spent
 from sonda.record.errors import SondaError
 from sonda.record.run import Run, RunInfo, write_run
 from sonda.targets.adapters.registry import check_framework

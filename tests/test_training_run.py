@@ -21,7 +21,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 import parallel_cases
 import training_cases as cases
 from parallel_ranks import CONTEXT, on_ranks
-from sonda.frameworks.checkpoint import read_arrays
+from sonda.frameworks.harness.checkpoint import read_arrays
 from sonda.record.errors import SondaError
 from sonda.record.run import Run
 from sonda.record.store import Store
@@ -45,7 +45,7 @@ import sonda.probes.ceilings.processor as ceilings
 
 ceilings.load_or_measure = lambda *places, **settings: {{}}  # measured elsewhere, and takes seconds
 if os.environ.get("RANK") == "1" and not os.path.exists({flag!r}):
-    from sonda.frameworks.parallel.sharing import SharedTask
+    from sonda.frameworks.torch.parallel.shared_task import SharedTask
 
     learns, calls = SharedTask.loss, []
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from fake_kernel import FakeKernel
-from sonda.frameworks.collector.perf_event import Event, PerfEventError
+from sonda.frameworks.collector.counters.perf_event import Event, PerfEventError
 from sonda.probes.callgrind.valgrind import valgrind_version
 from sonda.probes.counters.pmu import Plan, plan
 from sonda.probes.machine_code import MachineCode

@@ -15,11 +15,11 @@ from builders import RunBuilder
 from sonda.analysis.comparison.runs import _unlike_work
 from sonda.analysis.rules import verdicts
 from sonda.analysis.summary import Summary
-from sonda.frameworks.assembly import assemble
-from sonda.frameworks.collector import waits
-from sonda.frameworks.collector.waits import ALL_OF_FIRST, MOST, ONE_IN, WORTH_NS, Waits
+from sonda.frameworks import INJECT
+from sonda.frameworks.collector.sampling import waits
+from sonda.frameworks.collector.sampling.waits import ALL_OF_FIRST, MOST, ONE_IN, WORTH_NS, Waits
+from sonda.frameworks.reconstruction.assembly import assemble
 from sonda.targets.pipeline import habits
-from sonda.targets.program.launcher import INJECT
 from test_verdicts import bare, cost, layer, phase, summary
 
 MS = 1_000_000

@@ -10,8 +10,8 @@ import threading
 import pytest
 
 from fake_kernel import FakeKernel
-from sonda.frameworks.collector.perf_event import EXCLUDE_KERNEL, PerfEventError
-from sonda.frameworks.collector.window_counters import ENDED, RUNNING, WindowCounters
+from sonda.frameworks.collector.corun.counters import ENDED, RUNNING, WindowCounters
+from sonda.frameworks.collector.counters.perf_event import EXCLUDE_KERNEL, PerfEventError
 from sonda.probes.counters.command_counter import KernelCounter
 from sonda.probes.counters.pmu_events import Pmu
 from sonda.record.errors import SondaError

@@ -7,9 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from sonda.frameworks.collector.tensorflow_trace import Trace, made_in
 from sonda.frameworks.collector.traces import Function
-from sonda.frameworks.collector.xla_shapes import XlaShapes
+from sonda.frameworks.tensorflow.observe.tracing import Trace, XlaShapes, made_in
 
 XLA = SimpleNamespace(define=lambda **words: 40)
 """A recorder that gives every definition this code."""

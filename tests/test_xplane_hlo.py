@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from sonda.frameworks.call_pieces import Place
-from sonda.frameworks.tensorflow_profile import calls, place_of, spent
+from sonda.frameworks.harness.attribution import Place
+from sonda.frameworks.tensorflow.profile import calls, place_of, spent
 from sonda.imports.xplane.file import open_space
 from sonda.imports.xplane.hlo import programs, shared
 from sonda.targets.profiles.tensorflow_events import profile_events_of

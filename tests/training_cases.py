@@ -15,21 +15,20 @@ import numpy as np
 import torch
 import torch.distributed as dist
 
-from sonda.frameworks.collector.schedule import Schedule
-from sonda.frameworks.driving import Driving
-from sonda.frameworks.learner import Alone
-from sonda.frameworks.parallel.balance import Balance
-from sonda.frameworks.parallel.batchnorm import share_batch_norms
-from sonda.frameworks.parallel.gradients import distribute
-from sonda.frameworks.parallel.group import Group, part
-from sonda.frameworks.parallel.local_sgd import Averaging
-from sonda.frameworks.parallel.pipeline import Neighbours, Stage, StageTask
-from sonda.frameworks.parallel.shared_epochs import SharedLearner
-from sonda.frameworks.parallel.shares import Line
-from sonda.frameworks.parallel.sharing import SharedTask
-from sonda.frameworks.parallel.staged_epochs import StagedLearner
-from sonda.frameworks.torch_epochs import Course, drive_epochs
-from sonda.frameworks.torch_state import arrays_of, restore
+from sonda.frameworks.collector.sampling.schedule import Schedule
+from sonda.frameworks.harness.course import Course
+from sonda.frameworks.harness.settings import Driving
+from sonda.frameworks.torch.drive.epochs import drive_epochs
+from sonda.frameworks.torch.drive.learner import Alone
+from sonda.frameworks.torch.drive.state import arrays_of, restore
+from sonda.frameworks.torch.parallel.balance import Balance
+from sonda.frameworks.torch.parallel.batchnorm import share_batch_norms
+from sonda.frameworks.torch.parallel.gradients import distribute
+from sonda.frameworks.torch.parallel.group import Group, part
+from sonda.frameworks.torch.parallel.local_sgd import Averaging
+from sonda.frameworks.torch.parallel.pipeline import Neighbours, Stage, StagedLearner, StageTask
+from sonda.frameworks.torch.parallel.shared_task import SharedLearner, SharedTask
+from sonda.frameworks.torch.parallel.shares import Line
 from sonda.record.training import Walk
 from sonda.targets.job import Job
 from sonda.targets.training.trainer import Keeper, train_in_torch

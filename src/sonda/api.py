@@ -19,7 +19,7 @@ from sonda.workloads import data as data
 if TYPE_CHECKING:
     from sonda.analysis.simulated.exploration import Exploration, Point
     from sonda.analysis.summary import Summary
-    from sonda.frameworks.collector.benchcast import Barrier
+    from sonda.frameworks.collector.corun.benchcast import Barrier
     from sonda.record.run import Run, RunInfo
     from sonda.record.spans import Spans
     from sonda.report.display import Companions, Compared, Drawing, Layers
@@ -270,7 +270,7 @@ def join_barrier(name: str = "", timeout: float | None = None) -> Barrier:
     Call `wait()` once per iteration of the region of interest: it waits for all other programs as long as BenchCast
     asks for that, at most `timeout` seconds. Raises SondaError where there is no such barrier.
     """
-    from sonda.frameworks.collector.benchcast import NAME, Barrier, BarrierError
+    from sonda.frameworks.collector.corun.benchcast import NAME, Barrier, BarrierError
     from sonda.record.errors import SondaError
 
     try:

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import numpy as np
 
-from sonda.frameworks.assembly import Assembly
-from sonda.frameworks.collector.kernel_pass import CLOCK
+from sonda.frameworks.collector.clock import CLOCK
+from sonda.frameworks.reconstruction.assembly import Assembly
 from sonda.imports.xplane.file import profile_events
 from xplane_examples import PlaneMaker, space
 

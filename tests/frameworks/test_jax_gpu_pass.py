@@ -14,12 +14,12 @@ import numpy as np
 import pytest
 from gpu_profile import with_gpu
 
-from sonda.frameworks.assembly import Assembly, assemble
-from sonda.frameworks.collector.jax_kernel_pass import STEPS
+from sonda.frameworks import INJECT
 from sonda.frameworks.collector.piece_pass import CALLS, PROFILING
+from sonda.frameworks.jax.observe.kernel_pass import STEPS
+from sonda.frameworks.reconstruction.assembly import Assembly, assemble
 from sonda.targets.profiles.jax import with_jitted_layers
 from sonda.targets.profiles.kernels import with_kernels
-from sonda.targets.program.launcher import INJECT
 
 pytest.importorskip("jax")
 PROGRAM = Path(__file__).parent / "programs" / "jax_pretended.py"

@@ -14,14 +14,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from sonda.frameworks.assembly import assemble
+from sonda.frameworks import INJECT
 from sonda.frameworks.collector.piece_pass import AFTER, CALLS
-from sonda.frameworks.hlo import read_module
-from sonda.frameworks.hlo_cost import executed_costs
-from sonda.frameworks.jax_places import program_places
+from sonda.frameworks.jax.profile.hlo import read_module
+from sonda.frameworks.jax.profile.hlo_cost import executed_costs
+from sonda.frameworks.jax.profile.places import program_places
+from sonda.frameworks.reconstruction.assembly import assemble
 from sonda.record.spans import Spans
 from sonda.targets.profiles.jax import with_jitted_layers
-from sonda.targets.program.launcher import INJECT
 
 jax = pytest.importorskip("jax")
 jnp = pytest.importorskip("jax.numpy")

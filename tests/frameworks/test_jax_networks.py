@@ -12,12 +12,12 @@ import pytest
 
 from jax_gpu import with_gpu
 from sonda.analysis.run_summary import summarise
-from sonda.frameworks.announced import AnnouncedObserver
-from sonda.frameworks.announced_steps import PIECES_STEPS
-from sonda.frameworks.assembly import Assembly, assemble
 from sonda.frameworks.collector.recorder import Recorder
-from sonda.frameworks.driving import KERNEL_STEPS, Driving
-from sonda.frameworks.jax_network_driver import drive_network
+from sonda.frameworks.harness.announcer import AnnouncedObserver
+from sonda.frameworks.harness.settings import KERNEL_STEPS, Driving
+from sonda.frameworks.harness.steps import PIECES_STEPS
+from sonda.frameworks.jax.drive import drive_network
+from sonda.frameworks.reconstruction.assembly import Assembly, assemble
 from sonda.record.run import RunInfo, new_id, write_run
 from sonda.record.run import now as run_now
 from sonda.record.spans import Spans

@@ -11,13 +11,12 @@ import pytest
 
 from jax_gpu import with_gpu
 from sonda.analysis.run_summary import summarise
-from sonda.frameworks.announced import AnnouncedObserver
-from sonda.frameworks.assembly import Assembly, assemble
 from sonda.frameworks.collector.recorder import Recorder
-from sonda.frameworks.driving import Driving
-from sonda.frameworks.jax_driver import drive
-from sonda.frameworks.jax_kernels import TRACE
-from sonda.frameworks.profiled_kernels import keep
+from sonda.frameworks.harness.announcer import AnnouncedObserver
+from sonda.frameworks.harness.kernels import keep
+from sonda.frameworks.harness.settings import Driving
+from sonda.frameworks.jax.drive import TRACE, drive
+from sonda.frameworks.reconstruction.assembly import Assembly, assemble
 from sonda.probes.ncu.join import join
 from sonda.probes.ncu.replay import CountedKernels, CountedLaunch
 from sonda.record.errors import SondaError

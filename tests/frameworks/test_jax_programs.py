@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from sonda.frameworks.assembly import Assembly, assemble
-from sonda.frameworks.events import read_events
-from sonda.targets.program.launcher import INJECT
+from sonda.frameworks import INJECT
+from sonda.frameworks.reconstruction.assembly import Assembly, assemble
+from sonda.frameworks.reconstruction.events import read_events
 
 pytest.importorskip("jax")
 PROGRAMS = Path(__file__).parent / "programs"

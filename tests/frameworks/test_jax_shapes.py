@@ -11,13 +11,13 @@ import pytest
 from test_jax_layers import Ran, steps
 
 from sonda.frameworks.collector import piece_pass
-from sonda.frameworks.collector.jax_pass import JaxPass
-from sonda.frameworks.collector.jax_profiler import start_trace
-from sonda.frameworks.collector.jax_shapes import MOST_CHANGES, Shapes
 from sonda.frameworks.collector.piece_pass import AFTER, CALLS
 from sonda.frameworks.collector.recorder import Recorder
-from sonda.frameworks.hlo import Module
-from sonda.frameworks.jax_places import Places
+from sonda.frameworks.jax.observe.jit_pass import JaxPass
+from sonda.frameworks.jax.observe.profiler import start_trace
+from sonda.frameworks.jax.observe.signatures import MOST_CHANGES, Shapes
+from sonda.frameworks.jax.profile.hlo import Module
+from sonda.frameworks.jax.profile.places import Places
 from sonda.record.spans import Spans, Words
 from sonda.targets.profiles import jax as jax_layers
 from sonda.targets.profiles.calls import CallLayers

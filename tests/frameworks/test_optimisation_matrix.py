@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from sonda.frameworks.assembly import Assembly, assemble
+from sonda.frameworks.reconstruction.assembly import Assembly, assemble
 from sonda.targets.applicability import applied
 from sonda.targets.job import Job, check_job
 from sonda.targets.local.child import run_child

@@ -14,8 +14,8 @@ from time import perf_counter_ns as now
 import numpy as np
 import pytest
 
-from sonda.frameworks.assembly import Assembly, assemble
-from sonda.targets.program.launcher import INJECT
+from sonda.frameworks import INJECT
+from sonda.frameworks.reconstruction.assembly import Assembly, assemble
 
 pytest.importorskip("pytensor")
 PROGRAM = Path(__file__).parent.parent / "programs" / "pytensor_loop.py"

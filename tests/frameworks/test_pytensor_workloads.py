@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from sonda.frameworks.announced import AnnouncedObserver
-from sonda.frameworks.assembly import Assembly, assemble
 from sonda.frameworks.collector.recorder import Recorder
-from sonda.frameworks.driving import Driving
+from sonda.frameworks.harness.announcer import AnnouncedObserver
+from sonda.frameworks.harness.settings import Driving
+from sonda.frameworks.reconstruction.assembly import Assembly, assemble
 from sonda.record.errors import SondaError
 from sonda.targets.job import Job, check_job
 from sonda.targets.local.child import run_child
@@ -23,7 +23,7 @@ from sonda.workloads.operations.ops import STUDIED, Operations
 pytensor = pytest.importorskip("pytensor")
 torch = pytest.importorskip("torch")
 
-from sonda.frameworks.pytensor_driver import drive_network, drive_operations, run_pieces  # noqa: E402
+from sonda.frameworks.pytensor.drive import drive_network, drive_operations, run_pieces  # noqa: E402
 from sonda.workloads.in_pytensor.learner import PyTensorLearner  # noqa: E402
 from sonda.workloads.in_pytensor.network import build as build_network  # noqa: E402
 from sonda.workloads.in_pytensor.operations import build as build_operations  # noqa: E402

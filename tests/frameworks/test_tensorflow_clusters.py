@@ -9,7 +9,7 @@ import msgspec
 import numpy as np
 import pytest
 
-from sonda.frameworks.assembly import assemble
+from sonda.frameworks.reconstruction.assembly import assemble
 from sonda.record.training import FINAL, read_trained
 from sonda.targets.job import JOB, Job
 from sonda.targets.ranks.elastic_agent import PLAN
@@ -36,7 +36,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def expected(place: Path) -> tuple[dict[str, np.ndarray], list[float]]:
     """Weights after two epochs on one device in PyTorch, and the mean loss of each epoch as it was met."""
-    from sonda.frameworks.learner import Alone
+    from sonda.frameworks.torch.drive.learner import Alone
     from sonda.workloads.in_torch.training_images import TrainingImages
 
     network = Perceptron(batch=BATCH, layers=(784, 16, 9), loss="cross_entropy", activation="tanh", learning_rate=0.1)

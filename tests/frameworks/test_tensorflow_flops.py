@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from sonda.frameworks.collector.tensorflow_flops import UnknownShapeError, count_graph
+from sonda.frameworks.tensorflow.observe.flops import UnknownShapeError, count_graph
 from sonda.workloads.catalogue import describe
 from sonda.workloads.networks.cost import network_costs
 

@@ -11,16 +11,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-from sonda.frameworks.announced import AnnouncedObserver
-from sonda.frameworks.assembly import assemble
 from sonda.frameworks.collector.recorder import Recorder
-from sonda.frameworks.driving import Driving
+from sonda.frameworks.harness.announcer import AnnouncedObserver
+from sonda.frameworks.harness.settings import Driving
+from sonda.frameworks.reconstruction.assembly import assemble
 from sonda.record.errors import SondaError
 from sonda.workloads.model_garden import ModelGarden
 
 tf = pytest.importorskip("tensorflow")
 
-from sonda.frameworks.tensorflow_whole import drive_whole  # noqa: E402
+from sonda.frameworks.tensorflow.drive.workload import drive_whole  # noqa: E402
 from sonda.workloads.in_tensorflow.model_garden import build  # noqa: E402
 
 

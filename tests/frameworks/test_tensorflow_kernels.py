@@ -18,13 +18,15 @@ import pytest
 from gpu_profile import with_gpu
 
 from sonda.analysis.run_summary import summarise
-from sonda.frameworks import announced_steps, tensorflow_driver, tensorflow_whole
-from sonda.frameworks.announced import AnnouncedObserver
-from sonda.frameworks.assembly import Assembly, assemble
 from sonda.frameworks.collector.recorder import Recorder
-from sonda.frameworks.driving import KERNEL_STEPS, Driving
-from sonda.frameworks.profiled_kernels import keep
-from sonda.frameworks.tensorflow_kernels import PROFILE
+from sonda.frameworks.harness import steps as announced_steps
+from sonda.frameworks.harness.announcer import AnnouncedObserver
+from sonda.frameworks.harness.kernels import keep
+from sonda.frameworks.harness.settings import KERNEL_STEPS, Driving
+from sonda.frameworks.reconstruction.assembly import Assembly, assemble
+from sonda.frameworks.tensorflow.drive import workload as tensorflow_driver
+from sonda.frameworks.tensorflow.drive import workload as tensorflow_whole
+from sonda.frameworks.tensorflow.drive.workload import PROFILE
 from sonda.record.run import RunInfo, new_id, write_run
 from sonda.record.run import now as run_now
 from sonda.studies.figures.registry import parse_figure

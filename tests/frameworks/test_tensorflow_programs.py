@@ -14,7 +14,7 @@ from time import perf_counter_ns
 import numpy as np
 import pytest
 
-from sonda.frameworks.assembly import Assembly, assemble
+from sonda.frameworks.reconstruction.assembly import Assembly, assemble
 from sonda.record.spans import Spans
 from sonda.targets.profiles.kernels import with_kernels
 from sonda.targets.profiles.tensorflow import with_graph_layers

@@ -10,7 +10,7 @@ from time import perf_counter_ns as now
 import numpy as np
 import pytest
 
-from sonda.frameworks.assembly import Assembly, assemble
+from sonda.frameworks.reconstruction.assembly import Assembly, assemble
 
 pytest.importorskip("tensorflow")
 PROGRAM = Path(__file__).parent / "programs" / "strategies.py"

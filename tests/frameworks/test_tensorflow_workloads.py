@@ -11,11 +11,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from sonda.frameworks.announced import AnnouncedObserver
-from sonda.frameworks.assembly import Assembly, assemble
 from sonda.frameworks.collector.recorder import Recorder
-from sonda.frameworks.driving import Driving
-from sonda.frameworks.tensorflow_driver import drive_network, drive_operations
+from sonda.frameworks.harness.announcer import AnnouncedObserver
+from sonda.frameworks.harness.settings import Driving
+from sonda.frameworks.reconstruction.assembly import Assembly, assemble
+from sonda.frameworks.tensorflow.drive.workload import drive_network, drive_operations
 from sonda.record.errors import SondaError
 from sonda.targets.adapters.tensorflow import tensorflow_device
 from sonda.targets.job import Job

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from sonda.frameworks.collector.perf_event import SOFTWARE, TYPE_HARDWARE, TYPE_SOFTWARE, PerfEventError
+from sonda.frameworks.collector.counters.perf_event import SOFTWARE, TYPE_HARDWARE, TYPE_SOFTWARE, PerfEventError
 from sonda.probes.cache_partition.partition import left_checks
 from sonda.probes.callgrind.valgrind import valgrind_version
 from sonda.probes.counters.papi import Papi

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from sonda.frameworks.collector.perf_event import PerfEventError
+from sonda.frameworks.collector.counters.perf_event import PerfEventError
 from sonda.probes.counters.perf_events import PerfEvent, explain, paranoid_level
 from sonda.probes.energy.nvml import said, text
 from sonda.probes.energy.rapl_powercap import OPEN_TO_ALL, read_zones

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from sonda.frameworks.assembly import Assembly
+from sonda.frameworks.reconstruction.assembly import Assembly
 from sonda.probes.availability import probe_states
 from sonda.probes.ceilings.gpu import load_or_measure_gpu
 from sonda.probes.ceilings.processor import load_or_measure

@@ -21,10 +21,10 @@ os.environ["TF_CPP_MIN_LOG_LEVEL"] = "2"
 import numpy as np
 import tensorflow as tf
 
-from sonda.frameworks.announced import AnnouncedObserver
 from sonda.frameworks.collector.recorder import Recorder
-from sonda.frameworks.driving import Driving
-from sonda.frameworks.tensorflow_shares import drive_shares
+from sonda.frameworks.harness.announcer import AnnouncedObserver
+from sonda.frameworks.harness.settings import Driving
+from sonda.frameworks.tensorflow.drive.strategies import drive_shares
 from sonda.targets.profiles.tensorflow_events import profile_events_of
 from sonda.workloads.catalogue import describe
 from sonda.workloads.in_tensorflow.input_pipeline import batches

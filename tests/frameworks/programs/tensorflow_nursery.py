@@ -5,6 +5,7 @@ A line per program on stdout: its wait status. Nothing is computed before the fo
 """
 
 import atexit
+import importlib.machinery
 import importlib.util
 import json
 import os
@@ -19,15 +20,13 @@ import tensorflow as tf
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(HERE)))
-COLLECTOR = os.path.join(ROOT, "src", "sonda", "frameworks", "collector")
+FRAMEWORKS = os.path.join(ROOT, "src", "sonda", "frameworks")
 
 
 def load_collector():
-    spec = importlib.util.spec_from_file_location(
-        "_sonda_collector", os.path.join(COLLECTOR, "__init__.py"), submodule_search_locations=[COLLECTOR]
-    )
-    sys.modules["_sonda_collector"] = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(sys.modules["_sonda_collector"])
+    spec = importlib.machinery.ModuleSpec("_sonda", None, is_package=True)
+    spec.submodule_search_locations = [FRAMEWORKS]
+    sys.modules["_sonda"] = importlib.util.module_from_spec(spec)
 
 
 def become(order):
@@ -39,14 +38,14 @@ def become(order):
     tf.config.threading.set_intra_op_parallelism_threads(1)
     tf.config.threading.set_inter_op_parallelism_threads(1)
     if order.get("settings"):
-        from _sonda_collector.keras_observer import observe_keras
-        from _sonda_collector.tensorflow_observer import observe_tensorflow
+        from _sonda.tensorflow.observe.keras import observe_keras
+        from _sonda.tensorflow.observe.observer import observe_tensorflow
 
         if order["settings"].get("as_on_gpu"):
-            from _sonda_collector import tensorflow_devices
+            from _sonda.tensorflow.observe import devices
 
-            tensorflow_devices.gpus = lambda tf: ["GPU:0"]
-            tensorflow_devices.about = lambda tf, number: {"name": "Example"}
+            devices.gpus = lambda tf: ["GPU:0"]
+            devices.about = lambda tf, number: {"name": "Example"}
         observe_tensorflow(tf, order["settings"])
         observe_keras(keras, order["settings"])
     sys.argv = [order["program"], *order["arguments"]]

@@ -20,7 +20,15 @@ from dataclasses import dataclass, field
 from time import perf_counter_ns
 from typing import NamedTuple, NoReturn, Protocol
 
-from sonda.frameworks.collector.perf_event import LINUX, SOFTWARE, TYPE_SOFTWARE, Event, Group, Kernel, PerfEventError
+from sonda.frameworks.collector.counters.perf_event import (
+    LINUX,
+    SOFTWARE,
+    TYPE_SOFTWARE,
+    Event,
+    Group,
+    Kernel,
+    PerfEventError,
+)
 from sonda.probes.counters.perf_events import explain, paranoid_level
 from sonda.record.errors import SondaError, nearest
 from sonda.record.run import ProbeState

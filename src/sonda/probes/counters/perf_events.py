@@ -8,7 +8,7 @@ import struct
 from pathlib import Path
 from types import TracebackType
 
-from sonda.frameworks.collector.perf_event import (
+from sonda.frameworks.collector.counters.perf_event import (
     ANY_CPU,
     THIS_THREAD,
     Event,

@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from sonda.frameworks.collector.perf_event import Event, Group, PerfEventError
+from sonda.frameworks.collector.counters.perf_event import Event, Group, PerfEventError
 from sonda.probes.counters.perf_events import explain, paranoid_level
 from sonda.probes.counters.pmu_events import Pmu, core_pmus, resolve
 from sonda.probes.counters.topdown_tables import JOINT, Table, table_for, tables

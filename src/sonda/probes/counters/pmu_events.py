@@ -10,7 +10,7 @@ import re
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from sonda.frameworks.collector.perf_event import TYPE_HARDWARE, Event
+from sonda.frameworks.collector.counters.perf_event import TYPE_HARDWARE, Event
 from sonda.probes.kernel_files import read_int, read_text
 from sonda.record.errors import SondaError
 

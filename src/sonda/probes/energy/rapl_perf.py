@@ -13,7 +13,7 @@ from pathlib import Path
 from time import perf_counter_ns
 from typing import Any
 
-from sonda.frameworks.collector.perf_event import PerfEventError
+from sonda.frameworks.collector.counters.perf_event import PerfEventError
 from sonda.probes.counters.perf_events import PerfEvent, explain, paranoid_level
 from sonda.probes.energy.channels import HIGHEST_PACKAGE, HIGHEST_PLATFORM, MEMORY, PACKAGES, Channel, Lack, Sources
 from sonda.probes.energy.rapl_powercap import UPDATE_S, no_memory

@@ -25,13 +25,13 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from sonda.frameworks.collector.counting import Counting
-from sonda.frameworks.collector.os_counters import CLOCK, EVENTS
-from sonda.frameworks.collector.perf_event import LINUX, Event, Group, Kernel, PerfEventError
-from sonda.frameworks.collector.perf_event import attach as attach_all
+from sonda.frameworks.collector.callgrind import START_INSTRUMENTATION, Client, Dumps
+from sonda.frameworks.collector.counters.perf_event import LINUX, Event, Group, Kernel, PerfEventError
+from sonda.frameworks.collector.counters.perf_event import attach as attach_all
+from sonda.frameworks.collector.counters.process import Counting
+from sonda.frameworks.collector.counters.system import CLOCK, EVENTS
 from sonda.frameworks.collector.phases import Phases
 from sonda.frameworks.collector.recorder import Recorder
-from sonda.frameworks.collector.valgrind import START_INSTRUMENTATION, Client, Dumps
 from sonda.probes.machine_code import MachineCode
 
 PAGE = resource.getpagesize()
@@ -177,7 +177,7 @@ def _fill(request: dict[str, Any]) -> dict[str, Any]:
 
 def _phase_values(directory: str, recorder: Recorder, counting: Counting, quantity: str) -> list[float]:
     """What the phases of a program counted, once its file is written and read again."""
-    from sonda.frameworks.assembly import assemble
+    from sonda.frameworks.reconstruction.assembly import assemble
 
     recorder.state(finished=True, **counting.facts())
     recorder.close()

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from sonda.frameworks.collector.perf_event import TYPE_HARDWARE, TYPE_RAW, Event
+from sonda.frameworks.collector.counters.perf_event import TYPE_HARDWARE, TYPE_RAW, Event
 from sonda.probes.callgrind.valgrind import read_geometry
 from sonda.probes.counters.pmu import Plan, plan
 from sonda.probes.counters.pmu_events import GENERIC

@@ -17,8 +17,8 @@ from sonda.targets.progress import telling
 from sonda.targets.target import parse_target
 
 if TYPE_CHECKING:
-    from sonda.frameworks.announced import AnnouncedObserver
-    from sonda.frameworks.jax_profile import Operation
+    from sonda.frameworks.harness.announcer import AnnouncedObserver
+    from sonda.frameworks.jax.profile.operations import Operation
     from sonda.imports.xplane.planes import Space
 
 
@@ -38,7 +38,7 @@ def run_in_jax(job: Job, directory: Path, replay: bool) -> dict[str, Any]:
     """
     if job.epochs:
         return train_in_jax(job, directory)
-    from sonda.frameworks.collector.counting import Counting
+    from sonda.frameworks.collector.counters.process import Counting
 
     # Before numpy and JAX start threads, which then inherit the counters.
     counting = Counting(str(directory))
@@ -49,7 +49,7 @@ def run_in_jax(job: Job, directory: Path, replay: bool) -> dict[str, Any]:
     workload: Any = describe(job.workload, job.options)
     jax = import_jax(job)
     device = jax_device(job, jax)
-    from sonda.frameworks.announced import announcing
+    from sonda.frameworks.harness.announcer import announcing
 
     notes: list[str] = []
     if isinstance(workload, Operations):
@@ -80,9 +80,8 @@ def network_of(job: Job, workload: Any, device: Any) -> tuple[Any, list[str]]:
 
 
 def _drive(job: Job, task: Any, observer: AnnouncedObserver, jax: Any, replay: bool, directory: Path) -> None:
-    from sonda.frameworks.driving import Driving
-    from sonda.frameworks.jax_driver import drive
-    from sonda.frameworks.jax_network_driver import drive_network
+    from sonda.frameworks.harness.settings import Driving
+    from sonda.frameworks.jax.drive import drive, drive_network
 
     number = parse_target(job.on).devices[0]
     on = f"cuda:{number.index}" if number.kind == "cuda" else "cpu"
@@ -111,8 +110,7 @@ def xla_operations(folder: Path) -> Iterator[Operation]:
 
 
 def _of_profile(space: Space) -> Iterator[Operation]:
-    from sonda.frameworks.jax_profile import Operation
-    from sonda.frameworks.jax_runs import BEGINS, GRAPH, numbered
+    from sonda.frameworks.jax.profile.operations import BEGINS, GRAPH, Operation, numbered
     from sonda.imports.xplane.instruction_ends import Ends
 
     ends = Ends(space)
@@ -194,12 +192,12 @@ def jax_device(job: Job, jax: Any) -> Any:
 
 def train_in_jax(job: Job, directory: Path) -> dict[str, Any]:
     """Train a job's workload through its epochs on one device; returns what the run says of the workload."""
-    from sonda.frameworks.collector.counting import Counting
+    from sonda.frameworks.collector.counters.process import Counting
 
     # Before numpy and JAX start threads, which then inherit the counters.
     counting = Counting(str(directory))
     jax = import_jax(job)
-    from sonda.frameworks.announced import announcing
+    from sonda.frameworks.harness.announcer import announcing
     from sonda.targets.training.announced import train_announced
     from sonda.targets.training.trainer import described, open_training
     from sonda.workloads.in_jax.learner import JaxLearner

@@ -21,7 +21,7 @@ def run_in_pytensor(job: Job, directory: Path, replay: bool) -> dict[str, Any]:
     PyTensor's own settings (`PYTENSOR_FLAGS`, `.pytensorrc`) hold but for floatX, which is the precision asked for: the
     linker is the user's, Numba by default. Raises SondaError where PyTensor is missing or lacks the operation.
     """
-    from sonda.frameworks.collector.counting import Counting
+    from sonda.frameworks.collector.counters.process import Counting
 
     # Before numpy and PyTensor start threads, which then inherit the counters.
     counting = Counting(str(directory))
@@ -29,9 +29,9 @@ def run_in_pytensor(job: Job, directory: Path, replay: bool) -> dict[str, Any]:
     os.environ.update(dict.fromkeys(THREADS, str(threads)))
     pytensor = imported("pytensor")
     pytensor.config.floatX = job.precision
-    from sonda.frameworks.announced import announcing
-    from sonda.frameworks.driving import Driving
-    from sonda.frameworks.pytensor_driver import drive_network, drive_operations
+    from sonda.frameworks.harness.announcer import announcing
+    from sonda.frameworks.harness.settings import Driving
+    from sonda.frameworks.pytensor.drive import drive_network, drive_operations
     from sonda.targets.training.trainer import described
     from sonda.workloads.catalogue import describe
     from sonda.workloads.operations.ops import Operations
@@ -59,8 +59,8 @@ def run_in_pytensor(job: Job, directory: Path, replay: bool) -> dict[str, Any]:
 
 def _train(job: Job, directory: Path, counting: Any, threads: int) -> dict[str, Any]:
     """Train through epochs; what the run should say of the workload."""
-    from sonda.frameworks.announced import announcing
-    from sonda.frameworks.collector.pytensor_linker import linker_of
+    from sonda.frameworks.harness.announcer import announcing
+    from sonda.frameworks.pytensor.observe.linkers import linker_of
     from sonda.targets.training.announced import train_announced
     from sonda.targets.training.trainer import described, open_training
     from sonda.workloads.in_pytensor.learner import PyTensorLearner

@@ -26,7 +26,7 @@ def run_in_tensorflow(job: Job, directory: Path, replay: bool) -> dict[str, Any]
 
     Raises SondaError where TensorFlow is missing, has no such device, or lacks the workload.
     """
-    from sonda.frameworks.collector.counting import Counting
+    from sonda.frameworks.collector.counters.process import Counting
 
     # Before numpy and TensorFlow start threads, which then inherit the counters.
     counting = Counting(str(directory))
@@ -37,8 +37,8 @@ def run_in_tensorflow(job: Job, directory: Path, replay: bool) -> dict[str, Any]
 
 def _steps(job: Job, directory: Path, counting: Any, replay: bool) -> dict[str, Any]:
     """Timed steps; with `replay`, one step for a profiler outside."""
-    from sonda.frameworks.driving import Driving
-    from sonda.frameworks.tensorflow_driver import drive_network, drive_operations
+    from sonda.frameworks.harness.settings import Driving
+    from sonda.frameworks.tensorflow.drive.workload import drive_network, drive_operations
     from sonda.targets.training.trainer import described
     from sonda.workloads.catalogue import describe
     from sonda.workloads.model_garden import ModelGarden
@@ -53,7 +53,7 @@ def _steps(job: Job, directory: Path, counting: Any, replay: bool) -> dict[str, 
     )  # fmt: skip
     notes: list[str] = []
     if isinstance(workload, ModelGarden):
-        from sonda.frameworks.tensorflow_whole import drive_whole
+        from sonda.frameworks.tensorflow.drive.workload import drive_whole
         from sonda.workloads.in_tensorflow.model_garden import build as build_garden
 
         task: Any = build_garden(workload, job.train, job.seed, job.compile)
@@ -91,7 +91,7 @@ def observing(
     job: Job, directory: Path, counting: Any, root: str, notes: Sequence[str] = (), rank: int = 0
 ) -> AbstractContextManager[Any]:
     """An observer of this process, which runs TensorFlow."""
-    from sonda.frameworks.announced import announcing
+    from sonda.frameworks.harness.announcer import announcing
 
     versions = {"tensorflow": version_of("tensorflow"), "keras": version("keras")}
     return announcing(directory, counting, root, versions, job.threads or 1, notes, rank)

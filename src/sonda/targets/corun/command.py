@@ -13,16 +13,16 @@ from pathlib import Path
 
 import msgspec
 
-from sonda.frameworks.collector.board import Board
-from sonda.frameworks.collector.participation import VARIABLE
-from sonda.frameworks.collector.window import SLICES, window
-from sonda.frameworks.collector.window_counters import ENDED, RUNNING, WindowCounters
+from sonda.frameworks import INJECT
+from sonda.frameworks.collector.corun.board import Board
+from sonda.frameworks.collector.corun.counters import ENDED, RUNNING, WindowCounters
+from sonda.frameworks.collector.corun.participation import VARIABLE
+from sonda.frameworks.collector.corun.window import SLICES, window
 from sonda.record.errors import SondaError
 from sonda.targets.corun.messages import RUNS, STEPS, WINDOW, Order, Participation, Ready, Report, encoded
 from sonda.targets.corun.process_tree import end_below, hold, release
 from sonda.targets.signals import signal_name
 
-INJECT = Path(__file__).parents[2] / "frameworks" / "inject"
 OUTPUT = "output"
 LAST_CHARACTERS = 200
 NEVER = 1 << 62

@@ -14,7 +14,7 @@ from typing import Any
 
 import msgspec
 
-from sonda.frameworks.collector.board import Board
+from sonda.frameworks.collector.corun.board import Board
 from sonda.record.errors import SondaError
 from sonda.targets.corun.messages import Order, Participation, Ready, Report, encoded
 from sonda.targets.corun.plan import Participant

@@ -9,7 +9,7 @@ from pathlib import Path
 from time import perf_counter, perf_counter_ns
 from typing import Any
 
-from sonda.frameworks.assembly import assemble
+from sonda.frameworks.reconstruction.assembly import assemble
 from sonda.probes.availability import probe_states
 from sonda.probes.cache_partition.partition import Partition, restore_left
 from sonda.probes.cache_partition.resctrl import Usage

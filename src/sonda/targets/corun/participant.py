@@ -17,11 +17,11 @@ from typing import Any, Protocol
 
 import msgspec
 
-from sonda.frameworks.collector.board import Board
-from sonda.frameworks.collector.participation import LAYER_STEPS
-from sonda.frameworks.collector.schedule import Schedule
-from sonda.frameworks.collector.window import window
-from sonda.frameworks.collector.window_counters import WindowCounters
+from sonda.frameworks.collector.corun.board import Board
+from sonda.frameworks.collector.corun.counters import WindowCounters
+from sonda.frameworks.collector.corun.participation import LAYER_STEPS
+from sonda.frameworks.collector.corun.window import window
+from sonda.frameworks.collector.sampling.schedule import Schedule
 from sonda.record.errors import MissingExtraError, SondaError
 from sonda.targets.corun.command import Command
 from sonda.targets.corun.messages import Order, Participation, Ready, Report, encoded
@@ -82,10 +82,10 @@ class Participant:
         except ImportError:
             raise MissingExtraError("PyTorch", "torch") from None
         from sonda.frameworks.collector.recorder import Recorder
-        from sonda.frameworks.collector.start import state_versions
-        from sonda.frameworks.collector.torch_observer import TorchObserver
-        from sonda.frameworks.driving import Driving
-        from sonda.frameworks.torch_driver import loop_of
+        from sonda.frameworks.harness.settings import Driving
+        from sonda.frameworks.torch.drive.steps import loop_of
+        from sonda.frameworks.torch.observe.observer import TorchObserver
+        from sonda.frameworks.torch.observe.process import state_versions
 
         if job.threads:
             torch.set_num_threads(job.threads)
@@ -146,7 +146,7 @@ class Participant:
             self.step()
 
     def close(self) -> None:
-        from sonda.frameworks.collector.start import finish
+        from sonda.frameworks.torch.observe.process import finish
 
         self.observer.schedule.over = False
         finish(self.observer)

@@ -20,8 +20,8 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from sonda.frameworks.collector.modelled import VARIABLE
-from sonda.frameworks.events import read_events
+from sonda.frameworks.collector.callgrind import VARIABLE
+from sonda.frameworks.reconstruction.events import read_events
 from sonda.probes.callgrind.penalties import measure_penalties
 from sonda.probes.callgrind.valgrind import (
     EVENT_NAMES,

@@ -11,10 +11,10 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from sonda.frameworks.assembly import assemble
-from sonda.frameworks.collector.modelled import EMPTY
-from sonda.frameworks.events import HEAD, MAGIC, ProcessEvents
-from sonda.frameworks.phase_facts import FACTS
+from sonda.frameworks.collector.callgrind import EMPTY
+from sonda.frameworks.reconstruction.assembly import assemble
+from sonda.frameworks.reconstruction.events import HEAD, MAGIC, ProcessEvents
+from sonda.frameworks.reconstruction.phases import FACTS
 from sonda.probes.callgrind.valgrind import EVENT_NAMES, QUANTITIES
 from sonda.record.spans import Spans, Words, joined
 

@@ -9,8 +9,8 @@ from typing import Any
 
 import msgspec
 
-from sonda.frameworks.collector.counting import FILE
-from sonda.frameworks.collector.perf_event import Event
+from sonda.frameworks.collector.counters.perf_event import Event
+from sonda.frameworks.collector.counters.process import FILE
 from sonda.probes.counters.pmu import Plan, plan
 from sonda.probes.counters.pmu_events import quantity
 from sonda.record.errors import SondaError, nearest

@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from sonda.frameworks.collector.perf_event import Event
+from sonda.frameworks.collector.counters.perf_event import Event
 from sonda.probes.counters.command_counter import SYSTEM, CommandCounter, KernelCounter
 from sonda.probes.counters.papi import Papi
 from sonda.probes.counters.perf_stat import PerfStat

@@ -8,7 +8,7 @@ from time import perf_counter_ns
 
 import msgspec
 
-from sonda.frameworks.assembly import assemble
+from sonda.frameworks.reconstruction.assembly import assemble
 from sonda.probes.ceilings.gpu import load_or_measure_gpu
 from sonda.probes.ceilings.processor import TAKES_S, load_or_measure
 from sonda.probes.machine.contamination import Watch

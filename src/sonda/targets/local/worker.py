@@ -14,7 +14,7 @@ from typing import Any
 
 import msgspec
 
-from sonda.frameworks.determinism import refusal
+from sonda.frameworks.torch.drive.determinism import refusal
 from sonda.record.errors import MissingExtraError, SondaError, named_line
 from sonda.record.files.partial import write_whole
 from sonda.targets.adapters.registry import run_in
@@ -88,7 +88,7 @@ def run_in_torch(job: Job, directory: Path, replay: bool) -> dict[str, Any]:
         from sonda.targets.training.trainer import train_in_torch
 
         return train_in_torch(job, directory)
-    from sonda.frameworks.collector.counting import Counting
+    from sonda.frameworks.collector.counters.process import Counting
 
     # Before numpy and PyTorch start threads, which then inherit the counters.
     counting = Counting(str(directory))
@@ -99,14 +99,14 @@ def run_in_torch(job: Job, directory: Path, replay: bool) -> dict[str, Any]:
         import torch
     except ImportError:
         raise MissingExtraError("PyTorch", "torch") from None
-    from sonda.frameworks.collector.benchcast import join_from_environment
-    from sonda.frameworks.collector.modelled import begin_modelling
+    from sonda.frameworks.collector.callgrind import begin_modelling
+    from sonda.frameworks.collector.corun.benchcast import join_from_environment
     from sonda.frameworks.collector.recorder import Recorder
-    from sonda.frameworks.collector.schedule import Schedule
-    from sonda.frameworks.collector.start import finish, state_versions
-    from sonda.frameworks.collector.torch_observer import TorchObserver
-    from sonda.frameworks.driving import Driving
-    from sonda.frameworks.torch_driver import drive
+    from sonda.frameworks.collector.sampling.schedule import Schedule
+    from sonda.frameworks.harness.settings import Driving
+    from sonda.frameworks.torch.drive.steps import drive
+    from sonda.frameworks.torch.observe.observer import TorchObserver
+    from sonda.frameworks.torch.observe.process import finish, state_versions
     from sonda.targets.training.trainer import described
 
     if job.threads:

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from sonda.frameworks.call_pieces import Piece, lay_out
+from sonda.frameworks.harness.attribution import Piece, lay_out
 from sonda.record.spans import NUMBER_COLUMNS, TEXT_COLUMNS, Spans, Words, joined
 
 

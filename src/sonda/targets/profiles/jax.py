@@ -14,14 +14,14 @@ from typing import Any
 
 import numpy as np
 
-from sonda.frameworks.assembly import Assembly
-from sonda.frameworks.call_pieces import COMMUNICATE, LOSS, ORDER, Place, holding, pieces_of
-from sonda.frameworks.hlo import Module, read_module
-from sonda.frameworks.hlo_cost import executed_costs
-from sonda.frameworks.jax_graphs import by_instruction
-from sonda.frameworks.jax_places import Places, program_places
-from sonda.frameworks.jax_profile import Operation as JaxOperation
-from sonda.frameworks.jax_profile import by_place, exclusive, runs
+from sonda.frameworks.harness.attribution import COMMUNICATE, LOSS, ORDER, Place, holding, pieces_of
+from sonda.frameworks.jax.profile.cuda_graphs import by_instruction
+from sonda.frameworks.jax.profile.hlo import Module, read_module
+from sonda.frameworks.jax.profile.hlo_cost import executed_costs
+from sonda.frameworks.jax.profile.operations import Operation as JaxOperation
+from sonda.frameworks.jax.profile.operations import by_place, exclusive, runs
+from sonda.frameworks.jax.profile.places import Places, program_places
+from sonda.frameworks.reconstruction.assembly import Assembly
 from sonda.record.errors import SondaError
 from sonda.record.spans import Spans
 from sonda.targets.adapters.jax import xla_operations

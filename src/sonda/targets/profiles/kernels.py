@@ -12,8 +12,8 @@ from pathlib import Path
 
 import numpy as np
 
-from sonda.frameworks.assembly import Assembly
-from sonda.frameworks.collector.kernel_pass import CLOCK
+from sonda.frameworks.collector.clock import CLOCK
+from sonda.frameworks.reconstruction.assembly import Assembly
 from sonda.imports.kineto.reader import read_kineto
 from sonda.imports.trace.ranks import spans_of
 from sonda.imports.xplane.reader import read_xplane

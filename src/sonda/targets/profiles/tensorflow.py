@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from sonda.frameworks.assembly import Assembly
-from sonda.frameworks.call_pieces import ORDER, Piece, Place, holding
-from sonda.frameworks.tensorflow_profile import FUSED, Scope, calls, scoped_place, spent
+from sonda.frameworks.harness.attribution import ORDER, Piece, Place, holding
+from sonda.frameworks.reconstruction.assembly import Assembly
+from sonda.frameworks.tensorflow.profile import FUSED, Scope, calls, scoped_place, spent
 from sonda.record.errors import SondaError
 from sonda.record.spans import Spans
 from sonda.targets.profiles.calls import CallLayers, Operation

@@ -8,11 +8,11 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from time import perf_counter_ns
 
-from sonda.frameworks.assembly import assemble
 from sonda.frameworks.collector.recorder import Recorder
-from sonda.frameworks.collector.schedule import Schedule
-from sonda.frameworks.collector.start import finish, state_versions
-from sonda.frameworks.collector.torch_observer import TorchObserver
+from sonda.frameworks.collector.sampling.schedule import Schedule
+from sonda.frameworks.reconstruction.assembly import assemble
+from sonda.frameworks.torch.observe.observer import TorchObserver
+from sonda.frameworks.torch.observe.process import finish, state_versions
 from sonda.probes.machine.contamination import read_conditions
 from sonda.record.errors import MissingExtraError, SondaError
 from sonda.record.run import Run, RunInfo, new_id, write_run

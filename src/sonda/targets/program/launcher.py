@@ -15,9 +15,10 @@ from pathlib import Path
 
 import msgspec
 
-from sonda.frameworks.assembly import Assembly, assemble
-from sonda.frameworks.collector.perf_event import Event
-from sonda.frameworks.processes import Processes
+from sonda.frameworks import INJECT
+from sonda.frameworks.collector.counters.perf_event import Event
+from sonda.frameworks.reconstruction.assembly import Assembly, assemble
+from sonda.frameworks.reconstruction.processes import Processes
 from sonda.probes.ceilings.gpu import load_or_measure_gpu
 from sonda.probes.counters.command_counter import Counted, Stopped
 from sonda.probes.machine.contamination import read_conditions
@@ -42,7 +43,6 @@ from sonda.targets.program.process_counts import count_outside, kept, samples_of
 from sonda.targets.signals import handled, signal_name
 from sonda.targets.target import available_threads, has_gpu, seconds_of
 
-INJECT = Path(__file__).parents[2] / "frameworks" / "inject"
 PYTHON = re.compile(r"^(python|pypy)[\d.]*$")
 VALUE_FLAGS = "cmWX"
 """Flags of Python after which the rest of the word, or the next word, is a value; `-c` and `-m` end the flags."""

@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager
 from itertools import pairwise
 from typing import Any
 
-from sonda.frameworks.collector.perf_event import Event
+from sonda.frameworks.collector.counters.perf_event import Event
 from sonda.probes.counters.command_counter import SYSTEM, Count, Counted, KernelCounter, Stopped
 from sonda.probes.counters.pmu_events import quantity
 from sonda.record.quantities import Metric

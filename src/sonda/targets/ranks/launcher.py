@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from sonda.frameworks.assembly import assemble
+from sonda.frameworks.reconstruction.assembly import assemble
 from sonda.probes.ceilings.processor import load_or_measure
 from sonda.probes.machine.contamination import Conditions, Watch
 from sonda.record.nodes import NodePart, brought_together

@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from sonda.frameworks.parallel.shared_memory import reason_against
+from sonda.frameworks.torch.parallel.shared_memory import reason_against
 from sonda.record.errors import SondaError, nearest
 from sonda.record.plugins import PROBES, added
 from sonda.targets.job import Job

@@ -15,7 +15,7 @@ from typing import Any
 
 import msgspec
 
-from sonda.frameworks.determinism import refusal
+from sonda.frameworks.torch.drive.determinism import refusal
 from sonda.record.errors import MissingExtraError, SondaError
 from sonda.targets.job import JOB, Job
 from sonda.targets.local.worker import describe_failure
@@ -77,7 +77,7 @@ class Rank:
         self.job, self.plan, self.directory, self.outcome = job, plan, directory, outcome
 
     def run(self) -> None:
-        from sonda.frameworks.collector.counting import Counting
+        from sonda.frameworks.collector.counters.process import Counting
 
         # Before numpy and PyTorch start threads, which then inherit the counters.
         self.counting = Counting(str(self.directory))
@@ -88,7 +88,7 @@ class Rank:
             import torch
         except ImportError:
             raise MissingExtraError("PyTorch", "torch") from None
-        from sonda.frameworks.parallel.group import Meter, join, leave
+        from sonda.frameworks.torch.parallel.group import Meter, join, leave
         from sonda.targets.training.trainer import described
 
         self.torch = torch
@@ -140,7 +140,7 @@ class Rank:
         if not self.job.epochs:
             self.drive(lambda _waiting: self.task, self.job.steps)
             return
-        from sonda.frameworks.learner import Alone
+        from sonda.frameworks.torch.drive.learner import Alone
 
         self.drive_epochs(lambda _waiting: Alone(self.task, self.images, self.task.samples, plain))
 
@@ -148,7 +148,7 @@ class Rank:
 
     def driving(self, steps: int | None) -> Any:
         """How the task is driven, with so many timed steps."""
-        from sonda.frameworks.driving import Driving
+        from sonda.frameworks.harness.settings import Driving
 
         job = self.job
         return Driving(
@@ -176,10 +176,10 @@ class Rank:
     def drive(self, make: Callable[[Any], Any], steps: int | None) -> None:
         """Drive the task that `make(waiting)` gives, observed."""
         from sonda.frameworks.collector.recorder import Recorder
-        from sonda.frameworks.collector.schedule import Schedule
-        from sonda.frameworks.collector.start import finish, state_versions
-        from sonda.frameworks.collector.torch_observer import TorchObserver
-        from sonda.frameworks.torch_driver import drive
+        from sonda.frameworks.collector.sampling.schedule import Schedule
+        from sonda.frameworks.torch.drive.steps import drive
+        from sonda.frameworks.torch.observe.observer import TorchObserver
+        from sonda.frameworks.torch.observe.process import finish, state_versions
 
         recorder = Recorder(str(self.directory))
         observer = TorchObserver(recorder, self.torch, Schedule(count=False), self.counting)
@@ -197,7 +197,7 @@ class Rank:
 
     def drive_epochs(self, make: Callable[[Any], Any]) -> None:
         """Train through the job's epochs with the learner that `make(waiting)` gives, observed."""
-        from sonda.frameworks.torch_epochs import drive_epochs
+        from sonda.frameworks.torch.drive.epochs import drive_epochs
         from sonda.targets.training.trainer import announce_data, observing
 
         # Steps for the kernels of a GPU are steps that ranks without one would not take.

@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from sonda.frameworks.parallel.balance import Balance
-from sonda.frameworks.parallel.outlook import Outlook, choose, foresee, sentences
-from sonda.frameworks.parallel.shares import Line, equal_shares
+from sonda.frameworks.torch.parallel.balance import Balance
+from sonda.frameworks.torch.parallel.outlook import Outlook, choose, foresee, sentences
+from sonda.frameworks.torch.parallel.shares import Line, equal_shares
 from sonda.targets.ranks.plan import check_chosen
 
 if TYPE_CHECKING:
-    from sonda.frameworks.parallel.calibration import Exchange
-    from sonda.frameworks.parallel.group import Group
-    from sonda.frameworks.parallel.sharing import SharedTask
+    from sonda.frameworks.torch.parallel.calibration import Exchange
+    from sonda.frameworks.torch.parallel.group import Group
+    from sonda.frameworks.torch.parallel.shared_task import SharedTask
     from sonda.targets.ranks.rank import Rank
 
 FEWEST_STEPS, MOST_STEPS = 6, 20
@@ -25,8 +25,8 @@ Every rank computes the number from the same outlook, so all do as many."""
 
 def train_shares(rank: Rank) -> None:
     """Calibrate, choose who takes part, and train."""
-    from sonda.frameworks.parallel.calibration import gather_lines
-    from sonda.frameworks.parallel.group import part
+    from sonda.frameworks.torch.parallel.calibration import gather_lines
+    from sonda.frameworks.torch.parallel.group import part
 
     plan, group = rank.plan, rank.group
     batch = rank.check_batch()
@@ -52,15 +52,15 @@ def train_shares(rank: Rank) -> None:
 
 def _calibrate(rank: Rank, batch: int) -> tuple[Line, list[float], Exchange]:
     """This rank's line, s of the batch of all ranks on each alone, and what exchanging costs."""
-    from sonda.frameworks.parallel.calibration import (
+    from sonda.frameworks.torch.drive.steps import Unheard, loop_of
+    from sonda.frameworks.torch.parallel.calibration import (
+        TrialTask,
         count_norms,
         measure_alone,
         measure_exchange,
         measure_line,
         untouched,
     )
-    from sonda.frameworks.parallel.trial import TrialTask
-    from sonda.frameworks.torch_driver import Unheard, loop_of
 
     trial = TrialTask(rank.task)
     how = replace(rank.driving(None), compile=False)
@@ -96,11 +96,10 @@ def _numbers(whole: Outlook, chosen: Outlook, exchange: Exchange, lines: list[Li
 
 
 def _train(rank: Rank, group: Group, outlook: Outlook, lines: list[Line]) -> None:
-    from sonda.frameworks.parallel.batchnorm import share_batch_norms
-    from sonda.frameworks.parallel.gradients import distribute, spread
-    from sonda.frameworks.parallel.local_sgd import Averaging
-    from sonda.frameworks.parallel.shared_epochs import SharedLearner
-    from sonda.frameworks.parallel.sharing import SharedTask
+    from sonda.frameworks.torch.parallel.batchnorm import share_batch_norms
+    from sonda.frameworks.torch.parallel.gradients import distribute, spread
+    from sonda.frameworks.torch.parallel.local_sgd import Averaging
+    from sonda.frameworks.torch.parallel.shared_task import SharedLearner, SharedTask
 
     plan, task = rank.plan, rank.task
     balance = Balance(lines, outlook.batch, [share for share in outlook.shares if share])

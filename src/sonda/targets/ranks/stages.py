@@ -8,24 +8,23 @@ from functools import partial
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
-from sonda.frameworks.parallel.outlook import duration
+from sonda.frameworks.torch.parallel.outlook import duration
 from sonda.record.errors import SondaError
 from sonda.targets.ranks.shares import FEWEST_STEPS, MOST_STEPS
 
 if TYPE_CHECKING:
-    from sonda.frameworks.parallel.group import Group
+    from sonda.frameworks.torch.parallel.group import Group
     from sonda.targets.ranks.rank import Rank
 
 
 def train_stages(rank: Rank) -> None:
     """Measure the modules of the chain on every rank, cut, and train; with replicas, several pipelines side by side."""
-    from sonda.frameworks.parallel.calibration import untouched
-    from sonda.frameworks.parallel.chain import chain_of, check_cut, cut_chain, measure_chain, measure_whole
-    from sonda.frameworks.parallel.gradients import distribute
-    from sonda.frameworks.parallel.pipeline import Neighbours, Stage, StageTask, split
-    from sonda.frameworks.parallel.shares import equal_shares
-    from sonda.frameworks.parallel.staged_epochs import StagedLearner
-    from sonda.frameworks.torch_driver import autocast
+    from sonda.frameworks.torch.drive.steps import autocast
+    from sonda.frameworks.torch.parallel.calibration import untouched
+    from sonda.frameworks.torch.parallel.chain import chain_of, check_cut, cut_chain, measure_chain, measure_whole
+    from sonda.frameworks.torch.parallel.gradients import distribute
+    from sonda.frameworks.torch.parallel.pipeline import Neighbours, Stage, StagedLearner, StageTask, split
+    from sonda.frameworks.torch.parallel.shares import equal_shares
 
     plan, task, group = rank.plan, rank.task, rank.group
     shares = equal_shares(plan.replicas, task.samples)
@@ -95,7 +94,7 @@ def train_stages(rank: Rank) -> None:
 
 def _alone(chain: Any, batch: Any, finished: Any, calling: Any) -> float:
     """s of a whole batch on this rank's device by itself; infinite where its memory does not hold it."""
-    from sonda.frameworks.parallel.chain import measure_whole
+    from sonda.frameworks.torch.parallel.chain import measure_whole
 
     try:
         return measure_whole(chain, batch, finished, calling)
@@ -112,7 +111,7 @@ def _alone(chain: Any, batch: Any, finished: Any, calling: Any) -> float:
 
 def _groups(rank: Rank, stages: int) -> tuple[Group, Group]:
     """The ranks of this rank's pipeline, and those that hold the same stage of others."""
-    from sonda.frameworks.parallel.group import part
+    from sonda.frameworks.torch.parallel.group import part
 
     replicas = rank.plan.replicas
     if replicas == 1:
@@ -126,8 +125,8 @@ def _groups(rank: Rank, stages: int) -> tuple[Group, Group]:
 
 def _given(rank: Rank) -> Any:
     """The inputs of one batch as the model will be given them. Raises SondaError where there are several."""
-    from sonda.frameworks.parallel.trial import TrialTask
-    from sonda.frameworks.torch_driver import Unheard, adapted, loop_of
+    from sonda.frameworks.torch.drive.steps import Unheard, adapted, loop_of
+    from sonda.frameworks.torch.parallel.calibration import TrialTask
 
     how = rank.driving(None)
     loop_of(TrialTask(rank.task), Unheard(), how)  # the model on its device, in its precision

@@ -16,7 +16,7 @@ from typing import Any
 
 import msgspec
 
-from sonda.frameworks.parallel.shares import equal_shares
+from sonda.frameworks.torch.parallel.shares import equal_shares
 from sonda.record.errors import SondaError
 from sonda.targets.job import JOB, Job
 from sonda.targets.local.worker import describe_failure
@@ -106,7 +106,7 @@ class Member:
 
     def train(self, outcomes: Sequence[RankOutcome]) -> None:
         """Timed steps or epochs, observed; what became of it stands in the outcomes."""
-        from sonda.frameworks.collector.counting import Counting
+        from sonda.frameworks.collector.counters.process import Counting
 
         # Before numpy and TensorFlow start threads, which then inherit the counters.
         counting = Counting(str(self.directory))
@@ -201,8 +201,8 @@ class Member:
     # ---- timed steps ------------------------------------------------------------------------------------------
 
     def _steps(self, tf: Any, workload: Any, shares: Sequence[int], counting: Any) -> Any:
-        from sonda.frameworks.driving import Driving
-        from sonda.frameworks.tensorflow_shares import drive_shares
+        from sonda.frameworks.harness.settings import Driving
+        from sonda.frameworks.tensorflow.drive.strategies import drive_shares
         from sonda.targets.adapters.tensorflow import observing
         from sonda.targets.profiles.tensorflow_events import profile_events_of
         from sonda.workloads.networks.cost import network_costs

@@ -50,7 +50,7 @@ def load_weights(path: str, model: Any) -> None:
 
     import numpy as np
 
-    from sonda.frameworks.torch_state import load_model
+    from sonda.frameworks.torch.drive.state import load_model
 
     try:
         with np.load(path, allow_pickle=False) as arrays:

@@ -46,8 +46,8 @@ def served_model(job: Job, traffic: Traffic) -> tuple[Infer, dict[str, Any]]:
         import torch
     except ImportError:
         raise MissingExtraError("PyTorch", "torch") from None
-    from sonda.frameworks.driving import Driving
-    from sonda.frameworks.torch_driver import Unheard, loop_of
+    from sonda.frameworks.harness.settings import Driving
+    from sonda.frameworks.torch.drive.steps import Unheard, loop_of
     from sonda.targets.local.worker import torch_device
     from sonda.targets.serving.weights import load_weights
 

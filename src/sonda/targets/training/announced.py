@@ -12,9 +12,9 @@ from typing import Any
 
 import numpy as np
 
-from sonda.frameworks.announced import AnnouncedObserver
-from sonda.frameworks.announced_epochs import EpochLearner, Together, drive_epochs, make_ready
-from sonda.frameworks.counted_step import count_step
+from sonda.frameworks.harness.announcer import AnnouncedObserver
+from sonda.frameworks.harness.counted_step import count_step
+from sonda.frameworks.harness.epochs import EpochLearner, Together, drive_epochs, make_ready
 from sonda.targets.job import Job
 from sonda.targets.training.trainer import Keeper, Opened
 from sonda.workloads.data.epoch_batches import EpochBatches

@@ -144,7 +144,7 @@ class Training:
         """Makes the data of a job with epochs ready; raises SondaError for what cannot be trained."""
         if not job.epochs:
             return cls(job)
-        from sonda.frameworks.checkpoint import Checkpoints
+        from sonda.frameworks.harness.checkpoint import Checkpoints
         from sonda.targets.training.trainer import open_training, settings_of
         from sonda.workloads.catalogue import describe
         from sonda.workloads.data.drawn_fish import DRAWN
@@ -255,7 +255,7 @@ class Training:
         """The run is kept: what was for going on is not needed any more."""
         if self.trained is None:
             return
-        from sonda.frameworks.checkpoint import Checkpoints
+        from sonda.frameworks.harness.checkpoint import Checkpoints
 
         (self.place / FINAL).unlink(missing_ok=True)
         Checkpoints(self.place, {}).clear()

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import numpy as np
 
-from sonda.frameworks.checkpoint import Checkpoints, write_arrays
+from sonda.frameworks.harness.checkpoint import Checkpoints, write_arrays
 from sonda.record.errors import MissingExtraError, SondaError
 from sonda.record.training import FINAL, Trained, Walk, write_trained
 from sonda.targets.job import Job
@@ -28,7 +28,8 @@ from sonda.workloads.data.training_set import TrainingSet, divide
 from sonda.workloads.networks.image_classifiers import Trainable, fitted, trainable
 
 if TYPE_CHECKING:
-    from sonda.frameworks.torch_epochs import Course, Learner
+    from sonda.frameworks.harness.course import Course
+    from sonda.frameworks.torch.drive.epochs import Learner
 
 DECISIVE = (
     "workload", "framework", "on", "seed", "threads", "precision", "compile", "channels_last", "deterministic",
@@ -126,7 +127,7 @@ class Keeper:
 
     def course(self) -> Course:
         """How far the training has to go, with this keeper as its ears."""
-        from sonda.frameworks.torch_epochs import Course
+        from sonda.frameworks.harness.course import Course
 
         return Course(
             self.job.epochs, self.trained.images, self.trained.resumed, keep=self._keep, end=self._end, tell=self._tell
@@ -135,7 +136,7 @@ class Keeper:
     def restore(self, model: Any, loop: Any) -> None:
         """Put the checkpoint's state back, if there is one; with this the model is ready."""
         if self._arrays is not None:
-            from sonda.frameworks.torch_state import restore
+            from sonda.frameworks.torch.drive.state import restore
 
             try:
                 restore(self._arrays, model, loop.optimizer, loop.scaler)
@@ -148,14 +149,14 @@ class Keeper:
 
     def _keep(self, done: int, learner: Learner, loop: Any, walks: list[Walk]) -> None:
         if self.first:
-            from sonda.frameworks.torch_state import arrays_of
+            from sonda.frameworks.torch.drive.state import arrays_of
 
             facts = {"walks": msgspec.to_builtins([*self._earlier, *walks])}
             self.checkpoints.save(done, arrays_of(learner.plain, loop.optimizer, loop.scaler), facts)
 
     def _end(self, learner: Learner) -> None:
         if self.first:
-            from sonda.frameworks.torch_state import arrays_of
+            from sonda.frameworks.torch.drive.state import arrays_of
 
             self.keep_weights(arrays_of(learner.plain))
 
@@ -208,7 +209,7 @@ def _left(part: str, epoch: int, done: float, epochs: int, walks: list[Walk]) ->
 
 def train_in_torch(job: Job, directory: Path) -> dict[str, Any]:
     """Train a job's workload through its epochs on one device, observed; returns what the run says of the workload."""
-    from sonda.frameworks.collector.counting import Counting
+    from sonda.frameworks.collector.counters.process import Counting
 
     # Before numpy and PyTorch start threads, which then inherit the counters.
     counting = Counting(str(directory))
@@ -216,9 +217,9 @@ def train_in_torch(job: Job, directory: Path) -> dict[str, Any]:
         import torch
     except ImportError:
         raise MissingExtraError("PyTorch", "torch") from None
-    from sonda.frameworks.driving import Driving
-    from sonda.frameworks.learner import Alone
-    from sonda.frameworks.torch_epochs import drive_epochs
+    from sonda.frameworks.harness.settings import Driving
+    from sonda.frameworks.torch.drive.epochs import drive_epochs
+    from sonda.frameworks.torch.drive.learner import Alone
     from sonda.targets.local.worker import torch_device
 
     if job.threads:
@@ -278,10 +279,10 @@ class observing:  # noqa: N801
         """`alone`: else this is one rank of several, which takes no step that others do not take, and tells itself what
         it exchanges."""
         from sonda.frameworks.collector.recorder import Recorder
-        from sonda.frameworks.collector.schedule import Schedule
-        from sonda.frameworks.collector.start import state_versions
-        from sonda.frameworks.collector.torch_observer import TorchObserver
-        from sonda.frameworks.torch_epochs import DETAILED
+        from sonda.frameworks.collector.sampling.schedule import Schedule
+        from sonda.frameworks.torch.drive.epochs import DETAILED
+        from sonda.frameworks.torch.observe.observer import TorchObserver
+        from sonda.frameworks.torch.observe.process import state_versions
 
         self.recorder = Recorder(str(directory))
         self.observer = TorchObserver(self.recorder, torch, Schedule(count=False, last=DETAILED), counting)
@@ -296,7 +297,7 @@ class observing:  # noqa: N801
         return self.observer
 
     def __exit__(self, *_failure: object) -> None:
-        from sonda.frameworks.collector.start import finish
+        from sonda.frameworks.torch.observe.process import finish
 
         finish(self.observer)
         self.recorder.close()

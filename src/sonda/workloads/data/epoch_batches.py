@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from sonda.frameworks.learner import learnt, pieces
+from sonda.frameworks.harness.batches import learnt, pieces
 from sonda.workloads.data.prepared import epoch_order
 from sonda.workloads.data.training_set import TrainingSet
 from sonda.workloads.networks.image_classifiers import Trainable

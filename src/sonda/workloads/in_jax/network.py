@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from sonda.frameworks.driving import weights_type
+from sonda.frameworks.harness.settings import weights_type
 from sonda.workloads.description import Description
 from sonda.workloads.in_jax.layers import PRODUCTS, Arrays, Cache, Forward, cross_entropy, mean_squared_error
 from sonda.workloads.in_jax.optimizers import AdamW, Sgd

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import jax
 import jax.numpy as jnp
 
-from sonda.frameworks.driving import weights_type
+from sonda.frameworks.harness.settings import weights_type
 from sonda.workloads.in_jax.layers import PRODUCTS
 from sonda.workloads.operations.cost import OperationCost, operation_cost
 from sonda.workloads.operations.operands import generator, values

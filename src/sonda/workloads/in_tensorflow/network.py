@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from sonda.frameworks.driving import weights_type
+from sonda.frameworks.harness.settings import weights_type
 from sonda.workloads.description import Description
 from sonda.workloads.in_tensorflow.layers import Layers, cross_entropy, mean_squared_error
 from sonda.workloads.networks.cost import LayerCost, network_costs

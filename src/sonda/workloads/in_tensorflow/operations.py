@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import tensorflow as tf
 
-from sonda.frameworks.driving import weights_type
+from sonda.frameworks.harness.settings import weights_type
 from sonda.workloads.operations.cost import OperationCost, operation_cost
 from sonda.workloads.operations.operands import generator, values
 from sonda.workloads.operations.ops import SCALAR

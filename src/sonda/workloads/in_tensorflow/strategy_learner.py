@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from sonda.frameworks.learner import learnt, pieces
+from sonda.frameworks.harness.batches import learnt, pieces
 from sonda.workloads.data.epoch_batches import EpochBatches
 from sonda.workloads.data.prepared import epoch_order
 from sonda.workloads.data.training_set import TrainingSet

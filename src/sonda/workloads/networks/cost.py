@@ -1,9 +1,10 @@
 """What a step of a built-in network costs by formula, layer by layer, whatever framework runs it.
 
-The conventions are those of the counter of PyTorch's operations (`frameworks/collector/formulas.py`, where each formula
-is derived): a multiply-add is 2 FLOP; +, −, ×, ÷, exp, tanh, sqrt 1 each; comparisons and copies 0. Bytes: each layer
-reads its distinct inputs once and writes its outputs once. Tests hold both against what PyTorch counts. They differ
-where PyTorch writes what others need not: indices of maxima, row sums of attention, AdamW's intermediate results.
+The conventions are those of the counter of PyTorch's operations (`frameworks/torch/observe/formulas`, where each
+formula is derived): a multiply-add is 2 FLOP; +, −, ×, ÷, exp, tanh, sqrt 1 each; comparisons and copies 0. Bytes:
+each layer reads its distinct inputs once and writes its outputs once. Tests hold both against what PyTorch counts. They
+differ where PyTorch writes what others need not: indices of maxima, row sums of attention, AdamW's intermediate
+results.
 """
 
 from __future__ import annotations
