@@ -124,7 +124,7 @@ def test_small_pieces_and_blocks_give_the_same_spans(
     monkeypatch.setattr(event_text, "PIECE", 5_000)
     monkeypatch.setattr(spill, "RUN_ROWS", 97)
     monkeypatch.setattr(spill, "STRIDE", 4)
-    monkeypatch.setattr(rank_events, "in_order", lambda spills: spill.in_order(spills, 50))
+    monkeypatch.setattr(rank_events, "merge_by_time", lambda spills: spill.merge_by_time(spills, 50))
     cut = real(name, tmp_path)
     assert sum(1 for _ in read_blocks(cut)) > (len(whole.spans) // 200)
     assert table(cut) == table(whole)
@@ -153,7 +153,7 @@ def test_the_second_process_runs_nothing_of_the_working_directory(
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(kineto, "SHARED_FROM", 1)
     monkeypatch.setattr("os.sched_getaffinity", lambda _: {0, 1})
-    parts: list[kineto.Part | None] = []
+    parts: list[kineto.FilePart | None] = []
     original = kineto._Helper.result
     monkeypatch.setattr(kineto._Helper, "result", lambda self: parts.append(original(self)) or parts[-1])
     assert len(import_files([path], tmp_path / "runs").spans) == 1_000
@@ -276,7 +276,7 @@ def test_more_calls_than_are_remembered_lose_their_kernels_not_other_ones(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(linking, "REMEMBERED", 4)
-    monkeypatch.setattr(rank_events, "in_order", lambda spills: spill.in_order(spills, 1))
+    monkeypatch.setattr(rank_events, "merge_by_time", lambda spills: spill.merge_by_time(spills, 1))
     monkeypatch.setattr(spill, "STRIDE", 1)
     events = [call("cudaLaunchKernel", number, 0.5, number) for number in range(10)]
     events += [kernel(f"k{number}", 100 + number, 0.5, number) for number in range(10)]

@@ -11,7 +11,7 @@ import pytest
 from sonda.imports.importer import import_files
 from sonda.imports.ncu import files as ncu
 from sonda.imports.ncu import tables as ncu_table
-from sonda.imports.ncu.metrics import SCALAR_PEAK, counted, duration, peaks, roofs
+from sonda.imports.ncu.metrics import SCALAR_PEAK, counted_quantities, duration, peaks, roofs
 from sonda.imports.ncu.tables import Launch, parse_number, read_launches
 from sonda.record.errors import SondaError
 from sonda.record.run import Run
@@ -40,7 +40,7 @@ def imported(folder: Path, text: str) -> Run:
 
 
 def flops(path: Path) -> list[int]:
-    return [int(counted(launch)["flops"]) for launch in ncu.read_csv(path)]
+    return [int(counted_quantities(launch)["flops"]) for launch in ncu.read_csv(path)]
 
 
 def test_counted_flops_are_whole_numbers_that_theory_gives() -> None:
@@ -55,7 +55,7 @@ def test_counted_flops_are_whole_numbers_that_theory_gives() -> None:
 def test_the_same_launches_printed_by_ncu_itself_and_from_its_report_agree() -> None:
     one, other = (list(ncu.read_csv(NCU / name)) for name in ("raw.csv", "from_rep.csv"))
     assert [launch.kernel for launch in one] == [launch.kernel for launch in other]
-    assert [counted(launch) for launch in one] == [counted(launch) for launch in other]
+    assert [counted_quantities(launch) for launch in one] == [counted_quantities(launch) for launch in other]
     assert [duration(launch) for launch in one] == [12736, 12928, 343680, 9472, 10112, 10304]
 
 
@@ -68,7 +68,7 @@ def test_the_long_shape_gives_a_launch_for_all_its_rows() -> None:
     found = list(ncu.read_csv(NCU / "details.csv"))
     assert [launch.number for launch in found] == list(range(6))
     assert found[0].values["Elapsed Cycles"] == 10_100 and duration(found[0]) == 5_120
-    assert counted(found[0])["sm_clock"] == Decimal("1967895507.81")
+    assert counted_quantities(found[0])["sm_clock"] == Decimal("1967895507.81")
 
 
 def test_stalls_become_quantities(tmp_path: Path) -> None:
@@ -126,7 +126,7 @@ def test_one_count_that_is_missing_leaves_the_sum_of_all_precisions_missing(lack
 
 def test_integers_that_were_not_counted_are_no_part_of_flops() -> None:
     launch = next(read_launches(wide(("3", "n/a"), metrics=(BF16, INT8)).splitlines()))
-    assert counted(launch) == {"flops_tensor_bf16": 3, "flops_tensor": 3, "flops": 3}
+    assert counted_quantities(launch) == {"flops_tensor_bf16": 3, "flops_tensor": 3, "flops": 3}
 
 
 def test_a_share_of_the_peak_is_not_said_where_a_unit_was_not_counted() -> None:
@@ -135,7 +135,7 @@ def test_a_share_of_the_peak_is_not_said_where_a_unit_was_not_counted() -> None:
               "gpu__time_duration.sum": "100"}  # fmt: skip
     units = tuple("ns" if "time" in name else "" for name in values)
     launch = next(read_launches(wide(tuple(values.values()), metrics=tuple(values), units=units).splitlines()))
-    assert "flops_roof" not in roofs(launch) and counted(launch)["flops_single"] == 1
+    assert "flops_roof" not in roofs(launch) and counted_quantities(launch)["flops_single"] == 1
 
 
 def test_units_are_brought_to_one_and_whole_counts_stay_whole(tmp_path: Path) -> None:
@@ -154,14 +154,19 @@ def test_tensor_operations_add_up_and_variants_of_them_do_not() -> None:
              "sm__ops_path_tensor_src_fp8_sparsity_on.sum", "sm__ops_path_tensor_src_fp8_realtime.sum",
              "sm__ops_path_tensor_op_hmma_src_fp16.sum")  # fmt: skip
     launch = next(read_launches(wide(("100", "10", "1", "2", "4"), metrics=names).splitlines()))
-    assert counted(launch) == {"flops_tensor_bf16": 100, "flops_tensor_fp8": 10, "flops_tensor": 110, "flops": 110}
+    assert counted_quantities(launch) == {
+        "flops_tensor_bf16": 100,
+        "flops_tensor_fp8": 10,
+        "flops_tensor": 110,
+        "flops": 110,
+    }
 
 
 def test_integers_on_tensor_cores_are_no_flops_and_accumulators_of_one_kind_add_up() -> None:
     names = ("sm__ops_path_tensor_src_fp16_dst_fp16.sum", "sm__ops_path_tensor_src_fp16_dst_fp32.sum",
              "sm__ops_path_tensor_src_int8.sum", "sm__ops_path_tensor_src_int4.sum")  # fmt: skip
     launch = next(read_launches(wide(("3", "4", "50", "60"), metrics=names).splitlines()))
-    assert counted(launch) == {"flops_tensor_fp16": 7, "integer_tensor": 110, "flops_tensor": 7, "flops": 7}
+    assert counted_quantities(launch) == {"flops_tensor_fp16": 7, "integer_tensor": 110, "flops_tensor": 7, "flops": 7}
 
 
 def test_tensor_cores_of_an_h200_have_the_peaks_of_its_data_sheet() -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from ncu_examples import long_table, stand_in, table
 from sonda.imports.importer import import_files
-from sonda.imports.ncu.metrics import counted
+from sonda.imports.ncu.metrics import counted_quantities
 from sonda.imports.ncu.tables import Damage, Launch, read_launches
 from sonda.probes.ncu.chips import chip_of
 from sonda.probes.ncu.command import Settings
@@ -54,17 +54,17 @@ def is_right(launch: Launch) -> bool:
     """Whether everything that is said of one of these launches is true; numbers of launches begin with 0."""
     truth = {"flops": FLOPS, "flops_single": FLOPS - 1_048_576, "flops_double": 0, "flops_tensor": 1_048_576,
              "flops_tensor_bf16": 1_048_576, "dram_bytes": (launch.number + 1) * 10**6 + 500_000}  # fmt: skip
-    return counted(launch).items() <= truth.items()
+    return counted_quantities(launch).items() <= truth.items()
 
 
 @pytest.mark.parametrize("text", [WIDE, WIDE.replace("\n", "\r\n")], ids=["lf", "crlf"])
 def test_cut_at_every_byte_a_wide_table_gives_whole_launches_and_says_that_it_was_cut(text: str) -> None:
-    assert [counted(launch)["flops"] for launch in read(text)[0]] == [FLOPS] * 3
+    assert [counted_quantities(launch)["flops"] for launch in read(text)[0]] == [FLOPS] * 3
     ends = [at for at in range(len(text)) if text[at] == "\n"]
     first = ends[3]
     for cut in range(len(text)):
         launches, damage = read(text[:cut])
-        assert all(is_right(launch) and "flops" in counted(launch) for launch in launches), cut
+        assert all(is_right(launch) and "flops" in counted_quantities(launch) for launch in launches), cut
         assert len(launches) == sum(text[:end].rstrip() <= text[:cut] for end in ends[3:]), cut
         at_an_end = any(len(text[:end].rstrip()) <= cut <= end + 1 for end in ends)
         assert damage.cut == (cut > first and not at_an_end) or not launches, cut
@@ -80,7 +80,7 @@ def test_cut_at_every_byte_a_long_table_says_nothing_wrong() -> None:
         assert all(is_right(launch) for launch in launches if cut >= second or damage.cut), cut
         in_a_row = SHORT[cut - 1] != "\n" and SHORT[cut] != "\n"
         assert damage.cut == in_a_row or not launches, cut
-    assert [counted(launch).get("flops") for launch in read(LONG)[0]] == [FLOPS] * 3
+    assert [counted_quantities(launch).get("flops") for launch in read(LONG)[0]] == [FLOPS] * 3
 
 
 OUTPUT = ("x", '"', "\n", "\r", ",", "loss 0.5\n", '","', '"5","6","', "%²\u0663", '"",')
@@ -99,7 +99,7 @@ def test_output_of_the_program_anywhere_makes_no_wrong_number_and_loses_none_in_
         changed = lines[row][:at] + output + lines[row][at:]
         launches, damage = read("".join([*lines[:row], changed, *lines[row:][1:]]))
         assert all(is_right(launch) for launch in launches), (at, around)
-        lost = sum(counted(launch).get("flops") == FLOPS for launch in launches) < 3
+        lost = sum(counted_quantities(launch).get("flops") == FLOPS for launch in launches) < 3
         said = damage.rows or damage.cut or any(launch.missing or not launch.whole for launch in launches)
         assert not lost or said or not launches, (at, around)
 
@@ -116,7 +116,11 @@ def test_a_value_that_is_no_count_anywhere_is_missing(shape: str, text: str, lac
         names = list(COLUMNS)
         assert launches[1].missing == {names[place]} and not launches[0].missing and not launches[2].missing
         counts = names[place] not in ("dram__bytes.sum", "gpu__time_duration.sum")
-        assert [counted(launch).get("flops") for launch in launches] == [FLOPS, None if counts else FLOPS, FLOPS]
+        assert [counted_quantities(launch).get("flops") for launch in launches] == [
+            FLOPS,
+            None if counts else FLOPS,
+            FLOPS,
+        ]
 
 
 def test_a_table_that_was_cut_is_an_incomplete_run(tmp_path: Path) -> None:
@@ -160,7 +164,7 @@ def test_advice_of_ncus_with_quotes_and_new_lines_in_it_is_no_damage() -> None:
     start = '","'.join(first.split('","')[:11])
     advice = f'{start}","Section","","","","Rule","OPT","say "this"\nor that","",""\n'
     launches, damage = read(LONG + advice)
-    assert damage == Damage() and [counted(launch)["flops"] for launch in launches] == [FLOPS] * 3
+    assert damage == Damage() and [counted_quantities(launch)["flops"] for launch in launches] == [FLOPS] * 3
 
 
 # ---- several tables, numbers of launches ------------------------------------------------------------------------
@@ -177,7 +181,7 @@ def test_launches_of_two_processes_with_one_number_are_two() -> None:
     one, other = (long_table(COLUMNS, LAUNCHES[0], process=process) for process in ("1", "2"))
     launches, _ = read(one + "".join(other.splitlines(keepends=True)[2:]))
     assert [launch.process for launch in launches] == ["1", "2"]
-    assert [counted(launch)["flops"] for launch in launches] == [FLOPS] * 2
+    assert [counted_quantities(launch)["flops"] for launch in launches] == [FLOPS] * 2
 
 
 @pytest.mark.parametrize("number", ["²", "\u0663", "12345678901", "-1", "0x1"])
@@ -196,7 +200,7 @@ def test_a_unit_that_nobody_knows_leaves_the_value_missing() -> None:
     launches, _ = read(WIDE.replace('"Mbyte"', '"sector"').replace('"us"', '"fortnight"'))
     assert all(launch.missing == {"dram__bytes.sum", "gpu__time_duration.sum"} for launch in launches)
     scaled = table({name: {"inst": "Kinst"}.get(unit, unit) for name, unit in COLUMNS.items()}, *LAUNCHES)
-    assert counted(read(scaled)[0][0])["flops_single"] == 1000 * (FLOPS - 1_048_576)
+    assert counted_quantities(read(scaled)[0][0])["flops_single"] == 1000 * (FLOPS - 1_048_576)
 
 
 @pytest.mark.parametrize("damaged", [lambda line: "", lambda line: line.replace('"",', "", 1), lambda line: line[:-9]])

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from sonda.imports.importer import import_files
-from sonda.imports.perf_stat import Counts, counted_span, read_perf
+from sonda.imports.perf_stat import PerfCounts, counted_span, read_perf
 from sonda.record.errors import SondaError
 
 LINE = (
@@ -23,10 +23,10 @@ SUMS = {("page-faults", "1"): Decimal(338 + 1041), ("task-clock", "ns"): Decimal
 ADDENDS = {("page-faults", "1"): {338, 1041}, ("task-clock", "ns"): {4_767_124, 500_000}}
 
 
-def read(text: str | bytes) -> tuple[Counts, list[tuple[int, int, float]], list[str]]:
+def read(text: str | bytes) -> tuple[PerfCounts, list[tuple[int, int, float]], list[str]]:
     """What is read of a text, and what is said about it; a text that is refused is one line."""
     data = text.encode("utf-8", "surrogatepass") if isinstance(text, str) else text
-    counts = Counts()
+    counts = PerfCounts()
     try:
         samples = list(read_perf(data.splitlines(keepends=True), counts))
     except SondaError as error:

@@ -100,7 +100,7 @@ def test_two_processes_make_the_run_that_one_makes(tmp_path: Path, crew: Process
 
 def test_blocks_of_many_rows_keep_their_parents(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sonda.imports.trace.spill.RUN_ROWS", 64)
-    monkeypatch.setattr("sonda.imports.trace.ranks.in_order", _small_blocks)
+    monkeypatch.setattr("sonda.imports.trace.ranks.merge_by_time", _small_blocks)
     alone = import_files([RANKS], tmp_path / "runs")
     spread = import_files([RANKS], tmp_path / "runs", spread=spread_over(Here()))
     same(alone, spread)
@@ -113,7 +113,7 @@ def test_blocks_of_many_rows_keep_their_parents(tmp_path: Path, monkeypatch: pyt
 def _small_blocks(spills: Any) -> Iterator[np.ndarray]:
     from sonda.imports.trace import spill
 
-    return spill.in_order(spills, 128)
+    return spill.merge_by_time(spills, 128)
 
 
 def dying(crew: Processes, work: str, inside: str, mark: Path | None) -> Callable[..., Iterator[tuple[int, Any]]]:
@@ -160,7 +160,7 @@ def test_what_cannot_be_read_is_named_as_by_one_process(tmp_path: Path) -> None:
         except SondaError as error:
             said.append(str(error))
     assert said[0] == said[1] and "rank1.json.gz" in said[0]
-    order = spread_ranks.Reading("kineto", RANKS / "rank0.json.gz", tmp_path / "elsewhere", 0, ())
+    order = spread_ranks.ReadOrder("kineto", RANKS / "rank0.json.gz", tmp_path / "elsewhere", 0, ())
     with pytest.raises(SondaError, match="shared file system"):
         spread_ranks.read_rank(order)
 

@@ -129,8 +129,8 @@ def test_times_are_read_as_they_are_written(text: bytes, ns: int | None) -> None
 @given(st.integers(0, (1 << 53) * 1000 + 999))
 def test_no_nanosecond_is_lost_at_any_size(ns: int) -> None:
     from sonda.imports.kineto.events import raw_events
-    from sonda.imports.trace.raw_events import Source
+    from sonda.imports.trace.raw_events import EventTables
 
     text = f'[{{"ph": "X", "name": "a", "ts": {Decimal(ns) / 1000:f}, "dur": 0.001}}]'
-    rows, _ = raw_events(decode_events(text.encode()), Source())
+    rows, _ = raw_events(decode_events(text.encode()), EventTables())
     assert rows["start"].tolist() == [ns] and rows["duration"].tolist() == [1]

@@ -128,7 +128,7 @@ def test_coverage_is_what_looking_at_every_moment_gives(
 def test_blocks_do_not_change_the_figures(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     whole = device_work(import_files([KINETO / f"{name}.json.gz"], tmp_path))
     monkeypatch.setattr(spill, "STRIDE", 4)
-    monkeypatch.setattr(rank_events, "in_order", lambda spills: spill.in_order(spills, 40))
+    monkeypatch.setattr(rank_events, "merge_by_time", lambda spills: spill.merge_by_time(spills, 40))
     cut = device_work(import_files([KINETO / f"{name}.json.gz"], tmp_path))
     assert cut.devices == whole.devices and cut.steps == whole.steps
     assert [replace(one, squares=0.0) for one in cut.kernels] == [replace(one, squares=0.0) for one in whole.kernels]

@@ -21,7 +21,7 @@ from sonda.analysis.rules.counted_flops import rule as counted_rule
 from sonda.analysis.rules.stalls import rule as stall_rule
 from sonda.analysis.run_summary import summarise
 from sonda.imports.ncu.files import read_csv
-from sonda.imports.ncu.metrics import counted, duration
+from sonda.imports.ncu.metrics import counted_quantities, duration
 from sonda.imports.ncu.spans import launch_spans
 from sonda.probes.ncu.outliers import out_of_line
 from sonda.record.quantities import STALLS
@@ -47,7 +47,10 @@ def six_operations() -> RunBuilder:
     kernels = builder.step(part, 1, {"forward": 1}, pass_="kernels")
     for name, launch, stalled in zip(NOMINAL, read_csv(NCU / "raw.csv"), read_csv(NCU / "stalls.csv"), strict=True):
         layer = builder.layer(kernels["forward"], name.lower(), name, 0.1)
-        metrics = {f"{key}:counted": float(value) for key, value in (counted(launch) | counted(stalled)).items()}
+        metrics = {
+            f"{key}:counted": float(value)
+            for key, value in (counted_quantities(launch) | counted_quantities(stalled)).items()
+        }
         builder.add("kernel", launch.kernel, layer, builder.rows[layer]["start"], duration(launch) or 0,
                     pass_="kernels", metrics=metrics)  # fmt: skip
     count = builder.step(part, 1, {"forward": 1}, pass_="count")

@@ -15,8 +15,8 @@ from sonda.analysis.ranks.stragglers import Job, job_of
 from sonda.analysis.ranks.verdict import group_sentence, rank_verdict
 from sonda.analysis.traces.summary import summarise_trace
 from sonda.imports.importer import import_files
-from sonda.imports.trace.raw_events import RAW, grouped, groups
-from sonda.imports.trace.spill import Spill, in_order
+from sonda.imports.trace.raw_events import RAW, pack_group, unpack_groups
+from sonda.imports.trace.spill import Spill, merge_by_time
 from sonda.record.conventions import rank_group
 from sonda.record.run import Run
 from sonda.report.views.imported import render_trace, trace_document, trace_section
@@ -286,8 +286,10 @@ def test_what_is_said_of_a_group() -> None:
         assert rank_group.said("1", "", odd, "") == rank_group.RankGroup("1")
     for word in ("", "model/layer", '{"group"', '{"group": 1}', "{}"):
         assert rank_group.group_of(word) is None
-    packed = np.array([grouped(name, number) for name, number in ((0, -1), (0, 0), (7, 5), (9, 1 << 41))] + [-1, 0, 96])
-    names, numbers = groups(packed)
+    packed = np.array(
+        [pack_group(name, number) for name, number in ((0, -1), (0, 0), (7, 5), (9, 1 << 41))] + [-1, 0, 96]
+    )
+    names, numbers = unpack_groups(packed)
     assert names.tolist() == [0, 0, 7, 9, -1, -1, -1] and numbers.tolist() == [-1, 0, 5, -1, -1, -1, -1]
 
 
@@ -318,10 +320,10 @@ def test_a_recorded_job_on_gloo_does_not_say_groups(tmp_path: Path) -> None:
 
 def test_groups_read_by_another_process_are_told_by_their_names_here(tmp_path: Path) -> None:
     rows = np.zeros(3, RAW)
-    rows["name"], rows["bytes"] = [0, 1, 0], [grouped(1, 5), 96, grouped(0, -1)]
+    rows["name"], rows["bytes"] = [0, 1, 0], [pack_group(1, 5), 96, pack_group(0, -1)]
     with Spill(tmp_path / "rows") as spill:
         spill.add(rows)
     spill.names = np.array([40, 30], np.int32)
-    (found,) = in_order([spill])
+    (found,) = merge_by_time([spill])
     assert found["name"].tolist() == [40, 30, 40]
-    assert found["bytes"].tolist() == [grouped(30, 5), 96, grouped(40, -1)]
+    assert found["bytes"].tolist() == [pack_group(30, 5), 96, pack_group(40, -1)]

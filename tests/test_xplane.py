@@ -77,9 +77,9 @@ def test_fields_that_stand_in_another_order_are_found(tmp_path: Path) -> None:
 
 @given(st.lists(st.tuples(st.integers(0, 1 << 40), st.integers(0, 1 << 20)), min_size=1, max_size=20))
 def test_what_lies_inside_in_picoseconds_lies_inside_in_nanoseconds(times: list[tuple[int, int]]) -> None:
-    plane = xplane_plane.Plane(b"", False)
+    plane = xplane_plane.XPlane(b"", False)
     rows = np.array([[0, start, length, 0, 0, 0] for start, length in times] + [[0, 0, 1 << 41, 0, 0, 0]])
-    block = xplane_plane.Block(xplane_plane.Line(plane, 0, 0), rows, np.zeros((0, 4), np.int64))
+    block = xplane_plane.EventBlock(xplane_plane.XLine(plane, 0, 0), rows, np.zeros((0, 4), np.int64))
     start, end = block.start_ns, block.start_ns + block.duration_ns
     assert (start >= start[-1]).all() and (end <= end[-1]).all()
     for at, (begin, length) in enumerate(times):

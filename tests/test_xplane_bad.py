@@ -17,7 +17,7 @@ from sonda.imports.xplane import planes as xplane_plane
 from sonda.imports.xplane.file import open_space, profile_events
 from sonda.record.errors import SondaError
 from sonda.record.run import Run
-from sonda.report.views.imported import render_trace
+from sonda.report.views.imported import TraceView
 from xplane_examples import PlaneMaker, number, space, stretch, training, varint
 
 ANYTHING = settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
@@ -32,7 +32,7 @@ def read(content: bytes, place: Path) -> Run:
 
 
 def shown(run: Run) -> str:
-    return render_trace(summarise_trace(run), 120, color=False)
+    return TraceView(summarise_trace(run)).text(120, color=False)
 
 
 def test_a_profile_cut_in_its_events_gives_what_it_has_and_says_so(tmp_path: Path) -> None:
@@ -190,7 +190,7 @@ def test_small_blocks_give_the_same_answers(tmp_path: Path, monkeypatch: pytest.
     content = space(plane.line(1, "python", main).line(2, "tf_Compute", worker))
     whole = summarise_trace(read(content, tmp_path)).profile
     monkeypatch.setattr(spill, "BLOCK_ROWS", 64)
-    monkeypatch.setattr(spill.in_order, "__defaults__", (64,))
+    monkeypatch.setattr(spill.merge_by_time, "__defaults__", (64,))
     pieces = summarise_trace(read(content, tmp_path)).profile
     assert whole is not None and pieces == whole
     loop = next(one for one in whole.operations if one.name == "While")

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from sonda.frameworks.tensorflow.profile import Event, calls
-from sonda.imports.xplane.instruction_ends import Ends
+from sonda.imports.xplane.instruction_ends import InstructionEnds
 
 
 def event(name: str, start: int, duration: int, number: int, ends: bool = False) -> Any:
@@ -30,7 +30,7 @@ def test_an_instruction_that_others_go_on_with_lasts_until_what_follows_it_begin
     ]  # fmt: skip
     other = [event("end: wrapped_iota", 860, 1, 5, ends=True), event("end: unknown", 870, 1, 77, ends=True)]
     lines = [SimpleNamespace(events=lambda row=row: iter(row)) for row in (caller, worker, other)]
-    ends = Ends(SimpleNamespace(planes=[SimpleNamespace(lines=lines)]))  # type: ignore[arg-type]
+    ends = InstructionEnds(SimpleNamespace(planes=[SimpleNamespace(lines=lines)]))  # type: ignore[arg-type]
     found = {one.name: ends.of(one) for one in (first, pool, second, last, alone)}
     assert found == {
         "convolution.1": 300, "reduce-window": 350, "convolution.2": 800, "fusion": 810,

@@ -8,7 +8,7 @@ from pathlib import Path
 from sonda.frameworks.harness.attribution import Place
 from sonda.frameworks.tensorflow.profile import calls, place_of, spent
 from sonda.imports.xplane.file import open_space
-from sonda.imports.xplane.hlo import programs, shared
+from sonda.imports.xplane.hlo import programs, shared_scopes
 from sonda.targets.profiles.tensorflow_events import profile_events_of
 from xplane_examples import H200, PlaneMaker, number, space, stretch, varint
 
@@ -102,9 +102,9 @@ def test_a_program_that_was_cut_short_costs_only_names(tmp_path: Path) -> None:
 
 
 def test_scopes_share_whole_words() -> None:
-    assert shared({"a/bc/x", "a/bd/x"}) == "a"
-    assert shared({"a/b"}) == "a/b"
-    assert shared({"a", "b"}) == ""
+    assert shared_scopes({"a/bc/x", "a/bd/x"}) == "a"
+    assert shared_scopes({"a/b"}) == "a/b"
+    assert shared_scopes({"a", "b"}) == ""
 
 
 def test_a_recorded_program_of_a_gpu() -> None:

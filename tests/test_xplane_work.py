@@ -10,7 +10,7 @@ import pytest
 from sonda.analysis.traces.profile import StepTimes, summarise_profile
 from sonda.imports.importer import import_files
 from sonda.imports.xplane import steps as xplane_work
-from sonda.imports.xplane.steps import HandedWork, StepFinder
+from sonda.imports.xplane.steps import ModuleWork, StepFinder
 from xplane_examples import PlaneMaker, space
 
 US = 1000
@@ -75,7 +75,7 @@ def test_work_of_other_threads_and_functions_ends_no_call(tmp_path: Path) -> Non
 ])  # fmt: skip
 def test_a_module_has_the_name_of_its_function(function: str, module: str) -> None:
     """As JAX 0.10 writes them, and older ones, with the sign at the end."""
-    work = HandedWork()
+    work = ModuleWork()
     work.add(np.array([5]), np.array([9]), np.array([0]), [module])
     nothing = np.iinfo(np.int64).min
     assert work.until(function, np.array([5, 6])).tolist() == [nothing, 9]
@@ -87,7 +87,7 @@ def test_what_is_remembered_of_work_is_bounded_and_keeps_the_longest_pauses(monk
     monkeypatch.setattr(xplane_work, "MOST", 64)
     pauses = np.where(np.arange(1000) % 100 == 99, 10_000, 30) * US
     start = np.concatenate(([0], np.cumsum(pauses + 10 * US)[:-1]))
-    work = HandedWork()
+    work = ModuleWork()
     for part in np.split(start, 20):
         work.add(part, part + 10 * US, np.zeros(len(part), np.int64), ["jit_step"])
         assert sum(len(begin) for known in work._parts.values() for begin, _ in known) <= 64
@@ -98,8 +98,8 @@ def test_what_is_remembered_of_work_is_bounded_and_keeps_the_longest_pauses(monk
 def test_where_steps_are_marked_no_work_is_remembered() -> None:
     rows = np.array([(0, 10)], np.dtype([("start", np.int64), ("duration", np.int64)]))
     finder = StepFinder()
-    finder.working(rows, np.array([0]), ["jit_step"])
+    finder.add_work(rows, np.array([0]), ["jit_step"])
     assert finder._work._parts
     finder.mark()
-    finder.working(rows, np.array([0]), ["jit_step"])
+    finder.add_work(rows, np.array([0]), ["jit_step"])
     assert not finder._work._parts

@@ -243,7 +243,7 @@ def lines(roofs: dict[str, Any]) -> tuple[tuple[str, Value], ...]:
     return tuple(drawn)
 
 
-# ---- What a run says of its GPU: which one it was, and in which precision its float32 really ran --------------------
+# ---- The GPU of a run, and the precision in which its float32 really ran --------------------------------------------
 
 DEFAULTS = {"matmul": False, "convolution": True}
 """PyTorch's `allow_tf32` of cuBLAS and of cuDNN."""
@@ -258,7 +258,12 @@ def gpu_of(info: RunInfo) -> str:
 
 
 def tf32_of(info: RunInfo) -> dict[str, bool] | None:
-    """Whether products (`matmul`) and convolutions may run as TF32; None where float32 means float32."""
+    """Whether products (`matmul`) and convolutions may run as TF32; None where float32 means float32.
+
+    Since Ampere, float32 may run as TF32 on tensor cores, several times faster. A workload that Sonda drives says what
+    it wants (`float32` or `tf32`). A program decides for itself; where it does not say, PyTorch's defaults are assumed:
+    convolutions as TF32, matrix products not.
+    """
     if not gpu_of(info):
         return None
     said = info.target.get("tf32")

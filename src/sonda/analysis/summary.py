@@ -331,7 +331,7 @@ class Summary:
     """What Nsight Compute counted in kernels, where it was asked."""
 
 
-# ---- Experiments that are not steps of one program, where summaries of runs are listed ------------------------------
+# ---- Experiments that are not steps of one program, as listings show them -------------------------------------------
 
 
 def listed(run: Run, found: Any, subtitle: str, no_roofline: str, **own: Any) -> Summary:

@@ -1,4 +1,4 @@
-"""Importing: files of other tools, told apart by what is in them, become one run."""
+"""Import files of other tools: recognise what each file is and make one run of them."""
 
 from __future__ import annotations
 
@@ -26,67 +26,72 @@ from sonda.record.progress import Say
 from sonda.record.run import Run, RunInfo, keep_run, new_id, now
 from sonda.version import VERSION
 
-# ---- What traces say about the job that their ranks belong to -------------------------------------------------------
+# ---- What traces say about the job of their ranks -------------------------------------------------------------------
 
 
-class Headed(Protocol):
+class RankHead(Protocol):
     """A rank and what its file says about itself."""
 
     rank: int | None
     head: dict[str, Any]
 
 
-def profile_facts(ranks: Sequence[Headed]) -> dict[str, Any]:
+def profile_facts(ranks: Sequence[RankHead]) -> dict[str, Any]:
     """`profile` of XSpace files: what they say about steps and traced functions, all ranks together.
 
     Calls and traces of a function are added up; where it was not traced on all of several ranks, `ranks` names those.
     """
-    said = [(one.rank or 0, one.head["profile"]) for one in ranks]
+    profiles = [(rank.rank or 0, rank.head["profile"]) for rank in ranks]
     traced: dict[str, dict[str, Any]] = {}
-    for rank, profile in said:
+    for rank, profile in profiles:
         for name, counts in profile["traced"].items():
-            one = traced.setdefault(name, {"calls": 0, "traced": 0, "ranks": []})
-            one["calls"] += counts["calls"]
-            one["traced"] += counts["traced"]
-            one["ranks"].append(rank)
-    for one in traced.values():
-        if len(one["ranks"]) == len(ranks):
-            del one["ranks"]
-    return {"profile": {"steps": next((one["steps"] for _, one in said if one["steps"]), ""), "traced": traced}}
+            totals = traced.setdefault(name, {"calls": 0, "traced": 0, "ranks": []})
+            totals["calls"] += counts["calls"]
+            totals["traced"] += counts["traced"]
+            totals["ranks"].append(rank)
+    for totals in traced.values():
+        if len(totals["ranks"]) == len(ranks):
+            del totals["ranks"]
+    return {
+        "profile": {
+            "steps": next((profile["steps"] for _, profile in profiles if profile["steps"]), ""),
+            "traced": traced,
+        }
+    }
 
 
-def job_facts(ranks: Sequence[Headed]) -> dict[str, Any]:
+def job_facts(ranks: Sequence[RankHead]) -> dict[str, Any]:
     """Of several ranks: `hosts`, the name of each one's machine in order; `world`, how many ranks the job had;
     `smallest_group`, how many take part in the smallest group that communicates; `groups`, all of these with their
     ranks. What no file says is left out.
     """
     if len(ranks) < 2:
         return {}
-    hosts = [one.head.get("host_name") for one in ranks]
-    found: dict[str, Any] = {}
+    hosts = [rank.head.get("host_name") for rank in ranks]
+    facts: dict[str, Any] = {}
     if all(isinstance(host, str) and host for host in hosts):
-        found["hosts"] = hosts
-    about = [one.head.get("distributedInfo") for one in ranks]
-    said = [one for one in about if isinstance(one, dict)]
-    worlds = [size for one in said if isinstance(size := one.get("world_size"), int) and 0 < size < 1 << 31]
+        facts["hosts"] = hosts
+    about = [rank.head.get("distributedInfo") for rank in ranks]
+    infos = [info for info in about if isinstance(info, dict)]
+    worlds = [size for info in infos if isinstance(size := info.get("world_size"), int) and 0 < size < 1 << 31]
     if worlds:
-        found["world"] = max(worlds)
+        facts["world"] = max(worlds)
     groups = [
-        (group, size) for one in said if isinstance(config := one.get("pg_config"), list) for group in config
+        (group, size) for info in infos if isinstance(config := info.get("pg_config"), list) for group in config
         if isinstance(group, dict) and isinstance(size := group.get("pg_size"), int) and 1 < size < 1 << 31
     ]  # fmt: skip
     if groups:
-        found["smallest_group"] = min(size for _, size in groups)
-    named = [rank_group.said(one.get("pg_name"), one.get("pg_desc"), one.get("ranks"), "") for one, _ in groups]
-    whole = [one for one in dict.fromkeys(named) if one is not None and one.ranks]
+        facts["smallest_group"] = min(size for _, size in groups)
+    named = [rank_group.said(group.get("pg_name"), group.get("pg_desc"), group.get("ranks"), "") for group, _ in groups]
+    whole = [group for group in dict.fromkeys(named) if group is not None and group.ranks]
     if whole:
-        found["groups"] = [
-            {"name": one.group, "description": one.description, "ranks": list(one.ranks)} for one in whole
+        facts["groups"] = [
+            {"name": group.group, "description": group.description, "ranks": list(group.ranks)} for group in whole
         ]
-    return found
+    return facts
 
 
-# ----------------------------------------------------------------------------------------------------------------------
+# ---- Recognising and importing files --------------------------------------------------------------------------------
 
 HEAD = 1 << 16
 VERSIONS = ("cuda_runtime_version", "cuda_driver_version", "cupti_version", "jax_version", "jaxlib_version")
@@ -117,12 +122,13 @@ def import_files(
     are read by its workers, and the run is the same. A trace that ends in the middle becomes an incomplete run. Raises
     SondaError, naming the file, when nothing can be read, and where files of different kinds are given.
     """
-    kinds, passed_over, remarks = _recognised(paths, run)
+    kinds, passed_over, remarks = _recognise_all(paths, run)
     files = list(kinds)
     if len(set(kinds.values())) > 1:
-        first, other = files[0], next(path for path in files if kinds[path] != kinds[files[0]])
+        first, odd_one = files[0], next(path for path in files if kinds[path] != kinds[files[0]])
         raise SondaError(
-            f"{first.name} is a {NAMES[kinds[first]]}, {other.name} a {NAMES[kinds[other]]}", "import them one by one"
+            f"{first.name} is a {NAMES[kinds[first]]}, {odd_one.name} a {NAMES[kinds[odd_one]]}",
+            "import them one by one",
         )
     kind = kinds[files[0]]
     if kind not in PACKED and (packed := [path for path in files if is_packed(path)]):
@@ -133,14 +139,16 @@ def import_files(
                 "files": [path.name for path in files]}  # fmt: skip
 
     def fill(directory: Path) -> RunInfo:
-        made: dict[str, Any] = (
-            _traces(kind, files, directory, say, spread) if kind in TRACES else _one(kind, files[0], directory)
+        fields: dict[str, Any] = (
+            _import_traces(kind, files, directory, say, spread)
+            if kind in TRACES
+            else _import_single(kind, files[0], directory)
         )
-        about = {**workload, **made.pop("workload", {})}
+        about = {**workload, **fields.pop("workload", {})}
         if passed_over:
-            made["notes"].append(f"not read: {', '.join(passed_over)}")
-        made["notes"] += remarks
-        return RunInfo(id=new_id(), created=now(), workload=about, **made)
+            fields["notes"].append(f"not read: {', '.join(passed_over)}")
+        fields["notes"] += remarks
+        return RunInfo(id=new_id(), created=now(), workload=about, **fields)
 
     return keep_run(root, fill)
 
@@ -186,66 +194,66 @@ def recognise(path: Path) -> str:
     raise SondaError(f"{path.name}: {why}", remedy)
 
 
-def by_numbers(path: Path) -> list[str | int]:
+def numeric_order(path: Path) -> list[str | int]:
     """What sorts files by the numbers in their names: rank2 before rank10."""
     words = re.split(r"([0-9]+)", path.name)
     return [int(word) if at % 2 else word for at, word in enumerate(words)]
 
 
-def _recognised(paths: Sequence[Path], run: str) -> tuple[dict[Path, str], list[str], list[str]]:
+def _recognise_all(paths: Sequence[Path], run: str) -> tuple[dict[Path, str], list[str], list[str]]:
     """Files and their kinds, the names of those in directories that are none of ours, and what is to be said."""
-    found: dict[Path, str] = {}
+    kinds: dict[Path, str] = {}
     passed_over: list[str] = []
     remarks: list[str] = []
     for path in paths:
         if not path.is_dir():
-            found[path] = recognise(path)
+            kinds[path] = recognise(path)
             continue
         profiles = find_profiles(path, run)
         if profiles is not None:
-            found.update(dict.fromkeys(profiles.files, "xplane"))
+            kinds.update(dict.fromkeys(profiles.files, "xplane"))
             passed_over += profiles.passed_over
             remarks += profiles.notes
             continue
-        before = len(found)
-        for one in sorted(path.iterdir(), key=by_numbers):
-            if one.name.endswith(ENDINGS) and one.is_file():
+        before = len(kinds)
+        for file in sorted(path.iterdir(), key=numeric_order):
+            if file.name.endswith(ENDINGS) and file.is_file():
                 try:
-                    found[one] = recognise(one)
+                    kinds[file] = recognise(file)
                 except SondaError:
-                    passed_over.append(one.name)
-        if len(found) == before:
+                    passed_over.append(file.name)
+        if len(kinds) == before:
             raise SondaError(
                 f"{path} holds no file that sonda import knows",
                 f"their names end in {', '.join((*PROFILES, *ENDINGS))}",
             )
-    if not found:
+    if not kinds:
         raise SondaError("nothing to import", "name a file: sonda import trace.json.gz")
     if run and not remarks and not any(path.is_dir() for path in paths):
         raise SondaError("--run means nothing for a file", "leave it out, or name a TensorBoard log directory")
-    return found, passed_over, remarks
+    return kinds, passed_over, remarks
 
 
-def _traces(kind: str, files: list[Path], directory: Path, say: Say, spread: Spread | None) -> dict[str, Any]:
+def _import_traces(kind: str, files: list[Path], directory: Path, say: Say, spread: Spread | None) -> dict[str, Any]:
     ranks: Sequence[RankEvents | ReadRank]
     if spread is not None and len(files) > 1:
         ranks, written = spread_ranks(kind, files, directory, HEAD_MEMBERS, say, spread)
     else:
         ranks = read = [read_trace(kind, path, directory, number, say) for number, path in enumerate(files)]
-        read.sort(key=lambda one: -1 if one.rank is None else one.rank)
+        read.sort(key=lambda rank: -1 if rank.rank is None else rank.rank)
         written = write_ranks(read, directory, say)
-    truncated = any(one.truncated for one in ranks)
+    truncated = any(rank.truncated for rank in ranks)
     if not written.rows:
         cut = ", and the file ends in the middle" if truncated else ""
-        left = [f"{count:,} {reason}" for one in ranks for reason, count in one.left_out.items()]
+        left = [f"{count:,} {reason}" for rank in ranks for reason, count in rank.left_out.items()]
         why = f" ({'; '.join(left)})" if left else ""
         raise SondaError(f"{files[0].name} holds no event with a duration{cut}{why}", "record while something runs")
     if kind == "xplane" and len(ranks) > 1:
-        hosts = ", ".join(f"{one.rank} is {one.file.partition('.xplane.pb')[0]}" for one in ranks)
+        hosts = ", ".join(f"{rank.rank} is {rank.file.partition('.xplane.pb')[0]}" for rank in ranks)
         written.notes.append(f"hosts by rank: {hosts}")
     properties = [rank.head.get("deviceProperties") for rank in ranks]
-    devices = {str(one["name"]): None for several in properties if isinstance(several, list) for one in several
-               if isinstance(one, dict) and "name" in one}  # fmt: skip
+    devices = {str(device["name"]): None for several in properties if isinstance(several, list) for device in several
+               if isinstance(device, dict) and "name" in device}  # fmt: skip
     versions = {name: str(ranks[0].head[name]) for name in VERSIONS if name in ranks[0].head}
     # Other traces may have a member of this name that is something else.
     profile = profile_facts(ranks) if kind == "xplane" else {}
@@ -259,7 +267,7 @@ def _traces(kind: str, files: list[Path], directory: Path, say: Say, spread: Spr
     }
 
 
-def _one(kind: str, path: Path, directory: Path) -> dict[str, Any]:
+def _import_single(kind: str, path: Path, directory: Path) -> dict[str, Any]:
     """A table of launches, or counts."""
     damage = Damage()
     try:

@@ -19,8 +19,8 @@ import msgspec
 import numpy as np
 
 from sonda.imports.readers import FINISHING, read_trace
-from sonda.imports.trace.ranks import RankEvents, Written, place_ranks, write_rank
-from sonda.imports.trace.raw_events import Source
+from sonda.imports.trace.ranks import RankEvents, WrittenSpans, place_ranks, write_rank
+from sonda.imports.trace.raw_events import EventTables
 from sonda.imports.trace.readings import ReadingWriter
 from sonda.imports.trace.spill import SortedRun, Spill
 from sonda.record.errors import SondaError
@@ -29,7 +29,7 @@ from sonda.record.files.tables import SpanWriter
 from sonda.record.progress import Say
 from sonda.record.run import SAMPLES, SPANS
 
-# ---- The events of a rank in a file beside its spilled rows, so that another process can go on with them ------------
+# ---- The state of a rank beside its spilled rows: another process goes on from there --------------------------------
 
 NAME = "rank.state"
 
@@ -63,9 +63,9 @@ def keep_state(events: RankEvents, kind: str, directory: Path) -> None:
     """Write what is known of a rank into the directory of its spilled files. Raises OSError when the disk is full."""
     source = events.source
     state = RankState(
-        kind, events.file, [_kept(one) for one in events.spills], [_kept(one) for one in events.marks],
-        list(source.names), source.threads, source.left_out, source.processes, source.lines,
-        events.truncated, events.notes,
+        kind, events.file, [_spill_state(spill) for spill in events.spills],
+        [_spill_state(marks) for marks in events.marks], list(source.names), source.threads,
+        source.left_out, source.processes, source.lines, events.truncated, events.notes,
     )  # fmt: skip
     (directory / NAME).write_bytes(msgspec.msgpack.encode(state))
 
@@ -73,30 +73,30 @@ def keep_state(events: RankEvents, kind: str, directory: Path) -> None:
 def read_state(directory: Path) -> RankEvents:
     """The rank whose state was kept in a directory. Raises OSError when it cannot be read."""
     state = msgspec.msgpack.decode((directory / NAME).read_bytes(), type=RankState)
-    source = Source(left_out=state.left_out, processes=state.processes, lines=state.lines)
+    source = EventTables(left_out=state.left_out, processes=state.processes, lines=state.lines)
     for name in state.names:
         source.names[name]
     source.places.numbered = {thread: place for place, thread in enumerate(state.threads)}
-    found = RankEvents(
-        state.file, [_spill(one, directory) for one in state.spills], source, truncated=state.truncated,
-        marks=[_spill(one, directory) for one in state.marks], notes=state.notes,
+    events = RankEvents(
+        state.file, [_restore_spill(spill, directory) for spill in state.spills], source, truncated=state.truncated,
+        marks=[_restore_spill(mark, directory) for mark in state.marks], notes=state.notes,
     )  # fmt: skip
-    found.finish = FINISHING.get(state.kind, found.finish)
-    return found
+    events.finish = FINISHING.get(state.kind, events.finish)
+    return events
 
 
-def _kept(spill: Spill) -> SpillState:
-    names, threads = (None if one is None else one.tolist() for one in (spill.names, spill.threads))
+def _spill_state(spill: Spill) -> SpillState:
+    names, threads = (None if table is None else table.tolist() for table in (spill.names, spill.threads))
     return SpillState(spill.path.name, spill.runs, names, threads)
 
 
-def _spill(state: SpillState, directory: Path) -> Spill:
-    found = Spill(directory / state.name)
-    found.runs = state.runs
-    found.names, found.threads = (
+def _restore_spill(state: SpillState, directory: Path) -> Spill:
+    spill = Spill(directory / state.name)
+    spill.runs = state.runs
+    spill.names, spill.threads = (
         None if numbers is None else np.array(numbers, dtype=np.int32) for numbers in (state.names, state.threads)
     )
-    return found
+    return spill
 
 
 # ----------------------------------------------------------------------------------------------------------------------
@@ -110,7 +110,7 @@ ends. A call whose worker dies is made again. Raises SondaError for the first th
 
 
 @dataclass(frozen=True)
-class Reading:
+class ReadOrder:
     """The order to read one trace."""
 
     kind: str
@@ -125,7 +125,7 @@ class Reading:
 
 
 @dataclass(frozen=True)
-class Writing:
+class LinkOrder:
     """The order to link and write one rank; `read` is the directory where it was spilled."""
 
     file: str
@@ -172,7 +172,7 @@ class WrittenRank(msgspec.Struct):
 def spread_ranks(
     kind: str, files: Sequence[Path], directory: Path, members: tuple[str, ...], say: Say,
     spread: Spread,
-) -> tuple[list[ReadRank], Written]:  # fmt: skip
+) -> tuple[list[ReadRank], WrittenSpans]:  # fmt: skip
     """As reading all `files` and `write_ranks` do; of the files' heads these `members` come back.
 
     Raises SondaError where a trace cannot be read, OSError where the disk is full.
@@ -181,18 +181,20 @@ def spread_ranks(
     place.mkdir()
     by_size = sorted(files, key=lambda path: -path.stat().st_size)
     numbers = {path: number for number, path in enumerate(files)}
-    readings = [Reading(kind, path.resolve(), place, numbers[path], members) for path in by_size]
+    readings = [ReadOrder(kind, path.resolve(), place, numbers[path], members) for path in by_size]
     read: dict[int, ReadRank] = {}
-    for at, found in spread(read_rank, readings):
-        read[readings[at].number] = found
+    for at, read_back in spread(read_rank, readings):
+        read[readings[at].number] = read_back
         say(f"read {len(read)} of {len(files)} traces")
     ranks = [read[number] for number in range(len(files))]
-    ranks.sort(key=lambda one: -1 if one.rank is None else one.rank)
+    ranks.sort(key=lambda rank: -1 if rank.rank is None else rank.rank)
     notes, origin = place_ranks(ranks)
     first, writings = 0, []
-    for one in ranks:
-        writings.append(Writing(one.file, Path(one.directory), one.rank or 0, first, one.rows, one.shift, origin))
-        first += one.rows
+    for rank in ranks:
+        writings.append(
+            LinkOrder(rank.file, Path(rank.directory), rank.rank or 0, first, rank.rows, rank.shift, origin)
+        )
+        first += rank.rows
     order = sorted(range(len(ranks)), key=lambda at: -ranks[at].rows)
     written: dict[int, WrittenRank] = {}
     for at, done in spread(link_rank, [writings[at] for at in order]):
@@ -200,49 +202,50 @@ def spread_ranks(
         shutil.rmtree(ranks[order[at]].directory)
         say(f"linked {len(written)} of {len(files)} traces")
     parts = [written[at] for at in range(len(ranks))]
-    for one, part in zip(ranks, parts, strict=True):
-        one.left_out = part.left_out
+    for rank, part in zip(ranks, parts, strict=True):
+        rank.left_out = part.left_out
         notes += part.notes
-    full = [Path(part.directory) / SPANS for part, one in zip(parts, ranks, strict=True) if one.rows]
+    full = [Path(part.directory) / SPANS for part, rank in zip(parts, ranks, strict=True) if rank.rows]
     rows = join_files(full, directory / SPANS) if full else 0
     samples = [Path(part.directory) / SAMPLES for part in parts if part.samples]
     if samples:
         join_files(samples, directory / SAMPLES)
     shutil.rmtree(place)
-    return ranks, Written(rows, sum(part.on_device for part in parts), notes)
+    return ranks, WrittenSpans(rows, sum(part.on_device for part in parts), notes)
 
 
-def read_rank(order: Reading) -> ReadRank:
+def read_rank(order: ReadOrder) -> ReadRank:
     """Spill one trace into a directory of its own. Raises SondaError when it cannot be read, or nothing be written."""
-    directory = _own(order.directory, order.path)
+    directory = _make_directory(order.directory, order.path)
     try:
-        found = read_trace(order.kind, order.path, directory, order.number, lambda _: None, alone=True)
-        keep_state(found, order.kind, directory)
+        events = read_trace(order.kind, order.path, directory, order.number, lambda _: None, alone=True)
+        keep_state(events, order.kind, directory)
         return ReadRank(
-            order.path.name, str(directory), found.rank, found.base, found.first_start, found.rows, found.truncated,
-            {name: found.head[name] for name in order.members if name in found.head}, found.left_out,
+            order.path.name, str(directory), events.rank, events.base, events.first_start, events.rows,
+            events.truncated, {name: events.head[name] for name in order.members if name in events.head},
+            events.left_out,
         )  # fmt: skip
     except OSError as error:
-        raise _failed(order.path.name, error) from None
+        raise _disk_error(order.path.name, error) from None
 
 
-def link_rank(order: Writing) -> WrittenRank:
+def link_rank(order: LinkOrder) -> WrittenRank:
     """Write the spans of one rank into a directory of its own. Raises SondaError when the disk is full."""
-    directory = _own(order.read.parent, order.read)
+    directory = _make_directory(order.read.parent, order.read)
     try:
-        found = read_state(order.read)
-        found.rank, found.shift = order.rank, order.shift
+        events = read_state(order.read)
+        events.rank, events.shift = order.rank, order.shift
         with SpanWriter(directory) as writer, ReadingWriter(directory, order.origin) as samples:
-            written = write_rank(found, writer, samples, order.first_row, order.origin, several=True)
+            written = write_rank(events, writer, samples, order.first_row, order.origin, several=True)
     except OSError as error:
-        raise _failed(order.file, error) from None
+        raise _disk_error(order.file, error) from None
     if written.rows != order.rows:
         raise SondaError(f"{order.file}: {written.rows:,} spans became of {order.rows:,} events", "report it")
     some = (directory / SAMPLES).exists()
-    return WrittenRank(str(directory), written.on_device, some, written.notes, found.left_out)
+    return WrittenRank(str(directory), written.on_device, some, written.notes, events.left_out)
 
 
-def _own(place: Path, seen: Path) -> Path:
+def _make_directory(place: Path, seen: Path) -> Path:
     """A new directory in `place`. Raises SondaError on a machine that does not see the same files."""
     directory = place / secrets.token_hex(8)
     try:
@@ -256,7 +259,7 @@ def _own(place: Path, seen: Path) -> Path:
     return directory
 
 
-def _failed(name: str, error: OSError) -> SondaError:
+def _disk_error(name: str, error: OSError) -> SondaError:
     return SondaError(
         f"{name}: {os.uname().nodename} cannot read it or keep what is read: {error.strerror or error}",
         "free some space, or point $SONDA_HOME at a directory that can be written",

@@ -1,4 +1,4 @@
-"""What goes wrong is said in one line: the cause, then the remedy."""
+"""Errors in one line, the cause and then the remedy; and the known names nearest to a misspelt one."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def named_line(error: BaseException) -> str:
     return name if said == name else f"{name}: {said}"
 
 
-# ---- The nearest of known names: what whoever misspelt one probably meant -------------------------------------------
+# ---- Names nearest to a misspelt one --------------------------------------------------------------------------------
 
 CUTOFF = 0.6
 """Share of letters in common (difflib's ratio) from which on two names are near."""

@@ -22,7 +22,7 @@ from sonda.analysis.comparison.rounds import LEAST_FREEDOM, blocked, freedom_of
 from sonda.analysis.statistics import CONFIDENCE, Side, effective_size, pooled, ratio, side, student, welch
 from sonda.analysis.summary import Summary, Value
 
-# ---- The most that options of the input can bring, by what waiting for data takes of a step -------------------------
+# ---- The most that options of the input can bring -------------------------------------------------------------------
 
 OF_INPUT = frozenset({"workers", "prefetch", "cache"})
 """Settings that change how data are loaded, and nothing else."""
@@ -33,6 +33,10 @@ LOADS_AHEAD = "tensorflow"
 def most_by_input(base: Sequence[Summary], changes: Mapping[str, object]) -> float | None:
     """How many times as fast the base can become by settings of the input alone, taken from the process in which data
     took the largest share.
+
+    Loading ahead, sharing the loading and keeping what was decoded remove waiting for data, and nothing else: a step of
+    which it takes the share s becomes at most 1 / (1 - s) times as fast (G. M. Amdahl, AFIPS Conference Proceedings 30,
+    1967). That is known also where the difference itself is lost in noise.
 
     None where other settings change too, where the base loads ahead (what is loaded beside a step slows it, which is
     in no wait), or where its steps have no data.

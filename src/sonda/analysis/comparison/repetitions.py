@@ -1,4 +1,7 @@
-"""The best of several ways to do the same work, where repetitions tell it from all others."""
+"""Repeated measurements: the spread of one figure, the best of several ways to do the same work, accuracy over epochs.
+
+A way is the best only where repetitions tell it from all others.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,7 @@ from sonda.analysis.statistics import CONFIDENCE, ratio, side, student
 from sonda.analysis.steps.training import Training
 from sonda.analysis.summary import Value
 
-# ---- Repetitions of one figure: mean with its interval, least, most; and the quotient of two sets of them -----------
+# ---- Mean, interval, least and most of one figure; quotient of two sets ---------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -93,7 +96,7 @@ def _times(best: Sequence[float], other: Sequence[float], larger: bool, exact: b
     return quotient(above, below, comparisons=comparisons)
 
 
-# ---- How accuracy grew over the epochs, with its spread over repetitions of the same training -----------------------
+# ---- Accuracy over epochs, with its spread over repetitions ---------------------------------------------------------
 
 
 @dataclass(frozen=True)

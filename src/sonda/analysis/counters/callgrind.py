@@ -1,4 +1,7 @@
-"""From the spans of a modelled step to its summary: mix, misses, mispredictions, and a budget of stalls with bounds."""
+"""From the spans of a modelled step to its summary: mix, misses, mispredictions, and a budget of stalls with bounds.
+
+Every number is a model's: callgrind simulates the caches and the branch predictor.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +20,7 @@ from sonda.analysis.summary import PartSummary, Value
 from sonda.record.run import Run
 from sonda.record.spans import Spans, phase_order
 
-# ---- What a modelled step means, as plain data. Every number is a model's: simulated caches and branch --------------
+# ---- The summary of a modelled step, as plain data ------------------------------------------------------------------
 
 
 @dataclass(frozen=True)

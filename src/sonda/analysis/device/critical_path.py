@@ -1,6 +1,17 @@
-"""The activities of one rank's devices, what was launched when, and who waited for whom: what a critical path needs.
+"""The critical path of a device's work: what would have had to be shorter for the whole to end earlier.
 
-All of it lies in temporary files, so memory does not grow with the trace.
+It is walked backwards from the end of the last activity. Before an activity stands what ended last of three: the one
+before it on its stream; what its stream was made to wait for on another stream; its launch. Before a launch stands the
+host, back to the last call that waited for the device, on any thread, and before that call's end the activity it waited
+for. The parts add up to the time from the first event to that end.
+
+What streams wait for is in traces that were recorded with events of synchronisation (torch.profiler's
+`enable_cuda_sync_events`, Nsight Systems). Those of CUDA 13 say which stream waits and not for what; then it is the
+activity launched before on another stream that ended last before the waiting one began. Without such events waits
+between streams are not seen, and `unseen` says how many there are.
+
+The activities of a rank's devices, their launches and their waits lie in temporary files, so memory does not grow with
+the trace.
 """
 
 from __future__ import annotations
@@ -273,7 +284,7 @@ def _named(name: Words, pattern: re.Pattern[str]) -> np.ndarray:
     return np.array([pattern.fullmatch(word) is not None for word in name.words], dtype=bool)[name.codes]
 
 
-# ---- The critical path of a device's work: what would have had to be shorter for the whole to end earlier -----------
+# ---- Walking the path -----------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Counted FLOPs beside nominal ones: what the device did, what the formulas ask for, and why they differ.
+"""What the counters of kernels say of a run: kernels, stalls, and counted FLOPs of layers beside their nominal ones.
 
 Nominal FLOPs come from the counted step, counted ones from the step that ran under Nsight Compute; both are of one step
 with the same shapes. Special functions of the device (exp, reciprocal, root) are no FLOPs in its counters.
@@ -262,7 +262,7 @@ def _because(name: str, ratio: float) -> str:
     return ""
 
 
-# ---- What the counters of kernels say of a run: kernels, layers beside their formulas, stalls, and sentences --------
+# ---- The summary of a run's kernel counters -------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)

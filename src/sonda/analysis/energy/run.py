@@ -1,4 +1,4 @@
-"""What a run cost: energy per device and region with what it covers, above idle, and the energy-delay product."""
+"""Energy of a run by device and region, what it covers, above idle, by phase, and the energy-delay product."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from sonda.record.run import Run
 from sonda.record.samples import Sample
 from sonda.record.spans import Spans
 
-# ---- Which phases a program was in while its power was read: their shares of equal stretches of the time ------------
+# ---- Shares of phases in equal stretches of time while power was read -----------------------------------------------
 
 STRETCHES = 240
 """Of the whole time: as many as a figure can show."""

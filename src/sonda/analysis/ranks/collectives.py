@@ -1,8 +1,11 @@
-"""Collectives of several ranks matched with one another, by the group of ranks that each is of.
+"""Collectives of several ranks: found in an imported run, and matched with one another by their group of ranks.
 
-They are the same one where they are of the same group, do the same, lie in the same step and have the same number in
-their group, which newer profilers write; without numbers, the same place in the order. Where a trace does not say
-groups, all ranks are one.
+Two collectives of two ranks are the same one where group, operation and step are equal and so is the number in the
+group, which newer profilers write. Without numbers, the place in the order counts. Where a trace does not say groups,
+all ranks are one group.
+
+Only collectives in which nobody can leave before everybody has come say who waits for whom: all-reduce, all-gather,
+reduce-scatter, all-to-all and barriers.
 """
 
 from __future__ import annotations
@@ -20,7 +23,7 @@ from sonda.record.files.tables import read_blocks
 from sonda.record.run import Run
 from sonda.record.spans import Spans
 
-# ---- Collectives of several ranks: found in an imported run ---------------------------------------------------------
+# ---- Finding collectives in an imported run -------------------------------------------------------------------------
 
 ON_HOST = re.compile(r"(?:gloo|mpi|ucc):")
 """Beginnings of names by which PyTorch marks collectives that the host executes."""

@@ -19,7 +19,7 @@ from sonda.record.quantities import CYCLE_STACK, Metric
 from sonda.record.run import Run
 from sonda.record.spans import Spans, phase_order
 
-# ---- What a simulated accelerator could reach by its description, as ceilings of a roofline -------------------------
+# ---- Ceilings of a simulated accelerator, from its description ------------------------------------------------------
 
 NO_ROOF = "a simulated accelerator has no measured ceilings"
 

@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from sonda.imports.trace.marks import PHASES, Mark, decode_mark, decode_marks, raw_marks
+from sonda.imports.trace.marks import PHASES, ChromeMark, decode_mark, decode_marks, raw_marks
 from sonda.imports.trace.raw_events import (
     ABSENT,
     CALL,
@@ -29,8 +29,8 @@ from sonda.imports.trace.raw_events import (
     RAW,
     STEP,
     WAIT,
-    Source,
-    grouped,
+    EventTables,
+    pack_group,
 )
 from sonda.record.conventions.rank_group import label, said
 
@@ -77,7 +77,7 @@ class Arguments(msgspec.Struct, gc=False):
 NO_ARGUMENTS = Arguments()
 
 
-class Event(msgspec.Struct, gc=False):
+class ChromeEvent(msgspec.Struct, gc=False):
     """An event whose times are doubles: enough for most traces."""
 
     ph: str = ""
@@ -116,7 +116,7 @@ class _Loose(msgspec.Struct, gc=False):
     args: Any = None
 
 
-_FAST = msgspec.json.Decoder(list[Event])
+_FAST = msgspec.json.Decoder(list[ChromeEvent])
 _EXACT = msgspec.json.Decoder(list[ExactEvent])
 _ONE = msgspec.json.Decoder(_Loose, strict=False)
 
@@ -158,26 +158,26 @@ def decode_event(text: bytes) -> Any:
     return ExactEvent(event.ph, category, name, process, thread, event.ts, event.dur, Arguments(**known))
 
 
-def raw_events(events: list[Any], source: Source) -> tuple[np.ndarray, np.ndarray]:
+def raw_events(events: list[Any], source: EventTables) -> tuple[np.ndarray, np.ndarray]:
     """The events that are spans, and the marks, as rows of `RAW`, each in the order given.
 
     `source` learns names and what is left out.
     """
-    marks: list[Mark] = [event for event in events if isinstance(event, Mark)]
+    marks: list[ChromeMark] = [event for event in events if isinstance(event, ChromeMark)]
     return _spans(events, source), raw_marks(marks, source, lambda mark: _kind(mark, source), nanoseconds)
 
 
-def _kind(event: Any, source: Source) -> int:
+def _kind(event: Any, source: EventTables) -> int:
     kind = CATEGORIES.get(event.cat, OP)
-    return kind if kind >= 0 else _unusual(event, kind, source)
+    return kind if kind >= 0 else _unusual_kind(event, kind, source)
 
 
-def _spans(events: list[Any], source: Source) -> np.ndarray:
+def _spans(events: list[Any], source: EventTables) -> np.ndarray:
     chosen = [event for event in events if event.ph == "X"]
     kinds = [CATEGORIES.get(event.cat, OP) for event in chosen]
     if kinds and min(kinds) < 0:
         kinds = [
-            kind if kind >= 0 else _unusual(event, kind, source) for event, kind in zip(chosen, kinds, strict=True)
+            kind if kind >= 0 else _unusual_kind(event, kind, source) for event, kind in zip(chosen, kinds, strict=True)
         ]
         chosen = [event for event, kind in zip(chosen, kinds, strict=True) if kind >= 0]
         kinds = [kind for kind in kinds if kind >= 0]
@@ -189,23 +189,23 @@ def _spans(events: list[Any], source: Source) -> np.ndarray:
     rows["thread"] = [places[event.pid, event.tid] for event in chosen]
     arguments = [event.args or NO_ARGUMENTS for event in chosen]
     try:
-        _arguments(rows, arguments)
+        _write_arguments(rows, arguments)
     except OverflowError:
-        _arguments(rows, [_within(one) for one in arguments])
+        _write_arguments(rows, [_drop_impossible(values) for values in arguments])
     on_device = rows["kind"] >= FIRST_ON_DEVICE
     communicating = source.collectives()
     if communicating.any():
         rows["kind"][on_device & communicating[rows["name"]]] = COLLECTIVE
-    told = [place for place, one in enumerate(arguments) if one.group is not None]
-    if told:
-        _groups(rows, [(place, arguments[place]) for place in told], source)
+    in_groups = [place for place, values in enumerate(arguments) if values.group is not None]
+    if in_groups:
+        _write_groups(rows, [(place, arguments[place]) for place in in_groups], source)
     source.leave_out("have no time that can be read", int((~timed).sum()))
     backwards = timed & (rows["duration"] < 0)
     source.leave_out("end before they begin", int(backwards.sum()))
     return rows[timed & ~backwards]
 
 
-def _unusual(event: Any, kind: int, source: Source) -> int:
+def _unusual_kind(event: Any, kind: int, source: EventTables) -> int:
     if kind == ANNOTATION:
         return STEP if event.name.startswith("ProfilerStep") else OP
     if kind == PYTHON:
@@ -213,11 +213,11 @@ def _unusual(event: Any, kind: int, source: Source) -> int:
             return LAYER
         source.leave_out("are frames of Python", 1)
     if kind == UNNAMED:
-        return _xla(event, source)
+        return _xla_kind(event, source)
     return SKIP
 
 
-def _xla(event: Any, source: Source) -> int:
+def _xla_kind(event: Any, source: EventTables) -> int:
     """Of an event without a category: JAX and TensorFlow mark steps and launches by their arguments."""
     arguments = event.args if isinstance(event.args, Arguments) else NO_ARGUMENTS
     if arguments.xla_step is not None:
@@ -230,8 +230,8 @@ def _xla(event: Any, source: Source) -> int:
     return OP
 
 
-def _arguments(rows: np.ndarray, arguments: list[Arguments]) -> None:
-    rows["external"] = [one.external if one.external != ABSENT else one.older_external for one in arguments]
+def _write_arguments(rows: np.ndarray, arguments: list[Arguments]) -> None:
+    rows["external"] = [values.external if values.external != ABSENT else values.older_external for values in arguments]
     for name in ("correlation", "stream", "device", "bytes"):
         rows[name] = ABSENT
     # Most events are operations, which have none of these.
@@ -239,25 +239,25 @@ def _arguments(rows: np.ndarray, arguments: list[Arguments]) -> None:
     rows["correlation"][places] = [_correlation(arguments[place]) for place in places.tolist()]
     places = places[rows["kind"][places] >= WAIT]
     mine = [arguments[place] for place in places.tolist()]
-    rows["stream"][places] = [one.stream for one in mine]
-    rows["device"][places] = [one.device for one in mine]
-    rows["bytes"][places] = [_size(one) for one in mine]
+    rows["stream"][places] = [values.stream for values in mine]
+    rows["device"][places] = [values.device for values in mine]
+    rows["bytes"][places] = [_size(values) for values in mine]
     waits = np.flatnonzero(rows["kind"] == WAIT)
     rows["bytes"][waits] = [arguments[place].awaited for place in waits.tolist()]
     rows["external"][waits] = [arguments[place].recorded for place in waits.tolist()]
 
 
-def _groups(rows: np.ndarray, told: list[tuple[int, Arguments]], source: Source) -> None:
+def _write_groups(rows: np.ndarray, in_groups: list[tuple[int, Arguments]], source: EventTables) -> None:
     """Which group of ranks a collective is of: said by its kernel, and by the operation that launches it."""
-    for place, one in told:
+    for place, values in in_groups:
         kind = rows["kind"][place]
-        group = said(one.group, one.group_description, one.group_ranks, one.group_collective)
+        group = said(values.group, values.group_description, values.group_ranks, values.group_collective)
         if group is None or kind not in (OP, KERNEL, COLLECTIVE):
             continue
         if kind == KERNEL:
             rows["kind"][place] = COLLECTIVE  # whatever its name is
-        number = one.group_number if type(one.group_number) is int else ABSENT
-        rows["bytes"][place] = grouped(source.names[label(group)], number)
+        number = values.group_number if type(values.group_number) is int else ABSENT
+        rows["bytes"][place] = pack_group(source.names[label(group)], number)
 
 
 def _correlation(arguments: Arguments) -> int:
@@ -273,7 +273,7 @@ def _size(arguments: Arguments) -> int:
     return ABSENT if arguments.older_size is None else arguments.older_size
 
 
-def _within(arguments: Arguments) -> Arguments:
+def _drop_impossible(arguments: Arguments) -> Arguments:
     """The same without numbers that are too large to be what they are called; the device's streams are 32-bit."""
     small = {name: value for name in ("stream", "device") if abs(value := getattr(arguments, name)) < 1 << 15}
     stream = arguments.stream
@@ -292,10 +292,10 @@ def _times(events: list[Any]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Starts and durations in ns, and which of them are known."""
     if not events:
         return np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0, bool)
-    if isinstance(events[0], Event):  # then all are: a piece is decoded in one way
+    if isinstance(events[0], ChromeEvent):  # then all are: a piece is decoded in one way
         starts, durations = np.array([event.ts for event in events]), np.array([event.dur for event in events])
         timed = np.isfinite(starts) & (np.abs(durations) < EXACT_BELOW)
-        return _rounded(starts, timed), _rounded(durations, timed), timed
+        return _round_to_ns(starts, timed), _round_to_ns(durations, timed), timed
     pairs = [(nanoseconds(bytes(event.ts)), nanoseconds(bytes(event.dur))) for event in events]
     timed = np.array([start is not None and length is not None and start + length <= LATEST
                       for start, length in pairs])  # fmt: skip
@@ -306,7 +306,7 @@ def _times(events: list[Any]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     )
 
 
-def _rounded(micro: np.ndarray, known: np.ndarray) -> np.ndarray:
+def _round_to_ns(micro: np.ndarray, known: np.ndarray) -> np.ndarray:
     micro = np.where(known, micro, 0.0)
     whole = np.floor(micro)
     return whole.astype(np.int64) * 1000 + np.rint((micro - whole) * 1000).astype(np.int64)
@@ -318,13 +318,13 @@ def nanoseconds(text: bytes) -> int | None:
     plain = DECIMAL.fullmatch(text)
     if plain:
         whole, decimals = plain[1], plain[2] or b""
-        found = int(whole + decimals.ljust(3, b"0"))
+        nanos = int(whole + decimals.ljust(3, b"0"))
     else:
         try:
             number = Decimal(text.decode("ascii", "replace"))
             if not number.is_finite() or number.adjusted() > 19:
                 return None
-            found = int((number * 1000).to_integral_value())
+            nanos = int((number * 1000).to_integral_value())
         except (InvalidOperation, ValueError, OverflowError):
             return None
-    return found if EARLIEST <= found <= LATEST else None
+    return nanos if EARLIEST <= nanos <= LATEST else None

@@ -20,7 +20,7 @@ import numpy as np
 from sonda.imports.kineto.events import decode_event, decode_events, raw_events
 from sonda.imports.kineto.text import LARGEST_TAIL, EventText, is_packed, likely_begin, open_text
 from sonda.imports.trace.ranks import RankEvents
-from sonda.imports.trace.raw_events import Source
+from sonda.imports.trace.raw_events import EventTables
 from sonda.imports.trace.spill import SortedRun, Spill
 from sonda.record.errors import SondaError
 from sonda.record.progress import Say
@@ -32,7 +32,7 @@ SHARED_FROM = 48 << 20
 PASSED_OVER = f"more than {LARGEST_TAIL >> 20} MiB stand behind the events: passed over"
 
 
-class Part(msgspec.Struct):
+class FilePart(msgspec.Struct):
     """What a process found in its part of a file."""
 
     runs: list[SortedRun]
@@ -55,7 +55,7 @@ class _Reading:
     text: EventText
     spans: Spill
     marks: Spill
-    source: Source = field(default_factory=Source)
+    source: EventTables = field(default_factory=EventTables)
     tell: Callable[[int], None] = lambda position: None
     """Told how many bytes of the text have been read."""
 
@@ -76,7 +76,7 @@ class _Reading:
             self.tell(self.text.position)
 
 
-def _reading(stream: IO[bytes], path: Path, tell: Callable[[int], None] = lambda position: None) -> _Reading:
+def _open_reading(stream: IO[bytes], path: Path, tell: Callable[[int], None] = lambda position: None) -> _Reading:
     text = EventText(stream, decode_events, decode_event)
     return _Reading(text, Spill(path), Spill(path.with_name(f"{path.name}-marks")), tell=tell)
 
@@ -94,18 +94,18 @@ def read_kineto(path: Path, directory: Path, number: int, say: Say, alone: bool 
         helped = not alone and not packed
         whole = size // 2 if helped and size >= SHARED_FROM else size
 
-        def told(position: int) -> None:
+        def report_position(position: int) -> None:
             of = "" if packed else f" of {max(position, whole) >> 20:,}"
             say(f"reading {path.name}, {position >> 20:,}{of} MiB")
 
-        reading = _reading(stream, directory / f"events-{number}", told)
+        reading = _open_reading(stream, directory / f"events-{number}", report_position)
         spills, marks = [reading.spans], [reading.marks]
         try:
             reading.text.read_head()
             with reading:
                 # Started last: whatever fails from here on ends it.
                 helper = _Helper.start(path, size, directory / f"events-{number}-b") if helped else None
-                theirs = None if helper is None else _together(reading, helper)
+                theirs = None if helper is None else _read_with_helper(reading, helper)
                 if theirs is None:
                     reading.spill()
                 else:
@@ -126,7 +126,7 @@ def _rank(head: dict[str, Any]) -> int | None:
     return rank if isinstance(rank, int) and 0 <= rank < 1 << 31 else None
 
 
-def _together(reading: _Reading, helper: _Helper) -> tuple[Spill, Spill] | None:
+def _read_with_helper(reading: _Reading, helper: _Helper) -> tuple[Spill, Spill] | None:
     """Read up to where the helper began; that place is right only if whole events end there.
 
     Returns what the helper spilled, or None where it must be read by this process.
@@ -194,20 +194,20 @@ class _Helper:
         if self.process.stdout is not None:
             self.process.stdout.close()
 
-    def result(self) -> Part | None:
+    def result(self) -> FilePart | None:
         """What it found; None where it failed."""
         output = self.process.communicate()[0]
-        return msgspec.json.decode(output, type=Part) if self.process.returncode == 0 else None
+        return msgspec.json.decode(output, type=FilePart) if self.process.returncode == 0 else None
 
 
-def read_part(path: Path, begin: int, spill_path: Path) -> Part:
+def read_part(path: Path, begin: int, spill_path: Path) -> FilePart:
     """Spill the events of a plain trace from the byte where one begins to the end."""
     with open(path, "rb") as stream:
         stream.seek(begin)
-        with _reading(stream, spill_path) as reading:
+        with _open_reading(stream, spill_path) as reading:
             reading.spill()
     text, source = reading.text, reading.source
-    return Part(
+    return FilePart(
         reading.spans.runs, reading.marks.runs, list(source.names), source.threads, source.left_out, source.processes,
         source.lines, text.head, text.truncated, text.unreadable, text.passed_over,
     )  # fmt: skip

@@ -73,14 +73,14 @@ class EventText:
             return
         start = 0
         while True:
-            for found in LIST.finditer(text, start):
+            for match in LIST.finditer(text, start):
                 try:
-                    head = msgspec.json.decode(text[mark : found.end()] + b"]}")
+                    head = msgspec.json.decode(text[mark : match.end()] + b"]}")
                 except BAD_TEXT:
                     continue  # the same words inside something else
                 self.head.update({key: value for key, value in head.items() if key != "traceEvents"})
-                self._rest = text[found.end() :]
-                self.position = found.end()
+                self._rest = text[match.end() :]
+                self.position = match.end()
                 return
             start = max(0, len(text) - 64)
             more = self._read(len(text) + PIECE) if first == b"{" and len(text) < LARGEST_HEAD else b""
@@ -99,7 +99,7 @@ class EventText:
                 yield from self._finish(text)
                 return
             end = len(text) if last else _likely_end(text)
-            events = self._whole(text[:end].rstrip().removesuffix(b",")) if end > 0 else None
+            events = self._decode_list(text[:end].rstrip().removesuffix(b",")) if end > 0 else None
             if events is None:
                 events, end, closed = self._walk(text)
                 if closed:
@@ -137,7 +137,7 @@ class EventText:
         self._rest = b""
         yield events
 
-    def _whole(self, text: bytes) -> list[Any] | None:
+    def _decode_list(self, text: bytes) -> list[Any] | None:
         try:
             return self._decode(b"".join((b"[", text, b"]")))
         except BAD_TEXT:
@@ -162,13 +162,15 @@ class EventText:
                     end = token.end()
                     places.append((begin, end))
         together = text[places[0][0] : places[-1][1]] if places else b""
-        events = self._whole(together)
+        events = self._decode_list(together)
         if events is None:
-            events = [event for begin, stop in places if (event := self._one(text[begin:stop])) is not None]
+            events = [
+                event for begin, stop in places if (event := self._decode_patiently(text[begin:stop])) is not None
+            ]
         return events, end, closed
 
-    def _one(self, text: bytes) -> Any:
-        for candidate in (text, _mended(text)):
+    def _decode_patiently(self, text: bytes) -> Any:
+        for candidate in (text, _mend(text)):
             try:
                 return self._decode_one(candidate)
             except BAD_TEXT:
@@ -228,7 +230,7 @@ class EventText:
             return b""
 
 
-class _Unzipped(io.RawIOBase):
+class _GzipText(io.RawIOBase):
     """The text of a compressed file. One that was cut gives all that is left of it before it raises EOFError."""
 
     def __init__(self, file: IO[bytes]) -> None:
@@ -271,14 +273,14 @@ def open_text(path: Path) -> IO[bytes]:
         file.seek(0)
     except OSError as error:
         raise SondaError(f"cannot read {path}: {error.strerror or error}", "name a file that can be read") from None
-    return _Unzipped(file) if magic == GZIP else file  # type: ignore[return-value]
+    return _GzipText(file) if magic == GZIP else file  # type: ignore[return-value]
 
 
 def likely_begin(text: bytes) -> int:
     """Where an event probably begins, -1 where none does."""
     at = text.find(b"{")
     while at >= 0:
-        if _before(text, at) >= 0:
+        if _end_before(text, at) >= 0:
             return at
         at = text.find(b"{", at + 1)
     return -1
@@ -288,14 +290,14 @@ def _likely_end(text: bytes) -> int:
     """Behind the last `}` that is probably an event's, 0 where there is none."""
     at = text.rfind(b"{")
     while at > 0:
-        end = _before(text, at)
+        end = _end_before(text, at)
         if end >= 0:
             return end
         at = text.rfind(b"{", 0, at)
     return 0
 
 
-def _before(text: bytes, at: int) -> int:
+def _end_before(text: bytes, at: int) -> int:
     """Behind the `}` of `} , {`, the last of which is at `at`; -1 where something else stands before it."""
     before = text[max(0, at - 64) : at].rstrip()
     if not before.endswith(b","):
@@ -304,7 +306,7 @@ def _before(text: bytes, at: int) -> int:
     return max(0, at - 64) + len(before) if before.endswith(b"}") else -1
 
 
-def _mended(text: bytes) -> bytes:
+def _mend(text: bytes) -> bytes:
     """The text with null for numbers that JSON does not have, and with every byte that is no UTF-8 replaced."""
-    text = NOT_JSON.sub(lambda found: found[0] if found[0][:1] == b'"' else b"null", text)
+    text = NOT_JSON.sub(lambda match: match[0] if match[0][:1] == b'"' else b"null", text)
     return text.decode("utf-8", "replace").encode()

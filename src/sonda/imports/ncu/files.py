@@ -118,5 +118,5 @@ class _Child:
     def last_line(self) -> str:
         """The last that it said about an error, or at all."""
         self._errors.seek(0)
-        said = self._errors.read().decode("utf-8", "replace").strip().splitlines()
-        return said[-1][:200] if said else self._last or f"it ended with {self.code()}"
+        lines = self._errors.read().decode("utf-8", "replace").strip().splitlines()
+        return lines[-1][:200] if lines else self._last or f"it ended with {self.code()}"

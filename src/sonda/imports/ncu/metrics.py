@@ -75,39 +75,39 @@ def duration(launch: Launch) -> int | None:
     return None
 
 
-def counted(launch: Launch) -> dict[str, Decimal]:
+def counted_quantities(launch: Launch) -> dict[str, Decimal]:
     """Sonda's quantities of a launch, each in its own unit; those that cannot be said are not there.
 
     A sum of which a part is missing is not there: a precision without one of its instructions, and `flops` without a
     precision, or a type of the tensor cores, that was asked for; so are sums of a launch that may have lost a row. What
     was not asked for is no part of it.
     """
-    found: dict[str, Decimal] = {}
+    counts: dict[str, Decimal] = {}
     for name, quantity in DIRECT.items():
-        if name in launch.values and quantity not in found:
-            found[quantity] = launch.values[name]
+        if name in launch.values and quantity not in counts:
+            counts[quantity] = launch.values[name]
     lacking: set[str] = set()
     for quantity, names in SCALAR.items():
         counters = [INSTRUCTION.format(name) for name in names]
         if all(name in launch.values for name in counters):
             add, multiply, fused = (launch.values[name] for name in counters)
-            found[quantity] = add + multiply + 2 * fused
+            counts[quantity] = add + multiply + 2 * fused
         elif any(name in launch.values or name in launch.missing for name in counters):
             lacking.add(quantity)
     kinds = tensor_kinds(launch)
-    lacking |= {_tensor_quantity(kind) for kind in _kinds(launch.missing).values()}
+    lacking |= {_tensor_quantity(kind) for kind in _tensor_counters(launch.missing).values()}
     lacking |= {_tensor_quantity(kind) for kind in kinds.values() if not _has_quantity(kind)}
     for name, kind in kinds.items():
         quantity = _tensor_quantity(kind)
         if quantity not in lacking and launch.whole:
-            found[quantity] = found.get(quantity, Decimal(0)) + launch.values[name]
-    floating = [value for name, value in found.items() if name.startswith("flops_tensor_")]
+            counts[quantity] = counts.get(quantity, Decimal(0)) + launch.values[name]
+    floating = [value for name, value in counts.items() if name.startswith("flops_tensor_")]
     if floating and not any(name.startswith("flops_tensor_") for name in lacking):
-        found["flops_tensor"] = sum(floating, Decimal(0))
-    parts = [found[name] for name in (*SCALAR, "flops_tensor") if name in found]
+        counts["flops_tensor"] = sum(floating, Decimal(0))
+    parts = [counts[name] for name in (*SCALAR, "flops_tensor") if name in counts]
     if parts and launch.whole and not any(name.startswith("flops_") for name in lacking):
-        found["flops"] = sum(parts, Decimal(0))
-    return found
+        counts["flops"] = sum(parts, Decimal(0))
+    return counts
 
 
 def tensor_kinds(launch: Launch) -> dict[str, str]:
@@ -115,15 +115,15 @@ def tensor_kinds(launch: Launch) -> dict[str, str]:
 
     Only whole counters: the parts that some chips have beside them would count twice.
     """
-    return _kinds(launch.values)
+    return _tensor_counters(launch.values)
 
 
-def _kinds(names: Iterable[str]) -> dict[str, str]:
-    return {name: kind for name in names if (kind := _kind(name))}
+def _tensor_counters(names: Iterable[str]) -> dict[str, str]:
+    return {name: kind for name in names if (kind := _tensor_kind(name))}
 
 
 @lru_cache(maxsize=4096)
-def _kind(name: str) -> str:
+def _tensor_kind(name: str) -> str:
     match = TENSOR.fullmatch(name)
     kind = match[1].partition("_dst")[0] if match else ""
     return KINDS.get(kind, kind)
@@ -143,23 +143,23 @@ def peaks(launch: Launch) -> dict[str, Decimal]:
 
     Keys are quantities: `flops_single`, `flops_tensor_bf16` (dense), `dram_bytes`, `l2_bytes`.
     """
-    found: dict[str, Decimal] = {}
+    rates: dict[str, Decimal] = {}
     for name, (moved, clock) in MEMORIES.items():
         if moved + PEAK in launch.values and clock in launch.values:
-            found[f"{name}_bytes"] = launch.values[moved + PEAK] * launch.values[clock]
+            rates[f"{name}_bytes"] = launch.values[moved + PEAK] * launch.values[clock]
     if SM_CLOCK not in launch.values:
-        return found
+        return rates
     for quantity, names in SCALAR.items():
         if (peak := launch.values.get(SCALAR_PEAK.format(names[-1]))) is not None:
-            found[quantity] = 2 * peak * launch.values[SM_CLOCK]
+            rates[quantity] = 2 * peak * launch.values[SM_CLOCK]
     for name, kind in tensor_kinds(launch).items():
         if name + PEAK in launch.values and not kind.startswith("int"):
-            peak = launch.values[name + PEAK] * launch.values[SM_CLOCK] / _sparse(launch, kind)
-            found[_tensor_quantity(kind)] = max(peak, found.get(_tensor_quantity(kind), Decimal(0)))
-    return found
+            peak = launch.values[name + PEAK] * launch.values[SM_CLOCK] / _sparsity_factor(launch, kind)
+            rates[_tensor_quantity(kind)] = max(peak, rates.get(_tensor_quantity(kind), Decimal(0)))
+    return rates
 
 
-def _sparse(launch: Launch, kind: str) -> int:
+def _sparsity_factor(launch: Launch, kind: str) -> int:
     """What ncu's peak of tensor cores is over the dense one."""
     generation = launch.capability.partition(".")[0]
     before = generation.isdecimal() and int(generation) < FIRST_SPARSE
@@ -177,7 +177,7 @@ def roofs(launch: Launch, counts: Mapping[str, Decimal] | None = None) -> dict[s
     highest, ns = peaks(launch), duration(launch)
     if not ns or not highest:
         return {}
-    values = counted(launch) if counts is None else counts
+    values = counted_quantities(launch) if counts is None else counts
     reached: dict[str, list[Decimal]] = {name: [] for name in ROOFS}
     for quantity, peak in highest.items():
         if quantity in values and peak > 0:
@@ -188,21 +188,21 @@ def roofs(launch: Launch, counts: Mapping[str, Decimal] | None = None) -> dict[s
     return {f"{name}_roof": max(shares) for name, shares in reached.items() if shares}
 
 
-def known(name: str) -> bool:
+def is_known(name: str) -> bool:
     """Whether a metric of ncu's ends up in a quantity of Sonda's."""
     return (
         name in DIRECT
         or name in DURATION
         or name.endswith(PEAK)
         or any(name == clock for _, clock in MEMORIES.values())
-        or any(_has_quantity(kind) for kind in _kinds([name]).values())
-        or any(name == INSTRUCTION.format(one) for names in SCALAR.values() for one in names)
+        or any(_has_quantity(kind) for kind in _tensor_counters([name]).values())
+        or any(name == INSTRUCTION.format(word) for names in SCALAR.values() for word in names)
     )
 
 
-def not_kept(names: Iterable[str]) -> list[str]:
+def unknown_metrics(names: Iterable[str]) -> list[str]:
     """Metrics that somebody asked ncu for and that Sonda has no quantity for."""
-    return [name for name in names if not known(name) and not QUIET.fullmatch(name)]
+    return [name for name in names if not is_known(name) and not QUIET.fullmatch(name)]
 
 
 def precisions(launch: Launch, values: Mapping[str, Decimal]) -> list[str]:
@@ -211,6 +211,6 @@ def precisions(launch: Launch, values: Mapping[str, Decimal]) -> list[str]:
     return scalar + [f"tensor {kind}" for kind in sorted(set(tensor_kinds(launch).values()))]
 
 
-def unasked(name: str) -> bool:
+def is_unasked(name: str) -> bool:
     """Whether ncu prints a metric of its own accord."""
     return name.startswith((*ABOUT, "profiler__"))

@@ -39,13 +39,13 @@ def _name(action: Any) -> str:
 
 def _metrics(action: Any) -> list[tuple[str, str, str]]:
     """Name, value and unit; of what is no number the value is empty."""
-    found = []
+    metrics = []
     for name in action.metric_names():
         metric = action.metric_by_name(name)
         value = metric.value() if metric is not None else None
         plain = isinstance(value, int | float) and not isinstance(value, bool)
-        found.append((name, str(value) if plain else "", (metric.unit() or "") if plain else ""))
-    return found
+        metrics.append((name, str(value) if plain else "", (metric.unit() or "") if plain else ""))
+    return metrics
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Launches as spans: every one becomes a kernel with what was counted in it, block by block."""
+"""Kernel launches of Nsight Compute as spans with their counters, written to a run block by block."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
-from sonda.imports.ncu.metrics import counted, duration, not_kept, precisions, roofs, unasked
+from sonda.imports.ncu.metrics import counted_quantities, duration, is_unasked, precisions, roofs, unknown_metrics
 from sonda.imports.ncu.tables import Damage, Launch
 from sonda.record.files.tables import SpanWriter
 from sonda.record.quantities import Metric
@@ -62,30 +62,30 @@ class Remarks:
 
     def notes(self, damage: Damage | None = None) -> list[str]:
         """Sentences; `damage` is what of the table could not be read."""
-        said = ["times under ncu are those of replayed kernels: take counts from here and times from a trace"]
-        said += [] if damage is None else damage.notes()
+        notes = ["times under ncu are those of replayed kernels: take counts from here and times from a trace"]
+        notes += [] if damage is None else damage.notes()
         if self.absents:
-            said.append(f"launches are missing from the table: {listed(self.absent, self.absents)}")
+            notes.append(f"launches are missing from the table: {list_first(self.absent, self.absents)}")
         if self.kinds:
-            said.append(f"FLOPs were counted in: {', '.join(self.kinds)}")
+            notes.append(f"FLOPs were counted in: {', '.join(self.kinds)}")
         if self.without_flops:
-            said.append(
+            notes.append(
                 "FLOPs are missing where fadd, fmul and ffma of a precision, or a tensor cores' type, were not all "
                 "counted"
             )
         if self.without_duration:
-            said.append(f"{self.without_duration:,} launches have no duration: gpu__time_duration.sum was not counted")
+            notes.append(f"{self.without_duration:,} launches have no duration: gpu__time_duration.sum was not counted")
         if self.half:
-            said.append(HALF)
-        lacking = sorted(name for name in self.lacking if not unasked(name))
+            notes.append(HALF)
+        lacking = sorted(name for name in self.lacking if not is_unasked(name))
         if lacking:
-            said.append(f"ncu had no number for {listed(lacking)}")
+            notes.append(f"ncu had no number for {list_first(lacking)}")
         if self.rounded:
-            said.append("counts of 2^53 and more are rounded")
-        extra = not_kept(self.names)
+            notes.append("counts of 2^53 and more are rounded")
+        extra = unknown_metrics(self.names)
         if extra:
-            said.append(f"{len(extra)} metrics are not kept: {listed(extra)}")
-        return said
+            notes.append(f"{len(extra)} metrics are not kept: {list_first(extra)}")
+        return notes
 
 
 def launch_blocks(launches: Iterable[Launch], remarks: Remarks, size: int = BLOCK) -> Iterator[Spans]:
@@ -107,10 +107,10 @@ def launch_spans(launches: Iterable[Launch]) -> Spans:
 
 
 def _spans(block: Sequence[Launch], remarks: Remarks, clock: int, row: int) -> Spans:
-    values = [counted(launch) for launch in block]
+    values = [counted_quantities(launch) for launch in block]
     lengths = [duration(launch) for launch in block]
-    for launch, one, length in zip(block, values, lengths, strict=True):
-        remarks.take(launch, one, length)
+    for launch, counts, length in zip(block, values, lengths, strict=True):
+        remarks.take(launch, counts, length)
     durations = np.array([length or 0 for length in lengths], dtype=np.int64)
     many = len(block)
     return Spans(
@@ -128,25 +128,25 @@ def _spans(block: Sequence[Launch], remarks: Remarks, clock: int, row: int) -> S
             "device": Words.of(f"cuda:{launch.device}" for launch in block),
         },
         _columns(values, "counted")
-        | _columns([roofs(launch, one) for launch, one in zip(block, values, strict=True)], "derived"),
+        | _columns([roofs(launch, counts) for launch, counts in zip(block, values, strict=True)], "derived"),
     )
 
 
 def _columns(values: Sequence[Mapping[str, Decimal]], source: str) -> dict[str, np.ndarray]:
     """Columns `quantity:source` from one dictionary per row; NaN where a row has no value."""
     return {
-        str(Metric(name, source)): np.array([float(one[name]) if name in one else np.nan for one in values])
-        for name in dict.fromkeys(name for one in values for name in one)
+        str(Metric(name, source)): np.array([float(row[name]) if name in row else np.nan for row in values])
+        for name in dict.fromkeys(name for row in values for name in row)
     }
 
 
-def listed(words: Sequence[str], number: int | None = None) -> str:
-    """The first of them, and how many more there are, of `number` in all."""
+def list_first(words: Sequence[str], number: int | None = None) -> str:
+    """The first few words, and how many more there are, of `number` in all."""
     more = (len(words) if number is None else number) - NAMED
     return ", ".join(words[:NAMED]) + (f" and {more:,} more" if more > 0 else "")
 
 
-# ---- Launches of Nsight Compute as the spans of a run, written block by block ---------------------------------------
+# ---- Writing the spans of a run -------------------------------------------------------------------------------------
 
 
 def write_launches(launches: Iterable[Launch], directory: Path, damage: Damage) -> list[str]:

@@ -92,7 +92,7 @@ class Launch:
             return
         value = parse_number(text)
         base, factor = UNITS.get(unit, (unit, 1))
-        if value is None or not 0 <= value < LARGEST or base not in ("", _expected(name) or base):
+        if value is None or not 0 <= value < LARGEST or base not in ("", _expected_unit(name) or base):
             self.missing.add(name)
             return
         self.values[name], self.units[name] = value * factor, base
@@ -100,7 +100,7 @@ class Launch:
 
 
 @lru_cache(maxsize=4096)
-def _expected(name: str) -> str | None:
+def _expected_unit(name: str) -> str | None:
     return next((unit for unit, names in EXPECTED.items() if names.fullmatch(name)), None)
 
 
@@ -123,8 +123,8 @@ class Damage:
 
     def notes(self) -> list[str]:
         """Sentences, none where all was read."""
-        said = ["the table ends in the middle of a row: left out"] if self.cut else []
-        return said + ([f"{self.rows:,} rows of the table cannot be read: left out"] if self.rows else [])
+        notes = ["the table ends in the middle of a row: left out"] if self.cut else []
+        return notes + ([f"{self.rows:,} rows of the table cannot be read: left out"] if self.rows else [])
 
 
 def read_launches(lines: Iterable[str], damage: Damage | None = None) -> Iterator[Launch]:
@@ -133,18 +133,18 @@ def read_launches(lines: Iterable[str], damage: Damage | None = None) -> Iterato
     Raises SondaError when there is no launch, quoting the last line that says why, and when a heading or the units
     under it cannot be read: numbers without them mean nothing.
     """
-    reading = _Reading(Damage() if damage is None else damage)
-    found = False
-    for line, last in _marked(lines):
+    reading = _TableReader(Damage() if damage is None else damage)
+    any_launch = False
+    for line, last in _mark_last(lines):
         for launch in reading.take(line, last):
-            found = True
+            any_launch = True
             yield launch
-    if not found:
-        said = f": {reading.passed_over[:200]}" if reading.passed_over else ""
-        raise SondaError(f"it holds no launch{said}", REMEDY)
+    if not any_launch:
+        quote = f": {reading.passed_over[:200]}" if reading.passed_over else ""
+        raise SondaError(f"it holds no launch{quote}", REMEDY)
 
 
-def _marked(lines: Iterable[str]) -> Iterator[tuple[str, bool]]:
+def _mark_last(lines: Iterable[str]) -> Iterator[tuple[str, bool]]:
     """Every line, and whether it is the last."""
     before: str | None = None
     for line in lines:
@@ -155,7 +155,7 @@ def _marked(lines: Iterable[str]) -> Iterator[tuple[str, bool]]:
         yield before, True
 
 
-class _Reading:
+class _TableReader:
     """A table on its way: the heading that holds, and the launch whose rows are being read."""
 
     def __init__(self, damage: Damage) -> None:
@@ -221,7 +221,7 @@ class _Reading:
         key = int(row["ID"]), row["Process ID"]
         if self._current is None or not self._long or (self._current.number, self._current.process) != key:
             yield from self._end()
-            self._current = _launch(row, self._tables, not self._torn)
+            self._current = _make_launch(row, self._tables, not self._torn)
             self._torn = False
         if self._long:
             if row[METRIC[0]]:
@@ -278,7 +278,7 @@ def _fields(line: str) -> list[str]:
         return []
 
 
-def _launch(row: dict[str, str], table: int, whole: bool) -> Launch:
+def _make_launch(row: dict[str, str], table: int, whole: bool) -> Launch:
     def number(name: str) -> int:
         text = row.get(name, "")
         return int(text) if text.isdecimal() and len(text) < LONGEST_ID else 0

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from sonda.imports.trace.raw_events import CALL, COLLECTIVE, COPY, KERNEL, OP, Source
+from sonda.imports.trace.raw_events import CALL, COLLECTIVE, COPY, KERNEL, OP, EventTables
 
 DEVICE = re.compile(r"/device:(\w+):(\d{1,4})")
 STREAM = re.compile(r"Stream #(\d{1,9})")
@@ -23,15 +23,15 @@ HOST, REPEATED = -1, -2
 class DeviceLines:
     """Where every thread of a trace really is."""
 
-    source: Source
+    source: EventTables
     device: np.ndarray
     """By thread: the number of a device, or one of the words above."""
     stream: np.ndarray
 
     @classmethod
-    def of(cls, source: Source) -> DeviceLines | None:
+    def from_tables(cls, source: EventTables) -> DeviceLines | None:
         """None where no process is named as a device."""
-        processes = {process: found for process, name in source.processes.items() if (found := DEVICE.search(name))}
+        processes = {process: match for process, name in source.processes.items() if (match := DEVICE.search(name))}
         if not processes:
             return None
         threads = source.threads
@@ -44,11 +44,11 @@ class DeviceLines:
                 stream[place] = int(line[1]) if line else HOST
         return cls(source, device, stream)
 
-    def kept(self, rows: np.ndarray) -> int:
-        """How many of these events `placed` will not leave out."""
+    def count_kept(self, rows: np.ndarray) -> int:
+        """How many of these events `place` will keep."""
         return int((self.device[rows["thread"]] != REPEATED).sum())
 
-    def placed(self, rows: np.ndarray) -> np.ndarray:
+    def place(self, rows: np.ndarray) -> np.ndarray:
         """The same events, those of devices as activities; what is only said again is left out and counted."""
         where = self.device[rows["thread"]]
         self.source.leave_out("are on lines of a device that are no streams", int((where == REPEATED).sum()))

@@ -26,7 +26,7 @@ from sonda.imports.trace.raw_events import (
     KIND_WORDS,
     STEP,
     WAIT,
-    groups,
+    unpack_groups,
 )
 from sonda.record.spans import Spans, Words
 
@@ -39,17 +39,17 @@ NUMBER = "sequence:counted"
 
 
 @dataclass
-class _Remembered:
+class _LaunchMemory:
     """Numbers that may be asked for again, with row, start, thread and group of what bore them; the newest wins."""
 
     keys: np.ndarray
     rows: np.ndarray
     starts: np.ndarray
     threads: np.ndarray
-    said: np.ndarray
+    groups: np.ndarray
 
     @classmethod
-    def nothing(cls) -> _Remembered:
+    def empty(cls) -> _LaunchMemory:
         return cls(*(np.zeros(0, np.int64) for _ in range(5)))
 
     def add(self, keys: np.ndarray, numbers: np.ndarray, rows: np.ndarray) -> None:
@@ -58,11 +58,11 @@ class _Remembered:
         self.rows = np.concatenate([self.rows, numbers])
         self.starts = np.concatenate([self.starts, rows["start"]])
         self.threads = np.concatenate([self.threads, rows["thread"]])
-        self.said = np.concatenate([self.said, rows["bytes"]])
+        self.groups = np.concatenate([self.groups, rows["bytes"]])
 
     def forget(self) -> None:
-        self.keys, self.rows, self.starts, self.threads, self.said = (
-            column[-REMEMBERED:].copy() for column in (self.keys, self.rows, self.starts, self.threads, self.said)
+        self.keys, self.rows, self.starts, self.threads, self.groups = (
+            column[-REMEMBERED:].copy() for column in (self.keys, self.rows, self.starts, self.threads, self.groups)
         )
 
     def find(self, wanted: np.ndarray) -> np.ndarray:
@@ -76,7 +76,7 @@ class _Remembered:
 
 
 class Linker:
-    """The walk through one rank. `spans` must be given its blocks in the order of time."""
+    """Links the events of one rank. Give `link` its blocks in the order of time."""
 
     def __init__(self, rank: int, first_row: int, origin: int, names: list[str], threads: list[int]) -> None:
         """`first_row` is the row of the first span, `origin` the moment in ns that becomes 0."""
@@ -88,8 +88,8 @@ class Linker:
         self._awaited: dict[tuple[int, int], int] = {}
         self._open: tuple[np.ndarray, np.ndarray] | None = None
         self._steps: tuple[np.ndarray, np.ndarray, np.ndarray] = (np.zeros(0, np.int64),) * 3
-        self._calls = _Remembered.nothing()
-        self._operations = _Remembered.nothing()
+        self._calls = _LaunchMemory.empty()
+        self._operations = _LaunchMemory.empty()
         self.overlapping = 0
         """Events of the host that end after one that began before them."""
         self.without_launch = 0
@@ -102,8 +102,8 @@ class Linker:
         self.waits_for_unknown = 0
         """Waits of streams that do not say for which."""
 
-    def spans(self, rows: np.ndarray) -> Spans:
-        """The next block, linked."""
+    def link(self, rows: np.ndarray) -> Spans:
+        """The next block of raw events as linked spans."""
         numbers = self._row + np.arange(len(rows), dtype=np.int64)
         self._row += len(rows)
         parent = np.full(len(rows), -1, dtype=np.int64)
@@ -112,11 +112,11 @@ class Linker:
         waits = rows["kind"] == WAIT
         host = np.flatnonzero(~on_device & ~waits)
         parent[host] = self._nest(rows[host], numbers[host])
-        self._under_steps(rows, numbers, parent, host)
-        self._launched(rows, numbers, parent, latency, np.flatnonzero(on_device), host)
-        rows = self._in_groups(rows, np.flatnonzero(rows["kind"] == COLLECTIVE))
+        self._link_to_steps(rows, numbers, parent, host)
+        self._link_launches(rows, numbers, parent, latency, np.flatnonzero(on_device), host)
+        rows = self._inherit_groups(rows, np.flatnonzero(rows["kind"] == COLLECTIVE))
         if waits.any():
-            rows = self._waiting(rows.copy(), parent, age, np.flatnonzero(waits))
+            rows = self._link_waits(rows.copy(), parent, age, np.flatnonzero(waits))
         self._calls.forget()
         self._operations.forget()
         metrics = {LATENCY: latency, SIZE: _sizes(rows), AGE: age, NUMBER: _numbers(rows)}
@@ -144,17 +144,17 @@ class Linker:
             overlaps[asking] |= end[around[asking]] > start[asking]
             around[asking] = around[around[asking]]
             asking = asking[around[asking] >= 0]
-        found = np.full(len(order), -1, dtype=np.int64)
-        found[order] = np.where(around >= 0, sorted_numbers[np.maximum(around, 0)], -1)
+        parents = np.full(len(order), -1, dtype=np.int64)
+        parents[order] = np.where(around >= 0, sorted_numbers[np.maximum(around, 0)], -1)
         fresh = np.ones(len(order), dtype=bool)
         fresh[order] = overlaps
         self.overlapping += int(fresh[carried:].sum())
         if len(rows):
             still = rows["start"] + rows["duration"] > rows["start"].max()
             self._open = rows[still].copy(), numbers[still].copy()
-        return found[carried:]
+        return parents[carried:]
 
-    def _under_steps(self, rows: np.ndarray, numbers: np.ndarray, parent: np.ndarray, host: np.ndarray) -> None:
+    def _link_to_steps(self, rows: np.ndarray, numbers: np.ndarray, parent: np.ndarray, host: np.ndarray) -> None:
         steps = np.flatnonzero(rows["kind"] == STEP)
         begin, end, number = self._steps
         begin = np.concatenate([begin, rows["start"][steps]])
@@ -172,7 +172,7 @@ class Linker:
         still = end > (rows["start"][-1] if len(rows) else 0)
         self._steps = begin[still], end[still], number[still]
 
-    def _launched(
+    def _link_launches(
         self,
         rows: np.ndarray,
         numbers: np.ndarray,
@@ -200,19 +200,19 @@ class Linker:
         self.without_launch += len(rest)
         self.before_launch += int((latency[launched] < 0).sum())
 
-    def _in_groups(self, rows: np.ndarray, collectives: np.ndarray) -> np.ndarray:
+    def _inherit_groups(self, rows: np.ndarray, collectives: np.ndarray) -> np.ndarray:
         """The rows, in which a collective says its group where its operation does."""
         silent = collectives[(rows["bytes"][collectives] >= ABSENT) & (rows["external"][collectives] > 0)]
         at = self._operations.find(rows["external"][silent])
-        told = np.flatnonzero(at >= 0)
-        told = told[self._operations.said[at[told]] < ABSENT]
-        if not len(told):
+        grouped = np.flatnonzero(at >= 0)
+        grouped = grouped[self._operations.groups[at[grouped]] < ABSENT]
+        if not len(grouped):
             return rows
         rows = rows.copy()
-        rows["bytes"][silent[told]] = self._operations.said[at[told]]
+        rows["bytes"][silent[grouped]] = self._operations.groups[at[grouped]]
         return rows
 
-    def _waiting(self, rows: np.ndarray, parent: np.ndarray, age: np.ndarray, waits: np.ndarray) -> np.ndarray:
+    def _link_waits(self, rows: np.ndarray, parent: np.ndarray, age: np.ndarray, waits: np.ndarray) -> np.ndarray:
         """The rows with waits named, under their calls and on the threads of these; `age` learns when what they wait
         for was recorded."""
         mine = rows[waits]
@@ -266,7 +266,7 @@ class Linker:
 
     def _labels(self, rows: np.ndarray) -> Words:
         """The groups of collectives, as `rank_group` writes them."""
-        labels = np.where(rows["kind"] == COLLECTIVE, groups(rows["bytes"])[0], -1)
+        labels = np.where(rows["kind"] == COLLECTIVE, unpack_groups(rows["bytes"])[0], -1)
         used, codes = np.unique(labels, return_inverse=True)
         words = tuple(self._names[code] if code >= 0 else "" for code in used.tolist())
         return Words(codes.astype(np.int32), words or ("",))
@@ -274,7 +274,7 @@ class Linker:
 
 def _numbers(rows: np.ndarray) -> np.ndarray:
     """Of collectives: which of their group's they are."""
-    numbers = groups(rows["bytes"])[1]
+    numbers = unpack_groups(rows["bytes"])[1]
     return np.where((numbers >= 0) & (rows["kind"] == COLLECTIVE), numbers, np.nan)
 
 

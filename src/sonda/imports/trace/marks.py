@@ -1,8 +1,8 @@
 """Events of Chrome's format that are no spans by themselves: beginnings and ends, readings of counters, names.
 
-Beginnings and ends are spilled as they come and paired later, in the order of time (`pairing.py`). A counter's values,
+Beginnings and ends are spilled as they come; `MarkPairing` pairs them later, in the order of time. A counter's values,
 and the moments at which PyTorch took or gave back memory, are readings, spilled the same way. Names of processes and
-threads are kept in the `Source`. Left out on purpose, because they have no duration and say nothing that spans lack:
+threads are kept in `EventTables`. Left out on purpose, because they have no duration and say nothing that spans lack:
 instants (i, I, R), steps of asynchronous events (n, T, p), flows (s, t, f), objects and dumps (N, O, D, v, V, P, c).
 """
 
@@ -18,7 +18,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from sonda.imports.trace.raw_events import ABSENT, OP, RAW, Source
+from sonda.imports.trace.raw_events import ABSENT, OP, RAW, EventTables
 
 PHASES = frozenset("BEbeSFCMi")
 """`ph` of the events that are read here; S and F are what b and e were called before."""
@@ -32,7 +32,7 @@ BETWEEN = "\x1f"
 """Between the words that name a reading in the table of names: sensor, unit, source, device."""
 
 
-class Mark(msgspec.Struct, gc=False):
+class ChromeMark(msgspec.Struct, gc=False):
     ph: str = ""
     cat: str = ""
     name: str = ""
@@ -45,22 +45,25 @@ class Mark(msgspec.Struct, gc=False):
     args: Any = None
 
 
-_MANY = msgspec.json.Decoder(list[Mark])
-_ONE = msgspec.json.Decoder(Mark, strict=False)
+_MANY = msgspec.json.Decoder(list[ChromeMark])
+_ONE = msgspec.json.Decoder(ChromeMark, strict=False)
 
 
-def decode_marks(text: bytes) -> list[Mark]:
+def decode_marks(text: bytes) -> list[ChromeMark]:
     """The marks of a JSON list of events. Raises msgspec.MsgspecError for anything else."""
     return [mark for mark in _MANY.decode(text) if mark.ph in PHASES]
 
 
-def decode_mark(text: bytes) -> Mark:
+def decode_mark(text: bytes) -> ChromeMark:
     """One mark, numbers in quotes allowed. Raises msgspec.MsgspecError when it is none."""
     return _ONE.decode(text)
 
 
 def raw_marks(
-    marks: list[Mark], source: Source, kind_of: Callable[[Any], int], nanoseconds: Callable[[bytes], int | None]
+    marks: list[ChromeMark],
+    source: EventTables,
+    kind_of: Callable[[Any], int],
+    nanoseconds: Callable[[bytes], int | None],
 ) -> np.ndarray:
     """Marks as rows of `RAW`, in the order given; `source` learns names and what is left out.
 
@@ -78,11 +81,11 @@ def raw_marks(
             source.leave_out("have no time that can be read", 1)
             continue
         if mark.ph in "Ci":
-            found = _readings(mark) if mark.ph == "C" else _memory(mark)
-            if not found:
+            values = _readings(mark) if mark.ph == "C" else _memory_readings(mark)
+            if not values:
                 source.leave_out("are counters without a number", 1)
             rows += [(start, 0, ABSENT, ABSENT, _bits(value), source.names[word], 0, ABSENT, ABSENT, READING)
-                     for word, value in found]  # fmt: skip
+                     for word, value in values]  # fmt: skip
             continue
         key = ABSENT if mark.ph == "E" else kind_of(mark) if mark.ph == "B" else _identity(mark)
         rows.append((start, 0, key, ABSENT, ABSENT, source.names[mark.name], source.places[mark.pid, mark.tid], ABSENT,
@@ -90,7 +93,7 @@ def raw_marks(
     return np.array(rows, dtype=RAW)
 
 
-def _learn_name(mark: Mark, source: Source) -> None:
+def _learn_name(mark: ChromeMark, source: EventTables) -> None:
     name = mark.args.get("name") if isinstance(mark.args, dict) else None
     if isinstance(name, str) and mark.name == "process_name":
         source.processes[str(mark.pid)] = name
@@ -98,10 +101,10 @@ def _learn_name(mark: Mark, source: Source) -> None:
         source.lines[source.places[mark.pid, mark.tid]] = name
 
 
-def _readings(mark: Mark) -> list[tuple[str, float]]:
+def _readings(mark: ChromeMark) -> list[tuple[str, float]]:
     if not isinstance(mark.args, dict):
         return []
-    found = []
+    readings = []
     for key, value in mark.args.items():
         if isinstance(value, bool) or not isinstance(value, int | float | str):
             continue
@@ -111,11 +114,11 @@ def _readings(mark: Mark) -> list[tuple[str, float]]:
             continue
         if math.isfinite(number):
             name = mark.name if mark.name == key else f"{mark.name} {key}".strip()
-            found.append((BETWEEN.join((name, "1", "measured", f"process {mark.pid}")), number))
-    return found
+            readings.append((BETWEEN.join((name, "1", "measured", f"process {mark.pid}")), number))
+    return readings
 
 
-def _memory(mark: Mark) -> list[tuple[str, float]]:
+def _memory_readings(mark: ChromeMark) -> list[tuple[str, float]]:
     about = mark.args if isinstance(mark.args, dict) else {}
     device = "cpu" if about.get("Device Type") == 0 else f"cuda:{about.get('Device Id', 0)}"
     return [
@@ -125,7 +128,7 @@ def _memory(mark: Mark) -> list[tuple[str, float]]:
     ]
 
 
-def _identity(mark: Mark) -> int:
+def _identity(mark: ChromeMark) -> int:
     """The same number for the same category, scope and id, in every process; ids that say so are a process's own."""
     identity, process = mark.id, ""
     if isinstance(mark.id2, dict):
@@ -146,14 +149,14 @@ def readings(rows: np.ndarray) -> Iterator[tuple[int, int, float]]:
     yield from zip(chosen["start"].tolist(), chosen["name"].tolist(), values.tolist(), strict=True)
 
 
-# ---- Pairing: beginnings and ends become spans, in one walk through the marks of a rank in the order of time --------
+# ---- Pairing beginnings with ends -----------------------------------------------------------------------------------
 
 LANES = "asynchronous"
 """The process whose threads are the lanes."""
 
 
 @dataclass(frozen=True)
-class _Begun:
+class _OpenMark:
     start: int
     name: int
     kind: int
@@ -161,13 +164,19 @@ class _Begun:
 
 
 @dataclass
-class Pairing:
-    """The walk through one rank. `spans` must be given its blocks in the order of time."""
+class MarkPairing:
+    """Turns the beginnings and ends of one rank into spans. Give `spans` its blocks in the order of time.
 
-    source: Source
+    An end closes the last open beginning of its thread. An end with a name closes the last open one of that name; what
+    began inside it and did not end has no end. Asynchronous marks belong together by their id and may overlap others of
+    their thread: all marks of one id get a lane on which no other id overlaps them. Marks without a partner are
+    counted. Only open marks are remembered.
+    """
+
+    source: EventTables
     _nameless: int = field(init=False)
-    _open: dict[int, list[_Begun]] = field(default_factory=dict)
-    _open_async: dict[int, list[_Begun]] = field(default_factory=dict)
+    _open: dict[int, list[_OpenMark]] = field(default_factory=dict)
+    _open_async: dict[int, list[_OpenMark]] = field(default_factory=dict)
     _lanes: dict[int, int] = field(default_factory=dict)
     _free: list[int] = field(default_factory=list)
     _lane_count: int = 0
@@ -179,22 +188,22 @@ class Pairing:
 
     def spans(self, marks: np.ndarray) -> np.ndarray:
         """Rows of `RAW` whose ends are in this block, in the order of their ends."""
-        found: list[tuple[int, ...]] = []
+        rows: list[tuple[int, ...]] = []
         columns = (marks[name].tolist() for name in ("start", "name", "thread", "correlation", "kind"))
         for time, name, thread, key, mark in zip(*columns, strict=True):
             if mark == BEGIN:
-                self._open.setdefault(thread, []).append(_Begun(time, name, key, thread))
+                self._open.setdefault(thread, []).append(_OpenMark(time, name, key, thread))
             elif mark == END:
-                self._end(self._open.get(thread, []), time, name, found, nested=True)
+                self._end(self._open.get(thread, []), time, name, rows, nested=True)
             elif mark == ASYNC_BEGIN:
-                self._open_async.setdefault(key, []).append(_Begun(time, name, OP, self._lane(key)))
+                self._open_async.setdefault(key, []).append(_OpenMark(time, name, OP, self._lane(key)))
             elif mark == ASYNC_END:
                 stack = self._open_async.get(key, [])
-                self._end(stack, time, name, found, nested=False)
+                self._end(stack, time, name, rows, nested=False)
                 if not stack and key in self._lanes:
                     heappush(self._free, self._lanes.pop(key))
                     self._open_async.pop(key)
-        return np.array(found, dtype=RAW)
+        return np.array(rows, dtype=RAW)
 
     def finish(self) -> None:
         """Count what was never ended."""
@@ -202,7 +211,7 @@ class Pairing:
         self.source.leave_out("begin and never end", self._unended + sum(len(stack) for stack in stacks))
         self.source.leave_out("end and never began", self._unbegun)
 
-    def _end(self, stack: list[_Begun], time: int, name: int, found: list[tuple[int, ...]], nested: bool) -> None:
+    def _end(self, stack: list[_OpenMark], time: int, name: int, rows: list[tuple[int, ...]], nested: bool) -> None:
         at = len(stack) - 1
         if name != self._nameless:
             while at >= 0 and stack[at].name != name:
@@ -217,7 +226,7 @@ class Pairing:
         else:
             del stack[at]
         if begun.kind >= 0:
-            found.append((begun.start, time - begun.start, ABSENT, ABSENT, ABSENT, begun.name, begun.thread, ABSENT,
+            rows.append((begun.start, time - begun.start, ABSENT, ABSENT, ABSENT, begun.name, begun.thread, ABSENT,
                           ABSENT, begun.kind))  # fmt: skip
 
     def _lane(self, key: int) -> int:

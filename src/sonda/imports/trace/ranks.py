@@ -11,10 +11,10 @@ import numpy as np
 
 from sonda.imports.trace.devices import DeviceLines
 from sonda.imports.trace.linker import Linker
-from sonda.imports.trace.marks import Pairing, readings
-from sonda.imports.trace.raw_events import EARLIEST, LATEST, Source
+from sonda.imports.trace.marks import MarkPairing, readings
+from sonda.imports.trace.raw_events import EARLIEST, LATEST, EventTables
 from sonda.imports.trace.readings import ReadingWriter
-from sonda.imports.trace.spill import Spill, in_order
+from sonda.imports.trace.spill import Spill, merge_by_time
 from sonda.record.files.tables import SpanWriter
 from sonda.record.progress import Say
 from sonda.record.spans import Spans, joined
@@ -28,7 +28,7 @@ class RankEvents:
 
     file: str
     spills: list[Spill]
-    source: Source
+    source: EventTables
     head: dict[str, Any] = field(default_factory=dict)
     """What the file says about itself."""
     rank: int | None = None
@@ -61,24 +61,24 @@ class RankEvents:
     @property
     def rows(self) -> int:
         """How many spans it becomes."""
-        lines = DeviceLines.of(self.source)
+        lines = DeviceLines.from_tables(self.source)
         if lines is None:
             return sum(run.rows for spill in self.spills for run in spill.runs)
-        return sum(lines.kept(block) for block in in_order(self.spills))
+        return sum(lines.count_kept(block) for block in merge_by_time(self.spills))
 
     def pair(self, path: Path) -> None:
         """Make spans of beginnings and ends, spilled at `path`."""
         if all(marks.first_start is None for marks in self.marks):
             return
-        pairing = Pairing(self.source)
+        pairing = MarkPairing(self.source)
         with Spill(path) as paired:
-            for block in in_order(self.marks):
+            for block in merge_by_time(self.marks):
                 paired.add(pairing.spans(block))
         pairing.finish()
         self.spills.append(paired)
 
 
-class Ranked(Protocol):
+class PlacedRank(Protocol):
     """What has to be known of a file to give it its place among others."""
 
     file: str
@@ -91,7 +91,7 @@ class Ranked(Protocol):
 
 
 @dataclass
-class Written:
+class WrittenSpans:
     """What became spans, and what a reader of them must know."""
 
     rows: int
@@ -99,7 +99,7 @@ class Written:
     notes: list[str]
 
 
-def write_ranks(ranks: Sequence[RankEvents], directory: Path, say: Say) -> Written:
+def write_ranks(ranks: Sequence[RankEvents], directory: Path, say: Say) -> WrittenSpans:
     """Write `spans.parquet`, rank after rank, each in the order of time; the first event of all is at 0.
 
     The spilled files are removed. Raises OSError when the disk is full.
@@ -107,118 +107,118 @@ def write_ranks(ranks: Sequence[RankEvents], directory: Path, say: Say) -> Writt
     notes, origin = place_ranks(ranks)
     on_device = 0
     with SpanWriter(directory) as writer, ReadingWriter(directory, origin) as samples:
-        for one in ranks:
-            say(f"linking {one.file}")
-            written = write_rank(one, writer, samples, writer.rows, origin, len(ranks) > 1)
+        for rank in ranks:
+            say(f"linking {rank.file}")
+            written = write_rank(rank, writer, samples, writer.rows, origin, len(ranks) > 1)
             on_device += written.on_device
             notes += written.notes
-            for spill in one.files:
+            for spill in rank.files:
                 spill.path.unlink()
-    return Written(writer.rows, on_device, notes)
+    return WrittenSpans(writer.rows, on_device, notes)
 
 
-def place_ranks(ranks: Sequence[Ranked]) -> tuple[list[str], int]:
+def place_ranks(ranks: Sequence[PlacedRank]) -> tuple[list[str], int]:
     """Number the ranks and bring them onto one clock; what is to be said, and the moment in ns that becomes 0."""
     notes = number_ranks(ranks) + _align(ranks)
-    return notes, min((first + one.shift for one in ranks if (first := one.first_start) is not None), default=0)
+    return notes, min((first + rank.shift for rank in ranks if (first := rank.first_start) is not None), default=0)
 
 
 def write_rank(
-    one: RankEvents, writer: SpanWriter, samples: ReadingWriter, first_row: int, origin: int, several: bool
-) -> Written:
+    rank: RankEvents, writer: SpanWriter, samples: ReadingWriter, first_row: int, origin: int, several: bool
+) -> WrittenSpans:
     """Link and write one rank, its first span as row `first_row` of the run. Raises OSError when the disk is full."""
-    for spill in one.files:
-        spill.shift = one.shift
+    for spill in rank.files:
+        spill.shift = rank.shift
     before = writer.rows
-    names = list(one.source.names)
-    for block in in_order(one.marks):
+    names = list(rank.source.names)
+    for block in merge_by_time(rank.marks):
         samples.append(readings(block), names)
-    lines = DeviceLines.of(one.source)
-    linker = Linker(one.rank or 0, first_row, origin, names, _threads(one.source))
-    for block in in_order(one.spills):
-        writer.append(one.finish(linker.spans(block if lines is None else lines.placed(block))))
-    return Written(writer.rows - before, linker.on_device, _remarks(one, linker, several))
+    lines = DeviceLines.from_tables(rank.source)
+    linker = Linker(rank.rank or 0, first_row, origin, names, _threads(rank.source))
+    for block in merge_by_time(rank.spills):
+        writer.append(rank.finish(linker.link(block if lines is None else lines.place(block))))
+    return WrittenSpans(writer.rows - before, linker.on_device, _remarks(rank, linker, several))
 
 
-def spans_of(events: RankEvents) -> Spans:
+def link_in_memory(events: RankEvents) -> Spans:
     """The spans of one small trace in memory, on its own clock. The spilled files are removed."""
     names, threads = list(events.source.names), [thread for _, thread in events.source.threads]
     linker = Linker(events.rank or 0, 0, 0, names, threads)
     spans = Spans({"start": np.zeros(0, np.int64)}, {})
-    lines = DeviceLines.of(events.source)
-    for block in in_order(events.spills):
-        more = linker.spans(block if lines is None else lines.placed(block))
+    lines = DeviceLines.from_tables(events.source)
+    for block in merge_by_time(events.spills):
+        more = linker.link(block if lines is None else lines.place(block))
         spans = joined(spans, more, more.number("parent"))
     for spill in events.spills:
         spill.path.unlink()
     return events.finish(spans)
 
 
-def _threads(source: Source) -> list[int]:
+def _threads(source: EventTables) -> list[int]:
     """The number of every thread in the run: its own, or where another process has the same, one that none has."""
-    found: dict[int, None] = {}
+    threads: dict[int, None] = {}
     for place, (_, thread) in enumerate(source.threads):
-        found[thread if thread not in found else TAKEN - place] = None
-    return list(found)
+        threads[thread if thread not in threads else TAKEN - place] = None
+    return list(threads)
 
 
-def number_ranks(ranks: Sequence[Ranked]) -> list[str]:
+def number_ranks(ranks: Sequence[PlacedRank]) -> list[str]:
     """Give every file a rank of its own: what it says, or where two say the same, its place."""
-    said = [one.rank for one in ranks]
-    twice = {rank for rank in said if rank is not None and said.count(rank) > 1}
-    if None not in said and not twice:
+    numbers = [rank.rank for rank in ranks]
+    twice = {rank for rank in numbers if rank is not None and numbers.count(rank) > 1}
+    if None not in numbers and not twice:
         return []
-    for place, one in enumerate(ranks):
-        one.rank = place
+    for place, ranked in enumerate(ranks):
+        ranked.rank = place
     if len(ranks) == 1:
         return []
     why = f"several files say that they are rank {min(twice)}" if twice else "not every file says which rank it is"
     return [f"{why}: ranks are numbered in the order of the files"]
 
 
-def _align(ranks: Sequence[Ranked]) -> list[str]:
+def _align(ranks: Sequence[PlacedRank]) -> list[str]:
     """Bring files whose clocks begin at different moments onto the first one's."""
     notes = []
-    for one in ranks:
-        shift = one.base - ranks[0].base
-        first = one.first_start
+    for rank in ranks:
+        shift = rank.base - ranks[0].base
+        first = rank.first_start
         if shift and first is not None:
             if not EARLIEST < first + shift < LATEST // 2:
-                notes.append(f"{one.file} says a beginning of its clock that cannot be: it is left out of account")
+                notes.append(f"{rank.file} says a beginning of its clock that cannot be: it is left out of account")
                 continue
-            one.shift = shift
+            rank.shift = shift
     return notes
 
 
-def _remarks(one: RankEvents, linker: Linker, several: bool) -> list[str]:
+def _remarks(rank: RankEvents, linker: Linker, several: bool) -> list[str]:
     """What was left out, or stands in doubt."""
-    where = f"{one.file}: " if several else ""
-    said = [f"{where}{note}" for note in one.notes]
-    said += [f"{where}{count:,} events {reason}: left out" for reason, count in one.source.left_out.items()]
-    if one.truncated:
-        said.append(f"{where}the file ends in the middle: what stands before that is here")
+    where = f"{rank.file}: " if several else ""
+    remarks = [f"{where}{note}" for note in rank.notes]
+    remarks += [f"{where}{count:,} events {reason}: left out" for reason, count in rank.source.left_out.items()]
+    if rank.truncated:
+        remarks.append(f"{where}the file ends in the middle: what stands before that is here")
     if linker.overlapping:
-        said.append(
+        remarks.append(
             f"{where}{linker.overlapping:,} events of the host overlap an earlier one of their thread that does not "
             "hold them"
         )
     if linker.without_launch:
-        said.append(
+        remarks.append(
             f"{where}the launch of {linker.without_launch:,} of {linker.on_device:,} activities of devices is not in "
             "the trace: they have no launch latency"
         )
     if linker.without_device:
-        said.append(
+        remarks.append(
             f"{where}{linker.without_device:,} activities do not say on which device they ran: they are shown on cuda:0"
         )
     if linker.waits_for_unknown:
-        said.append(
+        remarks.append(
             f"{where}{linker.waits_for_unknown:,} waits of streams do not say for which stream: the critical path "
             "takes what ended last before"
         )
     if linker.before_launch:
-        said.append(
+        remarks.append(
             f"{where}{linker.before_launch:,} activities of devices begin before their launch: the clocks of host and "
             "device differ, so launch latencies are doubtful"
         )
-    return said
+    return remarks

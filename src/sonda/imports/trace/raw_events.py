@@ -27,25 +27,25 @@ RAW = np.dtype(
 )  # fmt: skip
 """`start` in ns on the file's own clock; `name` and `thread` are places in the tables of a `Source`; -1 is absent. Of a
 wait `bytes` is the stream that is waited for and `external` the correlation id of the call that recorded the event. Of
-a collective, and of the operation that launches it, `bytes` says its group and its number there, as `grouped` writes
-them."""
+a collective, and of the operation that launches it, `bytes` says its group and its number there, as `pack_group`
+writes them."""
 NUMBER_BITS = 40
 """Of a collective's number in its group; the rest says which name is the group's."""
 
 
-def grouped(name: int, number: int) -> int:
+def pack_group(name: int, number: int) -> int:
     """Place of a group's label among the names, and a collective's number in the group or -1, below all sizes."""
     return -2 - (name << NUMBER_BITS | number + 1 if 0 <= number < (1 << NUMBER_BITS) - 1 else name << NUMBER_BITS)
 
 
-def groups(said: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def unpack_groups(sizes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Of `bytes`: places of labels and numbers, -1 where there are none."""
-    packed = np.where(said < ABSENT, -2 - said, 0)
-    here = said < ABSENT
+    packed = np.where(sizes < ABSENT, -2 - sizes, 0)
+    here = sizes < ABSENT
     return np.where(here, packed >> NUMBER_BITS, -1), np.where(here, (packed & (1 << NUMBER_BITS) - 1) - 1, -1)
 
 
-class Numbered(dict[str, int]):
+class WordNumbers(dict[str, int]):
     """Words by number: a word that is asked for the first time gets the next."""
 
     def __missing__(self, word: str) -> int:
@@ -53,7 +53,7 @@ class Numbered(dict[str, int]):
         return number
 
 
-class Places(dict[tuple[int | str, int | str], int]):
+class ThreadNumbers(dict[tuple[int | str, int | str], int]):
     """Processes and threads by number, as a file writes them."""
 
     def __init__(self) -> None:
@@ -63,17 +63,17 @@ class Places(dict[tuple[int | str, int | str], int]):
 
     def __missing__(self, place: tuple[int | str, int | str]) -> int:
         process, thread = place
-        number = thread if isinstance(thread, int) and abs(thread) < 1 << 62 else _number(str(thread))
-        self[place] = found = self.numbered.setdefault((str(process), number), len(self.numbered))
-        return found
+        number = thread if isinstance(thread, int) and abs(thread) < 1 << 62 else _thread_number(str(thread))
+        self[place] = index = self.numbered.setdefault((str(process), number), len(self.numbered))
+        return index
 
 
 @dataclass
-class Source:
+class EventTables:
     """The words that raw events refer to by number, and what was left out on the way."""
 
-    names: Numbered = field(default_factory=Numbered)
-    places: Places = field(default_factory=Places)
+    names: WordNumbers = field(default_factory=WordNumbers)
+    places: ThreadNumbers = field(default_factory=ThreadNumbers)
     left_out: dict[str, int] = field(default_factory=dict)
     """Events by the reason why they are not kept."""
     processes: dict[str, str] = field(default_factory=dict)
@@ -102,7 +102,7 @@ def is_collective(name: str) -> bool:
     return name.startswith("nccl") and "Kernel" in name
 
 
-def _number(word: str) -> int:
+def _thread_number(word: str) -> int:
     try:
         return int(word[:18])
     except ValueError:

@@ -15,7 +15,7 @@ from typing import BinaryIO
 import msgspec
 import numpy as np
 
-from sonda.imports.trace.raw_events import ABSENT, RAW, STEP, grouped, groups
+from sonda.imports.trace.raw_events import ABSENT, RAW, STEP, pack_group, unpack_groups
 
 RUN_ROWS = 1 << 16
 BLOCK_ROWS = 1 << 16
@@ -78,14 +78,14 @@ class Spill:
         assert self._file is not None
         if not self._waiting_rows:
             return
-        rows = in_time(np.concatenate(self._waiting))
+        rows = sort_by_time(np.concatenate(self._waiting))
         self._waiting, self._waiting_rows = [], 0
         self._file.write(rows.tobytes())
         self.runs.append(SortedRun(self._rows, len(rows), rows["start"][::STRIDE].tolist()))
         self._rows += len(rows)
 
 
-def in_time(rows: np.ndarray) -> np.ndarray:
+def sort_by_time(rows: np.ndarray) -> np.ndarray:
     """Rows by start, of equal starts the longest first, of equals steps: an event comes after those that hold it."""
     # Rows are nearly in order, which a stable sort makes use of; equal starts are few.
     order = np.argsort(rows["start"], kind="stable")
@@ -99,7 +99,7 @@ def in_time(rows: np.ndarray) -> np.ndarray:
     return rows[order]
 
 
-def in_order(spills: Sequence[Spill], block_rows: int = BLOCK_ROWS) -> Iterator[np.ndarray]:
+def merge_by_time(spills: Sequence[Spill], block_rows: int = BLOCK_ROWS) -> Iterator[np.ndarray]:
     """All rows in the order of `in_time`, about `block_rows` at a time."""
     cursors = [_Cursor(spill, run) for spill in spills for run in spill.runs]
     if not cursors:
@@ -115,7 +115,7 @@ def in_order(spills: Sequence[Spill], block_rows: int = BLOCK_ROWS) -> Iterator[
                 if not cursor.done and (limit is None or cursor.next < limit)
             ]
             if pieces:
-                yield in_time(np.concatenate(pieces))
+                yield sort_by_time(np.concatenate(pieces))
     finally:
         for descriptor in files.values():
             os.close(descriptor)
@@ -155,11 +155,13 @@ class _Cursor:
         self._taken += len(rows)
         if self.spill.names is not None:
             rows["name"] = self.spill.names[rows["name"]]
-            said = np.flatnonzero(rows["bytes"] < ABSENT)
-            if len(said):
-                labels, numbers = (one.tolist() for one in groups(rows["bytes"][said]))
+            grouped_rows = np.flatnonzero(rows["bytes"] < ABSENT)
+            if len(grouped_rows):
+                labels, numbers = (column.tolist() for column in unpack_groups(rows["bytes"][grouped_rows]))
                 places = self.spill.names[labels].tolist()
-                rows["bytes"][said] = [grouped(place, number) for place, number in zip(places, numbers, strict=True)]
+                rows["bytes"][grouped_rows] = [
+                    pack_group(place, number) for place, number in zip(places, numbers, strict=True)
+                ]
         if self.spill.threads is not None:
             rows["thread"] = self.spill.threads[rows["thread"]]
         return rows

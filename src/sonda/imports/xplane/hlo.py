@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import takewhile
 
-from sonda.imports.xplane.planes import Plane, Space
+from sonda.imports.xplane.planes import XPlane, XSpace
 from sonda.imports.xplane.scanner import varint
 from sonda.imports.xplane.wire import NUMBER, STRETCH, Buffer, Field, fields, text
 
@@ -28,7 +28,7 @@ SCOPES = 2
 
 
 @dataclass
-class Instruction:
+class HloInstruction:
     """One instruction. `scopes`: the operation that it came from (`forward/stem.0/Conv2D`), '' where nobody said."""
 
     name: str = ""
@@ -40,22 +40,22 @@ class Instruction:
     """Numbers of the computations inside it."""
 
 
-def programs(space: Space) -> dict[int, dict[str, Instruction]]:
+def programs(space: XSpace) -> dict[int, dict[str, HloInstruction]]:
     """By the number of a program its instructions by name, each with the scopes of the operation that it counts for.
 
     An instruction that several operations were fused into counts for its product; with several products for what their
     scopes share; without one for its own last operation. One that XLA added counts for the next that uses its result.
     """
-    found = {}
+    instructions = {}
     for plane in space.planes:
         if plane.name == METADATA:
             for number, about in plane.events.items():
                 if (program := _program(plane, about.stats)) is not None:
-                    found[number] = _scoped(program)
-    return found
+                    instructions[number] = _assign_scopes(program)
+    return instructions
 
 
-def _program(plane: Plane, rows: tuple[tuple[int, int, int, int], ...]) -> dict[int, list[Instruction]] | None:
+def _program(plane: XPlane, rows: tuple[tuple[int, int, int, int], ...]) -> dict[int, list[HloInstruction]] | None:
     """Instructions by the number of their computation."""
     for metadata, _, begin, end in rows:
         if plane.stat_names.get(metadata) == PROGRAM:
@@ -63,47 +63,53 @@ def _program(plane: Plane, rows: tuple[tuple[int, int, int, int], ...]) -> dict[
     return None
 
 
-def _computations(data: Buffer, begin: int, end: int) -> Iterator[tuple[int, list[Instruction]]]:
-    for module in _inside(data, begin, end, MODULE):
-        for computation in _inside(data, module.value, module.stop, COMPUTATIONS):
+def _computations(data: Buffer, begin: int, end: int) -> Iterator[tuple[int, list[HloInstruction]]]:
+    for module in _subfields(data, begin, end, MODULE):
+        for computation in _subfields(data, module.value, module.stop, COMPUTATIONS):
             number, instructions = 0, []
-            for one in fields(data, computation.value, computation.stop):
-                if one.number == COMPUTATION_ID and one.wire == NUMBER:
-                    number = one.value
-                elif one.number == INSTRUCTIONS and one.wire == STRETCH:
-                    instructions.append(_instruction(data, one.value, one.stop))
+            for entry in fields(data, computation.value, computation.stop):
+                if entry.number == COMPUTATION_ID and entry.wire == NUMBER:
+                    number = entry.value
+                elif entry.number == INSTRUCTIONS and entry.wire == STRETCH:
+                    instructions.append(_read_instruction(data, entry.value, entry.stop))
             yield number, instructions
 
 
-def _inside(data: Buffer, begin: int, end: int, number: int) -> Iterator[Field]:
-    return (one for one in fields(data, begin, end) if one.number == number and one.wire == STRETCH and one.stop <= end)
+def _subfields(data: Buffer, begin: int, end: int, number: int) -> Iterator[Field]:
+    return (
+        entry
+        for entry in fields(data, begin, end)
+        if entry.number == number and entry.wire == STRETCH and entry.stop <= end
+    )
 
 
-def _instruction(data: Buffer, begin: int, end: int) -> Instruction:
-    found = Instruction()
-    for one in fields(data, begin, end):
-        if one.wire == NUMBER:
-            if one.number == ID:
-                found.number = one.value
-            elif one.number in (OPERANDS, CALLED):
-                (found.operands if one.number == OPERANDS else found.called).append(one.value)
-        elif one.wire != STRETCH or one.stop > end:
+def _read_instruction(data: Buffer, begin: int, end: int) -> HloInstruction:
+    instruction = HloInstruction()
+    for entry in fields(data, begin, end):
+        if entry.wire == NUMBER:
+            if entry.number == ID:
+                instruction.number = entry.value
+            elif entry.number in (OPERANDS, CALLED):
+                (instruction.operands if entry.number == OPERANDS else instruction.called).append(entry.value)
+        elif entry.wire != STRETCH or entry.stop > end:
             continue
-        elif one.number == NAME:
-            found.name = text(data, one.value, one.stop)
-        elif one.number == OPCODE:
-            found.opcode = text(data, one.value, one.stop)
-        elif one.number == ABOUT:
-            for word in _inside(data, one.value, one.stop, SCOPES):
-                found.scopes = text(data, word.value, word.stop)
-        elif one.number in (OPERANDS, CALLED):
-            (found.operands if one.number == OPERANDS else found.called).extend(_numbers(data, one.value, one.stop))
-    if found.scopes == ARGUMENTS:
-        found.scopes = ""
-    return found
+        elif entry.number == NAME:
+            instruction.name = text(data, entry.value, entry.stop)
+        elif entry.number == OPCODE:
+            instruction.opcode = text(data, entry.value, entry.stop)
+        elif entry.number == ABOUT:
+            for word in _subfields(data, entry.value, entry.stop, SCOPES):
+                instruction.scopes = text(data, word.value, word.stop)
+        elif entry.number in (OPERANDS, CALLED):
+            (instruction.operands if entry.number == OPERANDS else instruction.called).extend(
+                _packed_numbers(data, entry.value, entry.stop)
+            )
+    if instruction.scopes == ARGUMENTS:
+        instruction.scopes = ""
+    return instruction
 
 
-def _numbers(data: Buffer, at: int, stop: int) -> Iterator[int]:
+def _packed_numbers(data: Buffer, at: int, stop: int) -> Iterator[int]:
     """Whole numbers that are packed one behind another."""
     while at < stop:
         value, at = varint(data, at, stop)
@@ -112,35 +118,37 @@ def _numbers(data: Buffer, at: int, stop: int) -> Iterator[int]:
         yield value
 
 
-def _scoped(program: dict[int, list[Instruction]]) -> dict[str, Instruction]:
+def _assign_scopes(program: dict[int, list[HloInstruction]]) -> dict[str, HloInstruction]:
     """Instructions by name, with the scopes that each counts for."""
-    every = {one.number: one for inside in program.values() for one in inside}
+    every = {instruction.number: instruction for inside in program.values() for instruction in inside}
     users: dict[int, list[int]] = {}
-    for one in every.values():
-        for operand in one.operands:
-            users.setdefault(operand, []).append(one.number)
-    own = {number: _own(one, program) for number, one in every.items()}
+    for instruction in every.values():
+        for operand in instruction.operands:
+            users.setdefault(operand, []).append(instruction.number)
+    own = {number: _own_scopes(instruction, program) for number, instruction in every.items()}
     result = {}
-    for number, one in every.items():
+    for number, instruction in every.items():
         asked = [number]
         for _ in range(MOST_USERS):
             if known := next((own[step] for step in asked if own.get(step)), ""):
                 break
             asked = list(dict.fromkeys(user for step in asked for user in users.get(step, ())))
-        result[one.name] = Instruction(one.name, one.opcode, known, number, one.operands, one.called)
+        result[instruction.name] = HloInstruction(
+            instruction.name, instruction.opcode, known, number, instruction.operands, instruction.called
+        )
     return result
 
 
-def _own(one: Instruction, program: dict[int, list[Instruction]]) -> str:
+def _own_scopes(instruction: HloInstruction, program: dict[int, list[HloInstruction]]) -> str:
     """The scopes of an instruction by itself, or of what is inside it."""
-    inside = [inner for number in one.called for inner in program.get(number, ())]
+    inside = [inner for number in instruction.called for inner in program.get(number, ())]
     products = {inner.scopes for inner in inside if inner.opcode in PRODUCTS and inner.scopes}
     if products:
-        return shared(products)
-    return one.scopes or next((inner.scopes for inner in reversed(inside) if inner.scopes), "")
+        return shared_scopes(products)
+    return instruction.scopes or next((inner.scopes for inner in reversed(inside) if inner.scopes), "")
 
 
-def shared(scopes: set[str]) -> str:
+def shared_scopes(scopes: set[str]) -> str:
     """What scopes have in common from the outermost on; of one scope itself."""
-    side_by_side = zip(*(one.split("/") for one in sorted(scopes)), strict=False)
+    side_by_side = zip(*(path.split("/") for path in sorted(scopes)), strict=False)
     return "/".join(words[0] for words in takewhile(lambda words: len(set(words)) == 1, side_by_side))

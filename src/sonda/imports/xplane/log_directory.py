@@ -34,35 +34,37 @@ def find_profiles(directory: Path, run: str = "") -> Profiles | None:
 
     Raises SondaError for a run that is not there, or whose name several have.
     """
-    runs = _runs(directory)
+    runs = _find_runs(directory)
     if not runs:
         return None
-    chosen = _chosen(runs, directory, run)
-    files = sorted(one for one in runs[chosen] if one.stat().st_size) or sorted(runs[chosen])
-    passed_over = sorted(one.name for one in chosen.iterdir() if one.is_file() and one not in runs[chosen])
-    others = [_name(one, directory) for one in runs if one != chosen]
-    notes = [f"{one.name} is empty: what its host did is missing" for one in sorted(runs[chosen]) if one not in files]
-    if others:
-        few = ", ".join(others[:SHOWN]) + (f" and {len(others) - SHOWN} more" if len(others) > SHOWN else "")
+    chosen = _choose_run(runs, directory, run)
+    files = sorted(file for file in runs[chosen] if file.stat().st_size) or sorted(runs[chosen])
+    passed_over = sorted(file.name for file in chosen.iterdir() if file.is_file() and file not in runs[chosen])
+    unread = [_name(run, directory) for run in runs if run != chosen]
+    notes = [
+        f"{file.name} is empty: what its host did is missing" for file in sorted(runs[chosen]) if file not in files
+    ]
+    if unread:
+        few = ", ".join(unread[:SHOWN]) + (f" and {len(unread) - SHOWN} more" if len(unread) > SHOWN else "")
         notes.append(f"read is the run {_name(chosen, directory)}; not read: {few} (choose with --run)")
     return Profiles(files, passed_over, notes)
 
 
-def _runs(directory: Path) -> dict[Path, list[Path]]:
+def _find_runs(directory: Path) -> dict[Path, list[Path]]:
     """Files by the directory of their run, oldest run first."""
-    found: dict[Path, list[Path]] = {}
-    here = [one for one in directory.iterdir() if one.name.endswith(ENDINGS) and one.is_file()]
+    runs: dict[Path, list[Path]] = {}
+    here = [file for file in directory.iterdir() if file.name.endswith(ENDINGS) and file.is_file()]
     if here:
         return {directory: here}
-    for one in directory.glob(INSIDE.get(directory.resolve().name, "**/plugins/profile/*/*.xplane.pb*")):
-        if one.name.endswith(ENDINGS) and one.is_file():
-            found.setdefault(one.parent, []).append(one)
-    return dict(sorted(found.items(), key=lambda run: _age(*run)))
+    for file in directory.glob(INSIDE.get(directory.resolve().name, "**/plugins/profile/*/*.xplane.pb*")):
+        if file.name.endswith(ENDINGS) and file.is_file():
+            runs.setdefault(file.parent, []).append(file)
+    return dict(sorted(runs.items(), key=lambda run: _age(*run)))
 
 
 def _age(run: Path, files: list[Path]) -> tuple[str, float, str]:
     """Names say when a run was recorded, also of a copied directory; others are older, by the time of their files."""
-    return (run.name if TIME.match(run.name) else "", max(one.stat().st_mtime for one in files), str(run))
+    return (run.name if TIME.match(run.name) else "", max(file.stat().st_mtime for file in files), str(run))
 
 
 def _name(run: Path, directory: Path) -> str:
@@ -71,12 +73,12 @@ def _name(run: Path, directory: Path) -> str:
     return "/".join([word for word in above if word not in ("plugins", "profile")] or [run.name])
 
 
-def _chosen(runs: dict[Path, list[Path]], directory: Path, run: str) -> Path:
+def _choose_run(runs: dict[Path, list[Path]], directory: Path, run: str) -> Path:
     if not run:
         return list(runs)[-1]
-    found = [one for one in runs if run in (one.name, _name(one, directory))]
-    if len(found) == 1:
-        return found[0]
-    names = [_name(one, directory) for one in (found or runs)]
-    cause = f"several runs of {directory} are called {run!r}" if found else f"{directory} has no run {run!r}"
+    matching = [candidate for candidate in runs if run in (candidate.name, _name(candidate, directory))]
+    if len(matching) == 1:
+        return matching[0]
+    names = [_name(candidate, directory) for candidate in (matching or runs)]
+    cause = f"several runs of {directory} are called {run!r}" if matching else f"{directory} has no run {run!r}"
     raise SondaError(cause, f"give --run one of {', '.join(names[-SHOWN:])}")

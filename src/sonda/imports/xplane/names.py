@@ -34,7 +34,7 @@ BETWEEN = "\x1f"
 
 
 @dataclass(frozen=True)
-class Meaning:
+class EventMeaning:
     """Of events of one name on one thread. None of `kind` is to be left out, for `reason`."""
 
     name: str = ""
@@ -44,30 +44,30 @@ class Meaning:
     reason: str = ""
 
 
-def of_host(name: str, shown: str, line: str) -> Meaning:
+def host_meaning(name: str, shown: str, line: str) -> EventMeaning:
     """What an event of a thread is, from its long and its short name and the thread's."""
     if name.startswith(FRAME):
-        return Meaning(kind=None, reason="are frames of Python")
+        return EventMeaning(kind=None, reason="are frames of Python")
     if name.startswith(MOMENTS):
-        return Meaning(kind=None, reason="are marks of the profiler that take no time")
+        return EventMeaning(kind=None, reason="are marks of the profiler that take no time")
     if COMPILERS.match(line) or name.startswith(COMPILING):
-        return Meaning(name, kind=COMPILE)
+        return EventMeaning(name, kind=COMPILE)
     if name.startswith(GET_NEXT):
-        return Meaning(name if name.startswith(EAGER) else shown)
+        return EventMeaning(name if name.startswith(EAGER) else shown)
     path, colon, kind = name.rpartition(":")
     operation = bool(colon) and kind == shown and not path.endswith(":")
     if PIPELINE.match(line):
-        return Meaning(shown, f"{PIPELINE_PATH}/{path}" if operation else PIPELINE_PATH)
+        return EventMeaning(shown, f"{PIPELINE_PATH}/{path}" if operation else PIPELINE_PATH)
     if operation:
-        return Meaning(shown, path)
+        return EventMeaning(shown, path)
     if name.startswith(EAGER) and not name.startswith(FUNCTION):
         # Without a graph nothing inside the call says when the operation itself runs.
         kind = name.removeprefix(EAGER)
-        return Meaning(kind, f"{EAGER_PATH}/{kind}")
-    return Meaning(shown)
+        return EventMeaning(kind, f"{EAGER_PATH}/{kind}")
+    return EventMeaning(shown)
 
 
-def launch(name: str) -> str:
+def launch_name(name: str) -> str:
     """The name of a call that a device's activity may be linked to."""
     return name if DRIVER.match(name) or name.startswith(LAUNCHING) else f"{LAUNCHING}{name}"
 
@@ -80,6 +80,6 @@ def device_path(operation: str, module: str, instruction: str) -> str:
     return "/".join(word for word in (module, instruction) if word)
 
 
-def function(name: str) -> str:
+def function_name(name: str) -> str:
     """`EagerLocalExecute: __inference_step_974` -> `step_974`."""
     return name.removeprefix(FUNCTION)

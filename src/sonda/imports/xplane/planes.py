@@ -1,4 +1,7 @@
-"""What an XSpace file holds: planes, their tables of names, lines, and blocks of events. See `xplane.py`."""
+"""What an XSpace file holds: planes, their tables of names, lines, and blocks of events.
+
+`file.py` opens and reads such files.
+"""
 
 from __future__ import annotations
 
@@ -44,7 +47,7 @@ Stat = int | float | str | bytes
 
 
 @dataclass(frozen=True)
-class Event:
+class XEvent:
     name: str
     start_ns: int
     duration_ns: int
@@ -57,7 +60,7 @@ class Event:
 
 
 @dataclass(frozen=True)
-class Metadata:
+class EventMetadata:
     """What all events of one name share."""
 
     name: str
@@ -68,10 +71,10 @@ class Metadata:
 
 
 @dataclass
-class Space:
+class XSpace:
     """A file. `planes` are in its order; `truncated` says that it ends in the middle of something."""
 
-    planes: list[Plane]
+    planes: list[XPlane]
     truncated: bool = False
     hosts: list[str] = field(default_factory=list)
     errors: list[str] = field(default_factory=list)
@@ -80,22 +83,22 @@ class Space:
     @property
     def began_ns(self) -> int:
         """ns since 1970 at the zero of its times; 0 where the file does not say so, or its times are such already."""
-        said = [one.stats.get("profile_start_time") for one in self.planes if one.name == ENVIRONMENT]
-        began = next((value for value in said if isinstance(value, int)), 0)
+        starts = [plane.stats.get("profile_start_time") for plane in self.planes if plane.name == ENVIRONMENT]
+        began = next((value for value in starts if isinstance(value, int)), 0)
         first = [line.timestamp_ns for plane in self.planes for line in plane.lines if line.count]
         return began if 0 < began < 1 << 62 and first and min(first) < began // 2 else 0
 
 
 @dataclass
-class Plane:
+class XPlane:
     """A host or a device, with the tables that its events refer to."""
 
     data: Buffer
     compiled: bool
     number: int = 0
     name: str = ""
-    lines: list[Line] = field(default_factory=list)
-    events: dict[int, Metadata] = field(default_factory=dict)
+    lines: list[XLine] = field(default_factory=list)
+    events: dict[int, EventMetadata] = field(default_factory=dict)
     """By id."""
     stat_names: dict[int, str] = field(default_factory=dict)
     stats: dict[str, Stat] = field(default_factory=dict)
@@ -106,22 +109,22 @@ class Plane:
     def stat_ids(self) -> dict[str, int]:
         return {name: number for number, name in self.stat_names.items()}
 
-    def about(self, metadata: int) -> Metadata:
+    def about(self, metadata: int) -> EventMetadata:
         """What is known of events; where the table lacks them, a name made from their number."""
-        found = self.events.get(metadata)
-        if found is None or not found.name:
-            return Metadata(f"event {metadata}", f"event {metadata}", found.stats if found is not None else ())
-        return found
+        entry = self.events.get(metadata)
+        if entry is None or not entry.name:
+            return EventMetadata(f"event {metadata}", f"event {metadata}", entry.stats if entry is not None else ())
+        return entry
 
     def decoded(self, rows: Any) -> dict[str, Stat]:
         """Stats by name from rows of a block's table; those without a value or a name are left out."""
-        found: dict[str, Stat] = {}
+        values: dict[str, Stat] = {}
         for metadata, kind, value, stop in rows:
             name = self.stat_names.get(metadata)
-            one = self._value(kind, value, stop)
-            if name is not None and one is not None:
-                found[name] = one
-        return found
+            decoded = self._value(kind, value, stop)
+            if name is not None and decoded is not None:
+                values[name] = decoded
+        return values
 
     def _value(self, kind: int, value: int, stop: int) -> Stat | None:
         if kind == DOUBLE:
@@ -138,10 +141,10 @@ class Plane:
 
 
 @dataclass
-class Line:
+class XLine:
     """A thread or a stream."""
 
-    plane: Plane
+    plane: XPlane
     at: int
     stop: int
     """Where it lies in the file."""
@@ -155,7 +158,7 @@ class Line:
     unreadable: int = 0
     """Events that could not be read, once `blocks` is through."""
 
-    def blocks(self) -> Iterator[Block]:
+    def blocks(self) -> Iterator[EventBlock]:
         """Its events in the order of the file, at most `EVENTS` at a time."""
         data: Any = np.frombuffer(self.plane.data, np.uint8) if self.plane.compiled else self.plane.data
         scan = compiled(scan_events, varint) if self.plane.compiled else scan_events
@@ -165,28 +168,28 @@ class Line:
         while at < self.stop and room:
             events, stats = np.empty((room, 6), np.int64), np.empty((stat_room, 4), np.int64)
             scan(data, at, self.stop, events, stats, ended)
-            at, count, used, how, broken = (int(one) for one in ended)
+            at, count, used, how, broken = (int(number) for number in ended)
             self.unreadable += broken
             if count:
-                yield Block(self, events[:count], stats[:used])
+                yield EventBlock(self, events[:count], stats[:used])
             if how == DAMAGED:
                 break
             if how == FULL and not count and not broken:
                 stat_room *= 2  # one event has more stats than the table
             if at - given_back > GIVEN_BACK:
-                given_back = give_back(self.plane.data, given_back, at)
+                given_back = release_pages(self.plane.data, given_back, at)
 
-    def events(self) -> Iterator[Event]:
+    def events(self) -> Iterator[XEvent]:
         """The same, one by one, with their names and stats."""
         for block in self.blocks():
             yield from block.events()
 
 
 @dataclass(frozen=True)
-class Block:
+class EventBlock:
     """Events of one line as columns."""
 
-    line: Line
+    line: XLine
     rows: np.ndarray
     stats: np.ndarray
 
@@ -218,18 +221,18 @@ class Block:
 
     def numbers(self, name: str) -> np.ndarray:
         """Of every event its stat of this name as a whole number, `ABSENT` where it has none, or text."""
-        found = np.full(len(self.rows), ABSENT, np.int64)
+        values = np.full(len(self.rows), ABSENT, np.int64)
         wanted = self.line.plane.stat_ids.get(name)
         if wanted is None:
-            return found
+            return values
         mine = (self.stats[:, STAT] == wanted) & np.isin(self.stats[:, FIELD], (UNSIGNED, SIGNED, REFERENCE))
         places = np.flatnonzero(mine)
-        found[self.owner(places)] = self.stats[places, VALUE]
-        return found
+        values[self.owner(places)] = self.stats[places, VALUE]
+        return values
 
     def texts(self, name: str) -> tuple[np.ndarray, list[str]]:
         """Of every event its stat of this name as a place in a list of texts, -1 where it has none."""
-        found = np.full(len(self.rows), ABSENT, np.int64)
+        codes = np.full(len(self.rows), ABSENT, np.int64)
         wanted = self.line.plane.stat_ids.get(name)
         known: dict[str, int] = {}
         if wanted is not None:
@@ -240,11 +243,11 @@ class Block:
             for number in np.unique(self.stats[places[referring], VALUE]).tolist():
                 text_of = self.line.plane.stat_names.get(number, "")
                 rows = owner[referring & (self.stats[places, VALUE] == number)]
-                found[rows] = known.setdefault(text_of, len(known))
+                codes[rows] = known.setdefault(text_of, len(known))
             for row, place in zip(owner[~referring].tolist(), places[~referring].tolist(), strict=True):
-                one = text(self.line.plane.data, int(self.stats[place, VALUE]), int(self.stats[place, STOP]))
-                found[row] = known.setdefault(one, len(known))
-        return found, list(known)
+                word = text(self.line.plane.data, int(self.stats[place, VALUE]), int(self.stats[place, STOP]))
+                codes[row] = known.setdefault(word, len(known))
+        return codes, list(known)
 
     def owner(self, places: np.ndarray) -> np.ndarray:
         """Rows of the events that stats belong to."""
@@ -252,31 +255,31 @@ class Block:
 
     def has(self, name: str) -> np.ndarray:
         """Which events have a stat of this name, whatever it holds."""
-        found = np.zeros(len(self.rows), bool)
+        rows = np.zeros(len(self.rows), bool)
         wanted = self.line.plane.stat_ids.get(name)
         if wanted is not None:
-            found[self.owner(np.flatnonzero(self.stats[:, STAT] == wanted))] = True
-        return found
+            rows[self.owner(np.flatnonzero(self.stats[:, STAT] == wanted))] = True
+        return rows
 
     def stats_of(self, row: int) -> dict[str, Stat]:
         """By name, of one event."""
         first, last = int(self.rows[row, FIRST_STAT]), int(self.rows[row, LAST_STAT])
         plane = self.line.plane
         shared = plane.events.get(int(self.rows[row, METADATA]))
-        found = plane.decoded(shared.stats) if shared is not None and shared.stats else {}
-        return found | plane.decoded(self.stats[first:last].tolist())
+        values = plane.decoded(shared.stats) if shared is not None and shared.stats else {}
+        return values | plane.decoded(self.stats[first:last].tolist())
 
-    def events(self) -> Iterator[Event]:
+    def events(self) -> Iterator[XEvent]:
         plane = self.line.plane
         columns = (self.start_ns, self.duration_ns, self.metadata, self.rows[:, OCCURRENCES])
         for row, (start, duration, metadata, occurrences) in enumerate(
-            zip(*(one.tolist() for one in columns), strict=True)
+            zip(*(column.tolist() for column in columns), strict=True)
         ):
-            found = plane.about(metadata)
-            yield Event(found.name, start, duration, self.stats_of(row), found.shown, occurrences)
+            entry = plane.about(metadata)
+            yield XEvent(entry.name, start, duration, self.stats_of(row), entry.shown, occurrences)
 
 
-def give_back(data: Buffer, begin: int, end: int) -> int:
+def release_pages(data: Buffer, begin: int, end: int) -> int:
     """Let the memory of a stretch of the file go; returns where what was not let go begins."""
     if not isinstance(data, mmap.mmap) or not hasattr(mmap, "MADV_DONTNEED"):
         return end

@@ -61,5 +61,5 @@ def text(data: Buffer, at: int, stop: int) -> str:
 
 def double(bits: int) -> float:
     """The number that 64 bits with a sign stand for."""
-    found: float = struct.unpack("<d", struct.pack("<q", bits))[0]
-    return found
+    value: float = struct.unpack("<d", struct.pack("<q", bits))[0]
+    return value

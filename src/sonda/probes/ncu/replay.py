@@ -11,8 +11,8 @@ from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from typing import Any
 
-from sonda.imports.ncu.metrics import counted, duration, peaks, roofs
-from sonda.imports.ncu.spans import HALF, launch_spans, listed
+from sonda.imports.ncu.metrics import counted_quantities, duration, peaks, roofs
+from sonda.imports.ncu.spans import HALF, launch_spans, list_first
 from sonda.imports.ncu.tables import Damage, Launch, read_launches
 from sonda.probes.ncu.chips import Chip, passes_of
 from sonda.probes.ncu.command import CACHES, Ended, Settings, ncu_version, run_under
@@ -139,7 +139,7 @@ def _round(
         lacking = unknown_metrics(ended.log, metrics)
         if not lacking or len(lacking) == len(metrics):
             break
-        notes.append(f"{chip.name} does not know {listed(lacking)}: counted without")
+        notes.append(f"{chip.name} does not know {list_first(lacking)}: counted without")
         metrics = tuple(name for name in metrics if name not in lacking)
         say(f"{notes[-1]}, in {passes_of(chip, metrics)} passes or one more")
     damage = Damage()
@@ -153,11 +153,11 @@ def _round(
         notes.append(f"Nsight Compute did not count everything: {failed[0][:200]}")
     nowhere = [name for name in metrics if not any(name in launch.values for launch in launches)]
     if nowhere:
-        notes.append(f"no launch has a value for {listed(nowhere)}")
+        notes.append(f"no launch has a value for {list_first(nowhere)}")
     partly = [name for name in metrics if name not in nowhere and any(name in launch.missing for launch in launches)]
     if partly:
-        notes.append(f"some launches have no value for {listed(partly)}")
-    if any(counted(launch).get("flops_half") for launch in launches):
+        notes.append(f"some launches have no value for {list_first(partly)}")
+    if any(counted_quantities(launch).get("flops_half") for launch in launches):
         notes.append(HALF)
     return launches, notes
 
@@ -179,7 +179,7 @@ def _merge_stalls(
 
 def _counted_launch(launch: Launch) -> CountedLaunch:
     metrics: dict[str, Number] = {}
-    for source, values in (("counted", counted(launch)), ("derived", roofs(launch))):
+    for source, values in (("counted", counted_quantities(launch)), ("derived", roofs(launch))):
         metrics |= {str(Metric(name, source)): _plain(value) for name, value in values.items()}
     return CountedLaunch(
         launch.kernel, launch.process, launch.device, launch.stream, launch.grid, launch.block, duration(launch),

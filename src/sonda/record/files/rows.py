@@ -1,6 +1,7 @@
-"""Rows of numbers that are read back in an order, however many there are.
+"""Rows of numbers in temporary files, however many there are: read again by their place, or in sorted order.
 
-A run of rows is sorted in memory and written; reading merges all runs, a few rows of each at a time.
+Memory does not grow with the rows, and what is small never reaches the disk. To sort, a run of rows is sorted in memory
+and written; reading merges all runs, a few rows of each at a time.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import numpy as np
 
 from sonda.record.errors import SondaError
 
-# ---- Rows of numbers in a temporary file: appended while something is computed, read again by their place -----------
+# ---- Rows by place --------------------------------------------------------------------------------------------------
 
 IN_MEMORY = 1 << 24
 """Bytes from which rows are on the disk."""

@@ -1,4 +1,4 @@
-"""The file of spans in pieces: written block by block and read block by block, so that no run has to fit in memory."""
+"""The files of spans and samples in pieces, written and read block by block: no run has to fit in memory."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ def _system_memory() -> Iterator[None]:
         system.release_unused()
 
 
-# ---- The file of samples in pieces, so that no run has to fit in memory ---------------------------------------------
+# ---- The file of samples --------------------------------------------------------------------------------------------
 
 TOGETHER = 1 << 12
 

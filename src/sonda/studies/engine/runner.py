@@ -1,4 +1,4 @@
-"""The engine of a study: measures every point once, and goes on where it was stopped."""
+"""The engine of a study: measures every point once, goes on where it was stopped, and keeps points that failed."""
 
 from __future__ import annotations
 

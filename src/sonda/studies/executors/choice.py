@@ -1,4 +1,4 @@
-"""Which executor a command line asks for."""
+"""Which executor a command line asks for, and a list of orders carried out by one."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def executor_for(
         executor.close()
 
 
-# ---- Orders that all have to be done, given to an executor: the first that fails ends the whole ---------------------
+# ---- Orders that must all succeed: the first failure ends the rest --------------------------------------------------
 
 Spread = Callable[[Work, Sequence[Any]], Iterator[tuple[int, Any]]]
 

@@ -22,7 +22,7 @@ from sonda.studies.executors.worker import attempt_once, attempt_there
 from sonda.targets.node import node_facts
 from sonda.version import VERSION
 
-# ---- Dask as Sonda uses it: its settings, what its nannies leave behind, and how it says that somebody is gone ------
+# ---- Dask's settings, the files its nannies leave behind, and its words for lost workers ----------------------------
 
 THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 NANNYS = (*THREADS, "PYTHONHASHSEED", "__DASK_PARENT_PID")

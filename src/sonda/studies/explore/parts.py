@@ -233,7 +233,7 @@ class Total:
         return np.array(rows, dtype=np.int64), table[:, [OBJECTIVES.index(name) for name in names]], Words.of(words)
 
 
-# ---- The folder of an exploration in progress: a file for each part that has come, so that a stopped one ------------
+# ---- The folder of an exploration in progress: one file per part, so that a stopped one goes on ---------------------
 
 FOLDER = "explorations"
 

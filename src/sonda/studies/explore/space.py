@@ -164,7 +164,7 @@ def _words(value: Decimal) -> str:
     return str(int(value)) if value == value.to_integral_value() else format(value.normalize(), "f")
 
 
-# ---- Batches: a grid cut into pieces that are grids themselves, each a run of rows that follow one another ----------
+# ---- Batches: a grid cut into smaller grids of consecutive rows -----------------------------------------------------
 
 Axes = dict[str, tuple[str, ...]]
 

@@ -1,4 +1,4 @@
-"""A walk over a parsed study file that collects every mistake with its key and line."""
+"""Mistakes in a study file, and the walk over the parsed file that collects them all with key and line."""
 
 from __future__ import annotations
 

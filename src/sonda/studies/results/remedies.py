@@ -1,4 +1,8 @@
-"""Which way of doing the same work is better, as a study found it, and what it costs besides."""
+"""What to try, as far as a study says: a better way, a better neighbour, a load that holds, what runs say themselves.
+
+Every remedy follows from figures that repetitions tell from noise. Where they do not, the remedy is to repeat more
+often. A study from which nothing follows has none.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +19,7 @@ from sonda.studies.file.study import VARIANT, Configuration, Study, key_of
 from sonda.studies.results.optimisations import place_of
 from sonda.studies.results.table import Cell, StudyRow, StudyTable
 
-# ---- What to try, as far as a study says: a better way, a better neighbour, a load that holds, what runs say --------
+# ---- Remedies -------------------------------------------------------------------------------------------------------
 
 MOST = 6
 """Remedies that are said."""

@@ -19,7 +19,7 @@ from sonda.targets.target import parse_target
 if TYPE_CHECKING:
     from sonda.frameworks.harness.announcer import AnnouncedObserver
     from sonda.frameworks.jax.profile.operations import Operation
-    from sonda.imports.xplane.planes import Space
+    from sonda.imports.xplane.planes import XSpace
 
 
 DEFAULTS = {"XLA_PYTHON_CLIENT_PREALLOCATE": "false", "TF_CPP_MIN_LOG_LEVEL": "2"}
@@ -90,10 +90,7 @@ def _drive(job: Job, task: Any, observer: AnnouncedObserver, jax: Any, replay: b
     if not hasattr(task, "network"):
         drive(task, observer, jax, how)
         return
-    from sonda.workloads.networks.structure import walk
-
-    classes = {path: node.class_name for path, node in walk(task.network)}
-    drive_network(task, observer, jax, how, classes, xla_operations)
+    drive_network(task, observer, jax, how, task.classes, xla_operations)
 
 
 def xla_operations(folder: Path) -> Iterator[Operation]:
@@ -109,11 +106,11 @@ def xla_operations(folder: Path) -> Iterator[Operation]:
             yield from _of_profile(space)
 
 
-def _of_profile(space: Space) -> Iterator[Operation]:
+def _of_profile(space: XSpace) -> Iterator[Operation]:
     from sonda.frameworks.jax.profile.operations import BEGINS, GRAPH, Operation, numbered
-    from sonda.imports.xplane.instruction_ends import Ends
+    from sonda.imports.xplane.instruction_ends import InstructionEnds
 
-    ends = Ends(space)
+    ends = InstructionEnds(space)
     on_gpus: list[tuple[Operation, int, int]] = []
     begins: dict[tuple[str, int], list[int]] = {}
     launched: dict[int, int] = {}

@@ -15,7 +15,7 @@ import numpy as np
 from sonda.frameworks.collector.clock import CLOCK
 from sonda.frameworks.reconstruction.assembly import Assembly
 from sonda.imports.kineto.reader import read_kineto
-from sonda.imports.trace.ranks import spans_of
+from sonda.imports.trace.ranks import link_in_memory
 from sonda.imports.xplane.reader import read_xplane
 from sonda.record.errors import SondaError
 from sonda.record.spans import Spans, Words, joined
@@ -65,7 +65,7 @@ def with_kernels(assembly: Assembly, directory: Path, begin: int) -> Kernels:
 def _add(found: Kernels, path: Path, rank: int, begin: int, number: int, launching: int | None) -> None:
     """`launching`: the thread that launched everything, where the trace does not number threads as the system does."""
     read = read_xplane if path.name.endswith(".xplane.pb") else read_kineto
-    trace = spans_of(read(path, path.parent, number, lambda _: None))
+    trace = link_in_memory(read(path, path.parent, number, lambda _: None))
     clock = tie_clocks(trace)
     if clock.uncertainty > DOUBTFUL_NS:
         found.notes.append(

@@ -12,7 +12,7 @@ from pathlib import Path
 from sonda.frameworks.tensorflow.profile import Event
 from sonda.imports.xplane.file import open_space
 from sonda.imports.xplane.hlo import programs
-from sonda.imports.xplane.instruction_ends import Ends
+from sonda.imports.xplane.instruction_ends import InstructionEnds
 
 
 def profile_events_of(folder: Path) -> Iterator[Event]:
@@ -20,7 +20,7 @@ def profile_events_of(folder: Path) -> Iterator[Event]:
     for path in sorted(folder.glob("**/*.xplane.pb")):
         with open_space(path) as space:
             compiled = programs(space)
-            ends = Ends(space)
+            ends = InstructionEnds(space)
             for plane in space.planes:
                 for line in plane.lines:
                     for event in line.events():
