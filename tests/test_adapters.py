@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -78,7 +79,7 @@ def test_operations_are_those_that_a_framework_has_unless_they_are_named(framewo
 def test_every_worker_that_is_named_is_there() -> None:
     for adapter in ADAPTERS.values():
         module, _, function = adapter.worker.partition(":")
-        source = Path(adapters.__file__).with_name(f"{module.rpartition('.')[2]}.py").read_text()
+        source = Path(find_spec(module).origin).read_text()
         assert f"def {function}(job: Job, directory: Path, replay: bool) -> dict[str, Any]:" in source
 
 

@@ -214,10 +214,10 @@ def test_a_rank_that_has_waited_for_another_in_vain_says_so_and_no_other_does(
     assert outcome.remedy.endswith("give it longer with @timeout=") == late
 
 
-@pytest.mark.parametrize("rank", ["parallel_rank {}", "tensorflow_rank {} ps 0"])
+@pytest.mark.parametrize("rank", ["rank {}", "strategy_rank {} ps 0"])
 def test_a_rank_whose_agent_is_gone_before_it_begins_ends_at_once(rank: str, tmp_path: Path) -> None:
     """It imports for a second before it can tell the kernel whose end is its own. The directory is empty: whose agent
     is there finds no job in it."""
-    command = [sys.executable, "-m", *f"sonda.targets.{rank}".format(tmp_path).split()]
+    command = [sys.executable, "-m", *f"sonda.targets.ranks.{rank}".format(tmp_path).split()]
     ends = [subprocess.run([*command, str(who)], stderr=subprocess.DEVNULL) for who in (os.getpid(), 1 << 30)]
     assert [end.returncode for end in ends] == [1, -9]

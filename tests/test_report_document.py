@@ -22,14 +22,10 @@ from sonda.record.quantities import SOURCES
 from sonda.record.run import write_run
 from sonda.record.store import Store
 from sonda.report.values import encoded, plain_data, value_document
-from sonda.report.views.kinds import face_of
-from sonda.report.views.steps.document import (
-    checks_document,
-    comparison_document,
-    runs_in_pieces,
-    summaries_document,
-    to_document,
-)
+from sonda.report.views.compare.document import comparison_document
+from sonda.report.views.kinds import view_of
+from sonda.report.views.listing import checks_document, runs_in_pieces
+from sonda.report.views.steps.document import summaries_document, to_document
 
 RUNS = Path(__file__).parent / "corpus" / "runs"
 DOCUMENTS = {
@@ -112,7 +108,7 @@ def test_a_value_says_what_its_ends_are() -> None:
 
 @pytest.mark.parametrize("start", ["534b", "352b", "726d", "1332", "a7a8"])
 def test_what_a_real_gpu_left_is_plain_json_with_units_sources_and_reasons(start: str) -> None:
-    document = face_of(Store(RUNS).one(start)).document()
+    document = view_of(Store(RUNS).one(start)).document()
     assert json.loads(json.dumps(document, allow_nan=False)) == document
     for number in numbers_in(document):
         assert number["unit"] and number["source"] in SOURCES
@@ -130,7 +126,7 @@ def test_kernels_that_were_counted_hide_none_that_were_timed() -> None:
 
 
 def test_energies_say_which_bounds_they_have() -> None:
-    devices = face_of(Store(RUNS).one("352b")).document()["devices"]
+    devices = view_of(Store(RUNS).one("352b")).document()["devices"]
     (card,) = (one for one in devices if one["device"] == "cuda:0")
     assert card["energy"]["low"] <= card["energy"]["value"] <= card["energy"]["high"]
     assert card["energy"]["bounds"] == READINGS
@@ -148,7 +144,7 @@ def test_times_of_a_simulated_step_are_simulated_and_without_a_clock_missing(tmp
 
 def test_the_documentation_names_every_kind_of_document() -> None:
     source = Path(__file__).parents[1] / "src" / "sonda"
-    texts = [path.read_text(encoding="utf-8") for path in (*source.glob("report/*.py"), *source.glob("cli/*.py"))]
+    texts = [path.read_text(encoding="utf-8") for path in (*source.glob("report/**/*.py"), *source.glob("cli/*.py"))]
     written = set(re.findall(r'"schema": ?SCHEMA,\s*"kind": "([^"]+)"', "\n".join(texts)))
     written |= set(re.findall(r'write_json\(.*, "([^"]+)"\)', "\n".join(texts))) | {"runs"}
     page = (source.parents[1] / "docs" / "json.md").read_text(encoding="utf-8").partition("## Documents")[2]

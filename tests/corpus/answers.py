@@ -52,7 +52,7 @@ def commands() -> dict[str, list[list[str]]]:
     """Commands by the name of the answer that they give together."""
     wanted = {name: [["show", name]] for name in names()}
     wanted |= {name: [["compare", *pair]] for name, pair in COMPARED.items()}
-    wanted |= {name: [["study", str(HERE / file), "--show"]] for name, file in STUDIES.items()}
+    wanted |= {name: [["study", file, "--show"]] for name, file in STUDIES.items()}
     return {**wanted, "list": [["ls", "--all"]]}
 
 
@@ -163,12 +163,16 @@ def carry_out(words: Sequence[str], width: int) -> str:
 
 @contextmanager
 def _as(words: list[str], printed: io.TextIOWrapper, **environment: str) -> Iterator[None]:
+    """A command line of its own, in this folder: a longer path would break lines elsewhere."""
     before = sys.argv, sys.stdout, sys.stderr, {name: os.environ.get(name) for name in environment}
+    folder = Path.cwd()
+    os.chdir(HERE)
     sys.argv, sys.stdout, sys.stderr = words, printed, printed
     os.environ.update(environment)
     try:
         yield
     finally:
+        os.chdir(folder)
         sys.argv, sys.stdout, sys.stderr, variables = before
         for name, value in variables.items():
             if value is None:
