@@ -17,7 +17,7 @@ from sonda.workloads.data.preparation import prepare, prepare_source
 from sonda.workloads.data.prepared import Prepared, load
 from sonda.workloads.data.source import ArraySource
 from sonda.workloads.data.training_set import divide, fractions_of, make_ready
-from sonda.workloads.networks.image_classifiers import fitted, trainable, wanted_images
+from sonda.workloads.networks.image_classifiers import require_classifier
 
 
 def made(place: Path, counts: dict[str, int], classes: int = 4) -> Prepared:
@@ -105,24 +105,25 @@ def test_files_are_prepared_once_and_anew_when_they_change(tmp_path: Path) -> No
 
 
 def test_networks_take_the_shape_of_the_images() -> None:
-    resnet = trainable(describe("resnet34", {}))
-    found = fitted(resnet, {}, (1, 48, 64), 9, "fish").parameters()
+    resnet = require_classifier(describe("resnet34", {}))
+    found = resnet.fit_images({}, (1, 48, 64), 9, "fish").parameters()
     assert (found["image"], found["channels"], found["classes"]) == ("64x48", 1, 9)
-    perceptron = trainable(describe("mlp", {}))
-    assert fitted(perceptron, {}, (1, 28, 28), 10, "mnist").parameters()["layers"] == "784-192-10"
-    assert fitted(perceptron, {}, (1, 24, 32), 9, "fish").parameters()["layers"] == "768-192-9"
+    perceptron = require_classifier(describe("mlp", {}))
+    assert perceptron.fit_images({}, (1, 28, 28), 10, "mnist").parameters()["layers"] == "784-192-10"
+    assert perceptron.fit_images({}, (1, 24, 32), 9, "fish").parameters()["layers"] == "768-192-9"
     kept = {"classes": "1000", "image": "64x48"}
-    assert fitted(trainable(describe("resnet34", kept)), kept, (1, 48, 64), 9, "fish").parameters()["classes"] == 1000
+    resnet = require_classifier(describe("resnet34", kept))
+    assert resnet.fit_images(kept, (1, 48, 64), 9, "fish").parameters()["classes"] == 1000
 
 
 def test_images_are_prepared_as_the_options_say() -> None:
     resnet = {"image": "64x48"}
-    assert wanted_images(trainable(describe("resnet34", resnet)), resnet, drawn=False) == ((64, 48), None)
-    assert wanted_images(trainable(describe("resnet34", {})), {}, drawn=False) == (None, None)
-    assert wanted_images(trainable(describe("resnet34", {})), {}, drawn=True) == ((64, 64), None)
-    assert wanted_images(trainable(describe("mlp", {})), {}, drawn=True) == ((28, 28), 1)
+    assert require_classifier(describe("resnet34", resnet)).choose_images(resnet, drawn=False) == ((64, 48), None)
+    assert require_classifier(describe("resnet34", {})).choose_images({}, drawn=False) == (None, None)
+    assert require_classifier(describe("resnet34", {})).choose_images({}, drawn=True) == ((64, 64), None)
+    assert require_classifier(describe("mlp", {})).choose_images({}, drawn=True) == ((28, 28), 1)
     odd = {"layers": "700-10"}
     with pytest.raises(SondaError, match="700 inputs are no square image"):
-        wanted_images(trainable(describe("mlp", odd)), odd, drawn=True)
+        require_classifier(describe("mlp", odd)).choose_images(odd, drawn=True)
     with pytest.raises(SondaError, match="mlp: layers begin with 700, and images of mnist with so many values has 784"):
-        fitted(trainable(describe("mlp", odd)), odd, (1, 28, 28), 10, "mnist")
+        require_classifier(describe("mlp", odd)).fit_images(odd, (1, 28, 28), 10, "mnist")

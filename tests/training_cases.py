@@ -38,7 +38,7 @@ from sonda.workloads.data.prepared import load
 from sonda.workloads.data.source import ArraySource
 from sonda.workloads.data.training_set import TrainingSet, divide
 from sonda.workloads.in_torch.training_images import TrainingImages
-from sonda.workloads.networks.image_classifiers import fitted, trainable
+from sonda.workloads.networks.image_classifiers import require_classifier
 
 CLASSES, EACH, WIDTH, HEIGHT = 3, 20, 22, 18
 SPLIT = "0.73/0.135/0.135"
@@ -84,7 +84,9 @@ def opened(place: str, transfer: str = "batch", workers: int = 0) -> tuple[Any, 
     """The task of a small network, in double precision, and its images."""
     data = divide(load(place), SPLIT)
     shape = data.prepared.manifest.shape
-    network = fitted(trainable(describe("cnn", OPTIONS)), OPTIONS, (shape[1], shape[2], shape[3]), CLASSES, "thirds")
+    network = require_classifier(describe("cnn", OPTIONS)).fit_images(
+        OPTIONS, (shape[1], shape[2], shape[3]), CLASSES, "thirds"
+    )
     return network.build("torch", True, 0), TrainingImages(data, network, 0, "cpu", transfer, workers), data
 
 

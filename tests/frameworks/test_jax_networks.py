@@ -28,7 +28,7 @@ from sonda.targets.local.child import run_child
 from sonda.targets.profiles.kernels import with_kernels
 from sonda.workloads.catalogue import describe
 from sonda.workloads.networks.cost import network_costs
-from sonda.workloads.networks.structure import structure_of, walk
+from sonda.workloads.networks.layers import walk
 
 jax = pytest.importorskip("jax")
 CNN = {"batch": "4", "image": "24x20"}
@@ -99,7 +99,7 @@ def test_the_profile_tells_phases_and_layers_of_the_same_function(training: Asse
     # What cannot be fused into anything else: convolutions, poolings and products, forward and backward.
     for path in ("features.0", "features.2", "features.3", "features.5", "features.6", "classifier.1"):
         assert (path, "forward") in found and (path, "backward") in found, path
-    known = {path for path, _ in walk(structure_of(describe("cnn", CNN)))} | {"CrossEntropyLoss"}
+    known = {path for path, _ in walk(describe("cnn", CNN).structure())} | {"CrossEntropyLoss"}
     assert {path for path, _ in found} <= known
 
 

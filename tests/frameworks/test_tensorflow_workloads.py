@@ -21,7 +21,7 @@ from sonda.targets.adapters.tensorflow import tensorflow_device
 from sonda.targets.job import Job
 from sonda.targets.profiles.tensorflow_events import profile_events_of
 from sonda.workloads.catalogue import describe
-from sonda.workloads.networks.structure import walk
+from sonda.workloads.networks.layers import walk
 from sonda.workloads.operations.ops import STUDIED, Operations
 
 tf = pytest.importorskip("tensorflow")
@@ -199,7 +199,7 @@ def test_the_pipeline_gives_the_batches_of_every_framework(workers: int, prefetc
     from sonda.workloads.networks.examples import batch_numbers, examples
 
     task = network("mlp", True)
-    (inputs,), targets = examples(task.description, SEED)
+    inputs, targets = examples(task.description, SEED)
     row = batches(task, SEED, workers, prefetch)
     for numbers, (found, kinds), _ in zip(batch_numbers(len(targets), 4, SEED), row, range(6), strict=False):
         assert np.array_equal(found.numpy(), inputs[numbers])

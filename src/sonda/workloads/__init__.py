@@ -7,7 +7,7 @@ DOORS = (
     "in_tensorflow.learner", "in_tensorflow.model_garden", "in_tensorflow.network", "in_tensorflow.operations",
     "in_tensorflow.pieces", "in_tensorflow.strategies", "in_tensorflow.strategy_learner",
     "in_torch.streamed_images", "in_torch.training_images", "input_shapes", "model_garden", "networks.cost",
-    "networks.dlrm", "networks.image_classifiers", "networks.mlp", "networks.structure", "operations.ops",
+    "networks.dlrm", "networks.image_classifiers", "operations.ops",
     "own_model",
 )  # fmt: skip
 """Modules that other rooms may import; all else is this room's own."""

@@ -31,7 +31,6 @@ from sonda.workloads.in_tensorflow.input_pipeline import batches
 from sonda.workloads.in_tensorflow.network import build
 from sonda.workloads.in_tensorflow.strategies import Mirroring, cut
 from sonda.workloads.networks.cost import network_costs
-from sonda.workloads.networks.structure import walk
 
 FOLDER = Path(sys.argv[1])
 BATCH, STEPS, SEED = 8, 3, 5
@@ -104,7 +103,6 @@ def drive(strategy: Any) -> None:
     (FOLDER / "events").mkdir()
     recorder = Recorder(str(FOLDER / "events"))
     task = Mirroring(strategy, NETWORKS["cnn"], SEED, "float64")
-    classes = {path: node.class_name for path, node in walk(task.network.structure)}
     observer = AnnouncedObserver(recorder, None, task.network.root)
     observer.open({}, 1)
 
@@ -114,7 +112,7 @@ def drive(strategy: Any) -> None:
 
     costs = network_costs(NETWORKS["cnn"], True, 8)
     how = Driving(True, steps=4, warmup=2, seconds=1.0)
-    drive_shares(task, row, BATCH, costs, classes, observer, tf, how, profile_events_of)
+    drive_shares(task, row, BATCH, costs, task.network.classes, observer, tf, how, profile_events_of)
     observer.finish(1)
     recorder.close()
 

@@ -95,7 +95,7 @@ def check_served(configuration: Configuration) -> None:
             raise SondaError(f"{extra} is for a model that is served", 'say how: scenario = "server"')
         return
     from sonda.workloads.catalogue import describe
-    from sonda.workloads.networks.image_classifiers import trainable
+    from sonda.workloads.networks.image_classifiers import require_classifier
 
     traffic_of(configuration)
     job = served_job(configuration)
@@ -103,7 +103,7 @@ def check_served(configuration: Configuration) -> None:
     if training_job(configuration) is not None:
         if configuration.get("weights"):
             raise SondaError("weights and trained do not go together", "give one of them")
-        trainable(workload)
+        require_classifier(workload)
 
 
 def measure_served(

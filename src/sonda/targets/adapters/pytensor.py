@@ -64,10 +64,8 @@ def _train(job: Job, directory: Path, counting: Any, threads: int) -> dict[str, 
     from sonda.targets.training.announced import train_announced
     from sonda.targets.training.trainer import described, open_training
     from sonda.workloads.in_pytensor.learner import PyTensorLearner
-    from sonda.workloads.networks.mlp import Perceptron
 
     opened = open_training(job)
-    assert isinstance(opened.workload, Perceptron)  # of what can be trained PyTensor has this one
     learner = PyTensorLearner(opened.workload, job.seed, job.precision)
     with announcing(directory, counting, learner.network.root, _versions(), threads) as observer:
         train_announced(job, directory, opened, learner, observer, job.precision)

@@ -206,18 +206,18 @@ class Member:
         from sonda.targets.adapters.tensorflow import observing
         from sonda.targets.profiles.tensorflow_events import profile_events_of
         from sonda.workloads.networks.cost import network_costs
-        from sonda.workloads.networks.structure import walk
 
         job, network = self.job, self.shared.network
         alone = self.plan.mode == "multiworker"
         computed = replace(workload, batch=shares[self.number]) if alone else workload
         costs = network_costs(computed, True, network.kind.size)
-        classes = {path: node.class_name for path, node in walk(network.structure)}
         device = "cpu" if not self.plan.devices[0].startswith("cuda") else "cuda"
         how = Driving(True, job.steps, job.warmup, job.seconds, job.precision, device=device)
         batches, notes = self._batches(workload, shares)
         with observing(job, self.directory, counting, network.root, notes, self.number) as observer:
-            return drive_shares(self.shared, batches, sum(shares), costs, classes, observer, tf, how, profile_events_of)
+            return drive_shares(
+                self.shared, batches, sum(shares), costs, network.classes, observer, tf, how, profile_events_of
+            )
 
     def _batches(self, workload: Any, shares: Sequence[int]) -> tuple[Callable[[], Iterator[Any]], list[str]]:
         """An endless row of this process' shares, and notes on the data."""

@@ -149,10 +149,10 @@ class Training:
         from sonda.workloads.catalogue import describe
         from sonda.workloads.data.drawn_fish import DRAWN
         from sonda.workloads.data.training_set import make_ready
-        from sonda.workloads.networks.image_classifiers import trainable, wanted_images
+        from sonda.workloads.networks.image_classifiers import require_classifier
 
-        workload = trainable(describe(job.workload, job.options))
-        image, channels = wanted_images(workload, job.options, job.data in ("", DRAWN))
+        workload = require_classifier(describe(job.workload, job.options))
+        image, channels = workload.choose_images(job.options, job.data in ("", DRAWN))
         place = make_ready(job.data, store.root, image, channels, job.images, say)
         job = msgspec.structs.replace(job, data=str(place))
         opened = open_training(job)

@@ -25,7 +25,7 @@ from sonda.targets.target import anywhere
 from sonda.workloads.catalogue import describe
 from sonda.workloads.data.prepared import load
 from sonda.workloads.data.training_set import TrainingSet, divide
-from sonda.workloads.networks.image_classifiers import Trainable, fitted, trainable
+from sonda.workloads.networks.image_classifiers import ImageClassifier, require_classifier
 
 if TYPE_CHECKING:
     from sonda.frameworks.harness.course import Course
@@ -42,7 +42,7 @@ DECISIVE = (
 class Opened:
     """The data of a training and the network that fits them."""
 
-    workload: Trainable
+    workload: ImageClassifier
     data: TrainingSet
     begun: int
     """ns, when opening began."""
@@ -54,10 +54,10 @@ def open_training(job: Job) -> Opened:
     begun = perf_counter_ns()
     prepared = load(job.data)
     data = divide(prepared, job.split, job.images, job.seed)
-    workload = trainable(describe(job.workload, job.options))
+    workload = require_classifier(describe(job.workload, job.options))
     shape = prepared.manifest.shape
-    network = fitted(
-        workload, job.options, (shape[1], shape[2], shape[3]), len(prepared.classes), prepared.directory.name
+    network = workload.fit_images(
+        job.options, (shape[1], shape[2], shape[3]), len(prepared.classes), prepared.directory.name
     )
     return Opened(network, data, begun, perf_counter_ns() - begun)
 

@@ -28,7 +28,7 @@ class JaxLearner:
         network = self.network
         forward = Forward({**weights, **running}, False, network.precision, network.narrow)
         scores = network._scores(forward, inputs)
-        squared = getattr(network.description, "loss", "") == "mse"
+        squared = network.description.loss == "mse"
         loss = (mean_squared_error if squared else cross_entropy)(scores, targets)
         classes = targets.argmax(-1) if squared else targets
         return loss, jnp.sum(scores.argmax(-1) == classes)

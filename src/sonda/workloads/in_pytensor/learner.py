@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
+from sonda.workloads.description import Description
 from sonda.workloads.in_pytensor.network import NetworkInPyTensor
-
-if TYPE_CHECKING:
-    from sonda.workloads.networks.mlp import Perceptron
 
 
 class PyTensorLearner:
     """Weights are PyTensor's shared variables, which a training step moves."""
 
-    def __init__(self, description: Perceptron, seed: int, precision: str) -> None:
+    def __init__(self, description: Description, seed: int, precision: str) -> None:
         self.network = NetworkInPyTensor(description, True, seed, precision)
         self._training: Any = None
         self._evaluation: Any = None

@@ -14,7 +14,7 @@ from sonda.workloads.data.prepared import epoch_order
 from sonda.workloads.data.training_set import TrainingSet
 from sonda.workloads.in_tensorflow.strategies import Mirroring, Serving, cut
 from sonda.workloads.networks.examples import arranged
-from sonda.workloads.networks.image_classifiers import Trainable
+from sonda.workloads.networks.image_classifiers import ImageClassifier
 
 LEAST = 2
 """Samples for every replica in a batch that is trained on: a batch norm cannot be trained on one."""
@@ -26,7 +26,7 @@ class SharedBatches(EpochBatches):
     """This process' rows of every batch: those of its own replicas."""
 
     def __init__(
-        self, data: TrainingSet, workload: Trainable, seed: int, dtype: str, shares: Shares, mine: slice
+        self, data: TrainingSet, workload: ImageClassifier, seed: int, dtype: str, shares: Shares, mine: slice
     ) -> None:
         """`mine`: the replicas that are this process'."""
         super().__init__(data, workload, seed, dtype)

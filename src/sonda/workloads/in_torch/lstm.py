@@ -42,6 +42,7 @@ def build(description: Recurrent, train: bool, seed: int) -> TorchTask:
         inputs = torch.randn(count, description.length, description.features, generator=generator)
     targets = torch.randint(description.classes, (count,), generator=generator)
     return examples_task(
+        TorchTask,
         model,
         Examples((inputs,), targets),
         description.batch,

@@ -4,21 +4,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset, Sampler
 
 from sonda.record.protocols import Mark
-from sonda.workloads.description import Description
-from sonda.workloads.networks.examples import examples, positions
-from sonda.workloads.networks.weights import initial_weights
-
-if TYPE_CHECKING:
-    from sonda.workloads.networks.cnn import ConvNet
-    from sonda.workloads.networks.resnet import ResNet
-
+from sonda.workloads.networks.examples import positions
 
 CORES = "SONDA_CORES"
 """Environment variable: the processors of a bound workload, separated by commas."""
@@ -112,7 +105,11 @@ def on_all_cores(_worker: int) -> None:
         os.sched_setaffinity(0, [int(core) for core in cores.split(",")])
 
 
+Made = TypeVar("Made", bound=TorchTask)
+
+
 def examples_task(
+    kind: type[Made],
     model: nn.Module,
     examples: Examples,
     batch: int,
@@ -121,9 +118,9 @@ def examples_task(
     loss: Callable[[Any, Any], Tensor],
     optimizer: Callable[[], torch.optim.Optimizer],
     tokens: int = 0,
-) -> TorchTask:
+) -> Made:
     """The usual task: batches gathered example by example from a data set in memory."""
-    return TorchTask(
+    return kind(
         model.train(train),
         examples.first(batch),
         examples,
@@ -136,22 +133,6 @@ def examples_task(
     )
 
 
-def with_weights(model: nn.Module, description: Description, seed: int) -> nn.Module:
-    """The model with the weights that the network has in every framework."""
-    # A generator of PyTorch's own is for what a model draws while it runs.
-    torch.manual_seed(seed)
-    weights = {name: torch.from_numpy(values) for name, values in initial_weights(description, seed).items()}
-    # PyTorch also counts batches, and lists a weight that two layers share twice.
-    model.load_state_dict(weights, strict=False)
-    return model
-
-
-def same_examples(description: Description, seed: int) -> Examples:
-    """The data set that the workload has in every framework."""
-    inputs, targets = examples(description, seed)
-    return Examples(tuple(torch.from_numpy(values) for values in inputs), torch.from_numpy(targets))
-
-
 def seeded(seed: int) -> torch.Generator:
     """Seed PyTorch for the weights, and give a generator of its own for the data."""
     torch.manual_seed(seed)
@@ -162,19 +143,3 @@ def seeded(seed: int) -> torch.Generator:
 def sgd(model: nn.Module, rate: float) -> Callable[[], torch.optim.Optimizer]:
     """Makes a fresh plain SGD over the model's parameters."""
     return lambda: torch.optim.SGD(model.parameters(), lr=rate)
-
-
-# ---- Synthetic images with classes, and the task of telling them apart ----------------------------------------------
-
-
-def classify_images(model: nn.Module, description: ConvNet | ResNet, train: bool, seed: int) -> TorchTask:
-    """Images of normally distributed values, uniform classes, cross entropy, SGD."""
-    return examples_task(
-        model,
-        same_examples(description, seed),
-        description.batch,
-        train,
-        seed,
-        nn.CrossEntropyLoss(),
-        sgd(model, description.learning_rate),
-    )

@@ -1,1 +1,1 @@
-"""The built-in networks: a description each, their layers, weights, example inputs and costs."""
+"""The built-in networks: options and layers of each; the weights, example inputs and costs that follow from them."""

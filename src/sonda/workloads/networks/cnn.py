@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from sonda.record.errors import SondaError
-from sonda.workloads.description import IMAGE, Description, number, option, whole, widths
-
-if TYPE_CHECKING:
-    from sonda.record.protocols import Task
+from sonda.workloads.description import IMAGE, number, option, whole, widths
+from sonda.workloads.networks.image_classifiers import ConvolutionalClassifier
+from sonda.workloads.networks.layers import Conv2d, Flatten, Linear, MaxPool2d, ReLU, Sequential, in_order
 
 
 @dataclass(frozen=True)
-class ConvNet(Description):
+class ConvNet(ConvolutionalClassifier):
     """The small network that frameworks teach with on CIFAR-10: unpadded 3 x 3 convolutions, 2 x 2 maximum pooling."""
 
     batch: int = option(32, whole(), "samples in a step")
@@ -43,7 +41,16 @@ class ConvNet(Description):
 
         return left(self.image[0]), left(self.image[1])
 
-    def in_torch(self, train: bool, seed: int) -> Task:
-        from sonda.workloads.in_torch.cnn import build
-
-        return build(self, train, seed)
+    def structure(self) -> Sequential:
+        """Convolution, pooling, convolution, pooling, convolution, dense, dense."""
+        first, second, third = self.filters
+        height, width = self.map_size()
+        features = in_order(
+            Conv2d(self.channels, first, 3), ReLU(), MaxPool2d(2, 2),
+            Conv2d(first, second, 3), ReLU(), MaxPool2d(2, 2),
+            Conv2d(second, third, 3), ReLU(),
+        )  # fmt: skip
+        classifier = in_order(
+            Flatten(), Linear(third * height * width, self.hidden), ReLU(), Linear(self.hidden, self.classes)
+        )
+        return Sequential((("features", features), ("classifier", classifier)), "ConvolutionalNet")

@@ -12,11 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from math import prod
 
-from sonda.workloads.description import Description
-from sonda.workloads.networks.cnn import ConvNet
-from sonda.workloads.networks.mlp import Perceptron
-from sonda.workloads.networks.resnet import ResNet
-from sonda.workloads.networks.structure import (
+from sonda.workloads.networks.layers import (
     GELU,
     AdaptiveAvgPool2d,
     Attention,
@@ -38,9 +34,9 @@ from sonda.workloads.networks.structure import (
     Softmax,
     Tanh,
     join,
-    structure_of,
     walk,
 )
+from sonda.workloads.networks.network import Network
 from sonda.workloads.networks.transformer import Transformer
 
 INDEX = 8
@@ -69,44 +65,33 @@ class LayerCost:
     bytes: int
 
 
-def network_costs(description: Description, train: bool, width: int = 4) -> tuple[LayerCost, ...]:
-    """Every operation of one step, in order; elements have `width` bytes. Raises SondaError without a structure.
+def network_costs(network: Network, train: bool, width: int = 4) -> tuple[LayerCost, ...]:
+    """Every operation of one step, in order; elements have `width` bytes.
 
     Training: forward, loss, backward, optimizer. Inference: forward; of the transformer prefill and decode.
     """
-    network = structure_of(description)
+    structure = network.structure()
+    if isinstance(network, Transformer) and not train:
+        return _generation(network, width)
     tally = _Tally(width, train)
-    if isinstance(description, Transformer) and isinstance(network, Gpt):
-        if not train:
-            return _generation(description, network, width)
-        output = tally.gpt(network, (description.batch, description.length), 0)
-        loss, optimizer = "cross_entropy", "adamw"
-    else:
-        output = tally.visit(network, "", _input_shape(description))
-        loss, optimizer = getattr(description, "loss", "cross_entropy"), "sgd"
+    output = tally.visit(structure, "", network.input_shape())
     if not train:
         return tuple(tally.forward)
-    tally.loss(loss, output)
+    tally.loss(network.loss, output)
     backward = [replace(cost, phase="backward") for cost in reversed(tally.backward)]
-    return (*tally.forward, *backward, *_updates(network, optimizer, width))
+    return (*tally.forward, *backward, *_updates(structure, network.optimizer, width))
 
 
-def _input_shape(description: Description) -> Shape:
-    if isinstance(description, Perceptron):
-        return description.batch, description.layers[0]
-    assert isinstance(description, ConvNet | ResNet)
-    return description.batch, description.channels, *description.image
-
-
-def _generation(description: Transformer, network: Gpt, width: int) -> tuple[LayerCost, ...]:
+def _generation(network: Transformer, width: int) -> tuple[LayerCost, ...]:
     """The prompt at once, then token after token, each with the keys and values of all before it."""
-    found: list[LayerCost] = []
-    for number in range(description.generate + 1):
+    structure = network.structure()
+    costs: list[LayerCost] = []
+    for number in range(network.generate + 1):
         tally = _Tally(width, False, "decode" if number else "prefill")
-        tokens, before = (1, description.length + number - 1) if number else (description.length, 0)
-        tally.gpt(network, (description.batch, tokens), before, cached=True)
-        found += tally.forward
-    return tuple(found)
+        tokens, before = (1, network.length + number - 1) if number else (network.length, 0)
+        tally.gpt(structure, (network.batch, tokens), before, cached=True)
+        costs += tally.forward
+    return tuple(costs)
 
 
 def _updates(network: Node, optimizer: str, width: int) -> list[LayerCost]:
@@ -151,6 +136,8 @@ class _Tally:
             return shape
         if isinstance(node, Residual):
             return self._residual(node, path, shape)
+        if isinstance(node, Gpt):
+            return self.gpt(node, shape)
         if isinstance(node, Linear):
             return self._linear(node, path, shape)
         if isinstance(node, Conv2d):
@@ -240,7 +227,7 @@ class _Tally:
 
     # ---- the transformer ------------------------------------------------------------------------------------
 
-    def gpt(self, node: Gpt, shape: Shape, before: int, cached: bool = False) -> Shape:
+    def gpt(self, node: Gpt, shape: Shape, before: int = 0, cached: bool = False) -> Shape:
         """`shape`: sequences x tokens; `before`: tokens whose keys and values are there already."""
         batch, tokens = shape
         features = (batch, tokens, node.tokens.width)

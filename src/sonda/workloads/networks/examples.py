@@ -8,12 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from sonda.record.errors import SondaError
-from sonda.workloads.description import Description
-from sonda.workloads.networks.cnn import ConvNet
-from sonda.workloads.networks.mlp import Perceptron
-from sonda.workloads.networks.resnet import ResNet
-from sonda.workloads.networks.transformer import Transformer
+from sonda.workloads.networks.network import Network
 
 BATCHES_KEPT = 4
 """Distinct batches that a synthetic data set holds."""
@@ -21,34 +16,10 @@ APART = 1
 """Set beside the seed: with the seed alone, data would be the same numbers as the first weights."""
 
 
-def examples(description: Description, seed: int) -> tuple[tuple[np.ndarray, ...], np.ndarray]:
-    """Inputs and targets; row i of each is example i. The first batch is what an inference step is given.
-
-    Perceptron: uniform values in 0 to 1. Images: samples x channels x height x width of the normal distribution. Both:
-    uniform classes as int64, or under the mean squared error as float32 rows of 0 and 1. Transformer: int64 tokens; the
-    targets are the next ones. Raises SondaError for a workload that is none of these.
-    """
-    drawn = np.random.default_rng((seed, APART))
-    if isinstance(description, Perceptron):
-        count = BATCHES_KEPT * description.batch
-        inputs = drawn.random((count, description.layers[0]), dtype=np.float32)
-        classes = drawn.integers(description.layers[-1], size=count)
-        if description.loss == "mse":
-            return (inputs,), np.eye(description.layers[-1], dtype=np.float32)[classes]
-        return (inputs,), classes
-    if isinstance(description, ConvNet | ResNet):
-        count = BATCHES_KEPT * description.batch
-        shape = (count, description.channels, *description.image)
-        images = drawn.standard_normal(shape, dtype=np.float32)
-        return (images,), drawn.integers(description.classes, size=count)
-    if isinstance(description, Transformer):
-        count = BATCHES_KEPT * description.batch
-        text = drawn.integers(description.vocabulary, size=(count, description.length + 1))
-        return (text[:, :-1],), text[:, 1:]
-    raise SondaError(
-        f"{description.name} has no examples that every framework has",
-        "use mlp, cnn, resnet18, resnet34, resnet50 or transformer, or --framework torch",
-    )
+def examples(network: Network, seed: int) -> tuple[np.ndarray, np.ndarray]:
+    """Inputs and targets of some batches; row i of each is example i. The first batch is what an inference step is
+    given."""
+    return network.draw_examples(np.random.default_rng((seed, APART)), BATCHES_KEPT * network.batch)
 
 
 def arranged(inputs: np.ndarray) -> np.ndarray:

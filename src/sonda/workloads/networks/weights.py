@@ -12,25 +12,24 @@ from typing import Any
 
 import numpy as np
 
-from sonda.workloads.description import Description
-from sonda.workloads.networks.structure import Conv2d, Embedding, Linear, Node, Shape, join, structure_of, walk
+from sonda.workloads.networks.layers import Conv2d, Embedding, Linear, Node, Shape, join, walk
+from sonda.workloads.networks.network import Network
 
 SMALL = 0.02
 Weights = dict[str, np.ndarray]
 
 
-def initial_weights(description: Description, seed: int) -> Weights:
+def initial_weights(network: Network, seed: int) -> Weights:
     """Float32 arrays by the names of PyTorch's `state_dict`, in its order and layout, running statistics included.
 
-    Each weight is there once: the dense layer of GPT that shares the embedding's has none. Raises SondaError for a
-    workload that has no structure.
+    Each weight is there once: the dense layer of GPT that shares the embedding's has none.
     """
     drawn = np.random.default_rng(seed)
-    found: Weights = {}
-    for path, node in walk(structure_of(description)):
+    weights: Weights = {}
+    for path, node in walk(network.structure()):
         for name, shape in {**node.parameters(), **node.buffers()}.items():
-            found[join(path, name)] = _values(node, name, shape, drawn)
-    return found
+            weights[join(path, name)] = _values(node, name, shape, drawn)
+    return weights
 
 
 def channels_last(values: np.ndarray) -> np.ndarray:

@@ -1,22 +1,14 @@
-"""The built-in networks as trees that no framework owns: what each layer is, and how layers are put together.
+"""Layers that no framework owns, and how they are put together: the trees that networks are defined by.
 
-Classes, attributes, names of children and of weights are those of the modules in `in_torch`, so that a layer has one
-path in every framework: `stages.0.1.body.3`. Shapes of weights are PyTorch's too: convolutions output x input x height
-x width, dense layers output x input. A framework builds from `structure_of`, by the class of each node.
+Names of classes, children and weights are PyTorch's, so that a layer has one path in every framework:
+`stages.0.1.body.3`. Shapes of weights are PyTorch's too: convolutions output x input x height x width, dense layers
+output x input. A framework builds a network by the class of each node.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
-from itertools import pairwise
-
-from sonda.record.errors import SondaError
-from sonda.workloads.description import Description
-from sonda.workloads.networks.cnn import ConvNet
-from sonda.workloads.networks.mlp import Perceptron
-from sonda.workloads.networks.resnet import BLOCKS, BOTTLENECK_FROM, ResNet
-from sonda.workloads.networks.transformer import Transformer
+from dataclasses import dataclass
 
 Shape = tuple[int, ...]
 
@@ -138,7 +130,8 @@ class Flatten(Node):
 
 @dataclass(frozen=True)
 class ReLU(Node):
-    pass
+    in_place: bool = False
+    """Overwrites its input, where the framework can: PyTorch then needs less memory."""
 
 
 @dataclass(frozen=True)
@@ -158,7 +151,7 @@ class GELU(Node):
 
 @dataclass(frozen=True)
 class Softmax(Node):
-    """Over the last axis."""
+    """Of rows x classes, over the classes."""
 
 
 # ---- put together -------------------------------------------------------------------------------------------------
@@ -170,6 +163,7 @@ class Sequential(Node):
 
     layers: tuple[tuple[str, Node], ...] = ()
     named: str = "Sequential"
+    """Its class; what it does does not hang on it."""
 
     @property
     def class_name(self) -> str:
@@ -185,7 +179,7 @@ class Residual(Node):
 
     body: Sequential
     shortcut: Sequential
-    activation: Node = field(default_factory=ReLU)
+    activation: Node
     named: str = "Residual"
 
     @property
@@ -254,6 +248,11 @@ class Gpt(Node):
         )  # fmt: skip
 
 
+def in_order(*nodes: Node, named: str = "Sequential") -> Sequential:
+    """Nodes one after the other, called by their numbers."""
+    return Sequential(tuple((str(number), node) for number, node in enumerate(nodes)), named)
+
+
 def join(path: str, name: str) -> str:
     """The path of a node, or of a weight, inside the one at `path`; '' is the network itself."""
     return f"{path}.{name}" if path else name
@@ -266,119 +265,6 @@ def walk(node: Node, path: str = "") -> Iterator[tuple[str, Node]]:
         yield from walk(child, join(path, name))
 
 
-# ---- the networks -------------------------------------------------------------------------------------------------
-
-
-def structure_of(description: Description) -> Node:
-    """The network that a description asks for. Raises SondaError for a workload that is no such network."""
-    if isinstance(description, Perceptron):
-        return _perceptron(description)
-    if isinstance(description, ConvNet):
-        return _convnet(description)
-    if isinstance(description, ResNet):
-        return _resnet(description)
-    if isinstance(description, Transformer):
-        return _transformer(description)
-    raise SondaError(
-        f"{description.name} is not there as a network of every framework",
-        "use mlp, cnn, resnet18, resnet34, resnet50 or transformer, or --framework torch",
-    )
-
-
-ACTIVATIONS = {"sigmoid": Sigmoid(), "relu": ReLU(), "tanh": Tanh()}
-
-
-def _numbered(*nodes: Node, named: str = "Sequential") -> Sequential:
-    return Sequential(tuple((str(number), node) for number, node in enumerate(nodes)), named)
-
-
-def _perceptron(description: Perceptron) -> Sequential:
-    layers: list[Node] = []
-    for inputs, outputs in pairwise(description.layers):
-        layers += [Linear(inputs, outputs), ACTIVATIONS[description.activation]]
-    layers[-1:] = [Softmax()] if description.loss == "mse" else []
-    return _numbered(*layers, named="PerceptronNet")
-
-
-def _convnet(description: ConvNet) -> Sequential:
-    first, second, third = description.filters
-    height, width = description.map_size()
-    features = _numbered(
-        Conv2d(description.channels, first, 3), ReLU(), MaxPool2d(2, 2),
-        Conv2d(first, second, 3), ReLU(), MaxPool2d(2, 2),
-        Conv2d(second, third, 3), ReLU(),
-    )  # fmt: skip
-    hidden = Linear(third * height * width, description.hidden)
-    classifier = _numbered(Flatten(), hidden, ReLU(), Linear(description.hidden, description.classes))
-    return Sequential((("features", features), ("classifier", classifier)), "ConvolutionalNet")
-
-
-def _convolution(inputs: int, outputs: int, kernel: int, stride: int = 1) -> Conv2d:
-    """Padded so that stride 1 keeps the size; without bias, as a normalisation follows."""
-    return Conv2d(inputs, outputs, kernel, stride, kernel // 2, bias=False, initial="fan_out")
-
-
-def _residual(inputs: int, width: int, stride: int) -> Residual:
-    body = _numbered(
-        _convolution(inputs, width, 3, stride), BatchNorm2d(width), ReLU(),
-        _convolution(width, width, 3), BatchNorm2d(width),
-    )  # fmt: skip
-    return Residual(body, _shortcut(inputs, width, stride))
-
-
-def _bottleneck(inputs: int, width: int, stride: int) -> Residual:
-    body = _numbered(
-        _convolution(inputs, width, 1), BatchNorm2d(width), ReLU(),
-        _convolution(width, width, 3, stride), BatchNorm2d(width), ReLU(),
-        _convolution(width, 4 * width, 1), BatchNorm2d(4 * width),
-    )  # fmt: skip
-    return Residual(body, _shortcut(inputs, 4 * width, stride), named="Bottleneck")
-
-
-def _shortcut(inputs: int, outputs: int, stride: int) -> Sequential:
-    if stride == 1 and inputs == outputs:
-        return Sequential()
-    return _numbered(_convolution(inputs, outputs, 1, stride), BatchNorm2d(outputs))
-
-
-def _resnet(description: ResNet) -> Sequential:
-    deep = description.depth >= BOTTLENECK_FROM
-    make, expansion = (_bottleneck, 4) if deep else (_residual, 1)
-    stem = _numbered(_convolution(description.channels, 64, 7, 2), BatchNorm2d(64), ReLU(), MaxPool2d(3, 2, 1))
-    width = 64
-    stages = []
-    for stage, count in enumerate(BLOCKS[description.depth]):
-        blocks = []
-        for number in range(count):
-            blocks.append(make(width, 64 * 2**stage, 2 if stage and not number else 1))
-            width = 64 * 2**stage * expansion
-        stages.append(_numbered(*blocks))
-    parts = {
-        "stem": stem,
-        "stages": _numbered(*stages),
-        "pool": AdaptiveAvgPool2d(),
-        "flatten": Flatten(),
-        "classifier": Linear(width, description.classes),
-    }
-    return Sequential(tuple(parts.items()), "ResidualNet")
-
-
-def _transformer(description: Transformer) -> Gpt:
-    width = description.width
-
-    def dense(inputs: int, outputs: int) -> Linear:
-        return Linear(inputs, outputs, initial="small")
-
-    block = Block(
-        LayerNorm(width),
-        Attention(description.heads, dense(width, 3 * width), dense(width, width)),
-        LayerNorm(width),
-        _numbered(dense(width, 4 * width), GELU(), dense(4 * width, width)),
-    )
-    return Gpt(
-        Embedding(description.vocabulary, width),
-        Embedding(description.context, width),
-        ModuleList((block,) * description.layers),
-        LayerNorm(width),
-        Linear(width, description.vocabulary, bias=False, initial="small", shared="tokens.weight"),
-    )
+def classes_by_path(network: Node) -> dict[str, str]:
+    """The class of every node; that of the network itself at ''."""
+    return {path: node.class_name for path, node in walk(network)}
