@@ -23,7 +23,7 @@ from sonda.record.run import SPANS
 from sonda.studies.executors.choice import spread_over
 from sonda.studies.executors.cluster import LOCAL, Cluster
 from sonda.studies.executors.executor import Executor, Task
-from sonda.studies.executors.processes import Processes
+from sonda.studies.executors.processes import ProcessPool
 
 MEGABYTES = "SONDA_RANK_MB"
 RANKS, WORKERS, ROUNDS, LARGER = 8, 2, 7, 4
@@ -36,7 +36,7 @@ def run() -> list[Bar]:
     bars = []
     with tempfile.TemporaryDirectory(prefix="sonda-ranks-") as name:
         place = Path(name)
-        plain, processes = Processes(WORKERS), Processes(WORKERS)
+        plain, processes = ProcessPool(WORKERS), ProcessPool(WORKERS)
         dask = Cluster(LOCAL, workers=WORKERS)
         crews: dict[str, Executor] = {"two processes": processes, "two Dask workers": dask}
         try:
@@ -48,7 +48,7 @@ def run() -> list[Bar]:
             for crew in (plain, processes, dask):
                 crew.close()
         larger = _written(place / "larger", WORKERS, LARGER * size)
-        crew = Processes(WORKERS)
+        crew = ProcessPool(WORKERS)
         try:
             _spread(crew, larger, place)
             large = max(_peaks(crew))

@@ -107,11 +107,11 @@ def measure_by_hand(folder: str) -> None:
     from sonda.record.run import Run, now, write_run
     from sonda.record.store import Store
     from sonda.studies.engine import remote as elsewhere
-    from sonda.studies.engine.plan import Point
+    from sonda.studies.engine.plan import StudyPoint
     from sonda.studies.file.study import Study
 
     def measuring(store: Store, study: Study) -> Any:
-        def measure(point: Point) -> Run:
+        def measure(point: StudyPoint) -> Run:
             batch = point.configuration["batch"]
             with open(Path(folder) / "begun", "a", encoding="utf-8") as file:
                 file.write(f"{batch} {node_name()}\n")

@@ -58,13 +58,13 @@ def kept(folder: str, order: bytes) -> dict[str, str]:
 
     if submitit.JobEnvironment().global_rank:
         return {"elsewhere": "the first has it"}
-    wanted = msgspec.json.decode(order, type=training_jobs.Order)
+    wanted = msgspec.json.decode(order, type=training_jobs.TrainingOrder)
     place = wanted.place
     info = msgspec.structs.replace(
         an_info(place["identity"]), target={"spec": wanted.job.on}, point=place["point"], study=place["study"]
     )
     run = write_run(Path(folder) / "disk", info, two_spans())
-    training_jobs._leave(run, Path(folder) / training_jobs.RUN)
+    training_jobs._leave_run(run, Path(folder) / training_jobs.RUN)
     return {training_jobs.RUN: run.directory.name}
 
 

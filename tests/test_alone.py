@@ -15,7 +15,7 @@ import pytest
 
 from sonda.record.errors import SondaError
 from sonda.record.files.partial import NODE
-from sonda.studies.executors.node_lock import using
+from sonda.studies.executors.node_lock import hold_node
 
 SOMEBODY, ANYBODY = 65533, 65534
 """Numbers of users."""
@@ -58,12 +58,12 @@ def test_who_measures_is_alone_and_simulations_share(folder: Path) -> None:
     path = folder / "sonda-alone-here"
     before = os.umask(0o077)
     try:
-        with using(fcntl.LOCK_EX):
+        with hold_node(fcntl.LOCK_EX):
             assert path.stat().st_mode & 0o777 == 0o644, "others lock it too, whatever the mask of the first"
             assert is_locked(path)
     finally:
         os.umask(before)
-    with using(fcntl.LOCK_SH), using(fcntl.LOCK_SH):
+    with hold_node(fcntl.LOCK_SH), hold_node(fcntl.LOCK_SH):
         assert is_locked(path), "but nobody measures meanwhile"
     assert not is_locked(path)
 
@@ -71,7 +71,7 @@ def test_who_measures_is_alone_and_simulations_share(folder: Path) -> None:
 def test_a_file_that_others_may_only_read_is_locked(folder: Path) -> None:
     path = folder / "sonda-alone-here"
     path.touch(0o444)
-    with using(fcntl.LOCK_EX):
+    with hold_node(fcntl.LOCK_EX):
         assert is_locked(path)
 
 
@@ -83,7 +83,7 @@ def test_another_user_waits_too(folder: Path) -> None:
     refused: list[str] = []
 
     def measure() -> None:
-        with using(fcntl.LOCK_EX):
+        with hold_node(fcntl.LOCK_EX):
             begun.set()
             end.wait(60)
 
@@ -92,7 +92,7 @@ def test_another_user_waits_too(folder: Path) -> None:
             path.open("ab").close()
         except PermissionError:
             refused.append(str(path))
-        with using(fcntl.LOCK_EX, said.append):
+        with hold_node(fcntl.LOCK_EX, said.append):
             assert end.is_set()
             refused.append("and yet it was locked")
 
@@ -119,7 +119,7 @@ def test_a_file_that_was_removed_meanwhile_keeps_nobody_out(folder: Path) -> Non
     got = threading.Event()
 
     def wait() -> None:
-        with using(fcntl.LOCK_EX, said.append):
+        with hold_node(fcntl.LOCK_EX, said.append):
             got.set()
 
     path.touch()
@@ -149,7 +149,7 @@ def test_simulations_do_not_keep_a_measurement_out(folder: Path) -> None:
 
     def take_part(name: str, how: int) -> threading.Thread:
         def work() -> None:
-            with using(how, said[name].append):
+            with hold_node(how, said[name].append):
                 order.append(name)
 
         thread = threading.Thread(target=work)
@@ -158,7 +158,7 @@ def test_simulations_do_not_keep_a_measurement_out(folder: Path) -> None:
             thread.join(0.01)
         return thread
 
-    with using(fcntl.LOCK_SH):
+    with hold_node(fcntl.LOCK_SH):
         threads = [take_part("measured", fcntl.LOCK_EX), take_part("simulated", fcntl.LOCK_SH)]
         assert order == []
     for thread in threads:
@@ -174,10 +174,10 @@ def test_simulations_do_not_keep_a_measurement_out(folder: Path) -> None:
 def test_what_is_no_file_is_refused_in_one_line(folder: Path) -> None:
     path = folder / "sonda-alone-here"
     os.mkfifo(path)
-    with pytest.raises(SondaError, match="is no file of Sonda's; have it removed"), using(fcntl.LOCK_EX):
+    with pytest.raises(SondaError, match="is no file of Sonda's; have it removed"), hold_node(fcntl.LOCK_EX):
         pass
     path.unlink()
     path.symlink_to("/dev/null")
     with pytest.raises(SondaError, match="whether anybody measures on this machine is not known"):
-        with using(fcntl.LOCK_EX):
+        with hold_node(fcntl.LOCK_EX):
             pass

@@ -53,7 +53,7 @@ def on_gpu() -> Summary:
 )
 def test_every_part_is_known_or_says_why_not(figure: str, processor: float | str, gpu: float | str) -> None:
     for summary, expected in ((on_processor(), processor), (on_gpu(), gpu)):
-        found = parse_figure(figure).of(summary)
+        found = parse_figure(figure).value_of(summary)
         if isinstance(expected, str):
             assert found.value is None and found.reason == expected
         else:
@@ -65,15 +65,15 @@ def test_a_gpu_whose_kernels_were_not_recorded_is_no_processor(target: dict[str,
     summary = dataclasses.replace(on_processor(), target=target)
     of_device = ("device_compute_ms", "device_transfer_ms", "launch_us", "idle_ms")
     for name in (*of_device, "operations_ms", "host_ms", "on_device_percent", "on_host_percent"):
-        found = parse_figure(name).of(summary)
+        found = parse_figure(name).value_of(summary)
         assert found.value is None and found.reason == "no kernels were recorded", name
-    assert parse_figure("input_ms").of(summary).value == pytest.approx(3.0)
+    assert parse_figure("input_ms").value_of(summary).value == pytest.approx(3.0)
 
 
 def test_the_parts_of_a_step_on_a_processor_add_up() -> None:
     summary = on_processor()
-    parts = [parse_figure(name).of(summary).value or 0.0 for name in ("input_ms", "operations_ms", "host_ms")]
-    assert sum(parts) == pytest.approx(parse_figure("step_ms").of(summary).value)
+    parts = [parse_figure(name).value_of(summary).value or 0.0 for name in ("input_ms", "operations_ms", "host_ms")]
+    assert sum(parts) == pytest.approx(parse_figure("step_ms").value_of(summary).value)
 
 
 def test_a_compiled_training_step_is_operations() -> None:
@@ -81,4 +81,4 @@ def test_a_compiled_training_step_is_operations() -> None:
     part = builder.part("train")
     for _ in range(8):
         builder.step(part, 10, {"data": 2, "fused": 8})
-    assert parse_figure("operations_ms").of(summarise(builder.run())).value == pytest.approx(8.0)
+    assert parse_figure("operations_ms").value_of(summarise(builder.run())).value == pytest.approx(8.0)

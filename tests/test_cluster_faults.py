@@ -21,12 +21,12 @@ from dask_nodes import Machinery
 from sonda.imports.importer import import_files
 from sonda.record.errors import SondaError
 from sonda.record.store import Store
-from sonda.studies.engine.plan import plan
-from sonda.studies.engine.remote import elsewhere
+from sonda.studies.engine.plan import plan_points
+from sonda.studies.engine.remote import measure_elsewhere
 from sonda.studies.engine.runner import StudyResult, run_study
 from sonda.studies.executors import cluster
 from sonda.studies.executors.choice import executor_for, spread_over
-from sonda.studies.executors.executor import Done, Executor, Task, attempt
+from sonda.studies.executors.executor import Executor, Task, TaskResult, attempt_task
 from sonda.studies.explore import exploration as exploring
 from sonda.studies.explore.space import parse_space
 from sonda.studies.file.study import Study
@@ -49,7 +49,7 @@ def nodes(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPa
     made.close()
 
 
-def outcomes(executor: Executor, work: Any, orders: Sequence[Any], node: str = "") -> list[Done]:
+def outcomes(executor: Executor, work: Any, orders: Sequence[Any], node: str = "") -> list[TaskResult]:
     tasks = [Task(number, order, node=node) for number, order in enumerate(orders)]
     return sorted(executor.run(work, tasks), key=lambda done: done.number)
 
@@ -68,13 +68,13 @@ def begun(nodes: Machinery) -> list[str]:
 
 def carry_out(nodes: Machinery, store: Store) -> StudyResult:
     with executor_for(cluster=nodes.address, exclusive=True) as executor:
-        spread = lambda points: elsewhere(STUDY, store, executor, points)  # noqa: E731
+        spread = lambda points: measure_elsewhere(STUDY, store, executor, points)  # noqa: E731
         return run_study(STUDY, store, lambda point: pytest.fail(), lambda _: None, spread=spread)  # type: ignore[arg-type, return-value]
 
 
 def each_once(store: Store) -> None:
     found = Counter(name.rpartition("-")[2] for name in store.names())
-    assert found == Counter(point.identity for point in plan(STUDY))
+    assert found == Counter(point.identity for point in plan_points(STUDY))
 
 
 # ---- without faults ----------------------------------------------------------------------------------------------
@@ -117,7 +117,7 @@ def test_simulating_uses_every_worker_and_tasks_go_where_they_must(nodes: Machin
     nodes.workers(one="north", two="north", three="south")
     with executor_for(cluster=nodes.address) as executor, executor_for(cluster=nodes.address, exclusive=True) as other:
         assert executor.workers == 3
-        alone: list[Done] = []
+        alone: list[TaskResult] = []
         measuring = meanwhile(lambda: alone.extend(outcomes(other, cluster_work.when, [("", 0.3)] * 4, "north")))
         beside = outcomes(executor, cluster_work.when, [("", 0.05)] * 30)
         measuring.join()
@@ -273,7 +273,7 @@ def test_a_full_disk_on_one_node(nodes: Machinery, tmp_path: Path) -> None:
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT, errno.EIO])
 def test_only_a_full_disk_is_called_full(number: int) -> None:
     """The twin that needs no rights."""
-    done = attempt(cluster_work.full, Task(0, number))
+    done = attempt_task(cluster_work.full, Task(0, number))
     assert ("the disk is full" in done.failure) == (number != errno.EIO)
 
 
@@ -319,7 +319,7 @@ def test_a_restarted_scheduler(nodes: Machinery, tmp_path: Path) -> None:
     with executor_for(cluster=nodes.address, exclusive=True) as first, executor_for(cluster=nodes.address) as second:
         restarting = meanwhile(restart)
         orders = [(str(files[0]), 600.0), (str(tmp_path / "next"), 0.0)]
-        measured: list[Done] = []
+        measured: list[TaskResult] = []
         measuring = meanwhile(lambda: measured.extend(outcomes(first, cluster_work.append_and_wait, orders, "north")))
         nodes.wait_for(files[0].exists)
         simulated = outcomes(second, cluster_work.slow, [(str(files[1]), number) for number in range(3)])

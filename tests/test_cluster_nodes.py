@@ -19,9 +19,9 @@ from sonda.record.files import partial
 from sonda.record.run import Run, now, write_run
 from sonda.record.store import Store
 from sonda.studies.engine import remote as elsewhere
-from sonda.studies.engine.plan import NODE, Point, plan
+from sonda.studies.engine.plan import NODE, StudyPoint, plan_points
 from sonda.studies.engine.runner import StudyResult, load_study_result, run_study
-from sonda.studies.executors.executor import Done, Here, Task, attempt
+from sonda.studies.executors.executor import Task, TaskResult, ThisProcess, attempt_task
 from sonda.studies.file.study import Study
 from sonda.studies.results.notes import table_notes
 from sonda.targets.cooling import Cooling
@@ -32,7 +32,7 @@ from sonda.targets.pipeline import Place
 STUDY = Study("two", {"workload": "mlp", "on": "cpu"}, {"batch": (1, 2)}, repeat=1)
 
 
-class Nodes(Here):
+class Nodes(ThisProcess):
     """Nodes of these kinds, in this process; a task for another kind finds nobody."""
 
     def __init__(self, *kinds: str) -> None:
@@ -42,15 +42,17 @@ class Nodes(Here):
     def kinds(self) -> set[str]:
         return self._kinds
 
-    def run(self, work: Any, tasks: Iterable[Task]) -> Iterator[Done]:
+    def run(self, work: Any, tasks: Iterable[Task]) -> Iterator[TaskResult]:
         for task in tasks:
             if task.node and task.node not in self._kinds:
-                yield Done(task.number, failure=f"no worker has what it needs (node {task.node})", remedy="start one")
+                yield TaskResult(
+                    task.number, failure=f"no worker has what it needs (node {task.node})", remedy="start one"
+                )
             else:
-                yield attempt(work, task)
+                yield attempt_task(work, task)
 
 
-def keep(store: Store, point: Point, target: dict[str, Any] | None = None, **machine: Any) -> Run:
+def keep(store: Store, point: StudyPoint, target: dict[str, Any] | None = None, **machine: Any) -> Run:
     """A run of the point, by hand: three steps of 2 ms."""
     made = stepped([2.0, 2.0, 2.0])
     info = msgspec.structs.replace(
@@ -68,9 +70,9 @@ def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Store:
     return Store(tmp_path / "home")
 
 
-def carry_out(store: Store, nodes: Here, which: str, study: Study = STUDY) -> StudyResult:
-    study = elsewhere.on_known_nodes(study, store, nodes.kinds, which)
-    spread = lambda points: elsewhere.elsewhere(study, store, nodes, points)  # noqa: E731
+def carry_out(store: Store, nodes: ThisProcess, which: str, study: Study = STUDY) -> StudyResult:
+    study = elsewhere.study_on_known_nodes(study, store, nodes.kinds, which)
+    spread = lambda points: elsewhere.measure_elsewhere(study, store, nodes, points)  # noqa: E731
     return run_study(study, store, lambda point: keep(store, point), lambda _: None, spread=spread)
 
 
@@ -79,7 +81,7 @@ def seen(result: StudyResult) -> list[tuple[Any, Any]]:
 
 
 def shown(store: Store, nodes: str = "") -> StudyResult:
-    return load_study_result(elsewhere.as_measured(STUDY, store, nodes), store)
+    return load_study_result(elsewhere.study_as_measured(STUDY, store, nodes), store)
 
 
 def test_what_nodes_measured_is_shown_without_them(store: Store) -> None:
@@ -120,13 +122,13 @@ def test_simulations_are_given_out_several_at_once(store: Store, monkeypatch: py
     given: list[int] = []
 
     class Noting(Nodes):
-        def run(self, work: Any, tasks: Iterable[Task]) -> Iterator[Done]:
+        def run(self, work: Any, tasks: Iterable[Task]) -> Iterator[TaskResult]:
             for task in tasks:
                 given.append(len(task.order))
                 yield from super().run(work, [task])
 
     def measuring(store: Store, study: Study) -> Any:
-        def measure(point: Point) -> Run:
+        def measure(point: StudyPoint) -> Run:
             if point.configuration["batch"] == 3:
                 raise SondaError("three cannot be", "give another")
             return keep(store, point)
@@ -142,13 +144,13 @@ def test_simulations_are_given_out_several_at_once(store: Store, monkeypatch: py
 
 
 def test_times_of_different_machines_are_not_mixed_in_silence(store: Store) -> None:
-    points = plan(STUDY)
+    points = plan_points(STUDY)
     keep(store, points[0], processor="EPYC", logical_cores=8)
     keep(store, points[1], processor="Xeon", logical_cores=4)
     (said,) = [note for note in table_notes(load_study_result(STUDY, store), [], {}) if "kinds of machine" in note]
     assert "(EPYC, 8 cores: 1; Xeon, 4 cores: 1)" in said
     simulated = dataclasses.replace(STUDY, workload={"workload": "mlp", "on": "sim:maeri-256"})
-    for point, name in zip(plan(simulated), ("EPYC", "Xeon"), strict=True):
+    for point, name in zip(plan_points(simulated), ("EPYC", "Xeon"), strict=True):
         keep(store, point, processor=name, logical_cores=8)
     notes = table_notes(load_study_result(simulated, store), [], {})
     assert not [note for note in notes if "kinds of machine" in note]
@@ -160,7 +162,7 @@ def test_times_of_different_gpus_are_not_mixed_in_silence(store: Store) -> None:
     cards = {("cuda:0", 1): "NVIDIA H200", ("cuda:0", 2): "NVIDIA L4"}
 
     def notes() -> list[str]:
-        for point in plan(study):
+        for point in plan_points(study):
             card = cards.get((str(point.configuration["on"]), int(str(point.configuration["batch"]))))
             target = {"spec": point.configuration["on"], "devices": {"cuda:0": {"name": card}} if card else {}}
             keep(store, point, target, processor="EPYC", logical_cores=8)
@@ -178,7 +180,7 @@ def test_times_of_different_gpus_are_not_mixed_in_silence(store: Store) -> None:
 def test_a_node_with_another_file_of_the_same_name_is_refused(store: Store, tmp_path: Path) -> None:
     (tmp_path / "model.py").write_text("made = 1\n")
     study = dataclasses.replace(STUDY, workload={"workload": f"{tmp_path}/model.py:make", "on": "cpu"})
-    points = plan(study)
+    points = plan_points(study)
     order = elsewhere.PointOrder(points[0], study, elsewhere._content(points[0]))
     assert elsewhere.measure_there(order).name.endswith(points[0].identity)
     (tmp_path / "model.py").write_text("made = 2\n")
@@ -217,7 +219,7 @@ def test_a_node_of_another_kind_that_comes_late_measures_nothing(store: Store) -
     asked: list[str] = []
 
     class Noting(Nodes):
-        def run(self, work: Any, tasks: Iterable[Task]) -> Iterator[Done]:
+        def run(self, work: Any, tasks: Iterable[Task]) -> Iterator[TaskResult]:
             tasks = list(tasks)
             asked.extend(task.node for task in tasks)
             self._kinds = {"EPYC", "Xeon"}
@@ -272,27 +274,27 @@ def test_all_workers_that_are_to_measure_are_waited_for(
 SIMULATED = dataclasses.replace(STUDY, workload={"workload": "mlp", "on": "sim:maeri-256"})
 
 
-class Elsewhere(Here):
+class Elsewhere(ThisProcess):
     """A node with a folder of the same name, which is not the same folder: the mark is not in it."""
 
-    def run(self, work: Any, tasks: Iterable[Task]) -> Iterator[Done]:
+    def run(self, work: Any, tasks: Iterable[Task]) -> Iterator[TaskResult]:
         for task in tasks:
             there = [
                 dataclasses.replace(one, order=msgspec.structs.replace(one.order, store=elsewhere.SeenStore(
                     one.order.store.root, ".partial-of-another-node")))
                 for one in task.order
             ]  # fmt: skip
-            yield attempt(work, dataclasses.replace(task, order=there))
+            yield attempt_task(work, dataclasses.replace(task, order=there))
 
 
-@pytest.mark.parametrize(("nodes", "kept"), [(Here(), "home"), (Elsewhere(), f"sonda-node-{os.getuid()}")])
+@pytest.mark.parametrize(("nodes", "kept"), [(ThisProcess(), "home"), (Elsewhere(), f"sonda-node-{os.getuid()}")])
 def test_a_simulated_run_is_written_where_it_belongs_by_who_sees_that_place(
     store: Store, monkeypatch: pytest.MonkeyPatch, nodes: Any, kept: str
 ) -> None:
     written: list[str] = []
 
     def keep_noted(store: Store, study: Study) -> Any:
-        def measure(point: Point) -> Run:
+        def measure(point: StudyPoint) -> Run:
             written.append(store.root.name)
             return keep(store, point)
 
@@ -301,7 +303,7 @@ def test_a_simulated_run_is_written_where_it_belongs_by_who_sees_that_place(
     monkeypatch.setattr(elsewhere, "measuring", keep_noted)
     result = carry_out(store, nodes, "", SIMULATED)
     assert written == [kept, kept] and result.measured == 2 and not result.failures
-    assert [run.id for _, run in result.runs] == [point.identity for point in plan(SIMULATED)]
+    assert [run.id for _, run in result.runs] == [point.identity for point in plan_points(SIMULATED)]
     assert all(run.directory.parent == store.root and run.spans for _, run in result.runs)
     assert not list(store.root.glob(".partial-*")), "the mark goes when the study ends"
     assert not list((store.root.parent / f"sonda-node-{os.getuid()}").glob("*")), "nothing is left on the node"
@@ -310,12 +312,12 @@ def test_a_simulated_run_is_written_where_it_belongs_by_who_sees_that_place(
 def test_a_run_that_its_worker_wrote_before_it_died_is_not_there_twice(store: Store) -> None:
     """The worker dies after it has written the run and before it has said so; another does the point again."""
 
-    class Dying(Here):
-        def run(self, work: Any, tasks: Iterable[Task]) -> Iterator[Done]:
+    class Dying(ThisProcess):
+        def run(self, work: Any, tasks: Iterable[Task]) -> Iterator[TaskResult]:
             for task in tasks:
-                attempt(work, task)
+                attempt_task(work, task)
                 sleep(0.002)  # a run's name has its moment in ms
-                yield attempt(work, task)
+                yield attempt_task(work, task)
 
     result = carry_out(store, Dying(), "", SIMULATED)
     assert len(store.names()) == 2 and len(result.runs) == 2 and not result.failures
@@ -395,6 +397,6 @@ def test_a_gpus_points_are_not_asked_of_nodes_without_one(store: Store) -> None:
 
 def test_a_study_of_gpus_needs_no_choice_among_nodes_without_one() -> None:
     study = dataclasses.replace(STUDY, workload={"workload": "mlp", "on": "cuda:0"})
-    assert elsewhere.on_nodes(study, ["Xeon", GPU], "") == study
+    assert elsewhere.study_on_nodes(study, ["Xeon", GPU], "") == study
     with pytest.raises(SondaError, match="the cluster has 2 kinds of node"):
-        elsewhere.on_nodes(STUDY, ["Xeon", GPU], "")
+        elsewhere.study_on_nodes(STUDY, ["Xeon", GPU], "")

@@ -14,26 +14,26 @@ from sonda.record.index import Entry, Index, sizes_of
 from sonda.record.run import Run
 from sonda.record.store import Store
 from sonda.studies.engine import remote as elsewhere
-from sonda.studies.engine.plan import plan
-from sonda.studies.executors.executor import Done, Here, Task
+from sonda.studies.engine.plan import plan_points
+from sonda.studies.executors.executor import Task, TaskResult, ThisProcess
 from sonda.version import VERSION
 from test_cluster_nodes import SIMULATED, STUDY, carry_out, keep
 
 
-class Late(Here):
+class Late(ThisProcess):
     """Another machine that wrote the runs: the store has them, and this machine does not see them yet."""
 
     def __init__(self, store: Store, hidden: Path) -> None:
         self.store, self.hidden = store, hidden
 
-    def run(self, work: Any, tasks: Iterable[Task]) -> Iterator[Done]:
+    def run(self, work: Any, tasks: Iterable[Task]) -> Iterator[TaskResult]:
         for group in tasks:
             done = []
             for task in group.order:
                 run = keep(self.store, task.order.point)
                 run.directory.rename(self.hidden / run.directory.name)
-                done.append(Done(task.number, run.directory.name))
-            yield Done(group.number, done)
+                done.append(TaskResult(task.number, run.directory.name))
+            yield TaskResult(group.number, done)
 
     def appear(self) -> None:
         for one in self.hidden.iterdir():
@@ -68,8 +68,8 @@ def test_a_run_that_never_appears_is_missing_after_a_minute(tmp_path: Path, monk
 def test_which_nodes_measured_a_study_is_asked_of_the_index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Runs are read once, however often their nodes are asked for; not at all where a listing has read them before."""
     store = Store(tmp_path)
-    of_nodes = [elsewhere.on_nodes(STUDY, ["EPYC", "Xeon"], "each"), dataclasses.replace(STUDY, name="other")]
-    runs = [keep(store, point) for study in of_nodes for point in plan(study)]
+    of_nodes = [elsewhere.study_on_nodes(STUDY, ["EPYC", "Xeon"], "each"), dataclasses.replace(STUDY, name="other")]
+    runs = [keep(store, point) for study in of_nodes for point in plan_points(study)]
     read: list[str] = []
     load = Run.load
 
@@ -95,7 +95,7 @@ def test_which_nodes_measured_a_study_is_asked_of_the_index(tmp_path: Path, monk
 
 def test_rows_of_an_index_that_do_not_say_which_study_are_completed(tmp_path: Path) -> None:
     store = Store(tmp_path)
-    (run,) = [keep(store, point) for point in plan(elsewhere.on_nodes(STUDY, ["EPYC"], "each"))[:1]]
+    (run,) = [keep(store, point) for point in plan_points(elsewhere.study_on_nodes(STUDY, ["EPYC"], "each"))[:1]]
     index, name = Index(store.root, VERSION), run.directory.name
     index.add([Entry(name, sizes_of(run.directory), {"listed": "before"})])
     for _ in range(3):

@@ -14,7 +14,7 @@ from sonda.record.errors import SondaError
 from sonda.studies.executors.choice import executor_for
 from sonda.studies.executors.executor import Task
 from sonda.studies.executors.slurm import settings_of
-from sonda.studies.executors.training_jobs import on_nodes
+from sonda.studies.executors.training_jobs import run_on_nodes
 
 pytestmark = pytest.mark.slow
 
@@ -40,7 +40,7 @@ def test_a_job_on_two_nodes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     fake_slurm(tmp_path, monkeypatch)
     cluster = "slurm:partition=short,time=01:30:00,account=me,cores=8,memory=16GB,setup=export SAID=yes"
     said: list[str] = []
-    answers = on_nodes(node_cases.answer, (str(tmp_path), ""), 2, cluster, tmp_path / "jobs", said.append, gpus=2)
+    answers = run_on_nodes(node_cases.answer, (str(tmp_path), ""), 2, cluster, tmp_path / "jobs", said.append, gpus=2)
     assert [answer["number"] for answer in answers] == ["0", "1"]
     assert answers[0]["port"] == answers[1]["port"]
     assert said[0].startswith("job 4242 for 2 nodes: ")
@@ -55,7 +55,7 @@ def test_what_the_queue_refuses_is_one_line(tmp_path: Path, monkeypatch: pytest.
         "#!/bin/sh\necho 'sbatch: error: invalid partition specified: short' >&2\nexit 1\n"
     )
     with pytest.raises(SondaError, match="invalid partition specified: short"):
-        on_nodes(node_cases.answer, (str(tmp_path), ""), 2, "slurm:partition=short", tmp_path / "jobs", str)
+        run_on_nodes(node_cases.answer, (str(tmp_path), ""), 2, "slurm:partition=short", tmp_path / "jobs", str)
 
 
 def test_a_study_that_the_queue_refuses_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,26 +11,26 @@ import pytest
 import cluster_work
 from sonda.record.errors import SondaError
 from sonda.studies.executors.choice import executor_for
-from sonda.studies.executors.executor import Done, Executor, Here, Task, attempt
-from sonda.studies.executors.processes import Processes
+from sonda.studies.executors.executor import Executor, Task, TaskResult, ThisProcess, attempt_task
+from sonda.studies.executors.processes import ProcessPool
 from sonda.version import VERSION
 
 
-def outcomes(executor: Executor, work: Any, orders: list[Any]) -> list[Done]:
+def outcomes(executor: Executor, work: Any, orders: list[Any]) -> list[TaskResult]:
     tasks = [Task(number, order) for number, order in enumerate(orders)]
     return sorted(executor.run(work, tasks), key=lambda done: done.number)
 
 
 @pytest.fixture(scope="module")
-def crew() -> Iterator[Processes]:
-    executor = Processes(2)
+def crew() -> Iterator[ProcessPool]:
+    executor = ProcessPool(2)
     yield executor
     executor.close()
 
 
 @pytest.mark.parametrize("kind", ["here", "processes"])
-def test_every_task_is_done_once(kind: str, crew: Processes) -> None:
-    executor: Executor = Here() if kind == "here" else crew
+def test_every_task_is_done_once(kind: str, crew: ProcessPool) -> None:
+    executor: Executor = ThisProcess() if kind == "here" else crew
     assert [done.value for done in outcomes(executor, cluster_work.square, list(range(7)))] == [
         0, 1, 4, 9, 16, 25, 36,
     ]  # fmt: skip
@@ -40,7 +40,7 @@ def test_every_task_is_done_once(kind: str, crew: Processes) -> None:
     assert failed.failure == "ValueError: number 5"
 
 
-def test_a_process_that_dies_is_replaced_and_its_task_done_again(crew: Processes, tmp_path: Path) -> None:
+def test_a_process_that_dies_is_replaced_and_its_task_done_again(crew: ProcessPool, tmp_path: Path) -> None:
     file = str(tmp_path / "was here")
     found = outcomes(crew, cluster_work.die_once, [(number, file) for number in range(6)])
     assert [done.value for done in found] == [0, 1, 2, 3, 4, 5]
@@ -54,7 +54,7 @@ def test_what_was_done_again_is_said(tmp_path: Path) -> None:
     assert said == ["1 task was done again, because a worker went away before the end"]
 
 
-def test_what_kills_every_process_is_given_up(crew: Processes) -> None:
+def test_what_kills_every_process_is_given_up(crew: ProcessPool) -> None:
     found = outcomes(crew, cluster_work.die, list(range(6)))
     assert [done.value for done in found] == [0, 1, 2, None, 4, 5]
     assert found[3].lost and "died" in found[3].failure
@@ -62,7 +62,7 @@ def test_what_kills_every_process_is_given_up(crew: Processes) -> None:
 
 
 def test_whoever_stops_listening_leaves_no_process_at_work(tmp_path: Path) -> None:
-    executor = Processes(2)
+    executor = ProcessPool(2)
     tasks = [Task(0, (str(tmp_path / "a"), 0.0)), Task(1, (str(tmp_path / "b"), 60.0))]
     running = executor.run(cluster_work.append_and_wait, tasks)
     first = next(running)
@@ -74,13 +74,13 @@ def test_whoever_stops_listening_leaves_no_process_at_work(tmp_path: Path) -> No
 
 
 def test_another_version_is_refused() -> None:
-    done = attempt(cluster_work.square, Task(0, 3), "0.0.9")
+    done = attempt_task(cluster_work.square, Task(0, 3), "0.0.9")
     assert VERSION in done.failure and "0.0.9" in done.failure and done.value is None
 
 
 def test_choices() -> None:
     with executor_for() as one, executor_for(3) as three:
-        assert isinstance(one, Here) and isinstance(three, Processes) and three.workers == 3
+        assert isinstance(one, ThisProcess) and isinstance(three, ProcessPool) and three.workers == 3
     with pytest.raises(SondaError, match="--workers -1"), executor_for(-1):
         pass
 

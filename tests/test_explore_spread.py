@@ -15,11 +15,11 @@ from hypothesis import strategies as st
 from sonda.record.errors import SondaError
 from sonda.record.run import Run
 from sonda.record.store import Store
-from sonda.studies.executors.executor import Done, Here, Task
-from sonda.studies.executors.processes import Processes
+from sonda.studies.executors.executor import Task, TaskResult, ThisProcess
+from sonda.studies.executors.processes import ProcessPool
 from sonda.studies.explore.exploration import explore
 from sonda.studies.explore.search import search
-from sonda.studies.explore.space import cut, parse_space
+from sonda.studies.explore.space import cut_grid, parse_space
 from sonda.targets.job import Job
 
 DLRM = Job(workload="dlrm", on="sim:dlrm-hybrid", set="clock_GHz=1 memory.dram=hbm2", threads=1)
@@ -45,7 +45,7 @@ def facts(run: Run) -> dict[str, Any]:
 @given(st.lists(st.integers(1, 5), min_size=1, max_size=4), st.integers(1, 40))
 def test_pieces_are_the_grid_in_its_order(sizes: list[int], most: int) -> None:
     axes = {f"f{number}": tuple(map(str, range(size))) for number, size in enumerate(sizes)}
-    pieces = list(cut(axes, most))
+    pieces = list(cut_grid(axes, most))
     rows = [row for piece in pieces for row in itertools.product(*piece.values())]
     assert rows == list(itertools.product(*axes.values()))
     assert all(list(piece) == list(axes) for piece in pieces)
@@ -73,7 +73,7 @@ def test_several_targets_in_batches(tmp_path: Path) -> None:
 
 
 def test_processes_find_the_same(whole: Run, tmp_path: Path) -> None:
-    crew = Processes(2)
+    crew = ProcessPool(2)
     try:
         spread = explore(DLRM, SPACE, Store(tmp_path), executor=crew, batch=40)
     finally:
@@ -81,17 +81,17 @@ def test_processes_find_the_same(whole: Run, tmp_path: Path) -> None:
     assert facts(spread) == facts(whole) and spread.points.to_pydict() == whole.points.to_pydict()
 
 
-class Stopping(Here):
+class Stopping(ThisProcess):
     """Does some tasks, then loses the others."""
 
     def __init__(self, some: int) -> None:
         self.left = some
         self.done: list[int] = []
 
-    def run(self, work: Any, tasks: Iterable[Task]) -> Iterator[Done]:
+    def run(self, work: Any, tasks: Iterable[Task]) -> Iterator[TaskResult]:
         for task in tasks:
             if not self.left:
-                yield Done(task.number, failure="its worker was killed", remedy="start this again", lost=True)
+                yield TaskResult(task.number, failure="its worker was killed", remedy="start this again", lost=True)
                 continue
             self.left -= 1
             self.done.append(task.number)

@@ -8,7 +8,7 @@ import pytest
 
 from sonda.record.errors import SondaError
 from sonda.studies.catalogue import load_plan
-from sonda.studies.engine.plan import plan
+from sonda.studies.engine.plan import plan_points
 from sonda.studies.file.loader import load_study
 from sonda.studies.file.study import Study
 
@@ -16,7 +16,7 @@ NAME = "framework-mnist"
 
 
 def test_frameworks_differ_in_nothing_but_the_framework() -> None:
-    points = [dict(point.configuration) for point in plan(load_study(NAME).at_scale("processor"))]
+    points = [dict(point.configuration) for point in plan_points(load_study(NAME).at_scale("processor"))]
     assert {point.pop("framework", "torch") for point in points} == {"torch", "tensorflow", "jax", "pytensor"}
     for point in points:
         point.pop("variant")

@@ -20,8 +20,8 @@ from sonda.imports.importer import import_files
 from sonda.record.errors import SondaError
 from sonda.record.run import SAMPLES, SPANS, Run
 from sonda.studies.executors.choice import spread_for, spread_over
-from sonda.studies.executors.executor import Here
-from sonda.studies.executors.processes import Processes
+from sonda.studies.executors.executor import ThisProcess
+from sonda.studies.executors.processes import ProcessPool
 from trace_examples import KINETO, call, kernel, op, step, write
 
 RANKS = Path(__file__).parent / "data" / "ranks"
@@ -29,8 +29,8 @@ XPLANE = Path(__file__).parent / "data" / "xplane"
 
 
 @pytest.fixture(scope="module")
-def crew() -> Iterator[Processes]:
-    executor = Processes(2)
+def crew() -> Iterator[ProcessPool]:
+    executor = ProcessPool(2)
     yield executor
     executor.close()
 
@@ -81,7 +81,7 @@ def ugly(folder: Path) -> Path:
     return folder
 
 
-def test_two_processes_make_the_run_that_one_makes(tmp_path: Path, crew: Processes) -> None:
+def test_two_processes_make_the_run_that_one_makes(tmp_path: Path, crew: ProcessPool) -> None:
     spread = spread_over(crew)
     for folder in (RANKS, ugly(tmp_path / "ugly")):
         alone = import_files([folder], tmp_path / "runs")
@@ -102,7 +102,7 @@ def test_blocks_of_many_rows_keep_their_parents(tmp_path: Path, monkeypatch: pyt
     monkeypatch.setattr("sonda.imports.trace.spill.RUN_ROWS", 64)
     monkeypatch.setattr("sonda.imports.trace.ranks.merge_by_time", _small_blocks)
     alone = import_files([RANKS], tmp_path / "runs")
-    spread = import_files([RANKS], tmp_path / "runs", spread=spread_over(Here()))
+    spread = import_files([RANKS], tmp_path / "runs", spread=spread_over(ThisProcess()))
     same(alone, spread)
     assert pq.ParquetFile(spread.directory / SPANS).num_row_groups > 8
     parents, ranks = spread.spans.number("parent"), spread.spans.number("rank")
@@ -116,7 +116,7 @@ def _small_blocks(spills: Any) -> Iterator[np.ndarray]:
     return spill.merge_by_time(spills, 128)
 
 
-def dying(crew: Processes, work: str, inside: str, mark: Path | None) -> Callable[..., Iterator[tuple[int, Any]]]:
+def dying(crew: ProcessPool, work: str, inside: str, mark: Path | None) -> Callable[..., Iterator[tuple[int, Any]]]:
     """Kills the process that does `work` with rank 2 when it comes to `inside`: once, or always without a mark."""
 
     def spread(asked: Any, orders: Sequence[Any]) -> Iterator[tuple[int, Any]]:
@@ -132,7 +132,7 @@ def dying(crew: Processes, work: str, inside: str, mark: Path | None) -> Callabl
     ("work", "inside"), [("read_rank", "keep_state"), ("link_rank", "write_rank"), ("link_rank", "WrittenRank")]
 )
 def test_a_process_killed_in_the_middle_is_replaced_and_its_rank_read_again(
-    tmp_path: Path, crew: Processes, work: str, inside: str
+    tmp_path: Path, crew: ProcessPool, work: str, inside: str
 ) -> None:
     mark = tmp_path / "killed"
     run = import_files([RANKS], tmp_path / "runs", spread=dying(crew, work, inside, mark))
@@ -141,7 +141,7 @@ def test_a_process_killed_in_the_middle_is_replaced_and_its_rank_read_again(
     same(import_files([RANKS], tmp_path / "runs"), run)
 
 
-def test_a_rank_that_kills_every_process_is_named_and_leaves_nothing(tmp_path: Path, crew: Processes) -> None:
+def test_a_rank_that_kills_every_process_is_named_and_leaves_nothing(tmp_path: Path, crew: ProcessPool) -> None:
     spread = dying(crew, "link_rank", "write_rank", None)
     with pytest.raises(SondaError, match=r"rank2\.json\.gz: 2 processes died"):
         import_files([RANKS], tmp_path / "runs", spread=spread)
@@ -154,7 +154,7 @@ def test_what_cannot_be_read_is_named_as_by_one_process(tmp_path: Path) -> None:
     packed = (folder / "rank1.json.gz").read_bytes()
     (folder / "rank1.json.gz").write_bytes(packed[:20] + b"\0" * 40)
     said = []
-    for spread in (None, spread_over(Here())):
+    for spread in (None, spread_over(ThisProcess())):
         try:
             said.append(str(import_files([folder], tmp_path / "runs", spread=spread).info.notes))
         except SondaError as error:
@@ -171,7 +171,7 @@ def test_a_full_disk_is_said_and_leaves_nothing(tmp_path: Path, monkeypatch: pyt
 
     monkeypatch.setattr("sonda.record.files.tables.SpanWriter.append", full)
     with pytest.raises(SondaError, match="No space left on device"):
-        import_files([RANKS], tmp_path / "runs", spread=spread_over(Here()))
+        import_files([RANKS], tmp_path / "runs", spread=spread_over(ThisProcess()))
     assert not any((tmp_path / "runs").iterdir())
 
 

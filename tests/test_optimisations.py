@@ -25,11 +25,11 @@ from sonda.report.views.study.page import study_section
 from sonda.report.views.study.screen import render_study
 from sonda.studies.catalogue import load_plan
 from sonda.studies.engine.applicability import why_not
-from sonda.studies.engine.plan import configurations, plan
+from sonda.studies.engine.plan import configurations, plan_points
 from sonda.studies.engine.runner import StudyResult, load_study_result
 from sonda.studies.file.loader import load_study
 from sonda.studies.file.study import Study
-from sonda.studies.results.optimisations import document, optimisations
+from sonda.studies.results.optimisations import optimisations, optimisations_document
 from sonda.studies.results.table import study_table
 
 CHANGES: dict[str, dict[str, object]] = {
@@ -150,7 +150,7 @@ def test_one_step_each_has_no_interval() -> None:
     option = weigh("", "base", runs, CHANGES, {}).options[0]
     assert option.speedup.value == 2.0 and option.speedup.low is None and option.effect == "unknown"
     assert option.text == "one measurement each has no interval", "nothing was tested, so nothing is not significant"
-    (drawn,) = options_figure(document([weigh("", "base", runs, CHANGES, {})])[0])["data"]  # type: ignore[index]
+    (drawn,) = options_figure(optimisations_document([weigh("", "base", runs, CHANGES, {})])[0])["data"]  # type: ignore[index]
     assert drawn["error_x"]["visible"] is False
 
 
@@ -277,7 +277,7 @@ def test_a_limit_is_that_of_the_run_in_the_middle_with_the_share_that_its_senten
 
 def test_what_limits_is_one_line_for_each_and_whole_sentences_are_behind_it() -> None:
     runs = {"base": [judged(12.0, MEMORY)], "prefetch": [judged(6.0, MEMORY)], "mixed": [judged(4.0, UNCLEAR)]}
-    (shown,) = document([weigh("", "base", runs, CHANGES, {})])
+    (shown,) = optimisations_document([weigh("", "base", runs, CHANGES, {})])
     table = limits_table(shown)
     assert table is not None
     assert [[cell.text for cell in row] for row in table.rows] == [
@@ -309,14 +309,14 @@ TIMES = {"base": 12.0, "prefetch": 6.0, "mixed": 4.0, "both": 2.0}
 
 def measured(study: Study = STUDY) -> tuple[StudyResult, dict[str, Summary]]:
     runs, found = [], {}
-    for number, point in enumerate(plan(study)):
+    for number, point in enumerate(plan_points(study)):
         middle = TIMES.get(str(point.configuration["variant"]))
         if middle is not None:
             steps = middle * (1 + 0.004 * np.random.default_rng(number).standard_normal(12))
             run = stepped(steps, id=f"{number:08x}")
             runs.append((point, run))
             found[run.id] = summarise(run)
-    without = tuple((point, why) for point in plan(study) if (why := why_not(study, point.configuration)))
+    without = tuple((point, why) for point in plan_points(study) if (why := why_not(study, point.configuration)))
     return StudyResult(study, tuple(runs), (), len(runs), without), found
 
 
@@ -331,7 +331,7 @@ def document_of(study: Study = STUDY) -> dict[str, Any]:
     return {
         "study": table.study, "question": "", "scale": "", "axes": list(table.axes), "columns": columns,
         "base": table.base, "rows": table.to_rows(), "deviations": [], "notes": list(table.notes),
-        "optimisations": document(brought := optimisations(result, read)), "whole": whole(brought),
+        "optimisations": optimisations_document(brought := optimisations(result, read)), "whole": whole(brought),
     }  # fmt: skip
 
 

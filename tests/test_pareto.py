@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from sonda.studies.explore import pareto
-from sonda.studies.explore.pareto import knee, least, pareto_front
+from sonda.studies.explore.pareto import knee_row, least_row, pareto_front
 
 
 def brute_front(objectives: np.ndarray) -> list[bool]:
@@ -55,8 +55,8 @@ def test_the_front_of_many_points_is_found() -> None:
 
 def test_the_best_in_one_objective_is_the_least_of_the_others_too() -> None:
     objectives = np.array([[2.0, 1.0], [1.0, 9.0], [1.0, 5.0], [np.nan, 0.0]])
-    assert least(objectives, 0) == 2
-    assert least(objectives, 1) == 0
-    assert knee(objectives) == 0, "2 x 1 is less than 1 x 5"
-    assert least(np.full((2, 2), np.nan), 0) == -1
-    assert knee(np.full((2, 2), np.nan)) == -1
+    assert least_row(objectives, 0) == 2
+    assert least_row(objectives, 1) == 0
+    assert knee_row(objectives) == 0, "2 x 1 is less than 1 x 5"
+    assert least_row(np.full((2, 2), np.nan), 0) == -1
+    assert knee_row(np.full((2, 2), np.nan)) == -1

@@ -21,7 +21,7 @@ from sonda.record.conventions import rank_group
 from sonda.record.run import Run
 from sonda.report.views.imported import render_trace, trace_document, trace_section
 from sonda.studies.executors.choice import spread_over
-from sonda.studies.executors.executor import Here
+from sonda.studies.executors.executor import ThisProcess
 from trace_examples import call, kernel, op, step, write
 
 RECORDED = Path(__file__).parent / "data" / "groups"
@@ -220,7 +220,7 @@ def test_the_operation_says_what_its_kernel_does_not(tmp_path: Path) -> None:
     folder = traces(tmp_path / "a", ranks)
     run = import_files([folder], tmp_path / "runs")
     counted(job(run))
-    spread = import_files([folder], tmp_path / "runs", spread=spread_over(Here()))
+    spread = import_files([folder], tmp_path / "runs", spread=spread_over(ThisProcess()))
     for column in ("path", "name"):
         assert spread.spans.words(column).decoded().tolist() == run.spans.words(column).decoded().tolist()
     assert np.array_equal(spread.spans.metrics["sequence:counted"], run.spans.metrics["sequence:counted"], True)

@@ -11,7 +11,7 @@ import pytest
 from sonda.record.errors import SondaError
 from sonda.record.run import Run
 from sonda.record.store import Store
-from sonda.studies.executors.executor import Done, Here, Task
+from sonda.studies.executors.executor import Task, TaskResult, ThisProcess
 from sonda.studies.explore.exploration import explore
 from sonda.studies.explore.search import search
 from sonda.studies.explore.space import parse_space
@@ -24,12 +24,12 @@ SPACE = ["on=sim:tpu-16x16,sim:maeri-256", "mapping=stonne,default", "read_ports
 SHARE = 0.6
 
 
-class Backwards(Here):
+class Backwards(ThisProcess):
     """Parts come in the order in which nobody asked for them."""
 
     workers = 2
 
-    def run(self, work: Any, tasks: Iterable[Task]) -> Iterator[Done]:
+    def run(self, work: Any, tasks: Iterable[Task]) -> Iterator[TaskResult]:
         yield from super().run(work, list(tasks)[::-1])
 
 
@@ -39,10 +39,10 @@ class Stopped(Backwards):
     def __init__(self, parts: int) -> None:
         self.left = parts
 
-    def run(self, work: Any, tasks: Iterable[Task]) -> Iterator[Done]:
+    def run(self, work: Any, tasks: Iterable[Task]) -> Iterator[TaskResult]:
         for done in super().run(work, tasks):
             self.left -= 1
-            yield done if self.left >= 0 else Done(done.number, failure="killed", remedy="again", lost=True)
+            yield done if self.left >= 0 else TaskResult(done.number, failure="killed", remedy="again", lost=True)
 
 
 def points(run: Run) -> list[tuple[Any, ...]]:

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sonda.record.errors import SondaError
-from sonda.studies.explore.space import MOST_POINTS, parse_space, points, read_space
+from sonda.studies.explore.space import MOST_POINTS, count_points, parse_space, read_space
 from sonda.targets.simulated.design_space import by_field
 
 
@@ -79,7 +79,7 @@ def test_a_mistake_in_values_names_the_field(text: str, said: str) -> None:
 def test_fields_in_step_have_values_in_pairs(text: str, fields: dict[str, tuple[str, ...]]) -> None:
     space = parse_space([text])
     assert by_field(space) == fields
-    assert points(space) == len(next(iter(fields.values())))
+    assert count_points(space) == len(next(iter(fields.values())))
 
 
 @pytest.mark.parametrize(
@@ -146,7 +146,7 @@ def test_what_python_cannot_vary_is_one_line(vary: Any, said: str) -> None:
 def test_a_field_is_given_once_and_points_are_not_too_many() -> None:
     with pytest.raises(SondaError, match="--vary a is given twice"):
         parse_space(["a=1", "a=2"])
-    assert points({"a": range(MOST_POINTS)}) == MOST_POINTS
+    assert count_points({"a": range(MOST_POINTS)}) == MOST_POINTS
     with pytest.raises(SondaError, match="121,000,000 points are more than 100,000,000; vary fewer fields"):
         parse_space(["a=1..11000+1", "b=1..11000+1"])
 

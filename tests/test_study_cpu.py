@@ -20,9 +20,9 @@ from sonda.record.run import Run, RunInfo
 from sonda.record.store import Store
 from sonda.report.views.study.screen import render_study
 from sonda.studies.catalogue import load_scaled
-from sonda.studies.engine.corun_point import accompanied, alone, check_company, participants, setting
+from sonda.studies.engine.corun_point import check_company, corun_setting_of, has_company, options_alone, participants
 from sonda.studies.engine.measurement import measuring
-from sonda.studies.engine.plan import configurations, plan
+from sonda.studies.engine.plan import configurations, plan_points
 from sonda.studies.engine.runner import StudyResult
 from sonda.studies.figures.callgrind import cache_size
 from sonda.studies.figures.registry import parse_figure
@@ -68,11 +68,11 @@ def with_part(found: Summary, **changes: Any) -> Summary:
 
 
 def value(key: str, found: Summary) -> float | None:
-    return parse_figure(key).of(found).value
+    return parse_figure(key).value_of(found).value
 
 
 def reason(key: str, found: Summary) -> str:
-    cell = parse_figure(key).of(found)
+    cell = parse_figure(key).value_of(found)
     assert cell.value is None
     return cell.reason
 
@@ -106,7 +106,7 @@ def test_hardware_counters_of_the_step_its_phases_and_layers() -> None:
 def test_counts_that_are_estimates_keep_their_source() -> None:
     estimate = Counted({"instructions": Value(5e6, "1", "estimated")}, NAN, {})
     found = with_part(with_counters({}), counted=CounterSummary(estimate, {}, {}, (), None, ()))
-    cell = parse_figure("instructions").of(found)
+    cell = parse_figure("instructions").value_of(found)
     assert (cell.value, cell.source) == (5e6, "estimated")
 
 
@@ -139,7 +139,7 @@ def test_changes_over_time_are_counted_and_said(tmp_path: Path) -> None:
     assert reason("changes@IPC", found) == "there is no series of IPC"
     for metrics, expected in ((("changes",), 1), (("step_ms",), 0)):
         study = Study("s", {"workload": "mlp"}, {"batch": (4,)}, metrics=metrics)
-        [point] = plan(study)
+        [point] = plan_points(study)
         run = kept(Store(tmp_path), point)
         notes = study_table(StudyResult(study, ((point, run),), (), 1), lambda run: found).notes
         assert [note for note in notes if "from step 6 on" in note] == [
@@ -242,7 +242,7 @@ def test_figures_of_a_corun() -> None:
     assert value("alone_ipc", found) == 2.0 and value("together_ipc", found) == 0.5
     assert value("together_page_faults", found) == 7.0 and reason("together_ipc@with", found) == "no PMU"
     assert reason("alone_cache_misses", found) == "not counted in this experiment"
-    cell = parse_figure("slowdown").of(found)
+    cell = parse_figure("slowdown").value_of(found)
     assert (cell.low, cell.high) == (1.9, 2.1)
     assert "no phase 'backward'" in reason("slowdown@backward", found)
     assert "side by side" in reason("step_ms", found) and "side by side" in reason("ipc", found)
@@ -262,18 +262,18 @@ def test_ways_are_read_by_number_or_have_the_reason() -> None:
 def test_a_point_with_company_is_a_corun_of_its_workload_with_its_options() -> None:
     point = {"workload": "cnn", "with": "mlp --train + stress-cache", "seed": 0, "train": True, "batch": 8,
              "on": "cpu", "seconds": 2, "rounds": 4, "sweep_ways": True, "cores": "0,1"}  # fmt: skip
-    assert accompanied(point)
+    assert has_company(point)
     assert participants(point) == ["cnn --seed=0 --train=true --batch=8", "mlp --train", "stress-cache"]
-    found = setting(point)
+    found = corun_setting_of(point)
     assert (found.seconds, found.repeat, found.sweep) == (2.0, 4, True)
     check_company({**point, "cores": ""})
 
 
 def test_a_point_with_nobody_is_an_ordinary_run() -> None:
     point = {"workload": "cnn", "with": "nobody", "batch": 8, "rounds": 1}
-    assert not accompanied(point) and alone(point) == {"workload": "cnn", "batch": 8}
+    assert not has_company(point) and options_alone(point) == {"workload": "cnn", "batch": 8}
     with pytest.raises(SondaError, match="rounds is for programs side by side"):
-        alone({"workload": "cnn", "rounds": 1})
+        options_alone({"workload": "cnn", "rounds": 1})
 
 
 @pytest.mark.parametrize(
@@ -309,7 +309,7 @@ def kept(store: Store, point: Any) -> Run:
 def test_the_table_keeps_the_interval_of_a_single_corun_and_shows_a_matrix(tmp_path: Path) -> None:
     study = Study("s", {"workload": "mlp"}, {"workload": ("mlp", "cnn"), "with": ("cnn", "mlp")},
                   metrics=("slowdown", "ipc", "slowdown@ways=2"))  # fmt: skip
-    points = plan(study)
+    points = plan_points(study)
     result = StudyResult(study, tuple((point, kept(Store(tmp_path), point)) for point in points), (), len(points))
     table = study_table(result, lambda run: together(partition_reason="no resctrl here"))
     for row in table.rows:
@@ -361,7 +361,7 @@ def test_topdown_phases_has_the_networks_and_both_passes() -> None:
     for place in ("forward", "backward", "optimizer"):
         assert {f"ipc@{place}", f"retiring_percent@{place}", f"modelled_mpki@{place}"} <= set(study.metrics)
     small = load_scaled("topdown-phases", "small", None)
-    assert len(plan(small)) == 4
+    assert len(plan_points(small)) == 4
     assert {one.get("framework", "torch") for one in points} == {"torch", "tensorflow"}
 
 
@@ -373,7 +373,7 @@ def test_corun_has_every_pair_a_sweep_and_a_miss_curve() -> None:
     assert {(a, f"stress-{kind}") for a in networks for kind in ("cache", "bandwidth", "compute")} <= pairs
     assert all(one.get("sweep_ways") is True for one in points if one["variant"] == "ways swept")
     curves = [one for one in points if one["variant"] == "miss curve"]
-    assert len(curves) == 3 and not any(accompanied(one) for one in curves)
+    assert len(curves) == 3 and not any(has_company(one) for one in curves)
     # Without CAT a sweep measures the same pair again: a ratio between the two would look like an effect of partitions.
     assert all("@ways=" in key for key in load_study("corun").compare)
     sizes = {key.partition("@")[2] for key in load_study("corun").metrics if key.startswith("modelled_misses@")}
@@ -385,11 +385,11 @@ def test_corun_has_every_pair_a_sweep_and_a_miss_curve() -> None:
 def test_a_point_with_company_is_measured_and_kept_under_its_identity(tmp_path: Path) -> None:
     study = Study("s", {"workload": "mlp"}, {"with": ("stress-compute",)}, metrics=("slowdown",))
     study = dataclasses.replace(study, workload={"workload": "mlp", "seconds": 0.2, "rounds": 1, "timeout": 60})
-    [point] = plan(study)
+    [point] = plan_points(study)
     store = Store(tmp_path)
     run = measuring(store)(point)
     assert (run.id, run.info.study, run.info.point["with"]) == (point.identity, "s", "stress-compute")
     from sonda.analysis.run_summary import summarise
 
-    found = parse_figure("slowdown").of(summarise(run))
+    found = parse_figure("slowdown").value_of(summarise(run))
     assert found.value is not None and np.isfinite(found.value) and found.value > 0

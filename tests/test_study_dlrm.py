@@ -12,7 +12,7 @@ import pytest
 from sonda.analysis.run_summary import summarise
 from sonda.record.store import Store
 from sonda.studies.engine.measurement import measuring
-from sonda.studies.engine.plan import plan
+from sonda.studies.engine.plan import plan_points
 from sonda.studies.engine.runner import run_study
 from sonda.studies.file.loader import load_study
 from sonda.studies.file.study import Study
@@ -170,7 +170,7 @@ def test_published_figures_stand_beside_ours_and_misses_are_named(table: StudyTa
 
 def test_points_are_simulated_once_and_found_again(table: StudyTable, tmp_path: Path) -> None:
     study = dataclasses.replace(load_study("dlrm-accelerator").at_scale("small"), repeat=5)
-    assert len(plan(study)) == 4 * 4, "four variants of four workloads, whatever the repetitions"
+    assert len(plan_points(study)) == 4 * 4, "four variants of four workloads, whatever the repetitions"
     few = dataclasses.replace(of_variants(study, "as published"), axes={"preset": ("5-1M-2-100",)})
     store = Store(tmp_path)
     assert run_study(few, store, measuring(store), lambda state: None).measured == 1

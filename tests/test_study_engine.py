@@ -21,8 +21,8 @@ from sonda.record.files.partial import PARTIAL
 from sonda.record.run import Run, RunInfo, now, write_run
 from sonda.record.spans import Spans, Words
 from sonda.record.store import Store
-from sonda.studies.engine.plan import Point, plan
-from sonda.studies.engine.runner import Progress, StudyResult, load_study_result, run_study
+from sonda.studies.engine.plan import StudyPoint, plan_points
+from sonda.studies.engine.runner import StudyProgress, StudyResult, load_study_result, run_study
 from sonda.studies.file.study import Study
 
 STUDY = Study("kill", {"workload": "mlp"}, {"batch": (1, 2, 4, 8)}, repeat=3)
@@ -32,7 +32,7 @@ SPANS = Spans(
 )
 
 
-def keep(store: Store, point: Point, status: str = "complete", created: str = "") -> Run:
+def keep(store: Store, point: StudyPoint, status: str = "complete", created: str = "") -> Run:
     info = RunInfo(
         id=point.identity,
         created=created or now(),
@@ -44,7 +44,7 @@ def keep(store: Store, point: Point, status: str = "complete", created: str = ""
     return write_run(store.root, info, SPANS)
 
 
-def quiet(progress: Progress) -> None:
+def quiet(progress: StudyProgress) -> None:
     pass
 
 
@@ -53,7 +53,7 @@ def identities(store: Store) -> list[str]:
 
 
 def assert_each_point_once(store: Store, study: Study = STUDY) -> None:
-    expected = [point.identity for point in plan(study)]
+    expected = [point.identity for point in plan_points(study)]
     assert Counter(identities(store)) == Counter(expected)
     runs = list(store.runs())
     assert not store.damaged
@@ -69,14 +69,14 @@ def store(tmp_path: Path) -> Store:
 
 
 def test_every_point_is_measured_in_the_planned_order(store: Store) -> None:
-    seen: list[Point] = []
+    seen: list[StudyPoint] = []
 
-    def measure(point: Point) -> Run:
+    def measure(point: StudyPoint) -> Run:
         seen.append(point)
         return keep(store, point)
 
     result = run_study(STUDY, store, measure, quiet)
-    assert seen == plan(STUDY) == [point for point, _ in result.runs]
+    assert seen == plan_points(STUDY) == [point for point, _ in result.runs]
     assert result.measured == 12
     assert not result.failures
     assert_each_point_once(store)
@@ -90,14 +90,14 @@ def test_a_finished_study_measures_nothing_more(store: Store) -> None:
     assert [run.id for _, run in load_study_result(STUDY, store).runs] == [run.id for _, run in second.runs]
 
 
-def _never(point: Point) -> Run:
+def _never(point: StudyPoint) -> Run:
     raise AssertionError(f"{point} was measured again")
 
 
 def test_again_measures_everything_anew(store: Store) -> None:
-    for point in plan(STUDY):
+    for point in plan_points(STUDY):
         keep(store, point, created="2020-01-01T00:00:00+00:00")
-    other = plan(Study("other", {"workload": "mlp"}, {}))[0]
+    other = plan_points(Study("other", {"workload": "mlp"}, {}))[0]
     keep(store, other)
     result = run_study(STUDY, store, lambda point: keep(store, point), quiet, again=True)
     assert result.measured == 12
@@ -106,7 +106,7 @@ def test_again_measures_everything_anew(store: Store) -> None:
 
 
 def test_a_failing_point_is_noted_and_tried_again_at_the_next_start(store: Store) -> None:
-    def broken(point: Point) -> Run:
+    def broken(point: StudyPoint) -> Run:
         if point.configuration["batch"] == 4:
             raise SondaError("no memory for batch 4", "use a smaller batch")
         return keep(store, point)
@@ -123,7 +123,7 @@ def test_a_failing_point_is_noted_and_tried_again_at_the_next_start(store: Store
 
     seen = []
 
-    def mended(point: Point) -> Run:
+    def mended(point: StudyPoint) -> Run:
         seen.append(point.configuration["batch"])
         return keep(store, point)
 
@@ -137,7 +137,7 @@ def test_a_failing_point_is_noted_and_tried_again_at_the_next_start(store: Store
 
 
 def test_a_run_that_did_not_end_well_is_replaced(store: Store) -> None:
-    def dying(point: Point) -> Run:
+    def dying(point: StudyPoint) -> Run:
         return keep(store, point, "incomplete" if point.configuration["batch"] == 8 else "complete")
 
     result = run_study(STUDY, store, dying, quiet)
@@ -156,11 +156,11 @@ def test_a_damaged_run_is_measured_again(store: Store) -> None:
 
 
 def test_a_run_kept_late_by_an_orphan_is_not_a_second_one(store: Store) -> None:
-    points = plan(STUDY)
+    points = plan_points(STUDY)
     for created in ("2020-01-01T00:00:00+00:00", "2020-01-01T00:00:01+00:00"):
         keep(store, points[0], created=created)
 
-    def measure(point: Point) -> Run:
+    def measure(point: StudyPoint) -> Run:
         if point == points[3]:
             keep(store, point, created="2020-01-01T00:00:02+00:00")
         return keep(store, point)
@@ -170,12 +170,14 @@ def test_a_run_kept_late_by_an_orphan_is_not_a_second_one(store: Store) -> None:
 
 
 def test_a_run_under_another_id_is_a_failure_of_its_point(store: Store) -> None:
-    def elsewhere(point: Point) -> Run:
+    def elsewhere(point: StudyPoint) -> Run:
         return keep(store, dataclasses.replace(point, identity=f"{point.repetition}{point.identity[1:]}"))
 
     result = run_study(dataclasses.replace(STUDY, repeat=2), store, elsewhere, quiet)
     astray = [
-        point for point in plan(dataclasses.replace(STUDY, repeat=2)) if point.identity[0] != str(point.repetition)
+        point
+        for point in plan_points(dataclasses.replace(STUDY, repeat=2))
+        if point.identity[0] != str(point.repetition)
     ]
     assert len(astray) > 1
     assert [point for point, _ in result.failures] == astray
@@ -186,9 +188,9 @@ def test_progress_tells_the_time_left_from_the_median_of_each_configuration(stor
     study = Study("time", {"workload": "mlp"}, {"batch": (1, 2)}, repeat=3, protocol="plain")
     seconds = 0.0
     took = iter([10.0, 30.0, 50.0, 7.0, 9.0, 100.0])
-    seen: list[Progress] = []
+    seen: list[StudyProgress] = []
 
-    def measure(point: Point) -> Run:
+    def measure(point: StudyPoint) -> Run:
         nonlocal seconds
         seconds += next(took)
         if point.repetition == 3:
@@ -205,9 +207,9 @@ def test_progress_tells_the_time_left_from_the_median_of_each_configuration(stor
 
 
 def test_what_was_measured_before_counts_as_done(store: Store) -> None:
-    for point in plan(STUDY)[:5]:
+    for point in plan_points(STUDY)[:5]:
         keep(store, point)
-    seen: list[Progress] = []
+    seen: list[StudyProgress] = []
     run_study(STUDY, store, lambda point: keep(store, point), seen.append)
     assert [progress.done for progress in seen] == [5, 6, 7, 8, 9, 10, 11, 12]
 
@@ -219,7 +221,7 @@ def test_a_store_that_cannot_be_written_is_one_line(tmp_path: Path) -> None:
 
 
 def test_an_interrupted_session_lets_go_of_the_lock(store: Store) -> None:
-    def interrupted(point: Point) -> Run:
+    def interrupted(point: StudyPoint) -> Run:
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):

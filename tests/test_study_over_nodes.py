@@ -23,7 +23,7 @@ from sonda.studies.engine import remote as elsewhere
 from sonda.studies.engine.multi_node import QUEUED
 from sonda.studies.engine.runner import load_study_result
 from sonda.studies.executors import training_jobs
-from sonda.studies.executors.executor import Here
+from sonda.studies.executors.executor import ThisProcess
 from sonda.studies.file.loader import load_study
 from sonda.studies.results.notes import COOL_DOWN
 from sonda.targets.job import Job
@@ -83,7 +83,7 @@ def test_what_nobody_would_start_is_refused_before_anything_is_measured(
     assert words in str(refused.value)
 
 
-class Watched(Here):
+class Watched(ThisProcess):
     """Work here, as a cluster that says in `log` when it goes."""
 
     def __init__(self, log: list[str]) -> None:
@@ -122,7 +122,7 @@ def log(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     def executor_for(*_: Any) -> Iterator[Watched]:
         yield Watched(done)
 
-    monkeypatch.setattr(over_nodes, "submitted", submitted)
+    monkeypatch.setattr(over_nodes, "submit_training", submitted)
     monkeypatch.setattr(catalogue, "executor_for", executor_for)
     monkeypatch.setattr("sonda.targets.pipeline.measure", keep)
     monkeypatch.setattr(elsewhere, "_at_work", {})

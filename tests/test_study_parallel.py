@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from sonda.studies.engine.plan import ENERGY, configurations, plan
+from sonda.studies.engine.plan import ENERGY, configurations, plan_points
 from sonda.studies.file.loader import load_study
 from sonda.studies.file.study import Study
 
@@ -42,7 +42,7 @@ def test_printed_energies_and_edps_mean_the_same_time_with_and_without_idle(
 
 def test_the_plan_is_that_of_the_publication(parallel: Study) -> None:
     by_variant: dict[str, str] = {}
-    for point in plan(parallel):
+    for point in plan_points(parallel):
         name = str(point.configuration["variant"])
         by_variant[name] = by_variant.get(name, "") + ("E" if point.measures == ENERGY else "T")
     assert by_variant["processor"] == "ET"

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from sonda.record.errors import SondaError
-from sonda.studies.engine.plan import configurations, plan, study_identity
+from sonda.studies.engine.plan import configurations, plan_points, study_identity
 from sonda.studies.file.study import Published, Study
 
 STUDY = Study(
@@ -24,7 +24,7 @@ STUDY = Study(
 
 
 def identities(study: Study) -> set[str]:
-    return {point.identity for point in plan(study)}
+    return {point.identity for point in plan_points(study)}
 
 
 def test_axes_are_crossed_without_what_is_excluded() -> None:
@@ -39,14 +39,14 @@ def test_without_axes_there_is_one_configuration() -> None:
 
 
 def test_plain_repeats_each_configuration_in_a_row() -> None:
-    points = plan(dataclasses.replace(STUDY, protocol="plain"))
+    points = plan_points(dataclasses.replace(STUDY, protocol="plain"))
     assert [point.repetition for point in points] == [1, 2, 3] * 4
     assert [point.configuration for point in points[::3]] == configurations(STUDY)
 
 
 def test_interleaved_goes_round_and_shuffles_by_the_seed() -> None:
     study = dataclasses.replace(STUDY, repeat=20)
-    points = plan(study)
+    points = plan_points(study)
     rounds = [points[first : first + 4] for first in range(0, 80, 4)]
     orders = []
     for number, one in enumerate(rounds, start=1):
@@ -54,14 +54,14 @@ def test_interleaved_goes_round_and_shuffles_by_the_seed() -> None:
         assert all(wanted in [point.configuration for point in one] for wanted in configurations(study))
         orders.append(tuple((point.configuration["on"], point.configuration["batch"]) for point in one))
     assert len(set(orders)) > 1
-    assert plan(study) == points
-    assert [p.configuration["batch"] for p in plan(dataclasses.replace(study, seed=1))] != [
+    assert plan_points(study) == points
+    assert [p.configuration["batch"] for p in plan_points(dataclasses.replace(study, seed=1))] != [
         p.configuration["batch"] for p in points
     ]
 
 
 def test_identities_are_different_and_can_be_ids_of_runs() -> None:
-    points = plan(STUDY)
+    points = plan_points(STUDY)
     assert len({point.identity for point in points}) == len(points) == 12
     assert all(re.fullmatch("[0-9a-f]{16}", point.identity) for point in points)
 

@@ -12,7 +12,7 @@ from sonda.record.run import Run, RunInfo
 from sonda.record.store import Store
 from sonda.studies.catalogue import load_scaled
 from sonda.studies.engine.measurement import measuring
-from sonda.studies.engine.plan import ENERGY, Point, configurations, plan, size, turns
+from sonda.studies.engine.plan import ENERGY, StudyPoint, configurations, count_points, energy_order, plan_points
 from sonda.studies.file.check import Vocabulary
 from sonda.studies.file.loader import read_study
 from sonda.studies.file.mistakes import StudyMistakes
@@ -64,12 +64,12 @@ def read(text: str = FILE) -> Study:
     return read_study(text, "try.toml", ANYTHING)
 
 
-def letters(points: list[Point]) -> str:
+def letters(points: list[StudyPoint]) -> str:
     return "".join("E" if point.measures == ENERGY else "T" for point in points)
 
 
-def of(study: Study, variant: str) -> list[Point]:
-    return [point for point in plan(study) if point.configuration["variant"] == variant]
+def of(study: Study, variant: str) -> list[StudyPoint]:
+    return [point for point in plan_points(study) if point.configuration["variant"] == variant]
 
 
 @pytest.mark.parametrize(
@@ -77,7 +77,7 @@ def of(study: Study, variant: str) -> list[Point]:
     [(3, 10, "ETTTTTETTTTTE"), (1, 1, "ET"), (2, 3, "ETTTE"), (0, 3, "TTT"), (3, 5, "ETTETTTE"), (3, 0, "EEE")],
 )
 def test_energy_runs_part_the_timing_runs(energy: int, repeat: int, order: str) -> None:
-    found = turns(energy, repeat)
+    found = energy_order(energy, repeat)
     assert "".join(kind[0].upper() for kind, _ in found) == order
     for kind, count in (("energy", energy), ("time", repeat)):
         assert [number for one, number in found if one == kind] == list(range(1, count + 1))
@@ -86,8 +86,8 @@ def test_energy_runs_part_the_timing_runs(energy: int, repeat: int, order: str) 
 def test_every_configuration_has_its_turn_as_a_whole_and_variants_have_their_own_repetitions() -> None:
     study = read()
     assert (study.energy, study.cool_down_s, study.rest_s) == (3, 60.0, 10.0)
-    assert letters(plan(study)) == "ET" + "ETTTTTETTTTTE" + "ETTETTTE"
-    assert size(study) == len(plan(study)) == 2 + 13 + 8
+    assert letters(plan_points(study)) == "ET" + "ETTTTTETTTTTE" + "ETTETTTE"
+    assert count_points(study) == len(plan_points(study)) == 2 + 13 + 8
     assert letters(of(study, "slow")) == "ET"
 
 
@@ -109,22 +109,22 @@ def test_repetitions_asked_for_on_the_command_line_cap_too(tmp_path: Path) -> No
 
 
 def test_energy_runs_have_identities_and_groups_of_their_own() -> None:
-    points = plan(read())
+    points = plan_points(read())
     assert len({point.identity for point in points}) == len(points)
     by_group: dict[str, set[str]] = {}
     for point in points:
         by_group.setdefault(point.group, set()).add(point.measures)
     assert sorted(map(sorted, by_group.values())) == [["energy"]] * 3 + [["time"]] * 3
-    other = {point.identity for point in plan(dataclasses.replace(read(), energy_probe="energy:10ms"))}
+    other = {point.identity for point in plan_points(dataclasses.replace(read(), energy_probe="energy:10ms"))}
     kept = {point.identity for point in points if point.measures == "time"}
     assert {point.identity for point in points} & other == kept, "another probe measures energy anew, and no time"
 
 
 def test_the_record_says_what_was_measured() -> None:
-    first, second = plan(read())[:2]
+    first, second = plan_points(read())[:2]
     assert (first.record()["measures"], second.record()["measures"]) == ("energy", "time")
     plain = Study("one", {"workload": "mlp"}, {})
-    assert "measures" not in plan(plain)[0].record()
+    assert "measures" not in plan_points(plain)[0].record()
 
 
 @pytest.mark.parametrize(

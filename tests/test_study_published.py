@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from sonda.studies.engine.plan import configurations, plan
+from sonda.studies.engine.plan import configurations, plan_points
 from sonda.studies.file.loader import load_study, published_studies
 from sonda.studies.file.study import Published, Study, matches
 
@@ -19,10 +19,10 @@ def test_every_published_study_loads_and_plans_at_every_scale(name: str) -> None
     assert study.name == name
     assert study.question
     for one in (study, *map(study.at_scale, study.scales)):
-        points = plan(one)
+        points = plan_points(one)
         assert len({point.identity for point in points}) == len(points) > 0
     assert "small" in study.scales
-    assert len(plan(study.at_scale("small"))) < len(plan(study))
+    assert len(plan_points(study.at_scale("small"))) < len(plan_points(study))
 
 
 @pytest.mark.parametrize("name", published_studies())

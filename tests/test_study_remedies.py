@@ -19,7 +19,7 @@ from sonda.studies.engine.plan import configurations
 from sonda.studies.file.loader import load_study
 from sonda.studies.file.study import VARIANT, Study
 from sonda.studies.results.remedies import remedies
-from sonda.studies.results.table import Cell, StudyRow, StudyTable
+from sonda.studies.results.table import StudyCell, StudyRow, StudyTable
 
 Figures = dict[str, list[float]]
 
@@ -29,9 +29,9 @@ def study_of(folder: Path, text: str) -> Study:
     return load_study(str(folder / "mine.toml"))
 
 
-def cell(key: str, values: list[float], low: float | None = None, high: float | None = None) -> Cell:
+def cell(key: str, values: list[float], low: float | None = None, high: float | None = None) -> StudyCell:
     middle = sorted(values)[len(values) // 2] if values else None
-    return Cell(key, Value(middle, "", "measured", low, high), len(values), values=tuple(values))
+    return StudyCell(key, Value(middle, "", "measured", low, high), len(values), values=tuple(values))
 
 
 def table_of(study: Study, figures: list[Figures], disturbed: int = 0) -> StudyTable:

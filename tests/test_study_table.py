@@ -10,11 +10,11 @@ import pytest
 from sonda.analysis.summary import Cost, PartSummary, PhaseRow, Summary, Value
 from sonda.record.errors import SondaError
 from sonda.record.run import Run, RunInfo
-from sonda.studies.engine.plan import plan
+from sonda.studies.engine.plan import plan_points
 from sonda.studies.engine.runner import StudyResult
 from sonda.studies.figures.registry import parse_figure
 from sonda.studies.file.study import Published, Study
-from sonda.studies.results.table import Cell, StudyRow, StudyTable, study_table
+from sonda.studies.results.table import StudyCell, StudyRow, StudyTable, study_table
 
 MISSING = Value(None, "1", "measured", reason="not looked at")
 
@@ -69,7 +69,7 @@ STUDY = Study(
 
 def result(study: Study, missing: tuple[int, ...] = ()) -> StudyResult:
     """All points of a study as runs that exist only in name, but for the repetitions that are missing on cpu/2."""
-    points = plan(study)
+    points = plan_points(study)
     absent = [p for p in points if p.configuration["on"] == "cpu/2" and p.repetition in missing]
     info = {p.identity: RunInfo(id=p.identity, created="", status="complete", point=p.record()) for p in points}
     runs = tuple((p, Run(Path(p.identity), info[p.identity])) for p in points if p not in absent)
@@ -87,7 +87,7 @@ def row(table: StudyTable, **values: object) -> StudyRow:
     return found
 
 
-def cell(found: StudyRow, figure: str) -> Cell:
+def cell(found: StudyRow, figure: str) -> StudyCell:
     (one,) = [one for one in found.cells if one.figure == figure]
     return one
 
@@ -222,7 +222,7 @@ STEP = summary(
     ],
 )
 def test_figures_are_read_off_a_summary(key: str, value: float, unit: str) -> None:
-    found = parse_figure(key).of(STEP)
+    found = parse_figure(key).value_of(STEP)
     assert found.value == pytest.approx(value)
     assert (found.unit, found.reason) == (unit, "")
 
@@ -236,13 +236,13 @@ def test_figures_are_read_off_a_summary(key: str, value: float, unit: str) -> No
     ],
 )
 def test_what_a_summary_lacks_has_a_reason(key: str, reason: str) -> None:
-    found = parse_figure(key).of(STEP)
+    found = parse_figure(key).value_of(STEP)
     assert (found.value, found.reason) == (None, reason)
 
 
 def test_without_counts_or_ceilings_the_reason_is_theirs() -> None:
     bare = summary(10.0, (phase("forward", 4e6, None, None, None),))
-    assert parse_figure("gflops").of(bare).reason == "no formula"
-    assert parse_figure("roof_percent").of(bare).reason == "no ceilings"
-    assert parse_figure("efficiency_percent").of(bare).reason == "ceilings were not measured"
-    assert parse_figure("peak_memory_MB").of(bare).reason == "memory was not counted"
+    assert parse_figure("gflops").value_of(bare).reason == "no formula"
+    assert parse_figure("roof_percent").value_of(bare).reason == "no ceilings"
+    assert parse_figure("efficiency_percent").value_of(bare).reason == "ceilings were not measured"
+    assert parse_figure("peak_memory_MB").value_of(bare).reason == "memory was not counted"

@@ -11,15 +11,15 @@ from docs_commands import REPOSITORY
 from sonda.analysis.run_summary import summarise
 from sonda.record.run import Run
 from sonda.report.views.study.screen import render_study
-from sonda.studies.catalogue import _document, with_statistics
-from sonda.studies.engine.plan import ENERGY, TIME, Point, plan
+from sonda.studies.catalogue import _document, add_statistics
+from sonda.studies.engine.plan import ENERGY, TIME, StudyPoint, plan_points
 from sonda.studies.engine.runner import StudyResult
 from sonda.studies.figures.labels import label, topic
 from sonda.studies.figures.registry import parse_figure
 from sonda.studies.file.loader import load_study
 from sonda.studies.file.study import Published, Study
 from sonda.studies.results.optimisations import optimisations
-from sonda.studies.results.table import Cell, StudyTable, study_table
+from sonda.studies.results.table import StudyCell, StudyTable, study_table
 from training_examples import trained
 
 METRICS = (
@@ -48,7 +48,7 @@ STUDY = Study(
 WATTS = {"cpu": 60.0, "cuda:0": 140.0, "cuda:1": 16.0}
 
 
-def one_run(point: Point) -> Run:
+def one_run(point: StudyPoint) -> Run:
     """The processor takes 1200 s, one GPU 100 or 104 s, and 120 s in its energy run; two GPUs take 52 s.
 
     One GPU: two epochs of 45 (47, 55) s of training and 2 s of validation, a test of 6 s. Two: 21 s, the rest the same.
@@ -71,7 +71,7 @@ def one_run(point: Point) -> Run:
 
 
 def result(study: Study = STUDY, without: tuple[str, ...] = ()) -> StudyResult:
-    points = [one for one in plan(study) if one.configuration["variant"] not in without]
+    points = [one for one in plan_points(study) if one.configuration["variant"] not in without]
     runs = tuple((point, one_run(point)) for point in points)
     return StudyResult(study, runs, (), len(runs))
 
@@ -81,7 +81,7 @@ def table() -> StudyTable:
     return study_table(result(), summarise)
 
 
-def cell(table: StudyTable, variant: str, figure: str) -> Cell:
+def cell(table: StudyTable, variant: str, figure: str) -> StudyCell:
     (row,) = [row for row in table.rows if row.configuration["variant"] == variant]
     return next(one for one in row.cells if one.figure == figure)
 
@@ -178,7 +178,7 @@ def test_a_figure_says_what_became_of_the_runs_that_would_tell_it() -> None:
 def test_what_a_power_model_says_keeps_its_bounds_and_is_called_estimated() -> None:
     runs = [
         (point, trained([100], watts={"cpu": 50.0}, source="estimated", id=point.identity, point=point.record()))
-        for point in plan(STUDY) if point.measures == ENERGY and point.configuration["variant"] == "one"
+        for point in plan_points(STUDY) if point.measures == ENERGY and point.configuration["variant"] == "one"
     ]  # fmt: skip
     table = study_table(StudyResult(STUDY, tuple(runs), (), 1), summarise)
     found = cell(table, "one", "energy_J").value
@@ -192,7 +192,7 @@ def test_a_single_energy_run_has_the_bounds_of_its_readings_and_one_without_joul
     runs = [
         (point, trained([100.5 if point.repetition == 1 else 1.5], watts={"cpu": 50.0}, id=point.identity,
                         point=point.record()))
-        for point in plan(dataclasses.replace(STUDY, energy=2))
+        for point in plan_points(dataclasses.replace(STUDY, energy=2))
         if point.measures == ENERGY and point.configuration["variant"] == "one"
     ]  # fmt: skip
     table = study_table(StudyResult(STUDY, tuple(runs), (), 2), summarise)
@@ -289,20 +289,23 @@ def test_figures_of_devices_together_are_what_ranks_and_the_outlook_say() -> Non
         "load_factor": 3.0, "bound_speedup": 4 / 3, "predicted_speedup": 0.997, "communication_ms": 81.0,
         "work_ms": 240.0, "wait_ms@0": 3.0, "samples_share_percent@1": 25.0, "devices": 2.0,
     }  # fmt: skip
-    assert {key: parse_figure(key).of(summary).value for key in wanted} == pytest.approx(wanted)
+    assert {key: parse_figure(key).value_of(summary).value for key in wanted} == pytest.approx(wanted)
     # A sum of exchanges that were measured one by one; what ranks did was measured as it was.
-    assert [parse_figure(key).of(summary).source for key in ("communication_ms", "work_ms")] == ["derived", "measured"]
-    reasons = {key: parse_figure(key).of(summary).reason for key in ("work_ms@1", "work_ms@2")}
+    assert [parse_figure(key).value_of(summary).source for key in ("communication_ms", "work_ms")] == [
+        "derived",
+        "measured",
+    ]
+    reasons = {key: parse_figure(key).value_of(summary).reason for key in ("work_ms@1", "work_ms@2")}
     assert reasons == {
         "work_ms@1": "only the device knows how long its steps took", "work_ms@2": "rank 2 did not train",
     }  # fmt: skip
     alone = summarise(trained([10]))
     for key in ("load_factor", "wait_ms@1"):
-        assert parse_figure(key).of(alone).reason == "one device has nobody to share with"
+        assert parse_figure(key).value_of(alone).reason == "one device has nobody to share with"
 
 
 def test_statistics_are_shown_where_they_are_asked_for() -> None:
-    document = with_statistics(_document(result()), "mean, maximum")
+    document = add_statistics(_document(result()), "mean, maximum")
     lines = render_study(document, 120, color=False).splitlines()
     title = lines.index("  whole s, mean, maximum")
     assert lines[title + 1].split() == ["variant", "median", "mean", "maximum", "runs"]
@@ -346,7 +349,7 @@ def test_the_page_of_the_hybrid_study_shows_what_constructed_sensors_give(
 ) -> None:
     study = load_study("hybrid")
 
-    def run(point: Point) -> Run:
+    def run(point: StudyPoint) -> Run:
         name = point.configuration["variant"]
         drawn = (watts, used, epoch, validation, test) if name == variant else ((60, 140), ("cpu", "cuda:0"), 45, 2, 6)
         (cpu, gpu), by, train, validate, tested = drawn
@@ -354,7 +357,7 @@ def test_the_page_of_the_hybrid_study_shows_what_constructed_sensors_give(
         more |= {"id": point.identity, "point": point.record()}
         return trained([train] * 2, [validate] * 2, tested, [0.5, 0.8], 0.8, **more)
 
-    points = [one for one in plan(study) if one.configuration["variant"] in (variant, "fast device")]
+    points = [one for one in plan_points(study) if one.configuration["variant"] in (variant, "fast device")]
     table = study_table(StudyResult(study, tuple((one, run(one)) for one in points), (), len(points)), summarise)
     shown = [value(table, variant, key) for key in ("whole_s", "energy_J", "energy_with_idle_J")]
     ratios = [value(table, variant, key) for key in ("relative_edp", "relative_edp_with_idle")]

@@ -11,7 +11,7 @@ from sonda.analysis.summary import LayerRow, PartSummary, Simulated, Summary, Tr
 from sonda.record.run import Run, RunInfo
 from sonda.report.views.study.screen import render_study
 from sonda.studies.catalogue import _document
-from sonda.studies.engine.plan import configurations, options, plan, size
+from sonda.studies.engine.plan import configurations, count_points, options, plan_points
 from sonda.studies.engine.runner import StudyResult
 from sonda.studies.figures.registry import parse_figure
 from sonda.studies.file.check import Vocabulary
@@ -93,19 +93,19 @@ def test_a_scale_keeps_the_variants_it_names() -> None:
 
 
 def test_what_is_simulated_has_one_repetition_and_what_is_measured_all() -> None:
-    points = plan(study())
-    assert len(points) == size(study()) == 3 + 3
+    points = plan_points(study())
+    assert len(points) == count_points(study()) == 3 + 3
     assert [point.repetition for point in points if point.configuration["variant"] == "measured"] == [1, 2, 3]
     assert {point.repetition for point in points if point.configuration["variant"] != "measured"} == {1}
 
 
 def test_the_name_of_a_variant_is_no_part_of_a_points_identity() -> None:
-    before = {point.identity for point in plan(study())}
+    before = {point.identity for point in plan_points(study())}
     renamed = study(GOOD.replace("plain", "base"))
-    assert {point.identity for point in plan(renamed)} == before
-    assert "variant" not in options(plan(renamed)[0].configuration)
+    assert {point.identity for point in plan_points(renamed)} == before
+    assert "variant" not in options(plan_points(renamed)[0].configuration)
     wider = study(GOOD.replace("multipliers=2", "multipliers=4"))
-    assert len({point.identity for point in plan(wider)} & before) == 4, "plain and the three that are measured"
+    assert len({point.identity for point in plan_points(wider)} & before) == 4, "plain and the three that are measured"
 
 
 def test_a_description_that_changes_is_simulated_again(tmp_path: Path) -> None:
@@ -116,10 +116,10 @@ def test_a_description_that_changes_is_simulated_again(tmp_path: Path) -> None:
     )
     file.write_text(text)
     mine = Study("x", {"workload": "mlp", "on": f"sim:{file}"}, {})
-    (before,) = plan(mine)
-    assert plan(mine)[0].identity == before.identity
+    (before,) = plan_points(mine)
+    assert plan_points(mine)[0].identity == before.identity
     file.write_text(text.replace("64", "128"))
-    assert plan(mine)[0].identity != before.identity
+    assert plan_points(mine)[0].identity != before.identity
 
 
 @pytest.mark.parametrize(
@@ -216,22 +216,22 @@ def simulated_summary(scale: float = 1.0, dram: float | None = None) -> Summary:
     ],
 )
 def test_figures_of_a_simulated_run(key: str, value: float, unit: str) -> None:
-    found = parse_figure(key).of(simulated_summary())
+    found = parse_figure(key).value_of(simulated_summary())
     assert found.value == pytest.approx(value)
     assert found.unit == unit
 
 
 def test_energies_keep_their_bounds() -> None:
-    energy = parse_figure("energy_nJ@bags").of(simulated_summary())
+    energy = parse_figure("energy_nJ@bags").value_of(simulated_summary())
     assert (energy.low, energy.high) == (pytest.approx(30), pytest.approx(120))
 
 
 def test_traffic_is_there_where_the_buffer_is_finite() -> None:
-    assert parse_figure("dram_MB").of(simulated_summary(dram=4e6)).value == pytest.approx(5)
-    assert parse_figure("dram_read_MB@bags").of(simulated_summary(dram=4e6)).value == pytest.approx(8)
-    assert parse_figure("cold_misses@bags").of(simulated_summary(dram=4e6)).value == 6
+    assert parse_figure("dram_MB").value_of(simulated_summary(dram=4e6)).value == pytest.approx(5)
+    assert parse_figure("dram_read_MB@bags").value_of(simulated_summary(dram=4e6)).value == pytest.approx(8)
+    assert parse_figure("cold_misses@bags").value_of(simulated_summary(dram=4e6)).value == 6
     for key in ("dram_MB", "memory_cycles", "cold_misses"):
-        assert parse_figure(key).of(simulated_summary()).reason == "the global buffer is unlimited"
+        assert parse_figure(key).value_of(simulated_summary()).reason == "the global buffer is unlimited"
 
 
 @pytest.mark.parametrize(
@@ -242,11 +242,13 @@ def test_traffic_is_there_where_the_buffer_is_finite() -> None:
     ],
 )
 def test_what_a_simulated_run_does_not_have(key: str, reason: str) -> None:
-    assert parse_figure(key).of(simulated_summary()) == Value(None, parse_figure(key).unit, "simulated", reason=reason)
+    assert parse_figure(key).value_of(simulated_summary()) == Value(
+        None, parse_figure(key).unit, "simulated", reason=reason
+    )
 
 
 def result(one: Study) -> StudyResult:
-    points = plan(one)
+    points = plan_points(one)
     runs = [(p, Run(Path(p.identity), RunInfo(id=p.identity, created="", status="complete", point=p.record())))
             for p in points]  # fmt: skip
     return StudyResult(one, tuple(runs), (), len(runs))

@@ -9,7 +9,7 @@ import pytest
 from sonda.record.errors import SondaError
 from sonda.record.store import Store
 from sonda.studies.engine.measurement import measuring
-from sonda.studies.engine.plan import plan
+from sonda.studies.engine.plan import plan_points
 from sonda.studies.file.loader import read_study
 from sonda.studies.file.mistakes import StudyMistakes
 from sonda.studies.file.study import Study
@@ -105,7 +105,7 @@ def test_a_point_is_measured_under_its_own_identity(tmp_path: Path, monkeypatch:
     seen = []
     monkeypatch.setattr("sonda.targets.local.launcher.measure", lambda *arguments: seen.append(arguments))
     store = Store(tmp_path)
-    first, second = plan(Study("try", {"workload": "mlp", "on": "cpu"}, {}, repeat=2))
+    first, second = plan_points(Study("try", {"workload": "mlp", "on": "cpu"}, {}, repeat=2))
     for point in (first, second):
         measuring(store)(point)
     (job, where, place, _), (_, _, other, _) = seen

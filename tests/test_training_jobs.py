@@ -21,7 +21,7 @@ from sonda.record.files.partial import NODE
 from sonda.record.run import Run, write_run
 from sonda.record.store import Store
 from sonda.studies.executors import training_jobs
-from sonda.studies.executors.training_jobs import Order, minutes_of, on_nodes, submitted, train_here
+from sonda.studies.executors.training_jobs import TrainingOrder, minutes_of, run_on_nodes, submit_training, train_here
 from sonda.targets.job import Job
 from sonda.targets.pipeline import Place
 from sonda.targets.ranks.agent import KeptElsewhereError
@@ -36,13 +36,13 @@ def silent(text: str) -> None:
 
 def refused(cluster: str, job: Job, root: Path) -> str:
     with pytest.raises(SondaError) as caught:
-        submitted(cluster)(job, Store(root), None, silent)
+        submit_training(cluster)(job, Store(root), None, silent)
     return str(caught.value)
 
 
 def test_what_cannot_be_submitted_is_said_in_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(SondaError, match="--on-cluster 'tcp://here:1' starts no nodes for a training"):
-        submitted("tcp://here:1")
+        submit_training("tcp://here:1")
     with monkeypatch.context() as patch:
         patch.setitem(sys.modules, "submitit", None)
         lacking = "submitit is not installed; install it with: pip install 'sonda[cluster]'"
@@ -54,7 +54,7 @@ def test_what_cannot_be_submitted_is_said_in_one_line(tmp_path: Path, monkeypatc
     assert "the queue decides where nodes meet; leave out at=" in refused("local", met, tmp_path)
     strategy = msgspec.structs.replace(JOB, on="multiworker=cpu+cpu@nodes=2")
     assert refused("local", strategy, tmp_path).startswith("--on-cluster is for a training over nodes, not for multiw")
-    monkeypatch.setattr(training_jobs, "on_nodes", lambda *_: pytest.fail("a queue is waited for"))
+    monkeypatch.setattr(training_jobs, "run_on_nodes", lambda *_: pytest.fail("a queue is waited for"))
     twice = msgspec.structs.replace(JOB, on="pipeline=cpu/1@nodes=2,replicas=2")
     assert "'pipeline=cpu/1@nodes=2,replicas=2': 2 devices on 2 nodes are not 2 pip" in refused(
         "local", twice, tmp_path
@@ -100,7 +100,7 @@ def test_slurm_is_asked_for_whole_nodes(tmp_path: Path, monkeypatch: pytest.Monk
 def test_every_node_answers_and_they_meet_at_the_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("submitit")
     monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parent))
-    answers = on_nodes(node_cases.answer, (str(tmp_path), ""), 2, "local", tmp_path, silent)
+    answers = run_on_nodes(node_cases.answer, (str(tmp_path), ""), 2, "local", tmp_path, silent)
     assert [answer["number"] for answer in answers] == ["0", "1"]
     assert answers[0]["port"] == answers[1]["port"]
 
@@ -108,7 +108,7 @@ def test_every_node_answers_and_they_meet_at_the_first(tmp_path: Path, monkeypat
 def test_a_node_that_is_killed_is_named_and_its_output_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("submitit")
     monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parent))
-    answers = on_nodes(node_cases.answer, (str(tmp_path), "1"), 2, "local", tmp_path, silent)
+    answers = run_on_nodes(node_cases.answer, (str(tmp_path), "1"), 2, "local", tmp_path, silent)
     assert answers[0]["number"] == "0"
     assert answers[1]["cause"].startswith("task 1 of job ") and "ended without a result" in answers[1]["cause"]
     assert answers[1]["remedy"] == f"see its output in {tmp_path}"
@@ -178,7 +178,7 @@ def node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
 
 
 def order(**more: Any) -> bytes:
-    return msgspec.json.encode(Order(JOB, {"group": "ab12"}, **more))
+    return msgspec.json.encode(TrainingOrder(JOB, {"group": "ab12"}, **more))
 
 
 def test_the_first_node_leaves_the_run_where_it_is_fetched(tmp_path: Path, node: dict[str, Any]) -> None:
@@ -205,18 +205,18 @@ def test_a_job_without_a_run_is_said_and_one_that_is_seen_late_is_waited_for(
     tmp_path: Path, node: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     answers = [{"elsewhere": "run ab12 of all nodes is kept on node one"}]
-    monkeypatch.setattr(training_jobs, "on_nodes", lambda *_: answers)
+    monkeypatch.setattr(training_jobs, "run_on_nodes", lambda *_: answers)
     assert refused("local", JOB, tmp_path / "home").startswith("no node of the job has a run, nor says why; see their ")
     folder = tmp_path / "job"
     folder.mkdir()
     monkeypatch.setattr(training_jobs, "SEEN_S", 0)
     monkeypatch.setattr(training_jobs, "POLL_S", 0)
     with pytest.raises(SondaError, match="is not seen here; give the store a place that all nodes see"):
-        training_jobs._brought_home("some", folder, Store(tmp_path / "home"))
+        training_jobs._bring_home("some", folder, Store(tmp_path / "home"))
     monkeypatch.setattr(training_jobs, "SEEN_S", 600)
     run = write_run(tmp_path / "disk", an_info(), two_spans())
-    monkeypatch.setattr(training_jobs, "sleep", lambda seconds: training_jobs._leave(run, folder / "run"))
-    assert len(training_jobs._brought_home(run.directory.name, folder, Store(tmp_path / "home")).spans) == 2
+    monkeypatch.setattr(training_jobs, "sleep", lambda seconds: training_jobs._leave_run(run, folder / "run"))
+    assert len(training_jobs._bring_home(run.directory.name, folder, Store(tmp_path / "home")).spans) == 2
 
 
 def test_the_run_comes_home(tmp_path: Path, node: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -230,10 +230,10 @@ def test_the_run_comes_home(tmp_path: Path, node: dict[str, Any], monkeypatch: p
         node["raises"] = KeptElsewhereError("ab12", "one")
         return [work(*arguments), first]
 
-    monkeypatch.setattr(training_jobs, "on_nodes", here)
+    monkeypatch.setattr(training_jobs, "run_on_nodes", here)
     store = Store(tmp_path / "home")
     job = msgspec.structs.replace(JOB, epochs=2)
-    run = submitted("local")(job, store, None, silent)
+    run = submit_training("local")(job, store, None, silent)
     assert [path.name for path in store.directories()] == [run.directory.name]
     assert not (store.root / "jobs").exists()
     kept = {Path(job.checkpoint).parent for job, _ in node["asked"]}

@@ -102,6 +102,6 @@ def test_a_target_that_cannot_be_is_refused_before_anything_runs(machine):
 def test_the_run_in_the_middle_is_shown():
     runs = [stepped([factor * step for step in STEPS], id=name) for factor, name in
             ((1.0, "aaaa"), (3.0, "cccc"), (2.0, "bbbb"))]  # fmt: skip
-    run, summary = repetition.show_of(runs)
+    run, summary = repetition.run_to_show(runs)
     assert run.id == "bbbb"
     assert "3 processes: median step 200 ms" in summary.notes[0]

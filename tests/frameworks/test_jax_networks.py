@@ -180,7 +180,7 @@ def test_on_a_gpu_kernels_are_those_of_the_function_that_launched_them(tmp_path:
     info = RunInfo(id=new_id(), created=run_now(), status="complete", workload={"name": "mlp", "train": True},
                    target={"spec": "cuda:0", "device": "cuda"})  # fmt: skip
     summary = summarise(write_run(tmp_path / "store", info, spans))
-    assert parse_figure("device_compute_ms").of(summary).value == pytest.approx(0.012)
+    assert parse_figure("device_compute_ms").value_of(summary).value == pytest.approx(0.012)
     assert {"0", "2"} <= {row.path for row in summary.parts[0].layers}
 
 

@@ -116,8 +116,8 @@ def test_a_study_shows_the_gpu_of_a_training_step_that_is_one_graph(tmp_path: Pa
                    workload={"name": "mlp", "train": True, "framework": "tensorflow"},
                    target={"spec": ON_GPU, "device": "cuda"})  # fmt: skip
     summary = summarise(write_run(tmp_path / "store", info, spans))
-    assert parse_figure("device_compute_ms").of(summary).value == pytest.approx(0.04)
-    assert parse_figure("launch_us").of(summary).value == pytest.approx(0.7)
+    assert parse_figure("device_compute_ms").value_of(summary).value == pytest.approx(0.04)
+    assert parse_figure("launch_us").value_of(summary).value == pytest.approx(0.7)
     # Layers are those of steps in pieces: the graph launches all its kernels as one.
     assert {"0", "2"} <= {row.path for row in summary.parts[0].layers}
 

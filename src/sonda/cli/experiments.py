@@ -66,7 +66,7 @@ def study(
     from sonda.report.output import refuse_folders
     from sonda.report.views.study.operations import write_recording
     from sonda.report.views.study.screen import render_plan, render_studies, render_study
-    from sonda.studies.catalogue import carry_out, list_studies, load_plan, show_study, with_statistics
+    from sonda.studies.catalogue import add_statistics, carry_out, list_studies, load_plan, show_study
     from sonda.studies.results.recordings import recording
 
     refuse_folders(record, page)
@@ -89,7 +89,7 @@ def study(
             reference, scale, repeat, again, open_store(), say_each, energy_probe, data, workers, on_cluster, nodes
         )
     hush()
-    document = with_statistics(document, statistics)
+    document = add_statistics(document, statistics)
     if record is not None:
         write_recording(record, recording(document))
     if page is not None:

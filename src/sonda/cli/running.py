@@ -236,7 +236,7 @@ def _run_workload(
     job: Any, on: list[str], repeat: int, tags: list[str], attempt: bool, rows: int, json: bool, on_cluster: str
 ) -> None:
     from sonda.record.errors import SondaError
-    from sonda.studies.engine.repetition import measure_all, show_of
+    from sonda.studies.engine.repetition import measure_all, run_to_show
     from sonda.studies.engine.trial import try_remedies
 
     if attempt and job.epochs:
@@ -247,16 +247,16 @@ def _run_workload(
     for tag in tags:
         store.check_tag(tag)
     if on_cluster:
-        from sonda.studies.executors.training_jobs import submitted
+        from sonda.studies.executors.training_jobs import submit_training
 
-        groups = measure_all(job, on, repeat, store, say, submitted(on_cluster))
+        groups = measure_all(job, on, repeat, store, say, submit_training(on_cluster))
     else:
         groups = measure_all(job, on, repeat, store, say)
     hush()
     for measured in (run for group in groups for run in group):
         for tag in tags:
             store.tag(measured.id, tag)
-    shown = [show_of(group) for group in groups]
+    shown = [run_to_show(group) for group in groups]
     if attempt:
         shown = [(run, try_remedies(job, group, summary, store, say))
                  for group, (run, summary) in zip(groups, shown, strict=True)]  # fmt: skip

@@ -7,8 +7,8 @@ its run says so.
 from __future__ import annotations
 
 from sonda.record.errors import SondaError
-from sonda.studies.engine.corun_point import accompanied, alone
-from sonda.studies.engine.plan import NODE, needs_gpu, options, simulated
+from sonda.studies.engine.corun_point import has_company, options_alone
+from sonda.studies.engine.plan import NODE, is_simulated, needs_gpu, options
 from sonda.studies.file.study import VARIANT, Configuration, Study
 from sonda.targets.applicability import inapplicable, sentences
 from sonda.targets.job import job_of
@@ -20,13 +20,13 @@ NOT_APPLICABLE = "not applicable: "
 
 def why_not(study: Study, configuration: Configuration) -> str:
     """Why a point of the study need not be measured, in the words of the settings; '' for one that must."""
-    if simulated(configuration) or accompanied(configuration):
+    if is_simulated(configuration) or has_company(configuration):
         return ""
     if NODE in configuration and needs_gpu(configuration) and not kind_has_gpu(str(configuration[NODE])):
         return f"{NOT_APPLICABLE}nodes of this kind have no GPU"
     own = {*study.axes, *study.variants.get(str(configuration.get(VARIANT, "")), {})}
     try:
-        without = inapplicable(job_of(alone(options(configuration))))
+        without = inapplicable(job_of(options_alone(options(configuration))))
     except SondaError:
         return ""  # what is wrong with it is said when its turn comes
     chosen = {name: reason for name, reason in without.items() if {name, name.replace("_", "-")} & own}

@@ -25,12 +25,12 @@ SEPARATOR = " + "
 NOBODY = "nobody"
 
 
-def accompanied(configuration: Mapping[str, Scalar]) -> bool:
-    """Whether the workload has others beside it."""
+def has_company(configuration: Mapping[str, Scalar]) -> bool:
+    """Whether other programs run beside the workload."""
     return configuration.get(WITH, NOBODY) != NOBODY
 
 
-def alone(configuration: Configuration) -> Configuration:
+def options_alone(configuration: Configuration) -> Configuration:
     """The options of a workload that has nobody beside it, in a study in which others may have somebody.
 
     Raises SondaError for an option of a co-run where there is no word of one.
@@ -52,41 +52,41 @@ def participants(configuration: Configuration) -> list[str]:
         ):
             continue
         words += [f"--{key}={as_text(value)}"]
-    return [shlex.join(words), *(one.strip() for one in str(configuration[WITH]).split(SEPARATOR))]
+    return [shlex.join(words), *(command.strip() for command in str(configuration[WITH]).split(SEPARATOR))]
 
 
-def setting(configuration: Configuration) -> Setting:
+def corun_setting_of(configuration: Configuration) -> Setting:
     """How the co-run measures. Raises SondaError for what cannot be."""
-    given = {name_of(key): value for key, value in configuration.items()}
-    found = Setting(
-        seconds=float(number_of("seconds", given.get("seconds", Setting.seconds))),
-        repeat=int(number_of("rounds", given.get("rounds", Setting.repeat), whole=True)),
-        timeout=float(number_of("timeout", given.get("timeout", Setting.timeout))),
-        ways=as_text(given.get("ways", "")),
-        partition=as_text(given.get("partition", "")),
-        bandwidth=as_text(given.get("bandwidth", "")),
-        sweep=switch_of("sweep_ways", given.get("sweep_ways", False)),
-        probe=as_text(given.get("probe", "")),
+    settings = {name_of(key): value for key, value in configuration.items()}
+    corun_setting = Setting(
+        seconds=float(number_of("seconds", settings.get("seconds", Setting.seconds))),
+        repeat=int(number_of("rounds", settings.get("rounds", Setting.repeat), whole=True)),
+        timeout=float(number_of("timeout", settings.get("timeout", Setting.timeout))),
+        ways=as_text(settings.get("ways", "")),
+        partition=as_text(settings.get("partition", "")),
+        bandwidth=as_text(settings.get("bandwidth", "")),
+        sweep=switch_of("sweep_ways", settings.get("sweep_ways", False)),
+        probe=as_text(settings.get("probe", "")),
     )
-    found.check()
-    return found
+    corun_setting.check()
+    return corun_setting
 
 
-def cores(configuration: Configuration) -> str:
+def cores_of(configuration: Configuration) -> str:
     return as_text(configuration.get("cores", ""))
 
 
-def lacks(configurations: Iterable[Configuration]) -> list[str]:
+def missing_partitions(configurations: Iterable[Configuration]) -> list[str]:
     """What the points of a study divide and this machine cannot: `sweep_ways: partitions are left out: ...`."""
     asked: dict[str, str] = {}
-    for one in configurations:
-        words = [key for key in one if name_of(key) in DIVIDING and one[key]]
-        if accompanied(one) and words and words[0] not in asked:
-            asked[words[0]] = Division(setting(one)).lacks
+    for configuration in configurations:
+        words = [key for key in configuration if name_of(key) in DIVIDING and configuration[key]]
+        if has_company(configuration) and words and words[0] not in asked:
+            asked[words[0]] = Division(corun_setting_of(configuration)).lacks
     return [f"{key}: partitions will be left out: {reason}" for key, reason in asked.items() if reason]
 
 
 def check_company(configuration: Configuration) -> None:
     """Raise SondaError for programs or settings that cannot be. Which cores there are is found out point by point."""
     cast_of(participants(configuration))
-    setting(configuration)
+    corun_setting_of(configuration)

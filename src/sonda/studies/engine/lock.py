@@ -12,7 +12,7 @@ from sonda.record.errors import SondaError
 
 
 @contextmanager
-def only_one(path: Path, what: str) -> Iterator[None]:
+def hold_lock(path: Path, what: str) -> Iterator[None]:
     """Hold the lock at `path`, which is for `what`.
 
     Raises SondaError when another process has it, or the store cannot be written.

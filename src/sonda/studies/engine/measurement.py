@@ -9,8 +9,8 @@ from sonda.record.errors import SondaError
 from sonda.record.progress import Say
 from sonda.record.run import Run
 from sonda.record.store import Store
-from sonda.studies.engine.corun_point import accompanied, alone, cores, participants, setting
-from sonda.studies.engine.plan import ENERGY, Point, options
+from sonda.studies.engine.corun_point import cores_of, corun_setting_of, has_company, options_alone, participants
+from sonda.studies.engine.plan import ENERGY, StudyPoint, options
 from sonda.studies.engine.runner import Measure
 from sonda.studies.engine.serving_point import is_served, measure_served
 from sonda.studies.file.study import Study
@@ -22,7 +22,7 @@ MeasureJob = Callable[[Job, Store, Place | None, Say], Run]
 """Measures a job and keeps its run in a store; raises SondaError."""
 
 
-class Waiting(Protocol):
+class CoolDown(Protocol):
     """What comes before every run."""
 
     def wait(self) -> dict[str, Any]:
@@ -35,7 +35,7 @@ def measuring(
     earlier: Iterable[Run] = (),
     say: Say = lambda text: None,
     measured: MeasureJob | None = None,
-    cooling: Waiting | None = None,
+    cooling: CoolDown | None = None,
 ) -> Measure:
     """What the engine needs to measure points on this machine and keep them in a store.
 
@@ -46,36 +46,36 @@ def measuring(
     from sonda.targets.cooling import Cooling
 
     study = study or Study("", {}, {})
-    waiting: Waiting = cooling or Cooling(study.cool_down_s, study.rest_s, _coolest(earlier), say)
+    waiting: CoolDown = cooling or Cooling(study.cool_down_s, study.rest_s, _lowest_temperatures(earlier), say)
 
-    def measure_point(point: Point) -> Run:
+    def measure_point(point: StudyPoint) -> Run:
         from sonda.targets.pipeline import measure
 
         wanted = options(point.configuration)
         if point.measures == ENERGY:
-            if accompanied(wanted):
+            if has_company(wanted):
                 raise SondaError("energy of programs side by side is not measured", "give this variant energy = 0")
-            wanted["probe"] = ",".join(one for one in (str(wanted.get("probe", "")), study.energy_probe) if one)
+            wanted["probe"] = ",".join(probe for probe in (str(wanted.get("probe", "")), study.energy_probe) if probe)
         waited = waiting.wait()
         record = {**point.record(), **({COOL_DOWN: waited} if waited else {})}
         place = Place(point.identity, point.group, point.study, record)
         if is_served(wanted):
             return measure_served(wanted, store, place, measure)
-        if accompanied(wanted):
+        if has_company(wanted):
             from sonda.targets.corun.launcher import corun
 
-            return corun(participants(wanted), store, cores(wanted), setting(wanted), place=place)
-        job = job_of(alone(wanted))
+            return corun(participants(wanted), store, cores_of(wanted), corun_setting_of(wanted), place=place)
+        job = job_of(options_alone(wanted))
         return measured(job, store, place, say) if measured else measure(job, store, place)
 
     return measure_point
 
 
-def _coolest(runs: Iterable[Run]) -> dict[str, float]:
+def _lowest_temperatures(runs: Iterable[Run]) -> dict[str, float]:
     """The lowest temperature at the beginning that the runs tell of, by sensor."""
-    found: dict[str, float] = {}
+    coolest: dict[str, float] = {}
     for run in runs:
         start = run.info.point.get(COOL_DOWN, {}).get("start", {})
         for sensor, value in start.items():
-            found[sensor] = min(float(value), found.get(sensor, float(value)))
-    return found
+            coolest[sensor] = min(float(value), coolest.get(sensor, float(value)))
+    return coolest

@@ -12,16 +12,16 @@ from typing import Any
 from sonda.record.errors import SondaError
 from sonda.record.progress import Say
 from sonda.record.store import Store
-from sonda.studies.engine.corun_point import accompanied, alone
+from sonda.studies.engine.corun_point import has_company, options_alone
 from sonda.studies.engine.measurement import measuring
-from sonda.studies.engine.plan import Point, configurations, options
-from sonda.studies.engine.remote import elsewhere
+from sonda.studies.engine.plan import StudyPoint, configurations, options
+from sonda.studies.engine.remote import measure_elsewhere
 from sonda.studies.engine.runner import Measure, Outcome
 from sonda.studies.engine.serving_point import is_served
 from sonda.studies.executors.cluster import LOCAL
 from sonda.studies.executors.executor import Executor
 from sonda.studies.executors.slurm import PREFIX
-from sonda.studies.executors.training_jobs import check_training_job, nodes_of, submitted
+from sonda.studies.executors.training_jobs import check_training_job, nodes_of, submit_training
 from sonda.studies.file.study import Configuration, Study
 from sonda.targets.job import Job, job_of
 from sonda.targets.ranks.plan import OPTIONS
@@ -43,8 +43,8 @@ def asks_for_nodes(configuration: Configuration) -> bool:
 def check_over_nodes(study: Study, cluster: str, nodes: str) -> None:
     """Raises SondaError where a point of the study is a training over several nodes that nobody would start, or that
     every node would refuse."""
-    trainings = [one for one in configurations(study) if asks_for_nodes(one)]
-    for target in dict.fromkeys(str(one["on"]) for one in trainings):
+    trainings = [configuration for configuration in configurations(study) if asks_for_nodes(configuration)]
+    for target in dict.fromkeys(str(training["on"]) for training in trainings):
         asked = parse_target(target).options
         if not cluster:  # nor with at=: started by hand on every node, none of them knows which points the others lack
             raise SondaError(
@@ -58,44 +58,46 @@ def check_over_nodes(study: Study, cluster: str, nodes: str) -> None:
                 f"{asked['nodes']}",
                 "leave out --nodes; constraint= of slurm: says which nodes it may take",
             )
-        submitted(_jobs(cluster))
+        submit_training(_jobs(cluster))
         nodes_of(Job(workload="", on=target))
-    for one in trainings:
-        wanted = options(one)
-        if not accompanied(wanted) and not is_served(wanted):
-            check_training_job(job_of(alone(wanted)))
+    for training in trainings:
+        wanted = options(training)
+        if not has_company(wanted) and not is_served(wanted):
+            check_training_job(job_of(options_alone(wanted)))
 
 
-def needs_queue(study: Study) -> list[str]:
+def queue_needed(study: Study) -> list[str]:
     """For a plan: what has to be given so that trainings over nodes can be started."""
-    targets = dict.fromkeys(str(one["on"]) for one in configurations(study) if asks_for_nodes(one))
+    targets = dict.fromkeys(
+        str(configuration["on"]) for configuration in configurations(study) if asks_for_nodes(configuration)
+    )
     return [f"{', '.join(targets)}: add --on-cluster, which starts the nodes"] if targets else []
 
 
-def only_over_nodes(study: Study) -> bool:
+def is_only_over_nodes(study: Study) -> bool:
     """Whether every point of the study is such a training."""
-    found = configurations(study)
-    return bool(found) and all(map(asks_for_nodes, found))
+    wanted = configurations(study)
+    return bool(wanted) and all(map(asks_for_nodes, wanted))
 
 
-def over_nodes(study: Study, store: Store, cluster: str, say: Say) -> Measure:
+def measure_over_nodes(study: Study, store: Store, cluster: str, say: Say) -> Measure:
     """What measures these points, each in a job that is submitted and waited for. Raises SondaError."""
-    cooling = None if cluster == LOCAL else _Queued(study)
-    return measuring(store, study, say=say, measured=submitted(_jobs(cluster)), cooling=cooling)
+    cooling = None if cluster == LOCAL else _NoCoolDown(study)
+    return measuring(store, study, say=say, measured=submit_training(_jobs(cluster)), cooling=cooling)
 
 
-def elsewhere_and_over_nodes(
-    study: Study, store: Store, executor: Executor, points: Sequence[Point], cluster: str, say: Say
+def measure_elsewhere_and_over_nodes(
+    study: Study, store: Store, executor: Executor, points: Sequence[StudyPoint], cluster: str, say: Say
 ) -> Iterator[Outcome]:
     """As `elsewhere`; then, when the executor's workers have gone, every training over nodes."""
     trainings = [point for point in points if asks_for_nodes(point.configuration)]
-    others = [point for point in points if not asks_for_nodes(point.configuration)]
-    if others:
-        yield from elsewhere(study, store, executor, others)
+    elsewhere_points = [point for point in points if not asks_for_nodes(point.configuration)]
+    if elsewhere_points:
+        yield from measure_elsewhere(study, store, executor, elsewhere_points)
     if not trainings:
         return
     executor.close()
-    measure = over_nodes(study, store, cluster, say)
+    measure = measure_over_nodes(study, store, cluster, say)
     for point in trainings:
         try:
             yield point, measure(point)
@@ -111,7 +113,7 @@ def _jobs(cluster: str) -> str:
     return PREFIX + ",".join(word for word in words if not word.startswith("host="))
 
 
-class _Queued:
+class _NoCoolDown:
     """In place of cooling down: whose turn it is, and where, is the queue's to say."""
 
     def __init__(self, study: Study) -> None:

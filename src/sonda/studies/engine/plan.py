@@ -20,7 +20,7 @@ NODE = POINT_NODE
 
 
 @dataclass(frozen=True)
-class Point:
+class StudyPoint:
     """One measurement of a study: a configuration, for the n-th time."""
 
     study: str
@@ -54,23 +54,27 @@ def study_identity(study: Study) -> str:
 
 def configurations(study: Study) -> list[Configuration]:
     """Variant by variant the axes crossed, the first varying slowest, without what is excluded."""
-    return [one for one, _ in _of_parts(study)]
+    return [configuration for configuration, _ in _configurations_by_part(study)]
 
 
-def _of_parts(study: Study) -> list[tuple[Configuration, Study]]:
+def _configurations_by_part(study: Study) -> list[tuple[Configuration, Study]]:
     """Every configuration, with the variant of the study that it belongs to."""
-    found = []
+    configurations_of_parts = []
     for name, part in study.parts():
         fixed: Configuration = {VARIANT: name} if name else {}
         fixed |= {"seed": part.seed, **part.workload}
         crossed = [
             {**fixed, **dict(zip(part.axes, values, strict=True))} for values in itertools.product(*part.axes.values())
         ]
-        found += [(one, part) for one in crossed if not any(matches(exclude, one) for exclude in part.exclude)]
-    return found
+        configurations_of_parts += [
+            (configuration, part)
+            for configuration in crossed
+            if not any(matches(exclude, configuration) for exclude in part.exclude)
+        ]
+    return configurations_of_parts
 
 
-def plan(study: Study) -> list[Point]:
+def plan_points(study: Study) -> list[StudyPoint]:
     """The points in the order in which they are measured.
 
     `plain`: all repetitions of a configuration in a row. `interleaved`: every configuration once, then every one again,
@@ -79,17 +83,19 @@ def plan(study: Study) -> list[Point]:
     runs spread among them. What is simulated is the same every time, and has one repetition.
     """
     identity = study_identity(study)
-    wanted = _of_parts(study)
-    content = {name: content_of(name) for name in {str(one.get("workload", "")) for one, _ in wanted}}
+    wanted = _configurations_by_part(study)
+    content = {
+        name: content_of(name) for name in {str(configuration.get("workload", "")) for configuration, _ in wanted}
+    }
     points = []
     machines = _Machines()
     for configuration, part, measures, repetition in _order(study, wanted):
         group = [identity, options(configuration), content[str(configuration.get("workload", ""))]]
-        group += machines.described(configuration)
+        group += machines.describe(configuration)
         group += [f"{NODE} {configuration[NODE]}"] if NODE in configuration else []
         group += [ENERGY, part.energy_probe] if measures == ENERGY else []
         points.append(
-            Point(study.name, configuration, repetition, _digest([*group, repetition]), _digest(group), measures)
+            StudyPoint(study.name, configuration, repetition, _digest([*group, repetition]), _digest(group), measures)
         )
     return points
 
@@ -98,22 +104,28 @@ def _order(study: Study, wanted: list[tuple[Configuration, Study]]) -> list[tupl
     """Configurations with what is measured of them and for which time, counted from 1."""
     if study.protocol == ENERGY_INTERLEAVED:
         return [
-            (one, part, *turn)
-            for one, part in wanted
-            for turn in ([("", 1)] if simulated(one) else turns(part.energy, part.repeat))
+            (configuration, part, *turn)
+            for configuration, part in wanted
+            for turn in ([("", 1)] if is_simulated(configuration) else energy_order(part.energy, part.repeat))
         ]
-    times = {id(one): 1 if simulated(one) else part.repeat for one, part in wanted}
+    times = {id(configuration): 1 if is_simulated(configuration) else part.repeat for configuration, part in wanted}
     if study.protocol == PLAIN:
-        return [(one, part, "", number) for one, part in wanted for number in range(1, times[id(one)] + 1)]
+        return [
+            (configuration, part, "", number)
+            for configuration, part in wanted
+            for number in range(1, times[id(configuration)] + 1)
+        ]
     order = []
     for number in range(1, max(times.values(), default=0) + 1):
         shuffled = list(wanted)
         random.Random(f"{study.seed}/{number}").shuffle(shuffled)
-        order += [(one, part, "", number) for one, part in shuffled if number <= times[id(one)]]
+        order += [
+            (configuration, part, "", number) for configuration, part in shuffled if number <= times[id(configuration)]
+        ]
     return order
 
 
-def turns(energy: int, repeat: int) -> list[tuple[str, int]]:
+def energy_order(energy: int, repeat: int) -> list[tuple[str, int]]:
     """E,5T,E,5T,E for 3 energy runs and 10 timing runs: one of energy first, the others where they part the rest."""
     order = []
     ends = [0] if energy else []
@@ -124,9 +136,12 @@ def turns(energy: int, repeat: int) -> list[tuple[str, int]]:
     return order
 
 
-def size(study: Study) -> int:
+def count_points(study: Study) -> int:
     """How many points the plan has."""
-    return sum(1 if simulated(one) else part.repeat + part.energy for one, part in _of_parts(study))
+    return sum(
+        1 if is_simulated(configuration) else part.repeat + part.energy
+        for configuration, part in _configurations_by_part(study)
+    )
 
 
 def options(configuration: Configuration) -> Configuration:
@@ -134,7 +149,7 @@ def options(configuration: Configuration) -> Configuration:
     return {key: value for key, value in configuration.items() if key not in (VARIANT, NODE)}
 
 
-def simulated(configuration: Configuration) -> bool:
+def is_simulated(configuration: Configuration) -> bool:
     """Whether the configuration runs on a simulated accelerator."""
     return str(configuration.get("on", "")).startswith("sim:")
 
@@ -150,9 +165,9 @@ class _Machines:
     def __init__(self) -> None:
         self._digests: dict[tuple[str, str], str] = {}
 
-    def described(self, configuration: Configuration) -> list[str]:
+    def describe(self, configuration: Configuration) -> list[str]:
         """A digest of the description; nothing for what is measured."""
-        if not simulated(configuration):
+        if not is_simulated(configuration):
             return []
         key = (str(configuration["on"]), str(configuration.get("set", "")))
         if key not in self._digests:

@@ -21,9 +21,17 @@ from sonda.record.files.partial import node_name
 from sonda.record.run import Run
 from sonda.record.store import Store, identity_of
 from sonda.studies.engine.measurement import measuring
-from sonda.studies.engine.plan import NODE, Point, configurations, content_of, needs_gpu, simulated, study_identity
+from sonda.studies.engine.plan import (
+    NODE,
+    StudyPoint,
+    configurations,
+    content_of,
+    is_simulated,
+    needs_gpu,
+    study_identity,
+)
 from sonda.studies.engine.runner import Measure, Outcome, load_study_result
-from sonda.studies.executors.executor import Done, Executor, Task, attempt
+from sonda.studies.executors.executor import Executor, Task, TaskResult, attempt_task
 from sonda.studies.file.study import Study
 from sonda.targets.node import kind_has_gpu
 
@@ -54,7 +62,7 @@ class SeenStore(msgspec.Struct, frozen=True):
 class PointOrder(msgspec.Struct, frozen=True):
     """A point to be measured, and the study that says how."""
 
-    point: Point
+    point: StudyPoint
     study: Study
     content: str = ""
     """Digest of somebody's own file that the point measures; empty for every other workload."""
@@ -62,25 +70,25 @@ class PointOrder(msgspec.Struct, frozen=True):
     """Where its run may be written; None where it is sent."""
 
 
-class Shipped(msgspec.Struct, frozen=True):
+class ShippedRun(msgspec.Struct, frozen=True):
     """The files of a run, by name, and the name of its directory."""
 
     name: str
     files: dict[str, bytes]
 
 
-def measure_there(order: PointOrder) -> Shipped:
+def measure_there(order: PointOrder) -> ShippedRun:
     """Measure a point in a store of this node, and take its run out of it. Raises SondaError."""
     _check_content(order)
     store = Store(Path(tempfile.gettempdir()) / f"sonda-node-{os.getuid()}")
     run = _measure(store, order.study)(order.point)
     try:
-        return Shipped(run.directory.name, {path.name: path.read_bytes() for path in run.directory.iterdir()})
+        return ShippedRun(run.directory.name, {path.name: path.read_bytes() for path in run.directory.iterdir()})
     finally:
         store.remove(run.directory)
 
 
-def keep_there(order: PointOrder) -> Shipped | str:
+def keep_there(order: PointOrder) -> ShippedRun | str:
     """As `measure_there`; where this process sees the store, the run is written there, and only its name is sent."""
     if order.store is None or not order.store.is_here():
         return measure_there(order)
@@ -98,33 +106,35 @@ def _measure(store: Store, study: Study) -> Measure:
     return _at_work[key]
 
 
-def simulate_there(tasks: Sequence[Task]) -> list[Done]:
+def simulate_there(tasks: Sequence[Task]) -> list[TaskResult]:
     """Simulate points one after the other; one that fails does not keep the others."""
-    return [attempt(keep_there, task) for task in tasks]
+    return [attempt_task(keep_there, task) for task in tasks]
 
 
-def elsewhere(study: Study, store: Store, executor: Executor, points: Sequence[Point]) -> Iterator[Outcome]:
+def measure_elsewhere(
+    study: Study, store: Store, executor: Executor, points: Sequence[StudyPoint]
+) -> Iterator[Outcome]:
     """Measure points wherever the executor has room; runs appear whole in the store as they come."""
     with store.scratch() as mark:
-        seen = SeenStore(str(store.root.absolute()), mark.name) if all_simulated(study) else None
+        seen = SeenStore(str(store.root.absolute()), mark.name) if is_all_simulated(study) else None
         kind = "" if seen else _only_kind(study, executor.kinds)
         tasks = [
             Task(number, PointOrder(point, study, _content(point), seen), _needs(point),
                  str(point.configuration.get(NODE, kind)))
             for number, point in enumerate(points)
         ]  # fmt: skip
-        for done in _together(tasks, executor) if seen else executor.run(measure_there, tasks):
+        for done in _simulate_in_batches(tasks, executor) if seen else executor.run(measure_there, tasks):
             point = points[done.number]
             if done.failure:
                 yield point, SondaError(done.failure, done.remedy)
                 continue
             try:
-                yield point, _taken(done.value, store)
+                yield point, _keep_shipped(done.value, store)
             except SondaError as error:
                 yield point, error
 
 
-def _taken(came: Shipped | str, store: Store) -> Run:
+def _keep_shipped(came: ShippedRun | str, store: Store) -> Run:
     if not isinstance(came, str):
         return store.adopt(came.name, came.files)
     for _ in range(int(SEEN_S / LOOK_S)):
@@ -135,7 +145,7 @@ def _taken(came: Shipped | str, store: Store) -> Run:
     return Run.load(store.root / came)
 
 
-def _together(tasks: Sequence[Task], executor: Executor) -> Iterator[Done]:
+def _simulate_in_batches(tasks: Sequence[Task], executor: Executor) -> Iterator[TaskResult]:
     """What became of simulations that are given out several at once, few enough that workers end at about the same
     time."""
     size = max(1, min(MOST_TOGETHER, len(tasks) // (TURNS * executor.workers)))
@@ -147,20 +157,20 @@ def _together(tasks: Sequence[Task], executor: Executor) -> Iterator[Done]:
             yield from done.value
 
 
-def all_simulated(study: Study) -> bool:
+def is_all_simulated(study: Study) -> bool:
     """Whether nothing in the study is measured, so that its points do not disturb each other."""
-    return all(simulated(configuration) for configuration in configurations(study))
+    return all(is_simulated(configuration) for configuration in configurations(study))
 
 
-def on_known_nodes(study: Study, store: Store, kinds: Iterable[str], nodes: str) -> Study:
+def study_on_known_nodes(study: Study, store: Store, kinds: Iterable[str], nodes: str) -> Study:
     """As `on_nodes`; where each kind is meant, also those that have measured the study before: their runs are in the
     store, and what they lack is missing, whether they are there now or not."""
     if nodes == EACH:
         kinds = {*kinds, *nodes_of(study, store)}
-    return on_nodes(study, sorted(kinds), nodes)
+    return study_on_nodes(study, sorted(kinds), nodes)
 
 
-def as_measured(study: Study, store: Store, nodes: str) -> Study:
+def study_as_measured(study: Study, store: Store, nodes: str) -> Study:
     """The study for the nodes whose runs are in the store: those that are named, or each where nobody has measured it
     without naming nodes. Raises SondaError where none of them is named so."""
     if not nodes and load_study_result(study, store).runs:
@@ -168,7 +178,7 @@ def as_measured(study: Study, store: Store, nodes: str) -> Study:
     kinds = sorted(nodes_of(study, store))
     if nodes and not kinds:
         raise SondaError(f"the store has no run of {study.name} that a node of a cluster made", "leave out --nodes")
-    return on_nodes(study, kinds, nodes or EACH) if kinds else study
+    return study_on_nodes(study, kinds, nodes or EACH) if kinds else study
 
 
 def nodes_of(study: Study, store: Store) -> set[str]:
@@ -177,14 +187,14 @@ def nodes_of(study: Study, store: Store) -> set[str]:
     return nodes_of_study(store, study.name, points)
 
 
-def on_nodes(study: Study, kinds: Sequence[str], nodes: str) -> Study:
+def study_on_nodes(study: Study, kinds: Sequence[str], nodes: str) -> Study:
     """The study for the nodes of a cluster: on one `kind`, or on `each` kind, which then is an axis.
 
     Raises SondaError where there are several kinds and nobody said which: times of different nodes are not compared.
     """
-    if all_simulated(study):
+    if is_all_simulated(study):
         return study
-    kinds = _fitting(study, kinds)
+    kinds = _fitting_kinds(study, kinds)
     if nodes and nodes != EACH:
         chosen = [kind for kind in kinds if nodes.lower() in kind.lower()]
         if not chosen:
@@ -198,7 +208,7 @@ def on_nodes(study: Study, kinds: Sequence[str], nodes: str) -> Study:
     return dataclasses.replace(study, axes={NODE: tuple(kinds), **study.axes}) if nodes else study
 
 
-def _fitting(study: Study, kinds: Iterable[str]) -> list[str]:
+def _fitting_kinds(study: Study, kinds: Iterable[str]) -> list[str]:
     """Where all points need a GPU, the kinds that have one: others are no reason to ask which."""
     if all(map(needs_gpu, configurations(study))):
         return [kind for kind in kinds if kind_has_gpu(kind)] or list(kinds)
@@ -207,11 +217,11 @@ def _fitting(study: Study, kinds: Iterable[str]) -> list[str]:
 
 def _only_kind(study: Study, kinds: Iterable[str]) -> str:
     """The kind of node that measures where nobody named one: nodes of other kinds may come while it is at work."""
-    found = _fitting(study, kinds)
-    return found[0] if len(found) == 1 else ""
+    fitting = _fitting_kinds(study, kinds)
+    return fitting[0] if len(fitting) == 1 else ""
 
 
-def _content(point: Point) -> str:
+def _content(point: StudyPoint) -> str:
     return content_of(str(point.configuration.get("workload", "")))
 
 
@@ -223,5 +233,5 @@ def _check_content(order: PointOrder) -> None:
         )
 
 
-def _needs(point: Point) -> tuple[str, ...]:
+def _needs(point: StudyPoint) -> tuple[str, ...]:
     return ("gpu",) if needs_gpu(point.configuration) else ()

@@ -59,7 +59,7 @@ def measure_all(
     return [group for group in runs if group]
 
 
-def show_of(runs: list[Run]) -> tuple[Run, Summary]:
+def run_to_show(runs: list[Run]) -> tuple[Run, Summary]:
     """The run to show for a group: the one in the middle, with a note about all of them."""
     summaries = [summarise(run) for run in runs]
     timed = [index for index, summary in enumerate(summaries) if summary.parts and summary.parts[0].step.value]

@@ -45,26 +45,26 @@ def is_served(configuration: Mapping[str, Scalar]) -> bool:
 
 def traffic_of(configuration: Configuration) -> Traffic:
     """The traffic that a configuration asks for. Raises SondaError for what cannot be."""
-    given = _given(configuration)
+    settings = _given_settings(configuration)
     for name, whole in NUMBERS.items():
-        number_of(name, given.get(name, 0), whole)
+        number_of(name, settings.get(name, 0), whole)
     for name in TEXT:
-        if not isinstance(given.get(name, ""), str):
-            raise SondaError(f"{name} cannot be {as_text(given[name])}", "write it in quotes")
-    bound, wait = str(given.get("latency_bound", NONE)), str(given.get("batch_wait", NONE))
+        if not isinstance(settings.get(name, ""), str):
+            raise SondaError(f"{name} cannot be {as_text(settings[name])}", "write it in quotes")
+    bound, wait = str(settings.get("latency_bound", NONE)), str(settings.get("batch_wait", NONE))
     return check_traffic(
         Traffic(
-            scenario=str(given[SCENARIO]),
-            queries=int(given["queries"]) if given.get("queries") else None,
+            scenario=str(settings[SCENARIO]),
+            queries=int(settings["queries"]) if settings.get("queries") else None,
             seconds=float(number_of("seconds", configuration["seconds"])) if "seconds" in configuration else None,
-            qps=float(given["qps"]) if given.get("qps") else None,
-            find=switch_of("find_qps", given.get("find_qps", False)),
+            qps=float(settings["qps"]) if settings.get("qps") else None,
+            find=switch_of("find_qps", settings.get("find_qps", False)),
             bound=nanoseconds("latency_bound", bound) if bound != NONE else None,
-            percentile=float(given.get("percentile", 0.0)) / 100,
-            samples=int(given.get("samples", 0)),
-            max_batch=int(given.get("max_batch", 0)),
+            percentile=float(settings.get("percentile", 0.0)) / 100,
+            samples=int(settings.get("samples", 0)),
+            max_batch=int(settings.get("max_batch", 0)),
             batch_wait=nanoseconds("batch_wait", wait) if wait != NONE else 0,
-            backend=str(given.get("backend", "sonda")),
+            backend=str(settings.get("backend", "sonda")),
         )
     )
 
@@ -82,9 +82,11 @@ def training_job(configuration: Configuration) -> Job | None:
     epochs = _epochs(configuration)
     if not epochs:
         return None
-    kept = {key: value for key, value in configuration.items() if name_of(key) not in (*SETTINGS, "seconds", "probe")}
-    on = _given(configuration).get(TRAINED_ON) or kept.get("on", "cpu")
-    return job_of({**kept, "on": on, "train": True, "epochs": epochs})
+    training = {
+        key: value for key, value in configuration.items() if name_of(key) not in (*SETTINGS, "seconds", "probe")
+    }
+    on = _given_settings(configuration).get(TRAINED_ON) or training.get("on", "cpu")
+    return job_of({**training, "on": on, "train": True, "epochs": epochs})
 
 
 def check_served(configuration: Configuration) -> None:
@@ -124,8 +126,8 @@ def measure_served(
 
 
 def _epochs(configuration: Configuration) -> int:
-    return int(_given(configuration).get(TRAINED, 0))
+    return int(_given_settings(configuration).get(TRAINED, 0))
 
 
-def _given(configuration: Configuration) -> dict[str, Scalar]:
+def _given_settings(configuration: Configuration) -> dict[str, Scalar]:
     return {name_of(key): value for key, value in configuration.items() if name_of(key) in SETTINGS}

@@ -63,9 +63,9 @@ def try_remedies(job: Job, base: Sequence[Run], summary: Summary, store: Store, 
     )
 
 
-def _speedup(base: Sequence[Run], other: Sequence[Run]) -> Value:
+def _speedup(base: Sequence[Run], trial: Sequence[Run]) -> Value:
     """How many times as many samples a second, with its 95 % interval over processes."""
-    a, b = (_per_sample(runs) for runs in (base, other))
+    a, b = (_per_sample(runs) for runs in (base, trial))
     if a is None or b is None:
         return Value(None, "1", "measured", reason="no timed steps")
     middle, low, high = (float(end[0]) for end in ratio(side(*b), side(*a)))

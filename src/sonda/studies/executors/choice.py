@@ -8,7 +8,7 @@ from typing import Any
 
 from sonda.record.errors import SondaError
 from sonda.record.progress import Lasting, Say
-from sonda.studies.executors.executor import Executor, Here, Task, Work
+from sonda.studies.executors.executor import Executor, Task, ThisProcess, Work
 
 
 @contextmanager
@@ -26,11 +26,11 @@ def executor_for(
 
         executor = Cluster(cluster, exclusive, workers)
     elif workers > 1:
-        from sonda.studies.executors.processes import Processes
+        from sonda.studies.executors.processes import ProcessPool
 
-        executor = Processes(workers)
+        executor = ProcessPool(workers)
     else:
-        executor = Here()
+        executor = ThisProcess()
     try:
         yield executor
     finally:

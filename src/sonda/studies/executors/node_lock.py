@@ -21,7 +21,7 @@ from sonda.record.progress import Lasting, Say
 
 
 @contextmanager
-def using(how: int, say: Say = lambda text: None) -> Iterator[None]:
+def hold_node(how: int, say: Say = lambda text: None) -> Iterator[None]:
     """Wait until nobody measures on this node, and to measure (LOCK_EX) until nobody simulates either.
 
     Simulations that come later than a measurement wait for it. `say` is told where somebody is waited for. Raises
@@ -29,19 +29,19 @@ def using(how: int, say: Say = lambda text: None) -> Iterator[None]:
     """
     folder, node = Path(tempfile.gettempdir()), node_name().replace("/", "_")
     path = folder / f"sonda-alone-{node}"
-    others = "nobody measures" if how == fcntl.LOCK_SH else "nobody else measures or simulates"
-    words = Lasting(f"waiting until {others} on this machine ({path})")
-    told: list[str] = []
+    condition = "nobody measures" if how == fcntl.LOCK_SH else "nobody else measures or simulates"
+    words = Lasting(f"waiting until {condition} on this machine ({path})")
+    waiting_notes: list[str] = []
 
     def at_turnstile() -> None:
         say(words)
-        told.append(words)
+        waiting_notes.append(words)
 
-    turn = _locked(folder / f"sonda-turn-{node}", how, at_turnstile)
+    turn = _lock_file(folder / f"sonda-turn-{node}", how, at_turnstile)
     try:
         if how == fcntl.LOCK_SH:
             fcntl.flock(turn, fcntl.LOCK_UN)
-        lock = _locked(path, how, lambda: None if told else say(words))
+        lock = _lock_file(path, how, lambda: None if waiting_notes else say(words))
     finally:
         os.close(turn)
     try:
@@ -50,10 +50,10 @@ def using(how: int, say: Say = lambda text: None) -> Iterator[None]:
         os.close(lock)
 
 
-def _locked(path: Path, how: int, wait: Callable[[], None]) -> int:
+def _lock_file(path: Path, how: int, wait: Callable[[], None]) -> int:
     """The file, opened and locked; `wait` is called before somebody else is waited for."""
     while True:
-        lock = _opened(path)
+        lock = _open_file(path)
         try:
             try:
                 fcntl.flock(lock, how | fcntl.LOCK_NB)
@@ -61,7 +61,7 @@ def _locked(path: Path, how: int, wait: Callable[[], None]) -> int:
                 wait()
                 fcntl.flock(lock, how)
             # A folder of temporary files is tidied up: a file that is there no more keeps nobody out.
-            if _same(lock, path):
+            if _is_same_file(lock, path):
                 return lock
         except BaseException:
             os.close(lock)
@@ -69,7 +69,7 @@ def _locked(path: Path, how: int, wait: Callable[[], None]) -> int:
         os.close(lock)
 
 
-def _opened(path: Path) -> int:
+def _open_file(path: Path) -> int:
     """The file, made where it is not there yet. It may be another user's, whose files nobody opens with O_CREAT in
     such a folder (fs.protected_regular)."""
     flags = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
@@ -83,25 +83,25 @@ def _opened(path: Path) -> int:
         except FileNotFoundError:
             pass
         except OSError as error:
-            raise _refused(path, error) from None
+            raise _refusal(path, error) from None
         try:
             lock = os.open(path, flags | os.O_CREAT | os.O_EXCL, 0o644)
         except FileExistsError:
             continue  # somebody else was faster
         except OSError as error:
-            raise _refused(path, error) from None
+            raise _refusal(path, error) from None
         os.fchmod(lock, 0o644)  # whatever the user's mask is, others must be able to read it
         return lock
 
 
-def _refused(path: Path, error: OSError) -> SondaError:
+def _refusal(path: Path, error: OSError) -> SondaError:
     return SondaError(
         f"whether anybody measures on this machine is not known: {path}: {error.strerror}",
         "have the file removed, or make room there, or set another $TMPDIR for everybody who measures",
     )
 
 
-def _same(lock: int, path: Path) -> bool:
+def _is_same_file(lock: int, path: Path) -> bool:
     try:
         there = os.stat(path, follow_symlinks=False)
     except FileNotFoundError:

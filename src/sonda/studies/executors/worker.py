@@ -14,8 +14,8 @@ from time import time
 
 from sonda.record.errors import SondaError
 from sonda.record.files.partial import node_name
-from sonda.studies.executors.executor import Done, Task, Work, attempt
-from sonda.studies.executors.node_lock import using
+from sonda.studies.executors.executor import Task, TaskResult, Work, attempt_task
+from sonda.studies.executors.node_lock import hold_node
 
 BEGUN_S = 7 * 24 * 3600
 """How long a node remembers what it has begun to measure."""
@@ -23,37 +23,37 @@ M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3
 """Of mallopt(3); the values are those that glibc itself comes to."""
 
 
-def attempt_there(work: Work, task: Task, version: str, folder: str) -> Done:
+def attempt_there(work: Work, task: Task, version: str, folder: str) -> TaskResult:
     """Do a task on a node: files that it names without their folder are meant from `folder`, where it was asked for, as
     far as the node sees it. Nobody measures here meanwhile."""
     keep_memory()
     return _attempt(work, task, version, folder, fcntl.LOCK_SH)
 
 
-def _attempt(work: Work, task: Task, version: str, folder: str, how: int) -> Done:
+def _attempt(work: Work, task: Task, version: str, folder: str, how: int) -> TaskResult:
     with suppress(OSError):
         os.chdir(folder)
     try:
-        with using(how):
-            done = attempt(work, task, version)
+        with hold_node(how):
+            done = attempt_task(work, task, version)
     except SondaError as error:
-        done = Done(task.number, failure=error.cause, remedy=error.remedy)
+        done = TaskResult(task.number, failure=error.cause, remedy=error.remedy)
     if done.failure and not done.failure.startswith(node_name()):
         return replace(done, failure=f"{node_name()}: {done.failure}")
     return done
 
 
-def attempt_once(work: Work, task: Task, version: str, folder: str, token: str) -> Done:
+def attempt_once(work: Work, task: Task, version: str, folder: str, token: str) -> TaskResult:
     """Do a task unless it was begun here before: what was half measured is not measured again in silence, nor what was
     measured and then lost on its way."""
     try:
         _begin(token)
     except FileExistsError:
-        return Done(
+        return TaskResult(
             task.number, failure=f"its worker on {node_name()} was killed", remedy="start this again", lost=True
         )
     except OSError as error:
-        return Done(
+        return TaskResult(
             task.number, failure=f"{node_name()} cannot write {tempfile.gettempdir()}: {error.strerror}",
             remedy="make room there, or set $TMPDIR for its workers",
         )  # fmt: skip

@@ -18,12 +18,11 @@ from sonda.record.progress import Say
 from sonda.record.run import POINTS, SPANS, Run, RunInfo, keep_run, new_id, now
 from sonda.record.spans import Spans
 from sonda.record.store import Store
-from sonda.studies.executors.executor import Done, Executor, Here, Task, Work
-from sonda.studies.explore.pareto import Numbers, knee, least, pareto_front
-from sonda.studies.explore.parts import Order, Part, PartsFolder, Total, explore_part
-from sonda.studies.explore.points import with_front
-from sonda.studies.explore.space import ON, cut
-from sonda.studies.explore.space import points as count_points
+from sonda.studies.executors.executor import Executor, Task, TaskResult, ThisProcess, Work
+from sonda.studies.explore.pareto import Numbers, knee_row, least_row, pareto_front
+from sonda.studies.explore.parts import ExplorationPart, ExplorationTotal, PartOrder, PartsFolder, explore_part
+from sonda.studies.explore.points import add_front
+from sonda.studies.explore.space import ON, count_points, cut_grid
 from sonda.targets.job import Job
 from sonda.targets.simulated.design_space import AND, MAPPING, by_field
 from sonda.targets.simulated.exploration import Grid, grid_of
@@ -63,15 +62,15 @@ def explore(
         store.check_tag(tag)
     grid, axes, targets = check_space(job, space)
     orders = [
-        Order(grid.job, grid.zeros, on, piece, axes, targets)
+        PartOrder(grid.job, grid.zeros, on, piece, axes, targets)
         for on in targets
-        for piece in cut(grid.axes[on], max(batch, 1))
+        for piece in cut_grid(grid.axes[on], max(batch, 1))
     ]
     folder = PartsFolder(store, VERSION, orders, grid.descriptions)
-    with folder.alone():
-        total, seconds = _explored(orders, folder, executor or Here(), say)
+    with folder.hold():
+        total, seconds = _explore_parts(orders, folder, executor or ThisProcess(), say)
         say("comparing points")
-        run = keep(grid, axes, space, targets, total, folder, store, seconds)
+        run = keep_exploration(grid, axes, space, targets, total, folder, store, seconds)
         folder.remove()
     for tag in tags:
         store.tag(run.id, tag)
@@ -85,20 +84,22 @@ def check_space(
     if not space:
         raise SondaError("nothing varies", "give for example --vary multipliers=64..1024*2")
     count_points(space)
-    for name, given in ((ON, job.on), (MAPPING, job.mapping)):
-        if given and name in space:
-            raise SondaError(f"{name} is given as {given} and varies", f"leave out --{name} or --vary {name}=…")
+    for name, value in ((ON, job.on), (MAPPING, job.mapping)):
+        if value and name in space:
+            raise SondaError(f"{name} is given as {value} and varies", f"leave out --{name} or --vary {name}=…")
     targets = tuple(space.get(ON, (job.on or OBVIOUS.get(job.workload, ELSE),)))
     axes = {key: tuple(values) for key, values in space.items() if key != ON}
     if MAPPING in axes:
-        axes[MAPPING] = tuple("" if one == DEFAULT else one for one in axes[MAPPING])
+        axes[MAPPING] = tuple("" if value == DEFAULT else value for value in axes[MAPPING])
     return grid_of(job, targets, axes), axes, targets
 
 
-def _explored(orders: list[Order], folder: PartsFolder, executor: Executor, say: Say) -> tuple[Total, float]:
+def _explore_parts(
+    orders: list[PartOrder], folder: PartsFolder, executor: Executor, say: Say
+) -> tuple[ExplorationTotal, float]:
     """All parts, those of an earlier start too, and the seconds of exploring: of this process, or on the clock where
     several work at once; an earlier start's parts count with what they took, divided among the workers."""
-    total = Total()
+    total = ExplorationTotal()
     for number, part in folder.known():
         total.add(number, part)
     earlier = sum(part.seconds for part in total.parts.values()) / executor.workers
@@ -109,19 +110,19 @@ def _explored(orders: list[Order], folder: PartsFolder, executor: Executor, say:
     if tasks:
         say(f"looking at the operations of {orders[0].job.workload}")
     begin = time.perf_counter()
-    for _ in collect(executor, explore_part, tasks, folder, total):
+    for _ in collect_parts(executor, explore_part, tasks, folder, total):
         if count > 1:
             say(f"{len(total):,} points, {len(total.parts)} of {count} batches; {total.so_far}")
     spent = time.perf_counter() - begin + earlier
     return total, sum(part.seconds for part in total.parts.values()) if executor.workers == 1 else spent
 
 
-def collect(
-    executor: Executor, work: Work, tasks: Sequence[Task], folder: PartsFolder, total: Total
-) -> Iterator[tuple[int, Part]]:
+def collect_parts(
+    executor: Executor, work: Work, tasks: Sequence[Task], folder: PartsFolder, total: ExplorationTotal
+) -> Iterator[tuple[int, ExplorationPart]]:
     """Parts as they come, kept and added up. Raises SondaError at the end for those that did not come; all others are
     kept."""
-    failures: list[Done] = []
+    failures: list[TaskResult] = []
     for done in executor.run(work, tasks):
         if done.failure:
             failures.append(done)
@@ -132,13 +133,13 @@ def collect(
         total.add(done.number, done.value)
         yield done.number, done.value
     if failures:
-        kept = f" ({len(total):,} points are kept and need not be simulated again)" if total.parts else ""
-        raise SondaError(failures[0].failure + kept, failures[0].remedy)
+        reassurance = f" ({len(total):,} points are kept and need not be simulated again)" if total.parts else ""
+        raise SondaError(failures[0].failure + reassurance, failures[0].remedy)
 
 
-def keep(
+def keep_exploration(
     grid: Grid, axes: Mapping[str, Sequence[str]], space: Mapping[str, Sequence[str]], targets: Sequence[str],
-    total: Total, folder: PartsFolder, store: Store, seconds: float, searched: str = "",
+    total: ExplorationTotal, folder: PartsFolder, store: Store, seconds: float, searched: str = "",
 ) -> Run:  # fmt: skip
     """The run of the parts. `searched` says that not all points were simulated.
 
@@ -172,13 +173,14 @@ def keep(
                 "together": [key.split(AND) for key in space if AND in key],
                 "points": len(total),
                 "possible": total.possible,
-                "impossible": _together(impossible),
-                "unpriced": _together(total.counts("unpriced")) + _incomplete(total.counts("lacking"), names),
+                "impossible": _group_reasons(impossible),
+                "unpriced": _group_reasons(total.counts("unpriced"))
+                + _incomplete_points(total.counts("lacking"), names),
                 "front": int(front.sum()),
                 "objectives": list(names),
                 "by_time": _clock_note(total) == BY_TIME,
-                "best": {name: _row(rows, least(among, place)) for place, name in enumerate(names)},
-                "knee": _row(rows, knee(among)),
+                "best": {name: _row(rows, least_row(among, place)) for place, name in enumerate(names)},
+                "knee": _row(rows, knee_row(among)),
                 "on_host": sorted(total.counts("on_host")),
                 "simulations": sum(part.simulations for part in total.parts.values()),
                 "seconds": seconds,
@@ -197,18 +199,18 @@ def keep(
     return keep_run(store.root, fill)
 
 
-def _tables(total: Total, folder: PartsFolder, on_front: Any, units: tuple[str, str]) -> Iterator[Any]:
+def _tables(total: ExplorationTotal, folder: PartsFolder, on_front: Any, units: tuple[str, str]) -> Iterator[Any]:
     """The points of one part after the other, with their place on the front."""
     first = 0
     for number in sorted(total.parts):
         count = total.parts[number].points
         front = np.zeros(count, dtype=bool)
         front[on_front[(on_front >= first) & (on_front < first + count)] - first] = True
-        yield _in_units(with_front(folder.table(number), front), units)
+        yield _with_units(add_front(folder.table(number), front), units)
         first += count
 
 
-def _in_units(table: Any, units: tuple[str, str]) -> Any:
+def _with_units(table: Any, units: tuple[str, str]) -> Any:
     """A part none of whose points is possible knows no units of its own."""
     for place, field in enumerate(table.schema):
         for name, unit in zip(("energy", "area"), units, strict=True):
@@ -233,7 +235,7 @@ def _row(rows: Any, place: int) -> int:
     return int(rows[place]) if place >= 0 else -1
 
 
-def _clock_note(total: Total) -> str:
+def _clock_note(total: ExplorationTotal) -> str:
     """What cycles are worth where points have different clocks; '' where all have the same or none."""
     clocks = np.array(total.clocks)
     if len(clocks) == 1:
@@ -256,7 +258,7 @@ def _front(objectives: Numbers, groups: Any, words: Sequence[str]) -> tuple[Any,
     return front, groups == fewest
 
 
-def _together(counts: Mapping[str, int]) -> list[dict[str, Any]]:
+def _group_reasons(counts: Mapping[str, int]) -> list[dict[str, Any]]:
     """Reasons that differ in numbers only, together: for how many points, and one in full; the most frequent first."""
     groups: dict[str, dict[str, Any]] = {}
     for reason, count in counts.items():
@@ -266,7 +268,7 @@ def _together(counts: Mapping[str, int]) -> list[dict[str, Any]]:
     return sorted(groups.values(), key=lambda group: (-group["points"], group["reason"]))[:MOST_REASONS]
 
 
-def _incomplete(lacking: Mapping[str, int], names: Sequence[str]) -> list[dict[str, Any]]:
+def _incomplete_points(lacking: Mapping[str, int], names: Sequence[str]) -> list[dict[str, Any]]:
     """Points that lack an objective which others have, though nothing stands in its way but the table."""
     groups = []
     for name in names:
@@ -276,7 +278,7 @@ def _incomplete(lacking: Mapping[str, int], names: Sequence[str]) -> list[dict[s
     return groups
 
 
-def _notes(grid: Grid, axes: Mapping[str, Sequence[str]], total: Total) -> list[str]:
+def _notes(grid: Grid, axes: Mapping[str, Sequence[str]], total: ExplorationTotal) -> list[str]:
     notes = [*total.words("notes"), *_kept_tiles(grid, axes)]
     for key in axes:
         without = [on for on, own in grid.axes.items() if key not in own]
@@ -287,7 +289,7 @@ def _notes(grid: Grid, axes: Mapping[str, Sequence[str]], total: Total) -> list[
         lacking = [name for name in missing if name.partition(" (")[0].endswith(ending)]
         missing = [name for name in missing if name not in lacking]
         if lacking:
-            notes.append(f"no {what} in the table, so in no figure: {', '.join(_shortened(lacking, ending))}")
+            notes.append(f"no {what} in the table, so in no figure: {', '.join(_shorten_names(lacking, ending))}")
     recalled = sorted(total.words("recalled"))
     if recalled:
         notes.append(f"recalled, verified by nobody: {', '.join(recalled)}")
@@ -310,6 +312,6 @@ def _kept_tiles(grid: Grid, axes: Mapping[str, Sequence[str]]) -> list[str]:
     return [f"the description's tiles hold at every point of {', '.join(tiled)}; --mapping best chooses them anew"]
 
 
-def _shortened(names: list[str], ending: str) -> list[str]:
+def _shorten_names(names: list[str], ending: str) -> list[str]:
     """Names without the ending that all of them share."""
     return [name.replace(ending, "", 1) if ending else name for name in names]

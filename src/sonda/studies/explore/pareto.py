@@ -26,18 +26,18 @@ def pareto_front(objectives: Numbers) -> NDArray[np.bool_]:
     wide = np.zeros((rows, MOST_OBJECTIVES))
     wide[:, :columns] = objectives
     on_front = np.zeros(rows, dtype=bool)
-    known = _thinned(wide, np.flatnonzero(~np.isnan(wide).any(axis=1)))
+    known = _thin_out(wide, np.flatnonzero(~np.isnan(wide).any(axis=1)))
     order = known[np.lexsort(wide[known].T[::-1])]
     ordered = wide[order]
     is_new = np.ones(len(order), dtype=bool)
     is_new[1:] = (ordered[1:] != ordered[:-1]).any(axis=1)
     starts = np.flatnonzero(is_new)
-    kept = np.array(_staircase(ordered[starts, 1].tolist(), ordered[starts, 2].tolist()), dtype=bool)
-    on_front[order] = np.repeat(kept, np.diff(np.append(starts, len(order))))
+    stairs = np.array(_staircase(ordered[starts, 1].tolist(), ordered[starts, 2].tolist()), dtype=bool)
+    on_front[order] = np.repeat(stairs, np.diff(np.append(starts, len(order))))
     return on_front
 
 
-def knee(objectives: Numbers) -> int:
+def knee_row(objectives: Numbers) -> int:
     """The row with the least product of its objectives, the first of equals; -1 where no row is known.
 
     A product asks for no weights and no units: 10 % less of one objective is worth 10 % more of another.
@@ -45,20 +45,20 @@ def knee(objectives: Numbers) -> int:
     with np.errstate(divide="ignore", invalid="ignore"):
         effort = np.log(objectives).sum(axis=1)
     known = ~np.isnan(objectives).any(axis=1)
-    return least(np.where(known, effort, np.nan)[:, None], 0)
+    return least_row(np.where(known, effort, np.nan)[:, None], 0)
 
 
-def least(objectives: Numbers, column: int) -> int:
+def least_row(objectives: Numbers, column: int) -> int:
     """The row that is least in a column, among equals in the others from the left; -1 where no row is known."""
     known = np.flatnonzero(~np.isnan(objectives).any(axis=1))
     if not len(known):
         return -1
-    others = [one for one in range(objectives.shape[1]) if one != column]
-    keys = [objectives[known, one] for one in (column, *others)]
+    ties = [index for index in range(objectives.shape[1]) if index != column]
+    keys = [objectives[known, index] for index in (column, *ties)]
     return int(known[np.lexsort(keys[::-1])[0]])
 
 
-def _thinned(wide: Numbers, known: NDArray[np.int64]) -> NDArray[np.int64]:
+def _thin_out(wide: Numbers, known: NDArray[np.int64]) -> NDArray[np.int64]:
     """The known rows without most of those that a few good ones dominate: looking at all at once is cheap."""
     for turn in range(ROUNDS):
         if len(known) <= FEW:
@@ -79,13 +79,13 @@ def _staircase(second: list[float], third: list[float]) -> list[bool]:
     """Of distinct rows in the order of their first column, which none before them dominates."""
     steps: list[float] = []
     heights: list[float] = []
-    kept = []
+    on_stairs = []
     for across, height in zip(second, third, strict=True):
         at = bisect_right(steps, across)
         if at and heights[at - 1] <= height:
-            kept.append(False)
+            on_stairs.append(False)
             continue
-        kept.append(True)
+        on_stairs.append(True)
         # Steps grow and heights fall: what the new step makes needless stands right behind it.
         begin = bisect_left(steps, across)
         end = begin
@@ -93,4 +93,4 @@ def _staircase(second: list[float], third: list[float]) -> list[bool]:
             end += 1
         steps[begin:end] = [across]
         heights[begin:end] = [height]
-    return kept
+    return on_stairs

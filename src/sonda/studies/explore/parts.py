@@ -13,7 +13,7 @@ from sonda.record.errors import SondaError
 from sonda.record.files.partial import discard, write_whole
 from sonda.record.spans import Words
 from sonda.record.store import Store
-from sonda.studies.engine.lock import only_one
+from sonda.studies.engine.lock import hold_lock
 from sonda.studies.explore.pareto import pareto_front
 from sonda.studies.explore.points import point_table
 from sonda.targets.job import Job
@@ -23,7 +23,7 @@ from sonda.targets.simulated.exploration import Explorer
 OBJECTIVES = ("cycles", "energy", "area")
 
 
-class Order(msgspec.Struct, frozen=True):
+class PartOrder(msgspec.Struct, frozen=True):
     """A batch to be explored. `whole` are all values of the axes, of which `axes` are some."""
 
     job: Job
@@ -46,7 +46,7 @@ class Candidate(msgspec.Struct, frozen=True):
     on_host: str
 
 
-class Part(msgspec.Struct, kw_only=True):
+class ExplorationPart(msgspec.Struct, kw_only=True):
     """What a batch came to."""
 
     points: int
@@ -77,7 +77,7 @@ _held: dict[bytes, Explorer] = {}
 """The explorer of this process: the next batch of the same exploration finds it ready."""
 
 
-def explore_part(order: Order) -> Part:
+def explore_part(order: PartOrder) -> ExplorationPart:
     """Explore a batch in this process. Raises SondaError when the model fails."""
     key = msgspec.json.encode((order.job, order.zeros))
     if key not in _held:
@@ -88,11 +88,11 @@ def explore_part(order: Order) -> Part:
     possible = points.impossible == 0
     clocks = explorer.clocks(order.on, points)
     columns = _columns(points, possible)
-    return Part(
+    return ExplorationPart(
         points=len(possible),
         possible=int(possible.sum()),
-        impossible=_counted(points, "impossible"),
-        unpriced=_counted(points, "unpriced"),
+        impossible=_count_reasons(points, "impossible"),
+        unpriced=_count_reasons(points, "unpriced"),
         lacking={
             name: int((possible & (points.unpriced == 0) & np.isnan(column)).sum()) for name, column in columns.items()
         },
@@ -122,7 +122,7 @@ def _columns(points: Points, possible: Any) -> dict[str, Any]:
     }
 
 
-def _counted(points: Points, name: str) -> dict[str, int]:
+def _count_reasons(points: Points, name: str) -> dict[str, int]:
     counts = np.bincount(getattr(points, name))
     return {points.reasons[code]: int(count) for code, count in enumerate(counts) if code and count}
 
@@ -158,17 +158,17 @@ def _parquet(table: Any) -> bytes:
     return sink.getvalue().to_pybytes()
 
 
-class Total:
+class ExplorationTotal:
     """What the parts that have come so far add up to."""
 
     def __init__(self) -> None:
-        self.parts: dict[int, Part] = {}
+        self.parts: dict[int, ExplorationPart] = {}
         """By number, without their tables."""
         self._fewest = np.inf
 
-    def add(self, number: int, part: Part) -> None:
+    def add(self, number: int, part: ExplorationPart) -> None:
         self.parts[number] = msgspec.structs.replace(part, table=b"")
-        self._fewest = min([self._fewest, *(one.values[0] for one in part.candidates)])
+        self._fewest = min([self._fewest, *(candidate.values[0] for candidate in part.candidates)])
 
     @property
     def so_far(self) -> str:
@@ -223,10 +223,10 @@ class Total:
         words: list[str] = []
         first = 0
         for _, part in sorted(self.parts.items()):
-            for one in part.candidates:
-                rows.append(first + one.row)
-                values.append((one.time, *one.values[1:]) if by_time else one.values)
-                words.append(one.on_host)
+            for candidate in part.candidates:
+                rows.append(first + candidate.row)
+                values.append((candidate.time, *candidate.values[1:]) if by_time else candidate.values)
+                words.append(candidate.on_host)
             first += part.points
         names = self.objectives
         table = np.array(values, dtype=np.float64).reshape(-1, len(OBJECTIVES))
@@ -247,19 +247,19 @@ class PartsFolder:
         self.path = store.root / FOLDER / identity
         self._lock = store.root / FOLDER / f"{identity}.lock"
 
-    def alone(self) -> Any:
-        """Nobody else works on the same exploration meanwhile; raises SondaError where somebody does."""
-        return only_one(self._lock, "this exploration")
+    def hold(self) -> Any:
+        """Hold the exploration for this process. Raises SondaError where another process works on it."""
+        return hold_lock(self._lock, "this exploration")
 
-    def known(self) -> Iterator[tuple[int, Part]]:
+    def known(self) -> Iterator[tuple[int, ExplorationPart]]:
         """Parts that an earlier start left, by number."""
         for path in sorted(self.path.glob("*.part")):
             try:
-                yield int(path.stem), msgspec.msgpack.decode(path.read_bytes(), type=Part)
+                yield int(path.stem), msgspec.msgpack.decode(path.read_bytes(), type=ExplorationPart)
             except (OSError, ValueError, msgspec.DecodeError):
                 continue
 
-    def add(self, number: int, part: Part) -> None:
+    def add(self, number: int, part: ExplorationPart) -> None:
         """Raises SondaError when it cannot be written."""
         try:
             self.path.mkdir(parents=True, exist_ok=True)
@@ -275,7 +275,7 @@ class PartsFolder:
         import pyarrow as pa
         import pyarrow.parquet as pq
 
-        part = msgspec.msgpack.decode((self.path / f"{number}.part").read_bytes(), type=Part)
+        part = msgspec.msgpack.decode((self.path / f"{number}.part").read_bytes(), type=ExplorationPart)
         return pq.read_table(pa.BufferReader(part.table))
 
     def remove(self) -> None:

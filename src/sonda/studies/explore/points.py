@@ -55,7 +55,7 @@ def point_table(
     return pa.Table.from_arrays([column for column, _ in columns.values()], schema=pa.schema(fields))
 
 
-def with_front(table: Any, front: NDArray[np.bool_]) -> Any:
+def add_front(table: Any, front: NDArray[np.bool_]) -> Any:
     """The table with the column that says which points no other beats, in its place."""
     import pyarrow as pa
 

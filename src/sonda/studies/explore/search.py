@@ -18,10 +18,10 @@ from sonda.record.errors import SondaError
 from sonda.record.progress import Say
 from sonda.record.run import Run
 from sonda.record.store import Store
-from sonda.studies.executors.executor import Executor, Here, Task
-from sonda.studies.explore.exploration import check_space, collect, keep
+from sonda.studies.executors.executor import Executor, Task, ThisProcess
+from sonda.studies.explore.exploration import check_space, collect_parts, keep_exploration
 from sonda.studies.explore.pareto import pareto_front
-from sonda.studies.explore.parts import OBJECTIVES, Candidate, Order, PartsFolder, Total, explore_part
+from sonda.studies.explore.parts import OBJECTIVES, Candidate, ExplorationTotal, PartOrder, PartsFolder, explore_part
 from sonda.targets.job import Job
 from sonda.targets.simulated.design_space import AND, APART, MAPPING
 from sonda.targets.simulated.exploration import Grid
@@ -53,12 +53,12 @@ def search(
         store.check_tag(tag)
     grid, axes, targets = check_space(job, space)
     folder = PartsFolder(store, VERSION, "search", share, grid.job, axes, targets, grid.descriptions)
-    with folder.alone():
-        looking = _Search(grid, axes, targets, share, folder, executor or Here(), say)
+    with folder.hold():
+        looking = _Search(grid, axes, targets, share, folder, executor or ThisProcess(), say)
         begin = time.perf_counter()
         looking.search()
         seconds = time.perf_counter() - begin + looking.seconds / looking.workers
-        run = keep(grid, axes, space, targets, looking.total, folder, store, seconds, looking.words)
+        run = keep_exploration(grid, axes, space, targets, looking.total, folder, store, seconds, looking.words)
         folder.remove()
     for tag in tags:
         store.tag(run.id, tag)
@@ -73,7 +73,7 @@ class _Search:
         self, grid: Grid, axes: dict[str, tuple[str, ...]], targets: tuple[str, ...], share: float,
         folder: PartsFolder, executor: Executor, say: Say,
     ) -> None:  # fmt: skip
-        self.total = Total()
+        self.total = ExplorationTotal()
         self._grid, self._axes, self._targets = grid, axes, targets
         self._folder, self._executor, self._say = folder, executor, say
         self.workers = executor.workers
@@ -96,16 +96,16 @@ class _Search:
         )
 
     def search(self) -> None:
-        self._look(self._first())
+        self._simulate(self._first_places())
         step = max(self._sizes) // 2
         while step and len(self._seen) < self._budget:
-            new = list(self._around(step))
+            new = list(self._neighbours(step))
             if new:
-                self._look(new)
+                self._simulate(new)
             else:
                 step //= 2
 
-    def _first(self) -> Iterator[Place]:
+    def _first_places(self) -> Iterator[Place]:
         """Both ends of everything, the middle, and points by chance; the same in every search of this space."""
         yield tuple(0 for _ in self._sizes)
         yield tuple(size - 1 for size in self._sizes)
@@ -114,44 +114,44 @@ class _Search:
         for _ in range(FIRST):
             yield tuple(chance.randrange(size) for size in self._sizes)
 
-    def _around(self, step: int) -> Iterator[Place]:
-        """What is not known yet beside the front; another target or mapping is as near as any."""
+    def _neighbours(self, step: int) -> Iterator[Place]:
+        """Unknown places beside the front. Targets and mappings have no order: each is as near as any other."""
         fields = ("on", *self._axes)
         for place in self._front():
             for at, size in enumerate(self._sizes):
                 unordered = fields[at] in ("on", MAPPING)
-                others = range(size) if unordered else (place[at] - step, place[at] + step)
-                for other in others:
-                    near = self._one((*place[:at], min(max(other, 0), size - 1), *place[at + 1 :]))
+                neighbours = range(size) if unordered else (place[at] - step, place[at] + step)
+                for neighbour in neighbours:
+                    near = self._canonical((*place[:at], min(max(neighbour, 0), size - 1), *place[at + 1 :]))
                     if near not in self._seen:
                         yield near
 
-    def _one(self, place: Place) -> Place:
-        """One place for all that are the same to their target: 0 in the axes that it does not have."""
+    def _canonical(self, place: Place) -> Place:
+        """The place with 0 in the axes that its target does not have: equal for all places that mean the same."""
         own = self._grid.axes[self._targets[place[0]]]
         return (place[0], *(at if key in own else 0 for key, at in zip(self._axes, place[1:], strict=True)))
 
     def _front(self) -> list[Place]:
         """The places on the front so far, in their order. What is beaten in cycles and in time is forgotten."""
         by_time = len(self.total.clocks) > 1 and not np.isnan(self.total.clocks).any()
-        found = {first: self._front_by(first) for first in (False, True)}
-        self._candidates = {place: self._candidates[place] for place in sorted({*found[False], *found[True]})}
-        return sorted(found[by_time])
+        fronts = {first: self._front_by(first) for first in (False, True)}
+        self._candidates = {place: self._candidates[place] for place in sorted({*fronts[False], *fronts[True]})}
+        return sorted(fronts[by_time])
 
     def _front_by(self, time: bool) -> list[Place]:
         """The same by cycles or by time, among points that leave as much to the host."""
         known = [OBJECTIVES.index(name) for name in self.total.objectives]
-        found: list[Place] = []
-        for word in sorted({one.on_host for one in self._candidates.values()}):
-            group = [place for place, one in self._candidates.items() if one.on_host == word]
-            values = np.array([(one.time if time else one.values[0], *one.values[1:])
-                               for one in (self._candidates[place] for place in group)])[:, known]  # fmt: skip
-            found += [group[row] for row in np.flatnonzero(pareto_front(values))]
-        return found
+        front: list[Place] = []
+        for word in sorted({candidate.on_host for candidate in self._candidates.values()}):
+            group = [place for place, candidate in self._candidates.items() if candidate.on_host == word]
+            values = np.array([(candidate.time if time else candidate.values[0], *candidate.values[1:])
+                               for candidate in (self._candidates[place] for place in group)])[:, known]  # fmt: skip
+            front += [group[row] for row in np.flatnonzero(pareto_front(values))]
+        return front
 
-    def _look(self, places: Iterable[Place]) -> None:
+    def _simulate(self, places: Iterable[Place]) -> None:
         """Simulate points that are not known yet, as many as the share allows."""
-        new = [place for place in dict.fromkeys(map(self._one, places)) if place not in self._seen]
+        new = [place for place in dict.fromkeys(map(self._canonical, places)) if place not in self._seen]
         new = new[: self._budget - len(self._seen)]
         self._seen.update(new)
         self._rounds += 1
@@ -163,10 +163,10 @@ class _Search:
         for _, group in sorted(groups.items()):
             for at in range(0, len(group), BATCH):
                 meant[len(self.total.parts) + len(meant)] = group[at : at + BATCH]
-        self._fill(meant)
+        self._complete_round(meant)
         self._say(f"{len(self._seen):,} of {self._count:,} points, {len(self._front())} on the front")
 
-    def _fill(self, meant: Mapping[int, list[Place]]) -> None:
+    def _complete_round(self, meant: Mapping[int, list[Place]]) -> None:
         """Have the parts of a round simulated that an earlier start did not leave, and take all of them."""
         come = {
             number: part for number, places in meant.items()
@@ -176,27 +176,27 @@ class _Search:
             self.total.add(number, part)
             self.seconds += part.seconds
         waiting = [Task(number, self._order(places)) for number, places in meant.items() if number not in come]
-        come |= dict(collect(self._executor, explore_part, waiting, self._folder, self.total))
+        come |= dict(collect_parts(self._executor, explore_part, waiting, self._folder, self.total))
         for number, part in sorted(come.items()):
-            self._candidates |= {meant[number][one.row]: one for one in part.candidates}
+            self._candidates |= {meant[number][candidate.row]: candidate for candidate in part.candidates}
 
-    def _order(self, places: Sequence[Place]) -> Order:
+    def _order(self, places: Sequence[Place]) -> PartOrder:
         """Points of one target and mapping as one axis of fields that vary in step; fields that this target does not
         have fall out."""
         on = self._targets[places[0][0]]
         own = self._grid.axes[on]
         keys = [key for key in self._axes if key in own and key != MAPPING]
         at = [list(self._axes).index(key) + 1 for key in keys]
-        values = [APART.join(_apart(key, self._axes[key][place[i]]) for key, i in zip(keys, at, strict=True))
+        values = [APART.join(_spread_value(key, self._axes[key][place[i]]) for key, i in zip(keys, at, strict=True))
                   for place in places]  # fmt: skip
         axes: dict[str, tuple[str, ...]] = {AND.join(keys): tuple(values)} if keys else {}
         if MAPPING in own:
             where = list(self._axes).index(MAPPING) + 1
             axes[MAPPING] = (self._axes[MAPPING][places[0][where]],)
-        return Order(self._grid.job, self._grid.zeros, on, axes, self._axes, self._targets)
+        return PartOrder(self._grid.job, self._grid.zeros, on, axes, self._axes, self._targets)
 
 
-def _apart(key: str, value: str) -> str:
+def _spread_value(key: str, value: str) -> str:
     """A value of every field of a key: one for all of them is written for each."""
     fields = key.count(AND) + 1
     return value if fields == 1 or APART in value else APART.join([value] * fields)

@@ -44,7 +44,7 @@ def parse_space(texts: Sequence[str]) -> Space:
     seen: set[str] = set()
     for text in texts:
         named, equals, values = (part.strip() for part in text.partition("="))
-        fields = [one.strip() for one in named.split(AND)]
+        fields = [field.strip() for field in named.split(AND)]
         if not equals or not all(fields):
             raise SondaError(f"--vary {text!r:.80} has no field and values", "write it as field=64,128,256")
         for field in fields:
@@ -55,7 +55,7 @@ def parse_space(texts: Sequence[str]) -> Space:
             seen.add(field)
         key = AND.join(fields)
         space[key] = _values(key, len(fields), values)
-    points(space)
+    count_points(space)
     return space
 
 
@@ -68,13 +68,13 @@ def read_space(vary: Any) -> Space:
         except ValueError as error:
             raise SondaError(f"vary {vary!r:.80} cannot be read ({str(error).lower()})", "close the quotes") from None
     if isinstance(vary, Mapping):
-        return parse_space([f"{_joined(key, AND)}={_listed(values)}" for key, values in vary.items()])
+        return parse_space([f"{_join_values(key, AND)}={_list_values(values)}" for key, values in vary.items()])
     if isinstance(vary, Sequence) and all(isinstance(text, str) for text in vary):
         return parse_space(vary)
     raise SondaError(f"vary cannot be {vary!r:.80}", 'give {"multipliers": [64, 128]} or "multipliers=64..1024*2"')
 
 
-def points(space: Mapping[str, Sequence[str]]) -> int:
+def count_points(space: Mapping[str, Sequence[str]]) -> int:
     """How many points the space has. Raises SondaError where they are too many."""
     count = math.prod(len(values) for values in space.values())
     if count > MOST_POINTS:
@@ -84,32 +84,32 @@ def points(space: Mapping[str, Sequence[str]]) -> int:
     return count
 
 
-def _listed(values: Any) -> str:
+def _list_values(values: Any) -> str:
     if isinstance(values, str | int | float | bool):
         return as_text(values)
     if not isinstance(values, Sequence) and not hasattr(values, "__iter__"):
         raise SondaError(f"vary: {values!r:.60} is no value and no list of values", FORM)
-    return ",".join(_joined(value, APART) for value in values)
+    return ",".join(_join_values(value, APART) for value in values)
 
 
-def _joined(parts: Any, sign: str) -> str:
+def _join_values(parts: Any, sign: str) -> str:
     return sign.join(map(as_text, parts)) if isinstance(parts, tuple | list) else as_text(parts)
 
 
 def _values(key: str, fields: int, text: str) -> tuple[str, ...]:
-    found: dict[str, None] = {}
+    values: dict[str, None] = {}
     for item in text.split(","):
         word = item.strip()
         if not word:
             raise SondaError(f"--vary {key}: a value is empty", FORM)
-        for value in _in_step(key, fields, word) if fields > 1 else _expanded(key, word):
-            if value in found:
+        for value in _values_in_step(key, fields, word) if fields > 1 else _expand(key, word):
+            if value in values:
                 raise SondaError(f"--vary {key}: {value} is given twice", "give every value once")
-            found[value] = None
-    return tuple(found)
+            values[value] = None
+    return tuple(values)
 
 
-def _in_step(key: str, fields: int, word: str) -> list[str]:
+def _values_in_step(key: str, fields: int, word: str) -> list[str]:
     """Values of several fields: the same for all of them, or one for each, or a range for each."""
     parts = [part.strip() for part in word.split(APART)]
     if TIMES.fullmatch(word):
@@ -119,17 +119,17 @@ def _in_step(key: str, fields: int, word: str) -> list[str]:
             f"--vary {key}: {word:.60} is not a value for each of {fields} fields",
             f"write one for all of them, or {APART.join(['…'] * fields)}",
         )
-    ranges = [_expanded(key, part) for part in parts] * (fields if len(parts) == 1 else 1)
-    lengths = [len(one) for one in ranges]
+    ranges = [_expand(key, part) for part in parts] * (fields if len(parts) == 1 else 1)
+    lengths = [len(values) for values in ranges]
     if len(set(lengths)) > 1:
         raise SondaError(
             f"--vary {key}: {word:.60} has {', '.join(map(str, lengths[:-1]))} and {lengths[-1]} values",
             "give as many of each field",
         )
-    return [APART.join(one) for one in zip(*ranges, strict=True)]
+    return [APART.join(row) for row in zip(*ranges, strict=True)]
 
 
-def _expanded(key: str, word: str) -> list[str]:
+def _expand(key: str, word: str) -> list[str]:
     return _range(key, word) if ".." in word and "/" not in word else [word]
 
 
@@ -151,12 +151,12 @@ def _range(key: str, word: str) -> list[str]:
     count = (last / first).ln() / step.ln() if match[3] == "*" else (last - first) / step
     if count >= MOST_VALUES:
         raise SondaError(f"{where} has more than {MOST_VALUES:,} values", "take bigger steps")
-    found = []
+    values = []
     value = first
     while value <= last:
-        found.append(_words(value))
+        values.append(_words(value))
         value = value * step if match[3] == "*" else value + step
-    return found
+    return values
 
 
 def _words(value: Decimal) -> str:
@@ -169,7 +169,7 @@ def _words(value: Decimal) -> str:
 Axes = dict[str, tuple[str, ...]]
 
 
-def cut(axes: Mapping[str, Sequence[str]], most: int) -> Iterator[Axes]:
+def cut_grid(axes: Mapping[str, Sequence[str]], most: int) -> Iterator[Axes]:
     """The grid in pieces of at most `most` points, in the order of its rows, the last axis fastest.
 
     The first axes have one value in a piece, the next some of its values, those behind it all of theirs.
@@ -191,5 +191,5 @@ def cut(axes: Mapping[str, Sequence[str]], most: int) -> Iterator[Axes]:
             fixed[keys[at]] = (axes[keys[at]][choice],)
         for begin in range(0, sizes[place - 1], together):
             some = {key: tuple(axes[key][begin : begin + together])}
-            piece = {**fixed, **some, **{one: tuple(axes[one]) for one in keys[place:]}}
-            yield {one: piece[one] for one in keys}
+            piece = {**fixed, **some, **{key: tuple(axes[key]) for key in keys[place:]}}
+            yield {key: piece[key] for key in keys}

@@ -23,7 +23,7 @@ NOT_RECORDED = "no kernels were recorded"
 
 
 @dataclass(frozen=True)
-class _Seen:
+class _PartOfRun:
     """The part that is asked, and where it ran."""
 
     part: PartSummary
@@ -39,7 +39,7 @@ class _Seen:
         return NOT_RECORDED if self.on_gpu else ONLY_PROCESSOR
 
 
-Read = Callable[[_Seen], Value]
+Read = Callable[[_PartOfRun], Value]
 
 
 def breakdown_value(summary: Summary, metric: str, path: str = "") -> Value:
@@ -48,35 +48,35 @@ def breakdown_value(summary: Summary, metric: str, path: str = "") -> Value:
     if path:
         return Value(None, unit, "measured", reason="it is of the whole step")
     part = summary.parts[0]
-    return read(_Seen(part, part.device is not None or str(summary.target.get("device") or "").startswith(GPU)))
+    return read(_PartOfRun(part, part.device is not None or str(summary.target.get("device") or "").startswith(GPU)))
 
 
-def _phases(seen: _Seen, names: tuple[str, ...], lacking: str) -> Value:
-    found = [row.host or row.cost.time for row in seen.part.phases if row.name in names]
-    known = [one.value for one in found if one.value is not None]
+def _phases(seen: _PartOfRun, names: tuple[str, ...], lacking: str) -> Value:
+    times = [row.host or row.cost.time for row in seen.part.phases if row.name in names]
+    known = [time.value for time in times if time.value is not None]
     if not known:
         return Value(None, "ns", "measured", reason=lacking)
     return Value(sum(known), "ns", "measured")
 
 
-def _input(seen: _Seen) -> Value:
+def _input(seen: _PartOfRun) -> Value:
     return _phases(seen, ("data",), "its steps have no data")
 
 
-def _operations(seen: _Seen) -> Value:
+def _operations(seen: _PartOfRun) -> Value:
     if seen.on_gpu:
         return Value(None, "ns", "measured", reason=ONLY_GPU if seen.device is not None else NOT_RECORDED)
     return _phases(seen, COMPUTING, "its steps have no phases")
 
 
-def _host(seen: _Seen) -> Value:
+def _host(seen: _PartOfRun) -> Value:
     if seen.on_gpu:
         return seen.device.host if seen.device is not None else Value(None, "ns", "measured", reason=NOT_RECORDED)
     return _phases(seen, ("other",), "phases cover the whole step")
 
 
 def _on_gpu(read: Callable[[DeviceSide], Value], unit: str = "ns") -> Read:
-    def value(seen: _Seen) -> Value:
+    def value(seen: _PartOfRun) -> Value:
         return Value(None, unit, "measured", reason=seen.lacking) if seen.device is None else read(seen.device)
 
     return value
@@ -84,12 +84,12 @@ def _on_gpu(read: Callable[[DeviceSide], Value], unit: str = "ns") -> Read:
 
 def _compute(device: DeviceSide) -> Value:
     """Union of all activities less copies and collectives, each for itself: what overlaps with them is theirs."""
-    other = (device.copies.value or 0.0) + (device.collectives.value or 0.0)
-    return Value(max((device.busy.value or 0.0) - other, 0.0), "ns", "measured")
+    not_kernels = (device.copies.value or 0.0) + (device.collectives.value or 0.0)
+    return Value(max((device.busy.value or 0.0) - not_kernels, 0.0), "ns", "measured")
 
 
-def _placed(on_device: bool) -> Read:
-    def value(seen: _Seen) -> Value:
+def _place_reader(on_device: bool) -> Read:
+    def value(seen: _PartOfRun) -> Value:
         if not seen.on_gpu:
             return Value(0.0 if on_device else 1.0, "1", "derived")
         if seen.device is None:
@@ -111,7 +111,7 @@ BREAKDOWN: dict[str, tuple[str, Read]] = {
     "launch": ("ns", _on_gpu(lambda device: device.latency)),
     "idle": ("ns", _on_gpu(lambda device: device.idle)),
     "host": ("ns", _host),
-    "on_device": ("1", _placed(True)),
-    "on_host": ("1", _placed(False)),
+    "on_device": ("1", _place_reader(True)),
+    "on_host": ("1", _place_reader(False)),
 }
 """Metrics of the breakdown: the unit in which each is kept, and how it is read off a part."""

@@ -22,18 +22,18 @@ NO_MODULE = "the model has no such module"
 def modelled_value(summary: Summary, metric: str, path: str = "") -> Value:
     """A metric in the unit in which Sonda keeps it; missing with a reason where the run does not have it."""
     unit, read = MODELLED[metric]
-    found = summary.modelled
-    if found is None:
-        said = next((note for note in summary.notes if note.startswith("callgrind: ")), "")
-        return Value(None, unit, "modelled", reason=said.removeprefix("callgrind: ") or NOT_MODELLED)
+    modelled = summary.modelled
+    if modelled is None:
+        note = next((note for note in summary.notes if note.startswith("callgrind: ")), "")
+        return Value(None, unit, "modelled", reason=note.removeprefix("callgrind: ") or NOT_MODELLED)
     if metric == MISSES:
-        return _misses(found, path)
-    places = _at(found, path)
+        return _misses(modelled, path)
+    places = _at(modelled, path)
     if not places:
         what = f"its steps have no {path}" if path in PHASES else NO_MODULE
         return Value(None, unit, "modelled", reason=what)
-    weights = [1.0 if metric in ADDED else one.counters["instructions"].value or 0.0 for one in places]
-    values = [read(one) for one in places]
+    weights = [1.0 if metric in ADDED else place.counters["instructions"].value or 0.0 for place in places]
+    values = [read(place) for place in places]
     total = sum((value.value or 0.0) * weight for value, weight in zip(values, weights, strict=True))
     if metric in ADDED:
         return Value(total, unit, "modelled")
@@ -42,24 +42,24 @@ def modelled_value(summary: Summary, metric: str, path: str = "") -> Value:
     return Value(total / sum(weights), unit, "modelled")
 
 
-def _at(found: ModelledSummary, path: str) -> list[Modelled]:
+def _at(modelled: ModelledSummary, path: str) -> list[Modelled]:
     """The step, a phase, or the layers at and below a path, each without the modules inside it."""
     if not path:
-        return [found.step]
-    phases = [phase.modelled for phase in found.phases if phase.name == path]
-    inside = (layer for layer in found.layers if layer.path == path or layer.path.startswith(f"{path}."))
+        return [modelled.step]
+    phases = [phase.modelled for phase in modelled.phases if phase.name == path]
+    inside = (layer for layer in modelled.layers if layer.path == path or layer.path.startswith(f"{path}."))
     return phases or [layer.own for layer in inside]
 
 
-def _misses(found: ModelledSummary, path: str) -> Value:
+def _misses(modelled: ModelledSummary, path: str) -> Value:
     """Data misses of the last level in all phases: with the machine's own, or with one of another size."""
     if not path:
         # Of phases, as the points of the curve are: what lies between phases would make the sizes incomparable.
-        counts = [phase.modelled.counters for phase in found.phases]
+        counts = [phase.modelled.counters for phase in modelled.phases]
         names = ("ll_load_misses", "ll_store_misses")
-        return Value(sum(one[name].value or 0.0 for one in counts for name in names), "1", "modelled")
+        return Value(sum(count[name].value or 0.0 for count in counts for name in names), "1", "modelled")
     size = cache_size(path)
-    for point in found.curve:
+    for point in modelled.curve:
         if point.bytes == size:
             return Value(sum(point.phases.values()), "1", "modelled")
     asked = f'no last-level cache of {path} was simulated: probe = "callgrind:{path}"'
@@ -76,7 +76,7 @@ def cache_size(text: str) -> int | None:
 
 
 def _counter(name: str) -> Callable[[Modelled], Value]:
-    return lambda found: found.counters[name]
+    return lambda place: place.counters[name]
 
 
 MISSES = "modelled_misses"

@@ -20,36 +20,36 @@ WAYS = re.compile(r"ways=(\d+)")
 def corun_value(summary: Summary, metric: str, path: str = "") -> Value:
     """A figure in the unit in which Sonda keeps it; missing with a reason where the run does not have it."""
     unit, read = CORUN[metric]
-    found = summary.corun
-    if found is None:
+    interference = summary.corun
+    if interference is None:
         return Value(None, unit, "derived", reason=NOT_TOGETHER)
     ways = WAYS.fullmatch(path)
-    company: Company | None = found.together
+    company: Company | None = interference.together
     if ways:
-        company = _with_ways(found, int(ways[1]))
+        company = _with_ways(interference, int(ways[1]))
         if company is None:
-            return Value(None, unit, "derived", reason=_no_ways(found, int(ways[1])))
+            return Value(None, unit, "derived", reason=_no_ways(interference, int(ways[1])))
     assert company is not None
-    return read(found, company, "" if ways else path)
+    return read(interference, company, "" if ways else path)
 
 
-def _with_ways(found: Interference, count: int) -> Company | None:
+def _with_ways(interference: Interference, count: int) -> Company | None:
     wanted = re.compile(rf"(?:.* )?{count} of \d+ ways")
-    return next((one for one in found.partitions if wanted.fullmatch(one.partition)), None)
+    return next((company for company in interference.partitions if wanted.fullmatch(company.partition)), None)
 
 
-def _no_ways(found: Interference, count: int) -> str:
-    if found.partition_reason:
-        return found.partition_reason
-    return f"no partition with {count} ways was measured" if found.partitions else "no partition was asked for"
+def _no_ways(interference: Interference, count: int) -> str:
+    if interference.partition_reason:
+        return interference.partition_reason
+    return f"no partition with {count} ways was measured" if interference.partitions else "no partition was asked for"
 
 
 Read = Callable[[Interference, Company, str], Value]
 
 
 def _slowdown(cpu: bool) -> Read:
-    def read(found: Interference, company: Company, path: str) -> Value:
-        first, *others = found.participants
+    def read(interference: Interference, company: Company, path: str) -> Value:
+        first, *others = interference.participants
         values = company.cpu_slowdowns if cpu else company.slowdowns
         if not path:
             return values[first]
@@ -61,8 +61,8 @@ def _slowdown(cpu: bool) -> Read:
     return read
 
 
-def _whole(field: Callable[[Company], Value]) -> Read:
-    def read(found: Interference, company: Company, path: str) -> Value:
+def _whole_step(field: Callable[[Company], Value]) -> Read:
+    def read(interference: Interference, company: Company, path: str) -> Value:
         if path:
             return Value(None, "1", "derived", reason=f"it is of all programs together, not of {path}")
         return field(company)
@@ -71,18 +71,18 @@ def _whole(field: Callable[[Company], Value]) -> Read:
 
 
 def _step(together: bool) -> Read:
-    def read(found: Interference, company: Company, path: str) -> Value:
-        first = found.participants[0]
-        return (company if together else found.alone[first]).steps[first]
+    def read(interference: Interference, company: Company, path: str) -> Value:
+        first = interference.participants[0]
+        return (company if together else interference.alone[first]).steps[first]
 
     return read
 
 
 def _counter(name: str, together: bool) -> Read:
-    def read(found: Interference, company: Company, path: str) -> Value:
-        first, *others = found.participants
+    def read(interference: Interference, company: Company, path: str) -> Value:
+        first, *others = interference.participants
         who = others[0] if path == "with" else first
-        counters = (company if together else found.alone[who]).counters[who]
+        counters = (company if together else interference.alone[who]).counters[who]
         return counters.get(name) or Value(None, "1", "counted", reason="not counted in this experiment")
 
     return read
@@ -94,9 +94,9 @@ COUNTERS = ("ipc", "cache_misses", "page_faults", "context_switches", "waiting",
 CORUN: dict[str, tuple[str, Read]] = {
     "slowdown": ("1", _slowdown(cpu=False)),
     "cpu_slowdown": ("1", _slowdown(cpu=True)),
-    "weighted_speedup": ("1", _whole(lambda company: company.weighted_speedup)),
-    "harmonic_mean": ("1", _whole(lambda company: company.harmonic_mean)),
-    "fairness": ("1", _whole(lambda company: company.fairness)),
+    "weighted_speedup": ("1", _whole_step(lambda company: company.weighted_speedup)),
+    "harmonic_mean": ("1", _whole_step(lambda company: company.harmonic_mean)),
+    "fairness": ("1", _whole_step(lambda company: company.fairness)),
     "alone_step": ("ns", _step(together=False)),
     "together_step": ("ns", _step(together=True)),
     **{f"alone_{name}": ("1", _counter(name, together=False)) for name in COUNTERS},

@@ -40,11 +40,11 @@ def _system(quantity: str, source: str = "counted") -> Callable[[Summary, str], 
         phases = {phase.name: phase.counters for phase in part.phases}
         if path and path not in phases:
             return Value(None, unit, source, reason=_nowhere(part, path, "the system counts phases, not layers"))
-        found = (phases[path] if path else part.counters).get(f"{quantity}:{source}")
-        if found is not None and found.value is not None:
-            return found
-        said = next((note.removeprefix("os: ") for note in summary.notes if note.startswith("os: ")), "")
-        return Value(None, unit, source, reason=said or TOO_SHORT)
+        counted = (phases[path] if path else part.counters).get(f"{quantity}:{source}")
+        if counted is not None and counted.value is not None:
+            return counted
+        note = next((note.removeprefix("os: ") for note in summary.notes if note.startswith("os: ")), "")
+        return Value(None, unit, source, reason=note or TOO_SHORT)
 
     return read
 
@@ -53,7 +53,7 @@ def _hardware(read: Callable[[Counted], Value | None]) -> Callable[[Summary, str
     def value(summary: Summary, path: str) -> Value:
         part = summary.parts[0]
         if part.counted is None:
-            return Value(None, "1", "counted", reason=why_not(summary))
+            return Value(None, "1", "counted", reason=why_not_counted(summary))
         place = part.counted.step if not path else (part.counted.phases | part.counted.layers).get(path)
         if place is None:
             return Value(None, "1", "counted", reason=_nowhere(part, path, "it was not counted there"))
@@ -70,7 +70,7 @@ def _category(name: str) -> Callable[[Summary, str], Value]:
     def value(summary: Summary, path: str) -> Value:
         part = summary.parts[0]
         if part.topdown is None:
-            return Value(None, "1", "derived", reason=why_not(summary))
+            return Value(None, "1", "derived", reason=why_not_counted(summary))
         place: Slots | None = part.topdown.step if not path else (part.topdown.phases | part.topdown.layers).get(path)
         if place is None:
             return Value(None, "1", "derived", reason=_nowhere(part, path, "it was not counted there"))
@@ -84,16 +84,16 @@ def _category(name: str) -> Callable[[Summary, str], Value]:
 
 def _changes(summary: Summary, path: str) -> Value:
     over = summary.parts[0].over_time
-    series = [one for one in over.series if one.name == (path or STEP)] if over is not None else []
+    series = [curve for curve in over.series if curve.name == (path or STEP)] if over is not None else []
     if not series:
         return Value(None, "1", "derived", reason=f"there is no series of {path or STEP}")
     return Value(float(len(series[0].changes) + (series[0].drift is not None)), "1", "derived")
 
 
-def why_not(summary: Summary) -> str:
+def why_not_counted(summary: Summary) -> str:
     """Why hardware counters are missing: a run's notes name the probes that counted nothing, with their reasons."""
-    said = next((note.removeprefix("pmu: ") for note in summary.notes if note.startswith("pmu: ")), "")
-    return said or NOT_ASKED
+    note = next((note.removeprefix("pmu: ") for note in summary.notes if note.startswith("pmu: ")), "")
+    return note or NOT_ASKED
 
 
 def _nowhere(part: PartSummary, path: str, otherwise: str) -> str:

@@ -30,7 +30,7 @@ def kernel_time(summary: Summary, path: str) -> Value:
         return Value(None, "ns", "measured", reason=_no_kernels(summary))
     if not path:
         return part.device.busy
-    layer = next((one for one in part.layers if one.path == path), None)
+    layer = next((row for row in part.layers if row.path == path), None)
     return layer.own if layer is not None else Value(None, "ns", "measured", reason="the model has no such module")
 
 
@@ -40,27 +40,27 @@ def _no_kernels(summary: Summary) -> str:
     return next((note for note in summary.notes if "kernels" in note), "no kernel was recorded")
 
 
-def places(summary: Summary, path: str) -> list[CountedPlace]:
+def counted_places(summary: Summary, path: str) -> list[CountedPlace]:
     """Where anything was counted: everywhere, or in one layer."""
-    found = summary.kernel_counters.places if summary.kernel_counters is not None else ()
-    return [place for place in found if not path or (place.layer and place.path == path)]
+    counted = summary.kernel_counters.places if summary.kernel_counters is not None else ()
+    return [place for place in counted if not path or (place.layer and place.path == path)]
 
 
-def not_counted(summary: Summary) -> str:
+def why_not_counted(summary: Summary) -> str:
     """Why nothing was: a run's notes name the probes that counted nothing, with their reasons."""
-    said = next((note.removeprefix("ncu: ") for note in summary.notes if note.startswith("ncu: ")), "")
-    return said or NOT_ASKED
+    note = next((note.removeprefix("ncu: ") for note in summary.notes if note.startswith("ncu: ")), "")
+    return note or NOT_ASKED
 
 
 def _sum(unit: str, read: Callable[[CountedPlace], Value]) -> Callable[[Summary, str], Value]:
     def value(summary: Summary, path: str) -> Value:
-        values = [read(place) for place in places(summary, path)]
+        values = [read(place) for place in counted_places(summary, path)]
         if not values:
-            return Value(None, unit, "counted", reason=not_counted(summary))
-        lacking = next((one for one in values if one.value is None), None)
+            return Value(None, unit, "counted", reason=why_not_counted(summary))
+        lacking = next((value for value in values if value.value is None), None)
         if lacking is not None:
             return Value(None, unit, "counted", reason=lacking.reason)
-        return Value(sum(one.value or 0.0 for one in values), unit, "counted")
+        return Value(sum(value.value or 0.0 for value in values), unit, "counted")
 
     return value
 
@@ -91,10 +91,10 @@ def _of_peak(ceiling: str, what: str) -> Callable[[Summary, str], Value]:
 
 def _stall(summary: Summary, path: str) -> Value:
     reason, path = (path, "") if path in STALLS else ("", path)
-    found = places(summary, path)
-    if not found:
-        return Value(None, "1", "counted", reason=not_counted(summary))
-    longest = max(found, key=lambda place: place.time)
+    counted = counted_places(summary, path)
+    if not counted:
+        return Value(None, "1", "counted", reason=why_not_counted(summary))
+    longest = max(counted, key=lambda place: place.time)
     wanted = reason or top_stall(longest.stalls)
     if wanted not in longest.stalls:
         return Value(None, "1", "counted", reason=NO_STALLS)

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from sonda.analysis.figure_names import figure_words
 from sonda.studies.figures.ranks import PARALLEL
-from sonda.studies.figures.registry import Figure
+from sonda.studies.figures.registry import TableFigure
 from sonda.studies.figures.training import ENERGY, TRAINED
 
 TO_ACCURACY = "_to_accuracy"
 
 
-def topic(figure: Figure) -> str:
+def topic(figure: TableFigure) -> str:
     """The table that a figure of a training stands in; empty for figures of a step, which share one."""
     if figure.relative:
         return "Energy" if figure.of_energy else "Against the base"
@@ -23,7 +23,7 @@ def topic(figure: Figure) -> str:
     return "Energy" if figure.metric in TRAINED or (figure.metric in ENERGY and figure.metric != "energy") else ""
 
 
-def label(figure: Figure) -> str:
+def label(figure: TableFigure) -> str:
     """`speed-up against processor`, `time to 80 %, s`, `rank 1 work ms`; empty where name and unit say enough."""
     if not topic(figure) or not figure.path:
         return ""
@@ -40,6 +40,6 @@ def label(figure: Figure) -> str:
     return f"{words} of {'epoch ' if figure.metric.startswith('validation') else ''}{figure.path}"
 
 
-def name(figure: Figure) -> str:
+def name(figure: TableFigure) -> str:
     """What a figure is called in a sentence: `embeddings share %`, `speed-up against processor`."""
     return label(figure) or f"{figure.path} {figure_words(figure.key, figure.unit)}".lstrip()

@@ -19,16 +19,16 @@ ALONE = "one device has nobody to share with"
 def parallel_value(summary: Summary, metric: str, path: str = "") -> Value:
     """A metric in the unit in which Sonda keeps it; missing with a reason where the run does not have it."""
     unit, read = PARALLEL[metric]
-    found = read(summary.target, path)
-    if isinstance(found, str):
-        return Value(None, unit, "measured", reason=found)
-    return Value(found, unit, "derived" if unit == "1" or metric in FORETOLD else "measured")
+    value = read(summary.target, path)
+    if isinstance(value, str):
+        return Value(None, unit, "measured", reason=value)
+    return Value(value, unit, "derived" if unit == "1" or metric in FORETOLD else "measured")
 
 
 Read = Callable[[Mapping[str, Any], str], float | str]
 
 
-def _foretold(read: Callable[[Mapping[str, Any]], float]) -> Read:
+def _predicted(read: Callable[[Mapping[str, Any]], float]) -> Read:
     def value(target: Mapping[str, Any], path: str) -> float | str:
         outlook = target.get("outlook")
         if not isinstance(outlook, Mapping):
@@ -45,23 +45,23 @@ def _of_rank(name: str) -> Read:
     """What a rank kept: the first where the path names none."""
 
     def value(target: Mapping[str, Any], path: str) -> float | str:
-        ranks = [one for one in target.get("ranks", ()) if "samples" in one]
-        mine = next((one for one in ranks if str(one["rank"]) == (path or "0")), None)
+        ranks = [entry for entry in target.get("ranks", ()) if "samples" in entry]
+        mine = next((entry for entry in ranks if str(entry["rank"]) == (path or "0")), None)
         if mine is None:
             return f"rank {path or 0} did not train" if ranks else ALONE
         if name == "samples":
-            return float(mine["samples"] / sum(one["samples"] for one in ranks))
+            return float(mine["samples"] / sum(entry["samples"] for entry in ranks))
         return float(mine[name]) if name in mine else "only the device knows how long its steps took"
 
     return value
 
 
 PARALLEL: dict[str, tuple[str, Read]] = {
-    "load_factor": ("1", _foretold(lambda outlook: max(outlook["alone_ns"]) / min(outlook["alone_ns"]))),
-    "bound_speedup": ("1", _foretold(lambda outlook: float(outlook["bound"]))),
-    "predicted_speedup": ("1", _foretold(lambda outlook: float(outlook["speedup"]))),
-    "communication": ("ns", _foretold(lambda outlook: float(outlook["communication_ns"]))),
-    "all_reduce": ("ns", _foretold(lambda outlook: float(outlook["all_reduce_ns"]))),
+    "load_factor": ("1", _predicted(lambda outlook: max(outlook["alone_ns"]) / min(outlook["alone_ns"]))),
+    "bound_speedup": ("1", _predicted(lambda outlook: float(outlook["bound"]))),
+    "predicted_speedup": ("1", _predicted(lambda outlook: float(outlook["speedup"]))),
+    "communication": ("ns", _predicted(lambda outlook: float(outlook["communication_ns"]))),
+    "all_reduce": ("ns", _predicted(lambda outlook: float(outlook["all_reduce_ns"]))),
     "work": ("ns", _of_rank("worked_ns")),
     "wait": ("ns", _of_rank("waited_ns")),
     "samples_share": ("1", _of_rank("samples")),

@@ -74,7 +74,7 @@ USUAL_SIMULATED = ("cycles", "utilisation_percent", "energy_uJ")
 
 
 @dataclass(frozen=True)
-class Figure:
+class TableFigure:
     """A column of a study's table. One `unit` is `factor` of the `base` unit in which the metric is kept."""
 
     key: str
@@ -109,10 +109,10 @@ class Figure:
         """Why the figure cannot mean what it says; empty where it can."""
         if self.path and self.metric in METRICS and not self.measurable:
             return f"{self.metric} is kept of a whole step only; leave out @{self.path}"
-        kept = _unit(self.metric) if self.measurable else self.base
-        return "" if kept == self.base else f"{self.metric} is kept in {kept}, which {self.unit or '1'} is not"
+        unit = _unit(self.metric) if self.measurable else self.base
+        return "" if unit == self.base else f"{self.metric} is kept in {unit}, which {self.unit or '1'} is not"
 
-    def of(self, summary: Summary) -> Value:
+    def value_of(self, summary: Summary) -> Value:
         """Its value in a run, in the figure's unit; missing with a reason where the run does not have it."""
         if not self.measurable:
             return Value(None, self.unit, "measured", reason=self.unmeasurable)
@@ -127,9 +127,9 @@ class Figure:
             raw = METRICS[self.metric][1](summary)
         if raw.value is None:
             return Value(None, self.unit, raw.source, reason=raw.reason or f"the run has no {self.metric}")
-        return self.shown(raw)
+        return self.to_unit(raw)
 
-    def shown(self, raw: Value) -> Value:
+    def to_unit(self, raw: Value) -> Value:
         """A value that Sonda keeps, in the figure's unit."""
         if raw.value is None:
             return Value(None, self.unit, raw.source, reason=raw.reason)
@@ -137,25 +137,25 @@ class Figure:
         return Value(raw.value / self.factor, self.unit, raw.source, low, high, raw.reason, bounds=raw.bounds)
 
 
-def parse_figure(key: str) -> Figure:
+def parse_figure(key: str) -> TableFigure:
     """The figure that a name with its unit stands for; a name without a known unit is a plain number."""
     whole, _, path = key.partition("@")
     if whole in WHOLE_NAMES:
-        return Figure(key, *WHOLE_NAMES[whole], path)
+        return TableFigure(key, *WHOLE_NAMES[whole], path)
     name, _, word = whole.rpartition("_")
     if name and word in UNITS:
-        return Figure(key, name, *UNITS[word], path)
-    return Figure(key, whole, "", "1", 1.0, path)
+        return TableFigure(key, name, *UNITS[word], path)
+    return TableFigure(key, whole, "", "1", 1.0, path)
 
 
 def figure_names() -> list[str]:
     """The names of all figures of a whole step, in every unit that they may have."""
-    kept = [*METRICS, *PLACED, *RELATIVE]
-    plain = [name for name in kept if _unit(name) == "1"]
+    names = [*METRICS, *PLACED, *RELATIVE]
+    plain = [name for name in names if _unit(name) == "1"]
     return [
         *WHOLE_NAMES,
         *plain,
-        *(f"{name}_{word}" for name in kept for word in UNITS if UNITS[word][1] == _unit(name)),
+        *(f"{name}_{word}" for name in names for word in UNITS if UNITS[word][1] == _unit(name)),
     ]
 
 

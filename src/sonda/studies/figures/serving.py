@@ -23,97 +23,97 @@ def serving_value(summary: Summary, metric: str, path: str = "") -> Value:
     unit, read = SERVING[metric]
     if summary.serving is None:
         return Value(None, unit, "measured", reason=NOT_SERVED)
-    found = read(summary.serving, path)
-    if isinstance(found, str):
-        return Value(None, unit, "measured", reason=found)
-    return found
+    value = read(summary.serving, path)
+    if isinstance(value, str):
+        return Value(None, unit, "measured", reason=value)
+    return value
 
 
 Read = Callable[[ServingSummary, str], Value | str]
 
 
-def _percentile(found: ServingSummary, path: str) -> Percentile | str:
+def _percentile(serving: ServingSummary, path: str) -> Percentile | str:
     """The one that is asked for; a reason where it is not kept."""
     if not path:
-        return found.asked
-    for one in found.percentiles:
-        if f"{100 * one.percentile:g}" == path:
-            return one
-    kept = ", ".join(f"{100 * one.percentile:g}" for one in found.percentiles)
-    return f"the {path}th percentile is not kept; there are {kept}"
+        return serving.asked
+    for percentile in serving.percentiles:
+        if f"{100 * percentile.percentile:g}" == path:
+            return percentile
+    known = ", ".join(f"{100 * percentile.percentile:g}" for percentile in serving.percentiles)
+    return f"the {path}th percentile is not kept; there are {known}"
 
 
-def _latency(found: ServingSummary, path: str) -> Value | str:
-    one = _percentile(found, path)
-    return one if isinstance(one, str) else one.latency
+def _latency(serving: ServingSummary, path: str) -> Value | str:
+    percentile = _percentile(serving, path)
+    return percentile if isinstance(percentile, str) else percentile.latency
 
 
-def _quotable(found: ServingSummary, path: str) -> Value | str:
-    one = _percentile(found, path)
-    if isinstance(one, str):
-        return one
-    if not one.quotable:
-        return f"{one.missing:,} queries more are needed"
-    return one.latency if one.quotable == "counted" else one.estimate
+def _quotable(serving: ServingSummary, path: str) -> Value | str:
+    percentile = _percentile(serving, path)
+    if isinstance(percentile, str):
+        return percentile
+    if not percentile.quotable:
+        return f"{percentile.missing:,} queries more are needed"
+    return percentile.latency if percentile.quotable == "counted" else percentile.estimate
 
 
-def _held(found: ServingSummary, path: str) -> Value | str:
+def _bound_held(serving: ServingSummary, path: str) -> Value | str:
     """1 where the bound was shown to hold, 0 where not."""
-    if found.bound is None:
+    if serving.bound is None:
         return "no latency bound was given"
-    if found.bound.allowed < 0:
-        return f"too few queries to show it: {found.bound.missing:,} more are needed"
-    return Value(float(found.bound.held), "1", "derived")
+    if serving.bound.allowed < 0:
+        return f"too few queries to show it: {serving.bound.missing:,} more are needed"
+    return Value(float(serving.bound.held), "1", "derived")
 
 
-def _late(found: ServingSummary, path: str) -> Value | str:
-    if found.bound is None:
+def _late(serving: ServingSummary, path: str) -> Value | str:
+    if serving.bound is None:
         return "no latency bound was given"
-    return Value(found.bound.late / found.queries, "1", "counted")
+    return Value(serving.bound.late / serving.queries, "1", "counted")
 
 
-def _rate_under_bound(found: ServingSummary, path: str) -> Value | str:
+def _rate_under_bound(serving: ServingSummary, path: str) -> Value | str:
     """The rate, where it was shown to hold its bound."""
-    held = _held(found, path)
-    if isinstance(held, str):
-        return held
-    return found.rate if held.value else "the bound was not shown to hold at this rate"
+    held_share = _bound_held(serving, path)
+    if isinstance(held_share, str):
+        return held_share
+    return serving.rate if held_share.value else "the bound was not shown to hold at this rate"
 
 
-def _loadgen_latency(found: ServingSummary, path: str) -> Value | str:
-    if not found.loadgen:
+def _loadgen_latency(serving: ServingSummary, path: str) -> Value | str:
+    if not serving.loadgen:
         return NO_LOADGEN
     try:
-        wanted = f"{float(path) if path else 100 * found.asked.percentile:.2f}_percentile_"
+        wanted = f"{float(path) if path else 100 * serving.asked.percentile:.2f}_percentile_"
     except ValueError:
         return f"{path} is no percentile"
-    for key, value in found.loadgen.items():
+    for key, value in serving.loadgen.items():
         if key.startswith(f"result_{wanted}") and key.endswith("latency_ns"):
             return Value(float(value), "ns", "measured")
     return f"LoadGen's log has no {wanted.partition('_')[0]}th percentile"
 
 
-def _loadgen_rate(found: ServingSummary, path: str) -> Value | str:
-    if not found.loadgen:
+def _loadgen_rate(serving: ServingSummary, path: str) -> Value | str:
+    if not serving.loadgen:
         return NO_LOADGEN
     for key in LOADGEN_RATES:
-        if f"result_{key}" in found.loadgen:
-            return Value(float(found.loadgen[f"result_{key}"]), "1/s", "measured")
+        if f"result_{key}" in serving.loadgen:
+            return Value(float(serving.loadgen[f"result_{key}"]), "1/s", "measured")
     return "LoadGen's log has no rate for this scenario"
 
 
-def _loadgen_valid(found: ServingSummary, path: str) -> Value | str:
+def _loadgen_valid(serving: ServingSummary, path: str) -> Value | str:
     """1 where LoadGen calls the run VALID."""
-    if "result_validity" not in found.loadgen:
+    if "result_validity" not in serving.loadgen:
         return NO_LOADGEN
-    return Value(float(found.loadgen["result_validity"] == "VALID"), "1", "measured")
+    return Value(float(serving.loadgen["result_validity"] == "VALID"), "1", "measured")
 
 
 def _plain(read: Callable[[ServingSummary], Value], unit: str) -> tuple[str, Read]:
-    def value(found: ServingSummary, path: str) -> Value | str:
+    def value(serving: ServingSummary, path: str) -> Value | str:
         if path:
             return f"it is of all queries, not of {path}"
-        return read(found)
+        return read(serving)
 
     return unit, value
 
@@ -130,7 +130,7 @@ SERVING: dict[str, tuple[str, Read]] = {
     "rate_under_bound_per_second": ("1/s", _rate_under_bound),
     "busy": _plain(lambda found: found.busy, "1"),
     "queries_per_inference": _plain(lambda found: found.batch, "1"),
-    "bound_held": ("1", _held),
+    "bound_held": ("1", _bound_held),
     "late": ("1", _late),
     "energy_per_query": _plain(lambda found: found.per_query, "J"),
     "loadgen_latency": ("ns", _loadgen_latency),

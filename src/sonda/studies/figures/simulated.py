@@ -27,12 +27,12 @@ def simulated_value(summary: Summary, metric: str, path: str = "") -> Value:
 
 def _at(part: PartSummary, path: str) -> list[Simulated]:
     """The module at a path; where it is not called itself, such as a list of modules, those that are called below."""
-    found = [layer for layer in part.layers if layer.path == path]
-    if not found:
+    layers = [layer for layer in part.layers if layer.path == path]
+    if not layers:
         below = [layer for layer in part.layers if layer.path.startswith(f"{path}.")]
         paths = {layer.path for layer in below}
-        found = [layer for layer in below if not any(layer.path.startswith(f"{other}.") for other in paths)]
-    return [layer.simulated for layer in found if layer.simulated is not None]
+        layers = [layer for layer in below if not any(layer.path.startswith(f"{parent}.") for parent in paths)]
+    return [layer.simulated for layer in layers if layer.simulated is not None]
 
 
 Read = Callable[[Sequence[Simulated]], Value]
@@ -50,7 +50,7 @@ def _sum(values: Sequence[Value]) -> Value:
     return Value(sum(value.value or 0.0 for value in values), first.unit, first.source, low, high, bounds=first.bounds)
 
 
-def _added(field: Callable[[Simulated], Value]) -> Read:
+def _sum_of(field: Callable[[Simulated], Value]) -> Read:
     return lambda rows: _sum([field(row) for row in rows])
 
 
@@ -63,7 +63,7 @@ def _stack(name: str) -> Read:
     return read
 
 
-def _moved(unit: str, *fields: Callable[[Traffic], Value]) -> Read:
+def _moved_bytes(unit: str, *fields: Callable[[Traffic], Value]) -> Read:
     """Between the buffer and the memory behind it."""
 
     def read(rows: Sequence[Simulated]) -> Value:
@@ -89,18 +89,18 @@ def _utilisation(rows: Sequence[Simulated]) -> Value:
 
 
 SIMULATED: dict[str, tuple[str, Read]] = {
-    "cycles": ("cycle", _added(lambda row: row.cycles)),
+    "cycles": ("cycle", _sum_of(lambda row: row.cycles)),
     "share": ("1", _share),
     "utilisation": ("1", _utilisation),
-    "reads": ("1", _added(lambda row: row.reads)),
-    "writes": ("1", _added(lambda row: row.writes)),
-    "multiplications": ("1", _added(lambda row: row.multiplications)),
+    "reads": ("1", _sum_of(lambda row: row.reads)),
+    "writes": ("1", _sum_of(lambda row: row.writes)),
+    "multiplications": ("1", _sum_of(lambda row: row.multiplications)),
     **{name: ("cycle", _stack(name)) for name in (*CYCLE_STACK, "memory")},
-    "energy": ("J", _added(lambda row: row.energy)),
-    "dram": ("B", _moved("B", lambda traffic: traffic.reads, lambda traffic: traffic.writes)),
-    "dram_read": ("B", _moved("B", lambda traffic: traffic.reads)),
-    "dram_write": ("B", _moved("B", lambda traffic: traffic.writes)),
-    "cold_misses": ("1", _moved("1", lambda traffic: traffic.cold_misses)),
-    "capacity_misses": ("1", _moved("1", lambda traffic: traffic.capacity_misses)),
+    "energy": ("J", _sum_of(lambda row: row.energy)),
+    "dram": ("B", _moved_bytes("B", lambda traffic: traffic.reads, lambda traffic: traffic.writes)),
+    "dram_read": ("B", _moved_bytes("B", lambda traffic: traffic.reads)),
+    "dram_write": ("B", _moved_bytes("B", lambda traffic: traffic.writes)),
+    "cold_misses": ("1", _moved_bytes("1", lambda traffic: traffic.cold_misses)),
+    "capacity_misses": ("1", _moved_bytes("1", lambda traffic: traffic.capacity_misses)),
 }
 """Metrics of a simulated step: the unit in which each is kept, and how it is read off one or several modules."""

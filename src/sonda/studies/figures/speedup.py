@@ -21,9 +21,9 @@ WORK = ("workload", "epochs", "images", "data", "split", "image", "channels", "c
 """Options that change what is to be done; all others change how."""
 
 
-def other_work(one: Configuration, base: Configuration) -> str:
-    """Why two configurations cannot be held against each other: they do not do the same work. Empty where they do."""
-    changed = [key for key in WORK if one.get(key) != base.get(key)]
+def different_work(configuration: Configuration, base: Configuration) -> str:
+    """Why two configurations cannot be compared: they do different work. Empty where they do the same."""
+    changed = [key for key in WORK if configuration.get(key) != base.get(key)]
     return f"it does other work than the base ({', '.join(changed)})" if changed else ""
 
 
@@ -32,24 +32,24 @@ def relative_value(metric: str, base: Sequence[Summary], own: Sequence[Summary])
     unit, read = RELATIVE[metric]
     if not base or not own:
         return Value(None, unit, "derived", reason="not measured yet" if base else "the base is not measured yet")
-    found = read(base, own)
-    return found if isinstance(found, Value) else Value(None, unit, "derived", reason=found)
+    value = read(base, own)
+    return value if isinstance(value, Value) else Value(None, unit, "derived", reason=value)
 
 
 Read = Callable[[Sequence[Summary], Sequence[Summary]], Value | str]
 
 
-def _more(base: Sequence[Summary], own: Sequence[Summary]) -> float:
+def _device_ratio(base: Sequence[Summary], own: Sequence[Summary]) -> float:
     """How many times as many devices worked together."""
     return devices_of(own[0].target) / devices_of(base[0].target)
 
 
 def _times(summaries: Sequence[Summary], whole: bool) -> list[float]:
     """ns of every training; of runs without epochs, ns a sample."""
-    trainings = [one.training for one in summaries if one.training is not None]
+    trainings = [summary.training for summary in summaries if summary.training is not None]
     if trainings:
-        return [one.whole if whole else one.train for one in trainings]
-    rates = [one.parts[0].samples_per_second.value for one in summaries if one.parts]
+        return [training.whole if whole else training.train for training in trainings]
+    rates = [summary.parts[0].samples_per_second.value for summary in summaries if summary.parts]
     return [1e9 / rate for rate in rates if rate]
 
 
@@ -65,38 +65,38 @@ def _speedup(whole: bool) -> Read:
 def _scaling(whole: bool) -> Read:
     def value(base: Sequence[Summary], own: Sequence[Summary]) -> Value | str:
         speedup = _speedup(whole)(base, own)
-        return speedup if isinstance(speedup, str) else efficiency(speedup, _more(base, own))
+        return speedup if isinstance(speedup, str) else efficiency(speedup, _device_ratio(base, own))
 
     return value
 
 
 def _amdahl(base: Sequence[Summary], own: Sequence[Summary]) -> Value | str:
     """The most that so many more devices can bring where validation and test of the base are not shared."""
-    shares = [serial_share(one.training) for one in base if one.training is not None]
+    shares = [serial_share(summary.training) for summary in base if summary.training is not None]
     if not shares:
         return NO_EPOCHS
-    return Value(amdahl(median(shares), _more(base, own)), "1", "derived")
+    return Value(amdahl(median(shares), _device_ratio(base, own)), "1", "derived")
 
 
 def _serial(base: Sequence[Summary], own: Sequence[Summary]) -> Value | str:
     speedup = _speedup(True)(base, own)
     if isinstance(speedup, str) or speedup.value is None:
         return speedup
-    found = karp_flatt(speedup.value, _more(base, own))
-    return "there are no more devices than in the base" if found is None else Value(found, "1", "derived")
+    serial = karp_flatt(speedup.value, _device_ratio(base, own))
+    return "there are no more devices than in the base" if serial is None else Value(serial, "1", "derived")
 
 
 def _energy(metric: str) -> Read:
     def value(base: Sequence[Summary], own: Sequence[Summary]) -> Value | str:
-        sides = [[energy_value(one, metric) for one in of] for of in (own, base)]
-        known = [[one for one in of if one.value] for of in sides]
+        sides = [[energy_value(summary, metric) for summary in of] for of in (own, base)]
+        known = [[energy for energy in of if energy.value] for of in sides]
         if not known[0] or not known[1]:
-            return next((one.reason for of in sides for one in of if one.reason), NOT_READ)
-        if len({one.source for of in known for one in of}) > 1:
+            return next((energy.reason for of in sides for energy in of if energy.reason), NOT_READ)
+        if len({energy.source for of in known for energy in of}) > 1:
             return "one of the two is estimated"
-        found = quotient([one.value or 0.0 for one in known[0]], [one.value or 0.0 for one in known[1]])
+        ratio = quotient([energy.value or 0.0 for energy in known[0]], [one.value or 0.0 for one in known[1]])
         source = "estimated" if known[0][0].source == "estimated" else "derived"
-        return Value(found.value, "1", source, found.low, found.high, found.reason)
+        return Value(ratio.value, "1", source, ratio.low, ratio.high, ratio.reason)
 
     return value
 

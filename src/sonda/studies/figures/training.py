@@ -26,12 +26,12 @@ def trained_value(summary: Summary, metric: str, path: str = "") -> Value:
     unit, read = TRAINED[metric]
     if summary.training is None:
         return Value(None, unit, "measured", reason=NO_EPOCHS)
-    found = read(summary.training, path)
-    if isinstance(found, Value):
-        return found
-    if found is not None and not math.isfinite(found):
+    value = read(summary.training, path)
+    if isinstance(value, Value):
+        return value
+    if value is not None and not math.isfinite(value):
         return Value(None, unit, "measured", reason=DIVERGED)
-    return Value(found, unit, "measured", reason=_why(found, metric))
+    return Value(value, unit, "measured", reason=_why(value, metric))
 
 
 def energy_value(summary: Summary, metric: str, path: str = "") -> Value:
@@ -39,7 +39,7 @@ def energy_value(summary: Summary, metric: str, path: str = "") -> Value:
     unit = ENERGY[metric]
     if metric == "energy" and any(part.simulated is not None for part in summary.parts):
         return simulated_value(summary, metric, path)
-    joules, time = _spent(summary, metric.endswith("_with_idle"), path)
+    joules, time = _energy_spent(summary, metric.endswith("_with_idle"), path)
     if joules.value is None or metric.startswith("energy"):
         return replace(joules, unit=unit)
     seconds = time / 1e9
@@ -49,14 +49,14 @@ def energy_value(summary: Summary, metric: str, path: str = "") -> Value:
     return Value(joules.value * factor, unit, source, low, high, bounds=joules.bounds)
 
 
-def _spent(summary: Summary, idle: bool, device: str) -> tuple[Value, float]:
+def _energy_spent(summary: Summary, idle: bool, device: str) -> tuple[Value, float]:
     """Joules, and the ns in which they were spent."""
     energy = summary.energy
     if energy is None:
         return Value(None, "J", "measured", reason=NOT_READ), 0.0
     spent = summary.training.energy if summary.training is not None else None
     if device:
-        devices = spent.devices if spent is not None else {one.name: one.cost.energy for one in energy.devices}
+        devices = spent.devices if spent is not None else {device.name: device.cost.energy for device in energy.devices}
         missing = Value(None, "J", "measured", reason=f"no energy of {device} was read")
         return devices.get(device, missing), spent.time if spent is not None else energy.time.value or 0.0
     if spent is not None:
@@ -64,16 +64,18 @@ def _spent(summary: Summary, idle: bool, device: str) -> tuple[Value, float]:
     costs = energy.all if idle else energy.used
     cost = costs.get("derived") or costs.get("measured") or next(iter(costs.values()), None)
     if cost is None:
-        reason = next((one.cost.energy.reason for one in energy.devices if one.cost.energy.reason), energy.sentence)
+        reason = next(
+            (device.cost.energy.reason for device in energy.devices if device.cost.energy.reason), energy.sentence
+        )
         return Value(None, "J", "measured", reason=reason), 0.0
     return cost.energy, energy.time.value or 0.0
 
 
-def _why(found: float | None, metric: str) -> str:
-    return "" if found is not None else f"the training has no {metric.replace('_', ' ')}"
+def _why(value: float | None, metric: str) -> str:
+    return "" if value is not None else f"the training has no {metric.replace('_', ' ')}"
 
 
-def _reached(
+def _at_accuracy(
     read: Callable[[Training, Epoch], Value | float | None],
 ) -> Callable[[Training, str], Value | float | None]:
     """Of the first epoch that reached the accuracy that the path says, in percent."""
@@ -85,7 +87,7 @@ def _reached(
             return Value(None, "", "measured", reason=NO_TARGET)
         epoch = training.reached(wanted)
         if epoch is None:
-            best = max((one.accuracy for one in training.epochs if one.accuracy is not None), default=None)
+            best = max((epoch.accuracy for epoch in training.epochs if epoch.accuracy is not None), default=None)
             reached = "" if best is None else f"at most {100 * best:.1f} % was reached, not {path} %"
             return Value(None, "", "measured", reason=reached or "nothing was validated")
         return read(training, epoch)
@@ -105,17 +107,17 @@ def _energy_to(idle: bool) -> Callable[[Training, Epoch], Value]:
 def _validation_accuracy(training: Training, path: str) -> Value | float | None:
     if not path:
         return training.epochs[-1].accuracy
-    found = [one.accuracy for one in training.epochs if str(one.number) == path]
+    accuracies = [epoch.accuracy for epoch in training.epochs if str(epoch.number) == path]
     missing = Value(None, "1", "measured", reason=f"there is no epoch {path}")
-    return found[0] if found else missing
+    return accuracies[0] if accuracies else missing
 
 
 def _best(training: Training, path: str) -> float | None:
-    return max((one.accuracy for one in training.epochs if one.accuracy is not None), default=None)
+    return max((epoch.accuracy for epoch in training.epochs if epoch.accuracy is not None), default=None)
 
 
-def _validated(training: Training) -> list[float]:
-    return [one.validate for one in training.epochs if one.validate is not None]
+def _validations(training: Training) -> list[float]:
+    return [epoch.validate for epoch in training.epochs if epoch.validate is not None]
 
 
 Read = Callable[[Training, str], Value | float | None]
@@ -125,7 +127,10 @@ TRAINED: dict[str, tuple[str, Read]] = {
     "validation": ("ns", lambda training, path: training.validate),
     "test": ("ns", lambda training, path: training.test),
     "training_epoch": ("ns", lambda training, path: median(one.train for one in training.epochs)),
-    "validation_epoch": ("ns", lambda training, path: median(_validated(training)) if _validated(training) else None),
+    "validation_epoch": (
+        "ns",
+        lambda training, path: median(_validations(training)) if _validations(training) else None,
+    ),
     "loading": ("ns", lambda training, path: training.loading),
     "initialisation": ("ns", lambda training, path: training.initialisation),
     "accuracy": ("1", lambda training, path: training.accuracy),
@@ -134,10 +139,10 @@ TRAINED: dict[str, tuple[str, Read]] = {
     "test_loss": ("1", lambda training, path: training.loss),
     "validation_loss": ("1", lambda training, path: training.epochs[-1].validate_loss),
     "training_loss": ("1", lambda training, path: training.epochs[-1].train_loss),
-    "time_to_accuracy": ("ns", _reached(lambda training, epoch: epoch.passed)),
-    "epochs_to_accuracy": ("1", _reached(lambda training, epoch: float(epoch.number))),
-    "energy_to_accuracy": ("J", _reached(_energy_to(False))),
-    "energy_to_accuracy_with_idle": ("J", _reached(_energy_to(True))),
+    "time_to_accuracy": ("ns", _at_accuracy(lambda training, epoch: epoch.passed)),
+    "epochs_to_accuracy": ("1", _at_accuracy(lambda training, epoch: float(epoch.number))),
+    "energy_to_accuracy": ("J", _at_accuracy(_energy_to(False))),
+    "energy_to_accuracy_with_idle": ("J", _at_accuracy(_energy_to(True))),
     "devices": ("1", lambda training, path: float(training.devices)),
 }
 """Metrics of a training: the unit in which each is kept, and how it is read. `accuracy` is of the test,

@@ -15,7 +15,7 @@ from sonda.studies.figures.registry import figure_names, parse_figure
 from sonda.studies.file.check_protocol import SETTING_KEYS, check_no_energy_probe, check_protocol, check_settings
 from sonda.studies.file.check_published import AxisNames, check_published
 from sonda.studies.file.lines import Path
-from sonda.studies.file.mistakes import Mistake, Walk, kind
+from sonda.studies.file.mistakes import Mistake, StudyWalk, kind_of_value
 from sonda.studies.file.study import COUNTS, ENERGY_INTERLEAVED, SETTINGS, VARIANT, Configuration, Scalar, Study, key_of
 
 STUDY_KEYS = ("name", "question", "seed", "source", "deviations", "metrics", "compare", "base", *SETTING_KEYS)
@@ -39,7 +39,7 @@ def check(
     document: Mapping[str, Any], lines: Mapping[Path, int], vocabulary: Vocabulary
 ) -> tuple[Study, tuple[Mistake, ...]]:
     """The study that a parsed file describes, and its mistakes; with any mistake the study is not fit to run."""
-    walk = Walk(lines)
+    walk = StudyWalk(lines)
     walk.only(document, (), ("study", "workload", "axes", "exclude", "variant", "scale", "published"))
     study = _head(walk, document)
     words = _Options(walk, vocabulary, study.protocol)
@@ -67,7 +67,7 @@ def check(
     return dataclasses.replace(study, published=published), tuple(walk.mistakes)
 
 
-def _head(walk: Walk, document: Mapping[str, Any]) -> Study:
+def _head(walk: StudyWalk, document: Mapping[str, Any]) -> Study:
     path: Path = ("study",)
     if "study" not in document:
         walk.wrong(path, "is missing; begin with [study] and a name")
@@ -89,7 +89,7 @@ def _head(walk: Walk, document: Mapping[str, Any]) -> Study:
         if figure.mistake:
             walk.wrong((*path, "metrics", index), figure.mistake)
         elif not figure.measurable:
-            walk.wrong((*path, "metrics", index), f"{key!r} is not a metric; {_meant(key)}")
+            walk.wrong((*path, "metrics", index), f"{key!r} is not a metric; {_nearest_figure(key)}")
         elif key in metrics[:index]:
             walk.wrong((*path, "metrics", index), f"{key!r} is there twice")
     return Study(
@@ -107,15 +107,17 @@ def _head(walk: Walk, document: Mapping[str, Any]) -> Study:
     )
 
 
-def _meant(key: str) -> str:
+def _nearest_figure(key: str) -> str:
     """What a figure that is none was probably meant to be."""
     whole, _, place = key.partition("@")
-    found = near(whole, figure_names())
-    meant = f"{found}@{place}" if place else found
-    return f"did you mean {meant!r}?" if found else "name it with its unit, such as 'step_ms'"
+    near_names = near(whole, figure_names())
+    meant = f"{near_names}@{place}" if place else near_names
+    return f"did you mean {meant!r}?" if near_names else "name it with its unit, such as 'step_ms'"
 
 
-def _check_base(walk: Walk, base: str, variants: Mapping[str, Any], scales: Mapping[str, Mapping[str, Any]]) -> None:
+def _check_base(
+    walk: StudyWalk, base: str, variants: Mapping[str, Any], scales: Mapping[str, Mapping[str, Any]]
+) -> None:
     if not base:
         return
     if base not in variants:
@@ -129,7 +131,7 @@ def _check_base(walk: Walk, base: str, variants: Mapping[str, Any], scales: Mapp
 class _Options:
     """Collects the options of `[workload]`, `[axes]` and `[scale]`, then asks the vocabulary about every value."""
 
-    def __init__(self, walk: Walk, vocabulary: Vocabulary, protocol: str) -> None:
+    def __init__(self, walk: StudyWalk, vocabulary: Vocabulary, protocol: str) -> None:
         self.walk = walk
         self.vocabulary = vocabulary
         self.protocol = protocol
@@ -144,7 +146,7 @@ class _Options:
             if key == "name":
                 self.walk.wrong(path, "cannot be an axis; to vary the workload write: workload = [...]")
             elif not isinstance(value, list):
-                self.walk.wrong(path, f"must be a list of values, not {kind(value)}")
+                self.walk.wrong(path, f"must be a list of values, not {kind_of_value(value)}")
             elif values := self.walk.scalars(value, path, self._known(key)):
                 axes[key] = tuple(values)
         return axes
@@ -169,9 +171,9 @@ class _Options:
 
     def variants(self, table: Mapping[str, Any], axes: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
         return {
-            name: self._of_variant(one, (VARIANT, name), axes)
-            for name, one in table.items()
-            if self._is_table(one, (VARIANT, name))
+            name: self._of_variant(variant, (VARIANT, name), axes)
+            for name, variant in table.items()
+            if self._is_table(variant, (VARIANT, name))
         }
 
     def _of_variant(self, table: Mapping[str, Any], path: Path, axes: Mapping[str, Any]) -> dict[str, Any]:
@@ -181,25 +183,25 @@ class _Options:
         return self._changes(own, path, axes) | self._settings(table, path, COUNTS)
 
     def _settings(self, table: Mapping[str, Any], path: Path, keys: Iterable[str]) -> dict[str, Any]:
-        given = {key: table[key] for key in keys if key in table}
+        settings = {key: table[key] for key in keys if key in table}
         for key in ("energy", "energy_probe"):
-            if key in given and self.protocol != ENERGY_INTERLEAVED:
+            if key in settings and self.protocol != ENERGY_INTERLEAVED:
                 self.walk.wrong((*path, key), f'is for protocol = "{ENERGY_INTERLEAVED}"')
-        return check_settings(self.walk, given, path)
+        return check_settings(self.walk, settings, path)
 
     def scales(
         self, table: Mapping[str, Any], axes: Mapping[str, Any], variants: Mapping[str, Any]
     ) -> dict[str, dict[str, Any]]:
         scales: dict[str, dict[str, Any]] = {}
-        for name, one in table.items():
+        for name, variant in table.items():
             path: Path = ("scale", name)
-            if not self._is_table(one, path):
+            if not self._is_table(variant, path):
                 continue
-            own = {key: value for key, value in one.items() if key not in (*SETTINGS, VARIANT)}
+            own = {key: value for key, value in variant.items() if key not in (*SETTINGS, VARIANT)}
             check_no_energy_probe(self.walk, self.protocol, own, path)
-            scales[name] = self._changes(own, path, axes) | self._settings(one, path, SETTINGS)
-            if VARIANT in one:
-                scales[name][VARIANT] = self._kept(one, (*path, VARIANT), axes, variants)
+            scales[name] = self._changes(own, path, axes) | self._settings(variant, path, SETTINGS)
+            if VARIANT in variant:
+                scales[name][VARIANT] = self._kept(variant, (*path, VARIANT), axes, variants)
         return scales
 
     def _kept(
@@ -207,22 +209,22 @@ class _Options:
     ) -> list[str] | dict[str, dict[str, Any]]:
         """The variants that a scale keeps: a list of names, or tables with what it changes of each."""
         tables = isinstance(scale[VARIANT], dict)
-        kept = list(scale[VARIANT]) if tables else list(self.walk.texts(scale, path[:-1], VARIANT))
-        for index, word in enumerate(kept):
+        names = list(scale[VARIANT]) if tables else list(self.walk.texts(scale, path[:-1], VARIANT))
+        for index, word in enumerate(names):
             if word not in variants:
                 place = word if tables else index
                 self.walk.wrong((*path, place), f"{word!r} is no variant; {nearest(word, variants)}")
         if not tables:
-            return kept
+            return names
         return {
-            name: self._of_variant(one, (*path, name), axes)
-            for name, one in scale[VARIANT].items()
-            if self._is_table(one, (*path, name))
+            name: self._of_variant(variant, (*path, name), axes)
+            for name, variant in scale[VARIANT].items()
+            if self._is_table(variant, (*path, name))
         }
 
     def _is_table(self, value: Any, path: Path) -> bool:
         if not isinstance(value, dict):
-            self.walk.wrong(path, f"must be a table [{path[0]}.NAME], not {kind(value)}")
+            self.walk.wrong(path, f"must be a table [{path[0]}.NAME], not {kind_of_value(value)}")
         return isinstance(value, dict)
 
     def _changes(self, table: Mapping[str, Any], path: Path, axes: Mapping[str, Any]) -> dict[str, Any]:
@@ -247,8 +249,8 @@ class _Options:
         """
         right: set[tuple[str, str]] = set()
         failing: list[tuple[Path, Configuration, str]] = []
-        for path, found in crossings:
-            for configuration in found:
+        for path, crossing in crossings:
+            for configuration in crossing:
                 if "workload" not in configuration:
                     continue
                 if problem := self.vocabulary.configuration(configuration):
@@ -259,7 +261,7 @@ class _Options:
         known = [name for name in dict.fromkeys(self.workloads) if not self.vocabulary.workload(name)]
         for places in self.values.values():
             problems = {path: self._problem(known, key, value) for path, key, value in places}
-            places = [one for one in places if problems[one[0]] and not _pairs_of([one]) <= right]
+            places = [place for place in places if problems[place[0]] and not _pairs_of([place]) <= right]
             wrong |= _pairs_of(places)
             texts = {problems[path] for path, _, _ in places}
             if len(texts) == 1 and len(places) == len(problems) > 1:
@@ -279,7 +281,7 @@ class _Options:
         def check(value: Any, path: Path) -> bool:
             problem = ""
             if key in ("workload", "on", "framework") and not isinstance(value, str):
-                problem = f"must be text, not {kind(value)}"
+                problem = f"must be text, not {kind_of_value(value)}"
             elif key == "workload":
                 problem = self.vocabulary.workload(value)
                 self.workloads.append(value)
@@ -307,47 +309,47 @@ def _all_values(
     axes: Mapping[str, tuple[Scalar, ...]], variants: Mapping[str, Mapping[str, Any]], scales: Mapping[str, Any]
 ) -> dict[str, Any]:
     """Every value that an axis has anywhere in the study, the names of variants among them."""
-    found: dict[str, Any] = {key: list(values) for key, values in axes.items()}
+    every_value: dict[str, Any] = {key: list(values) for key, values in axes.items()}
     for changes in (*variants.values(), *scales.values()):
-        for key in set(changes) & set(found):
-            found[key] += changes[key] if isinstance(changes[key], list) else [changes[key]]
-    return found | {VARIANT: list(variants)}
+        for key in set(changes) & set(every_value):
+            every_value[key] += changes[key] if isinstance(changes[key], list) else [changes[key]]
+    return every_value | {VARIANT: list(variants)}
 
 
-def _crossings(walk: Walk, study: Study) -> list[tuple[Path, list[Configuration]]]:
+def _crossings(walk: StudyWalk, study: Study) -> list[tuple[Path, list[Configuration]]]:
     """The configurations of the study as it is and at each of its scales, with the key that makes them."""
-    found: list[tuple[Path, list[Configuration]]] = []
+    crossings: list[tuple[Path, list[Configuration]]] = []
     places: list[tuple[Path, Study]] = [(("axes",), study)]
     places += [(("scale", name), study.at_scale(name)) for name in study.scales]
     too_many: set[int] = set()
-    for path, one in places:
+    for path, place in places:
         size = sum(
             math.prod(len(values) for values in part.axes.values()) * (part.repeat + part.energy)
-            for _, part in one.parts()
+            for _, part in place.parts()
         )
         if size <= MOST_POINTS:
-            found.append((path, configurations(one)))
+            crossings.append((path, configurations(place)))
             if not walk.mistakes:
-                _no_twins(walk, found[-1][1])
+                _no_twins(walk, crossings[-1][1])
         elif size not in too_many:  # a scale that leaves the number alone is no mistake of its own
             too_many.add(size)
             walk.wrong(path, f"makes {size} points, more than {MOST_POINTS}; leave out values or repetitions")
-    return found
+    return crossings
 
 
-def _no_twins(walk: Walk, found: list[Configuration]) -> None:
+def _no_twins(walk: StudyWalk, crossed: list[Configuration]) -> None:
     """Two variants that measure the same thing are a mistake: one would be shown in the other's name."""
     seen: dict[str, Scalar] = {}
-    for one in found:
-        name = one.get(VARIANT, "")
-        first = seen.setdefault(key_of(options(one)), name)
+    for configuration in crossed:
+        name = configuration.get(VARIANT, "")
+        first = seen.setdefault(key_of(options(configuration)), name)
         if first != name:
             walk.wrong((VARIANT, str(name)), f"measures what the variant {first!r} does; change an option")
             return
 
 
-def _all_have_points(walk: Walk, crossings: list[tuple[Path, list[Configuration]]]) -> bool:
-    for path, found in crossings:
-        if not found:
+def _all_have_points(walk: StudyWalk, crossings: list[tuple[Path, list[Configuration]]]) -> bool:
+    for path, crossing in crossings:
+        if not crossing:
             walk.wrong(path, "leaves no point: everything is excluded")
     return not walk.mistakes

@@ -7,7 +7,7 @@ from typing import Any
 
 from sonda.record.errors import SondaError, nearest
 from sonda.studies.file.lines import Path
-from sonda.studies.file.mistakes import Walk
+from sonda.studies.file.mistakes import StudyWalk
 from sonda.studies.file.study import COUNTS, ENERGY_INTERLEAVED, INTERLEAVED, PROTOCOLS, SETTINGS
 
 MOST_REPETITIONS = 10_000
@@ -19,7 +19,7 @@ REST_S = 10.0
 STATISTICS = ("mean", "minimum", "maximum")
 
 
-def check_protocol(walk: Walk, table: Mapping[str, Any], path: Path) -> dict[str, Any]:
+def check_protocol(walk: StudyWalk, table: Mapping[str, Any], path: Path) -> dict[str, Any]:
     """The fields of a study that say how it measures, out of `[study]`."""
     protocol = walk.text(table, path, "protocol", INTERLEAVED)
     if protocol not in PROTOCOLS:
@@ -35,41 +35,41 @@ def check_protocol(walk: Walk, table: Mapping[str, Any], path: Path) -> dict[str
         "cool_down_s": COOL_DOWN_S if apart else 0.0,
         "rest_s": REST_S if apart else 0.0,
     }
-    found = {**usual, **check_settings(walk, table, path)}
+    settings = {**usual, **check_settings(walk, table, path)}
     if not apart:
-        found["energy"] = 0
+        settings["energy"] = 0
     statistics = walk.texts(table, path, "statistics")
     for index, word in enumerate(statistics):
         if word not in STATISTICS or word in statistics[:index]:
             twice = "is there twice" if word in STATISTICS else f"is no statistic; {nearest(word, STATISTICS)}"
             walk.wrong((*path, "statistics", index), f"{word!r} {twice}")
-    return {**found, "protocol": protocol, "statistics": statistics}
+    return {**settings, "protocol": protocol, "statistics": statistics}
 
 
-def check_settings(walk: Walk, table: Mapping[str, Any], path: Path) -> dict[str, Any]:
+def check_settings(walk: StudyWalk, table: Mapping[str, Any], path: Path) -> dict[str, Any]:
     """The settings among the keys of `[study]`, of a scale or of a variant; what is wrong is left out."""
-    found: dict[str, Any] = {}
+    settings: dict[str, Any] = {}
     for key in COUNTS:
         if key in table:
-            found[key] = walk.whole(table, path, key, 1 if key == "repeat" else 0, MOST_REPETITIONS, 1)
+            settings[key] = walk.whole(table, path, key, 1 if key == "repeat" else 0, MOST_REPETITIONS, 1)
     for key in ("cool_down_s", "rest_s"):
         if key in table:
-            found[key] = walk.number(table, path, key, 0.0, LONGEST_S, 0.0)
+            settings[key] = walk.number(table, path, key, 0.0, LONGEST_S, 0.0)
     if "energy_probe" in table:
         from sonda.targets.instruments.energy import asked
 
-        found["energy_probe"] = walk.text(table, path, "energy_probe", "energy")
+        settings["energy_probe"] = walk.text(table, path, "energy_probe", "energy")
         try:
-            reads = asked(found["energy_probe"]) is not None
+            reads = asked(settings["energy_probe"]) is not None
         except SondaError as error:
             walk.wrong((*path, "energy_probe"), str(error))
         else:
             if not reads:
                 walk.wrong((*path, "energy_probe"), "reads no energy; name energy or energy-model:cpu=A..B")
-    return found
+    return settings
 
 
-def check_no_energy_probe(walk: Walk, protocol: str, table: Mapping[str, Any], path: Path) -> None:
+def check_no_energy_probe(walk: StudyWalk, protocol: str, table: Mapping[str, Any], path: Path) -> None:
     """Timing runs are without the sampler: that is what the protocol is for."""
     probe = table.get("probe")
     if protocol != ENERGY_INTERLEAVED or not isinstance(probe, str):

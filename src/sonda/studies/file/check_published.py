@@ -10,8 +10,8 @@ from sonda.record.errors import nearest
 from sonda.studies.engine.plan import configurations
 from sonda.studies.figures.registry import parse_figure
 from sonda.studies.file.lines import Path
-from sonda.studies.file.mistakes import Walk, dotted, kind, shown
-from sonda.studies.file.study import Printed, Published, Scalar, Study, matches, same
+from sonda.studies.file.mistakes import StudyWalk, dotted_key, kind_of_value, show_value
+from sonda.studies.file.study import Printed, Published, Scalar, Study, is_same, matches
 
 PUBLISHED_KEYS = ("where", "hardware", "source", "note")
 
@@ -19,7 +19,7 @@ PUBLISHED_KEYS = ("where", "hardware", "source", "note")
 class AxisNames:
     """Checks conditions such as `where = { op = "add" }` against the axes."""
 
-    def __init__(self, walk: Walk, names: Iterable[str], axes: Mapping[str, tuple[Scalar, ...]]) -> None:
+    def __init__(self, walk: StudyWalk, names: Iterable[str], axes: Mapping[str, tuple[Scalar, ...]]) -> None:
         self.walk = walk
         self.names = tuple(names)
         self.axes = axes
@@ -38,17 +38,17 @@ class AxisNames:
                 continue
             values = value if isinstance(value, list) else [value]
             plain = self.walk.scalars(value, place) if isinstance(value, list) else values
-            if plain != values or not all(self.walk.scalar(one, place) for one in plain):
+            if plain != values or not all(self.walk.scalar(value, place) for value in plain):
                 sound = False
             elif key in self.axes and does == "excludes":
-                for one in plain:
-                    if not any(same(one, other) for other in self.axes[key]):
-                        self.walk.wrong(place, f"excludes nothing: the axis has no {shown(one)}")
+                for scalar in plain:
+                    if not any(is_same(scalar, axis_value) for axis_value in self.axes[key]):
+                        self.walk.wrong(place, f"excludes nothing: the axis has no {show_value(scalar)}")
         return sound
 
 
 def check_published(
-    walk: Walk, document: Mapping[str, Any], study: Study, named: AxisNames, sound: bool
+    walk: StudyWalk, document: Mapping[str, Any], study: Study, named: AxisNames, sound: bool
 ) -> tuple[Published, ...]:
     """The rows of `[[published]]`; whether they stand for a point is looked at where the rest is `sound`."""
     points = configurations(study) if sound else []
@@ -70,7 +70,9 @@ def check_published(
         for key in figures:
             first = seen.setdefault((repr(sorted(where.items())), hardware, key), path)
             if first != path:
-                walk.wrong((*path, key), f"is there twice: {dotted(first)} has it for the same 'where' and 'hardware'")
+                walk.wrong(
+                    (*path, key), f"is there twice: {dotted_key(first)} has it for the same 'where' and 'hardware'"
+                )
         place = ", ".join(text for text in (study.source, source) if text)
         rows.append(Published(dict(where), figures, place, hardware, walk.text(table, path, "note")))
     return tuple(rows)
@@ -80,7 +82,7 @@ def _any(where: Mapping[str, Any], points: list[dict[str, Scalar]]) -> bool:
     return any(matches(where, point) for point in points)
 
 
-def _figures(walk: Walk, table: Mapping[str, Any], path: Path) -> dict[str, Printed]:
+def _figures(walk: StudyWalk, table: Mapping[str, Any], path: Path) -> dict[str, Printed]:
     figures: dict[str, Printed] = {}
     for key, value in table.items():
         place = (*path, key)
@@ -102,7 +104,7 @@ def _figures(walk: Walk, table: Mapping[str, Any], path: Path) -> dict[str, Prin
 def _number(value: Any, key: str) -> str:
     """Why this is no printed figure; empty where it is one."""
     if isinstance(value, bool) or not isinstance(value, (int, float)):
-        return f"must be a number, not {kind(value)}"
+        return f"must be a number, not {kind_of_value(value)}"
     if not math.isfinite(value):
         return f"must be a finite number, not {value}"
     figure = parse_figure(key)

@@ -9,7 +9,7 @@ from typing import Any
 
 from sonda.record.errors import SondaError, nearest
 from sonda.studies.file.lines import Path
-from sonda.studies.file.study import same
+from sonda.studies.file.study import is_same
 
 # ---- Mistakes in a study file, all of them at once ------------------------------------------------------------------
 
@@ -40,7 +40,7 @@ class StudyMistakes(SondaError):  # noqa: N818 (it is the mistakes that are rais
 # ----------------------------------------------------------------------------------------------------------------------
 
 
-class Walk:
+class StudyWalk:
     """Asks for values by key, and notes what is wrong instead of stopping."""
 
     def __init__(self, lines: Mapping[Path, int]) -> None:
@@ -52,29 +52,29 @@ class Walk:
         known = path
         while known and known not in self.lines:
             known = known[:-1]
-        self.mistakes.append(Mistake(self.lines.get(known, 1), dotted(path), text))
+        self.mistakes.append(Mistake(self.lines.get(known, 1), dotted_key(path), text))
 
     def table(self, document: Mapping[str, Any], path: Path) -> dict[str, Any]:
         """The table at the last key of `path`; an empty one where it is missing or something else."""
         value = document.get(str(path[-1]), {})
         if isinstance(value, dict):
             return value
-        self.wrong(path, f"must be a table, not {kind(value)}")
+        self.wrong(path, f"must be a table, not {kind_of_value(value)}")
         return {}
 
     def tables(self, document: Mapping[str, Any], key: str) -> list[tuple[Path, dict[str, Any]]]:
         """The tables of `[[key]]` with their paths."""
         value = document.get(key, [])
         if not isinstance(value, list):
-            self.wrong((key,), f"must be written as [[{key}]], not as {kind(value)}")
+            self.wrong((key,), f"must be written as [[{key}]], not as {kind_of_value(value)}")
             return []
-        found: list[tuple[Path, dict[str, Any]]] = []
+        tables: list[tuple[Path, dict[str, Any]]] = []
         for index, row in enumerate(value):
             if isinstance(row, dict):
-                found.append(((key, index), row))
+                tables.append(((key, index), row))
             else:
-                self.wrong((key, index), f"must be a table, not {kind(row)}")
-        return found
+                self.wrong((key, index), f"must be a table, not {kind_of_value(row)}")
+        return tables
 
     def only(self, table: Mapping[str, Any], path: Path, known: Iterable[str]) -> None:
         """Note the keys that are not known."""
@@ -87,24 +87,26 @@ class Walk:
         value = table.get(key, otherwise)
         if isinstance(value, str) and (value.strip() or key not in table):
             return value
-        self.wrong((*path, key), "must not be empty" if isinstance(value, str) else f"must be text, not {kind(value)}")
+        self.wrong(
+            (*path, key), "must not be empty" if isinstance(value, str) else f"must be text, not {kind_of_value(value)}"
+        )
         return otherwise
 
     def texts(self, table: Mapping[str, Any], path: Path, key: str) -> tuple[str, ...]:
         value = table.get(key, [])
         if not isinstance(value, list):
-            self.wrong((*path, key), f"must be a list of texts, not {kind(value)}")
+            self.wrong((*path, key), f"must be a list of texts, not {kind_of_value(value)}")
             return ()
-        for index, one in enumerate(value):
-            if not isinstance(one, str) or not one.strip():
+        for index, item in enumerate(value):
+            if not isinstance(item, str) or not item.strip():
                 self.wrong((*path, key, index), "must be text")
-        return tuple(one for one in value if isinstance(one, str))
+        return tuple(item for item in value if isinstance(item, str))
 
     def whole(self, table: Mapping[str, Any], path: Path, key: str, least: int, most: int, otherwise: int) -> int:
         """An integer between `least` and `most`."""
         value = table.get(key, otherwise)
         if isinstance(value, bool) or not isinstance(value, int):
-            self.wrong((*path, key), f"must be a whole number, not {kind(value)}")
+            self.wrong((*path, key), f"must be a whole number, not {kind_of_value(value)}")
         elif not least <= value <= most:
             self.wrong((*path, key), f"must be between {least} and {most}, not {value}")
         else:
@@ -117,7 +119,7 @@ class Walk:
         """A number between `least` and `most`."""
         value = table.get(key, otherwise)
         if isinstance(value, bool) or not isinstance(value, (int, float)):
-            self.wrong((*path, key), f"must be a number, not {kind(value)}")
+            self.wrong((*path, key), f"must be a number, not {kind_of_value(value)}")
         elif not least <= value <= most:
             self.wrong((*path, key), f"must be between {least:g} and {most:g}, not {value}")
         else:
@@ -135,26 +137,26 @@ class Walk:
         elif isinstance(value, (bool, int, float)):
             return True
         else:
-            self.wrong(path, f"must be text, a number, true or false, not {kind(value)}")
+            self.wrong(path, f"must be text, a number, true or false, not {kind_of_value(value)}")
         return False
 
     def scalars(self, values: list[Any], path: Path, check: Callable[[Any, Path], bool] | None = None) -> list[Any]:
         """The values of a list that are plain, pass the check and appear for the first time."""
         if not values:
             self.wrong(path, "must not be empty")
-        found: list[Any] = []
+        distinct: list[Any] = []
         for index, value in enumerate(values):
             place = (*path, index)
             if not self.scalar(value, place):
                 continue
-            if any(same(value, other) for other in found):
-                self.wrong(place, f"{shown(value)} is there twice")
+            if any(is_same(value, earlier) for earlier in distinct):
+                self.wrong(place, f"{show_value(value)} is there twice")
             elif check is None or check(value, place):
-                found.append(value)
-        return found
+                distinct.append(value)
+        return distinct
 
 
-def dotted(path: Path) -> str:
+def dotted_key(path: Path) -> str:
     """`published[2].where.op`"""
     text = ""
     for part in path:
@@ -162,7 +164,7 @@ def dotted(path: Path) -> str:
     return text.lstrip(".")
 
 
-def kind(value: Any) -> str:
+def kind_of_value(value: Any) -> str:
     """What a value is, in the words of somebody who writes a study file."""
     if isinstance(value, bool):
         return str(value).lower()
@@ -170,6 +172,6 @@ def kind(value: Any) -> str:
     return words.get(type(value), "a date or time")
 
 
-def shown(value: Any) -> str:
+def show_value(value: Any) -> str:
     """A value as it stands in the file."""
     return str(value).lower() if isinstance(value, bool) else repr(value)

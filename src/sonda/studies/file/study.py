@@ -92,9 +92,11 @@ class Study:
             near = nearest(name, self.scales) if self.scales else ""
             raise SondaError(f"study {self.name} has no scale {name!r}", near if "did you mean" in near else remedy)
         changes = dict(self.scales[name])
-        kept = changes.pop(VARIANT, self.variants)
-        own = kept if isinstance(kept, Mapping) else {}
-        variants = {one: {**self.variants[one], **own.get(one, {})} for one in self.variants if one in kept}
+        kept_variants = changes.pop(VARIANT, self.variants)
+        own = kept_variants if isinstance(kept_variants, Mapping) else {}
+        variants = {
+            name: {**self.variants[name], **own.get(name, {})} for name in self.variants if name in kept_variants
+        }
         most = {key: changes[key] for key in COUNTS if key in changes}
         return dataclasses.replace(self._with(changes), variants=variants, scale=name).at_most(most)
 
@@ -109,8 +111,8 @@ class Study:
     def with_data(self, folder: str) -> Study:
         """This study on other images; raises SondaError where it reads none."""
         changed = (key for changes in self.variants.values() for key in changes)
-        said = {key for key, value in self.workload.items() if value}.union(self.axes, changed)
-        if said.isdisjoint(("epochs", "trained", "data")):
+        settled = {key for key, value in self.workload.items() if value}.union(self.axes, changed)
+        if settled.isdisjoint(("epochs", "trained", "data")):
             raise SondaError(f"study {self.name} reads no images", "leave out --data")
         return self._with({"data": folder})
 
@@ -138,7 +140,7 @@ class Study:
 def matches(where: Mapping[str, Any], configuration: Mapping[str, Scalar]) -> bool:
     """Whether a configuration has all these values; a list of values means any of them."""
     return all(
-        key in configuration and any(same(configuration[key], value) for value in _listed(values))
+        key in configuration and any(is_same(configuration[key], value) for value in _as_list(values))
         for key, values in where.items()
     )
 
@@ -148,10 +150,10 @@ def key_of(configuration: Mapping[str, Scalar]) -> str:
     return repr(sorted(configuration.items()))
 
 
-def same(one: object, other: object) -> bool:
+def is_same(first: object, second: object) -> bool:
     """Equal as values of a study: `true` is not 1, but 2 is 2.0."""
-    return isinstance(one, bool) == isinstance(other, bool) and one == other
+    return isinstance(first, bool) == isinstance(second, bool) and first == second
 
 
-def _listed(values: Any) -> list[Any]:
+def _as_list(values: Any) -> list[Any]:
     return values if isinstance(values, list) else [values]

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from sonda.record.errors import SondaError, near
-from sonda.studies.engine.corun_point import NOBODY, SETTINGS, WITH, accompanied, alone, check_company
-from sonda.studies.engine.plan import options, simulated
+from sonda.studies.engine.corun_point import NOBODY, SETTINGS, WITH, check_company, has_company, options_alone
+from sonda.studies.engine.plan import is_simulated, options
 from sonda.studies.engine.serving_point import SETTINGS as SERVED_SETTINGS
 from sonda.studies.engine.serving_point import check_served, is_served
 from sonda.studies.file.check import Vocabulary
@@ -46,15 +46,15 @@ def _configuration(configuration: Configuration, read: set[tuple[str, str]]) -> 
     """`read` are the accelerators, with their settings, whose descriptions were found right already."""
 
     def try_it() -> None:
-        if accompanied(configuration):
+        if has_company(configuration):
             check_company(options(configuration))
             return
         check_served(options(configuration))
         if is_served(configuration):
             return
-        job = job_of(alone(options(configuration)))
+        job = job_of(options_alone(options(configuration)))
         describe(job.workload, job.options)
-        if simulated(configuration) and (job.on, job.set) not in read:
+        if is_simulated(configuration) and (job.on, job.set) not in read:
             from sonda.targets.simulated.launcher import accelerator_of
 
             accelerator_of(job)

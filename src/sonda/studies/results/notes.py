@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from sonda.record.run import Run
-from sonda.studies.engine.plan import ENERGY, NODE, configurations, simulated
+from sonda.studies.engine.plan import ENERGY, NODE, configurations, is_simulated
 from sonda.studies.engine.runner import StudyResult
 from sonda.studies.figures.labels import name
 from sonda.studies.figures.registry import parse_figure
@@ -51,20 +51,24 @@ def _among_operations(row: Published, points: list[Configuration]) -> bool:
 
 def _outside(rows: Sequence[StudyRow]) -> list[str]:
     """One sentence for each printed range that figures of ours lie outside of."""
-    said: dict[tuple[str, ...], list[str]] = {}
+    outside: dict[tuple[str, ...], list[str]] = {}
     for row in rows:
         where = " ".join(str(value) for key, value in row.configuration.items() if key != VARIANT)
         for cell in row.cells:
-            for one in cell.published:
-                low, high, ours = one.value.low, one.value.high, cell.value.value
+            for printed_cell in cell.published:
+                low, high, ours = printed_cell.value.low, printed_cell.value.high, cell.value.value
                 if low is None or high is None or ours is None or low <= ours <= high:
                     continue
-                printed = f"{low:g} to {high:g} {one.value.unit}".rstrip()
-                key = (name(parse_figure(cell.figure)), printed, f" ({one.hardware})" if one.hardware else "")
-                said.setdefault(key, []).append(f"{where or row.configuration[VARIANT]} {ours:.3g}")
+                printed = f"{low:g} to {high:g} {printed_cell.value.unit}".rstrip()
+                key = (
+                    name(parse_figure(cell.figure)),
+                    printed,
+                    f" ({printed_cell.hardware})" if printed_cell.hardware else "",
+                )
+                outside.setdefault(key, []).append(f"{where or row.configuration[VARIANT]} {ours:.3g}")
     return [
-        f"{figure} is outside the published {printed}{by}: {', '.join(found)}"
-        for (figure, printed, by), found in said.items()
+        f"{figure} is outside the published {printed}{by}: {', '.join(cells)}"
+        for (figure, printed, by), cells in outside.items()
     ]
 
 
@@ -72,8 +76,8 @@ def _over_time(study: Study, seen: Mapping[str, list[Seen]]) -> Iterator[str]:
     """What changed over the steps, in words, of studies that ask for it; the first run of a configuration speaks."""
     if not any(parse_figure(key).metric == "changes" for key in study.metrics):
         return
-    for found in seen.values():
-        point, run, summary = found[0]
+    for seen_runs in seen.values():
+        point, run, summary = seen_runs[0]
         where = " ".join(f"{point.configuration[key]}" for key in study.axes)
         sentences = summary.parts[0].over_time.sentences if summary.parts and summary.parts[0].over_time else ()
         yield from (f"{where} ({run.id}): {sentence}" for sentence in sentences)
@@ -82,8 +86,8 @@ def _over_time(study: Study, seen: Mapping[str, list[Seen]]) -> Iterator[str]:
 def _energy(seen: Mapping[str, list[Seen]]) -> Iterator[str]:
     """What the joules cover, once for all runs that cover the same."""
     covered: dict[tuple[str, ...], tuple[str, ...]] = {}
-    for found in seen.values():
-        for _, _, summary in found:
+    for seen_runs in seen.values():
+        for _, _, summary in seen_runs:
             if summary.energy is not None and summary.energy.covers:
                 covered[summary.energy.covers] = summary.energy.not_covered
             if summary.energy is not None and summary.energy.modelled:
@@ -94,7 +98,7 @@ def _energy(seen: Mapping[str, list[Seen]]) -> Iterator[str]:
         energy_value(summary, "energy")
         for found in seen.values() for point, _, summary in found if point.measures == ENERGY
     ]  # fmt: skip
-    without = [one.reason for one in joules if one.value is None]
+    without = [energy.reason for energy in joules if energy.value is None]
     if len(without) < len(joules):
         yield from (f"{count} of {len(joules)} energy runs tell no energy: {reason}"
                     for reason, count in Counter(without).items())  # fmt: skip
@@ -117,7 +121,7 @@ def _machines(result: StudyResult) -> Iterator[str]:
     by_target: dict[str, Counter[str]] = {}
     for point, run in result.runs:
         machine = run.info.machine
-        if simulated(point.configuration) or not machine.get("processor"):
+        if is_simulated(point.configuration) or not machine.get("processor"):
             continue
         kind = f"{machine['processor']}, {machine.get('logical_cores', '?')} cores"
         node = str(point.configuration.get(NODE, ""))
@@ -139,16 +143,16 @@ def _machines(result: StudyResult) -> Iterator[str]:
 def _cooling(runs: Sequence[Run]) -> Iterator[str]:
     """How long runs waited for the machine to cool, and how many began warm all the same."""
     waits = [run.info.point[COOL_DOWN] for run in runs if run.info.point.get(COOL_DOWN)]
-    by_sensor = [one for one in waits if one.get("after")]
+    by_sensor = [wait for wait in waits if wait.get("after")]
     if by_sensor:
-        waited = sum(float(one["waited_s"]) for one in by_sensor)
+        waited = sum(float(wait["waited_s"]) for wait in by_sensor)
         yield f"before {len(by_sensor)} runs {waited:.0f} s were waited in all until the machine was cool again"
-    hot = [one for one in by_sensor if one.get("reason")]
+    hot = [wait for wait in by_sensor if wait.get("reason")]
     if hot:
         yield f"{len(hot)} of {len(runs)} runs began warmer than the first: {hot[0]['reason']}"
-    blind = [one for one in waits if not one.get("after")]
+    blind = [wait for wait in waits if not wait.get("after")]
     if blind:
-        rest = max(float(one["waited_s"]) for one in blind)
+        rest = max(float(wait["waited_s"]) for wait in blind)
         yield f"{blind[0]['reason']}: runs had {rest:.0f} s of rest between them at most"
 
 

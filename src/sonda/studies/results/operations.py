@@ -14,7 +14,7 @@ from typing import Any
 from sonda.analysis.device.stalls import top_stall
 from sonda.analysis.summary import LayerRow, Summary, Value
 from sonda.record.run import Run
-from sonda.studies.figures.device import not_counted, places
+from sonda.studies.figures.device import counted_places, why_not_counted
 from sonda.studies.file.study import Published
 from sonda.workloads.description import SIZE
 from sonda.workloads.operations.ops import STUDIED
@@ -24,7 +24,7 @@ MOST_STALLS = 3
 
 
 @dataclass(frozen=True)
-class Beside:
+class PrintedOperation:
     """What was printed for this operation and size."""
 
     hardware: str
@@ -74,7 +74,7 @@ class OperationPoint:
     missing: str = ""
     disturbed: bool = False
     """Other programs ran meanwhile."""
-    published: tuple[Beside, ...] = ()
+    published: tuple[PrintedOperation, ...] = ()
 
     @property
     def flops(self) -> float | None:
@@ -103,21 +103,21 @@ class OperationPoint:
 
 
 def operation_points(
-    found: Iterable[tuple[Run, Summary]], published: Sequence[Published] = ()
+    results: Iterable[tuple[Run, Summary]], published: Sequence[Published] = ()
 ) -> tuple[OperationPoint, ...]:
     """The operations of these runs by operation, device, framework and size; none where the workload is another."""
     groups: dict[tuple[Any, ...], list[OperationPoint]] = {}
-    for run, summary in found:
+    for run, summary in results:
         if run.info.workload.get("name") == WORKLOAD and summary.parts:
-            for point in _of_run(run, summary):
+            for point in _points_of_run(run, summary):
                 key = (STUDIED.index(point.op), point.on, point.framework, point.precision, point.size, point.inner,
                        point.working)  # fmt: skip
                 groups.setdefault(key, []).append(point)
-    beside = _printed(published)
-    return tuple(_together(groups[key], beside.get((groups[key][0].op, key[4]), ())) for key in sorted(groups))
+    beside = _printed_operations(published)
+    return tuple(_together_with(groups[key], beside.get((groups[key][0].op, key[4]), ())) for key in sorted(groups))
 
 
-def _of_run(run: Run, summary: Summary) -> Iterable[OperationPoint]:
+def _points_of_run(run: Run, summary: Summary) -> Iterable[OperationPoint]:
     info, part = run.info, summary.parts[0]
     on = str(info.target.get("spec", "cpu"))
     if on.startswith("cuda") and part.device is None:
@@ -129,14 +129,14 @@ def _of_run(run: Run, summary: Summary) -> Iterable[OperationPoint]:
 
 
 def _point(run: Run, summary: Summary, layer: LayerRow, on: str, working: float) -> OperationPoint:
-    info, counted = run.info, places(summary, layer.path)
+    info, counted = run.info, counted_places(summary, layer.path)
     place = counted[0] if counted else None
     stalls = None
     if place is not None and place.stalls:
         top = top_stall(place.stalls)
-        kept = [reason for reason in place.stalls if reason != "selected"][:MOST_STALLS] if top else []
-        stalls = {reason: place.stalls[reason] for reason in kept}
-    missing = "" if place is not None else not_counted(summary)
+        reasons = [reason for reason in place.stalls if reason != "selected"][:MOST_STALLS] if top else []
+        stalls = {reason: place.stalls[reason] for reason in reasons}
+    missing = "" if place is not None else why_not_counted(summary)
     return OperationPoint(
         op=layer.path,
         size=int(info.workload["size"]),
@@ -165,8 +165,8 @@ def _point(run: Run, summary: Summary, layer: LayerRow, on: str, working: float)
 
 
 def _ceiling(summary: Summary, name: str) -> float | None:
-    found = summary.ceilings.get(name)
-    return found.value if isinstance(found, Value) else None
+    ceiling = summary.ceilings.get(name)
+    return ceiling.value if isinstance(ceiling, Value) else None
 
 
 def _device(summary: Summary, on: str) -> str:
@@ -174,7 +174,7 @@ def _device(summary: Summary, on: str) -> str:
     return str(gpu["name"] if gpu else summary.machine.get("processor", ""))
 
 
-def _together(points: list[OperationPoint], beside: tuple[Beside, ...]) -> OperationPoint:
+def _together_with(points: list[OperationPoint], beside: tuple[PrintedOperation, ...]) -> OperationPoint:
     """Repetitions of one point: the median of their times; counts of the first that has them."""
     first = next((point for point in points if point.counted is not None), points[0])
     fields = {name: getattr(first, name) for name in first.__dataclass_fields__}
@@ -184,13 +184,13 @@ def _together(points: list[OperationPoint], beside: tuple[Beside, ...]) -> Opera
     return OperationPoint(**{**fields, "published": beside})
 
 
-def _printed(published: Sequence[Published]) -> dict[tuple[str, int], tuple[Beside, ...]]:
+def _printed_operations(published: Sequence[Published]) -> dict[tuple[str, int], tuple[PrintedOperation, ...]]:
     """Printed figures by operation and size in bytes."""
-    found: dict[tuple[str, int], list[Beside]] = {}
+    printed: dict[tuple[str, int], list[PrintedOperation]] = {}
     for row in published:
         where, rate = row.where, row.figures.get("mflops")
         if isinstance(rate, float) and isinstance(where.get("op"), str) and isinstance(where.get("size"), str):
             percent = row.figures.get("efficiency_percent")
-            one = Beside(row.hardware, rate, percent if isinstance(percent, float) else None)
-            found.setdefault((where["op"], SIZE.parse(where["size"])), []).append(one)
-    return {key: tuple(rows) for key, rows in found.items()}
+            beside = PrintedOperation(row.hardware, rate, percent if isinstance(percent, float) else None)
+            printed.setdefault((where["op"], SIZE.parse(where["size"])), []).append(beside)
+    return {key: tuple(rows) for key, rows in printed.items()}

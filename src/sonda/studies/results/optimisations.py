@@ -11,9 +11,9 @@ from sonda.analysis.comparison.optimisations import Options, weigh
 from sonda.analysis.summary import Summary
 from sonda.record.errors import SondaError
 from sonda.record.run import Run
-from sonda.studies.engine.plan import ENERGY, configurations, options, simulated
+from sonda.studies.engine.plan import ENERGY, configurations, is_simulated, options
 from sonda.studies.engine.runner import StudyResult
-from sonda.studies.figures.speedup import other_work
+from sonda.studies.figures.speedup import different_work
 from sonda.studies.file.study import INTERLEAVED, VARIANT, Configuration, Study, key_of
 
 
@@ -40,28 +40,30 @@ def optimisations(result: StudyResult, summarise: Callable[[Run], Summary]) -> l
             missing[key_of(point.configuration)] = str(error)
     places: dict[str, dict[str, Configuration]] = {}
     for configuration in configurations(study):
-        if not simulated(configuration):
+        if not is_simulated(configuration):
             places.setdefault(place_of(study, configuration), {})[str(configuration[VARIANT])] = configuration
-    found = []
+    by_place = []
     for place, by_name in places.items():
         against = by_name.get(study.base)
         if against is None:
             continue
-        by_name = {name: one for name, one in by_name.items() if not other_work(one, against)}
+        by_name = {
+            name: configuration for name, configuration in by_name.items() if not different_work(configuration, against)
+        }
         if len(by_name) < 2:
             continue
-        changes = {name: _changes(against, one) for name, one in by_name.items()}
-        keys = {name: key_of(one) for name, one in by_name.items()}
+        changes = {name: _changes(against, configuration) for name, configuration in by_name.items()}
+        keys = {name: key_of(configuration) for name, configuration in by_name.items()}
         own = {name: runs.get(key, []) for name, key in keys.items()}
         why = {name: missing[key] for name, key in keys.items() if key in missing}
         turns = {name: rounds.get(key, []) for name, key in keys.items()} if study.protocol == INTERLEAVED else None
-        found.append(weigh(place, study.base, own, changes, why, turns))
-    return found
+        by_place.append(weigh(place, study.base, own, changes, why, turns))
+    return by_place
 
 
-def document(found: list[Options]) -> list[dict[str, Any]]:
+def optimisations_document(by_place: list[Options]) -> list[dict[str, Any]]:
     """As plain values."""
-    return [dataclasses.asdict(one) for one in found]
+    return [dataclasses.asdict(place_options) for place_options in by_place]
 
 
 def place_of(study: Study, configuration: Configuration) -> str:
@@ -73,6 +75,6 @@ def place_of(study: Study, configuration: Configuration) -> str:
     )
 
 
-def _changes(base: Configuration, other: Configuration) -> dict[str, object]:
-    own, against = options(other), options(base)
+def _changes(base: Configuration, variant: Configuration) -> dict[str, object]:
+    own, against = options(variant), options(base)
     return {key: own.get(key) for key in {**against, **own} if own.get(key) != against.get(key)}

@@ -29,7 +29,7 @@ DISTURBED = "; other programs ran meanwhile, and it may be their doing"
 
 
 @dataclass(frozen=True)
-class OutOfLine:
+class Outlier:
     """A point that its neighbours do not explain, in a sentence."""
 
     point: OperationPoint
@@ -40,7 +40,7 @@ class OutOfLine:
     sentence: str
 
 
-def out_of_line(points: Sequence[OperationPoint]) -> tuple[OutOfLine, ...]:
+def find_outliers(points: Sequence[OperationPoint]) -> tuple[Outlier, ...]:
     """Those out of line, the largest factors first."""
     series: dict[tuple[object, ...], list[OperationPoint]] = {}
     pairs: dict[tuple[object, ...], list[OperationPoint]] = {}
@@ -48,17 +48,19 @@ def out_of_line(points: Sequence[OperationPoint]) -> tuple[OutOfLine, ...]:
         work = (point.op, point.inner, point.on, point.precision)
         series.setdefault((*work, point.framework), []).append(point)
         pairs.setdefault((*work, point.size), []).append(point)
-    found = [one for line in series.values() for one in _over_sizes(sorted(line, key=lambda point: point.size))]
-    found += [one for same in pairs.values() for one in _between_frameworks(same)]
-    return tuple(sorted(found, key=lambda one: -one.factor))
+    outliers = [
+        outlier for line in series.values() for outlier in _over_sizes(sorted(line, key=lambda point: point.size))
+    ]
+    outliers += [outlier for same in pairs.values() for outlier in _between_frameworks(same)]
+    return tuple(sorted(outliers, key=lambda outlier: -outlier.factor))
 
 
 def _measure(point: OperationPoint) -> float | None:
     return point.rate if point.op == "dot" else point.bandwidth
 
 
-def _over_sizes(line: list[OperationPoint]) -> list[OutOfLine]:
-    found = []
+def _over_sizes(line: list[OperationPoint]) -> list[Outlier]:
+    outliers = []
     for place, point in enumerate(line[1:], start=1):
         before, rate = _measure(line[place - 1]), _measure(point)
         if before is None or not rate or before / rate < FACTOR or point.size == line[place - 1].size:
@@ -71,11 +73,11 @@ def _over_sizes(line: list[OperationPoint]) -> list[OutOfLine]:
             f"{_who(point)} {verb} to {wording.amount(rate, unit)} at {_size(point)}, {before / rate:.1f} times less "
             f"than at {_size(line[place - 1])} ({wording.amount(before, unit)}): {_why_slower(point, line[place - 1])}"
         )
-        found.append(OutOfLine(point, line[place - 1], before / rate, sentence))
-    return found
+        outliers.append(Outlier(point, line[place - 1], before / rate, sentence))
+    return outliers
 
 
-def _between_frameworks(same: list[OperationPoint]) -> list[OutOfLine]:
+def _between_frameworks(same: list[OperationPoint]) -> list[Outlier]:
     """The slowest against the fastest, where they differ enough."""
     fast, slow = min(same, key=lambda point: point.time), max(same, key=lambda point: point.time)
     factor = slow.time / fast.time
@@ -85,7 +87,7 @@ def _between_frameworks(same: list[OperationPoint]) -> list[OutOfLine]:
         f"{slow.op} at {_size(slow)} on {slow.on} takes {factor:.1f} times as long in {FRAMEWORKS[slow.framework]} "
         f"({wording.duration(slow.time)}) as in {FRAMEWORKS[fast.framework]}: {_why_different(slow, fast)}"
     )
-    return [OutOfLine(slow, fast, factor, sentence)]
+    return [Outlier(slow, fast, factor, sentence)]
 
 
 def _who(point: OperationPoint) -> str:
@@ -161,26 +163,26 @@ def _other_code(point: OperationPoint, before: OperationPoint, there: str) -> st
 
 def _waits(slow: OperationPoint, fast: OperationPoint, there: str) -> list[str]:
     """What the slow one waits for more than the fast one does; and whether waiting for memory means much of it."""
-    grown = _grown(slow, fast)
-    said = [
-        f"{wording.percent(share)} {REASONS[reason].meaning} ({reason}), {less}{wording.percent(other)} {there}"
-        for reason, share, other, less in grown[:2]
+    grown = _grown_stalls(slow, fast)
+    sentences = [
+        f"{wording.percent(share)} {REASONS[reason].meaning} ({reason}), {less}{wording.percent(before)} {there}"
+        for reason, share, before, less in grown[:2]
     ]
-    return [*([f"its warps wait {', '.join(said)}"] if said else []), *_slack(slow, fast, there)]
+    return [*([f"its warps wait {', '.join(sentences)}"] if sentences else []), *_slack(slow, fast, there)]
 
 
-def _grown(slow: OperationPoint, fast: OperationPoint) -> list[tuple[str, float, float, str]]:
+def _grown_stalls(slow: OperationPoint, fast: OperationPoint) -> list[tuple[str, float, float, str]]:
     """Reasons with a larger share in the slow one, the largest growth first: share, the other's, and 'at most ' where
     only the largest of the other's are known and this is not among them. A share that stayed explains nothing: it is
     as large where the work is done in time."""
     if not slow.stalls or not fast.stalls:
         return []
     least = min(fast.stalls.values())
-    found = [
+    changes = [
         (reason, share, fast.stalls.get(reason, least), "" if reason in fast.stalls else "at most ")
         for reason, share in slow.stalls.items()
     ]
-    return sorted((one for one in found if one[1] - one[2] >= GROWN), key=lambda one: one[2] - one[1])
+    return sorted((change for change in changes if change[1] - change[2] >= GROWN), key=lambda one: one[2] - one[1])
 
 
 def _slack(slow: OperationPoint, fast: OperationPoint, there: str) -> list[str]:

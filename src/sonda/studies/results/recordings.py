@@ -30,7 +30,7 @@ def provenance(runs: Iterable[Run]) -> dict[str, Any]:
         dates.add(info.created[:10])
         used = ("sonda", "python", *LIBRARIES.get(str(info.workload.get("framework") or "torch"), ()))
         versions |= {name: info.versions[name] for name in used if name in info.versions}
-        named = [str(one["name"]) for one in (info.target.get("devices") or {}).values()]
+        named = [str(device["name"]) for device in (info.target.get("devices") or {}).values()]
         devices.update(named or [str(info.machine.get("processor", ""))])
         counted.update(note for note in info.notes if note.startswith("counted by"))
     return {
@@ -47,8 +47,8 @@ def recording(document: Mapping[str, Any]) -> dict[str, Any]:
         raise SondaError(
             f"study {document['study']} has no operation that was measured", "measure it first, without --show"
         )
-    kept = ("study", "scale", "provenance", "operations", "verdicts")
-    return {"format": FORMAT, **{name: document[name] for name in kept}}
+    keys = ("study", "scale", "provenance", "operations", "verdicts")
+    return {"format": FORMAT, **{name: document[name] for name in keys}}
 
 
 def recorded_names() -> list[str]:

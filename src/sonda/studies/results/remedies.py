@@ -14,10 +14,10 @@ from sonda.analysis.comparison.optimisations import Options, limit
 from sonda.analysis.comparison.repetitions import best_of, quotient
 from sonda.analysis.summary import Summary, Value
 from sonda.analysis.wording import join
-from sonda.studies.engine.plan import NODE, configurations, simulated
+from sonda.studies.engine.plan import NODE, configurations, is_simulated
 from sonda.studies.file.study import VARIANT, Configuration, Study, key_of
 from sonda.studies.results.optimisations import place_of
-from sonda.studies.results.table import Cell, StudyRow, StudyTable
+from sonda.studies.results.table import StudyCell, StudyRow, StudyTable
 
 # ---- Remedies -------------------------------------------------------------------------------------------------------
 
@@ -34,43 +34,45 @@ def remedies(
 ) -> list[str]:
     """Sentences without their full stop, what brings most first; `summaries` are those of the runs, by id."""
     if options:
-        found = list(_of_options(study, table, options))
+        sentences_ = list(_of_options(study, table, options))
     else:
         better, places, undecided = better_ways(study, table)
         neighbours, lone = _of_neighbours(table)
-        found = [*sentences(better, places), *neighbours, *_of_loads(study, table)]
-        found += _again(table, max(undecided, lone)) if not found else []
-        found += _of_limits(table, summaries)
-    return found[:MOST]
+        sentences_ = [*sentences(better, places), *neighbours, *_of_loads(study, table)]
+        sentences_ += _repeat_remedy(table, max(undecided, lone)) if not sentences_ else []
+        sentences_ += _of_limits(table, summaries)
+    return sentences_[:MOST]
 
 
 def _of_options(study: Study, table: StudyTable, places: Sequence[Options]) -> Iterator[str]:
     rows = {(place_of(study, row.configuration), str(row.configuration.get(VARIANT))): row for row in table.rows}
-    better: list[Better] = []
+    better: list[BetterWay] = []
     still: list[tuple[str, str, int]] = []
     worse: dict[str, list[tuple[str, str]]] = {}
     undecided: list[StudyRow] = []
     for place in places:
-        known = [one for one in place.options if one.effect]
-        gains = sorted((one for one in known if one.effect == FASTER), key=lambda one: -(one.speedup.value or 0.0))
+        known = [option for option in place.options if option.effect]
+        gains = sorted(
+            (option for option in known if option.effect == FASTER), key=lambda one: -(one.speedup.value or 0.0)
+        )
         base = rows[place.place, place.base]
-        for one in gains:
-            row = rows[place.place, one.name]
+        for option in gains:
+            row = rows[place.place, option.name]
             price, right = costs(row, base), accuracy(row, base)
-            better.append(Better(one.name, place.base, place.place, one.speedup, price, right))
+            better.append(BetterWay(option.name, place.base, place.place, option.speedup, price, right))
             if not loses_accuracy(row, base):  # else the next one is said too
                 break
         if gains:
             continue
-        for one in known:
-            if one.effect == SLOWER:
-                worse.setdefault(one.name, []).append((place.place, one.text))
-        if known and all(one.effect in (SLOWER, NOTHING) for one in known):
+        for option in known:
+            if option.effect == SLOWER:
+                worse.setdefault(option.name, []).append((place.place, option.text))
+        if known and all(option.effect in (SLOWER, NOTHING) for option in known):
             still.append((place.place, place.base, len(known)))
-        undecided += [rows[place.place, one.name] for one in known if one.effect == UNKNOWN]
+        undecided += [rows[place.place, option.name] for option in known if option.effect == UNKNOWN]
     yield from sentences(better, len(places))
     for name, count in dict.fromkeys((name, count) for _, name, count in still):
-        where = at_places([one for one, *same in still if same == [name, count]], len(places))
+        where = at_places([place_name for place_name, *same in still if same == [name, count]], len(places))
         yield (
             f'stay with "{name}"{where}: '
             + ("the other is" if count == 1 else f"none of {count} others is")
@@ -80,10 +82,10 @@ def _of_options(study: Study, table: StudyTable, places: Sequence[Options]) -> I
     for name, of in worse.items():
         left = [(place, text) for place, text in of if place not in stays]
         if left:
-            said = ", ".join(dict.fromkeys(text for _, text in left))
-            yield f'leave out "{name}"{at_places([place for place, _ in left], len(places))}: {said}'
+            reasons = ", ".join(dict.fromkeys(text for _, text in left))
+            yield f'leave out "{name}"{at_places([place for place, _ in left], len(places))}: {reasons}'
     if not better:
-        yield from _again(table, repetitions(undecided))
+        yield from _repeat_remedy(table, repetitions(undecided))
 
 
 def _of_neighbours(table: StudyTable) -> tuple[list[str], int]:
@@ -93,7 +95,7 @@ def _of_neighbours(table: StudyTable) -> tuple[list[str], int]:
     for row in table.rows:
         if {WORK, WITH} <= set(row.configuration) and cell_of(row, SLOWDOWN).value.value is not None:
             beside.setdefault(str(row.configuration[WORK]), {}).setdefault(str(row.configuration[WITH]), row)
-    said, undecided = [], 0
+    sentences_, undecided = [], 0
     for work, by in beside.items():
         values = {name: cell_of(row, SLOWDOWN).value for name, row in by.items()}
         order = sorted(values, key=lambda name: values[name].value or 0.0)
@@ -101,11 +103,11 @@ def _of_neighbours(table: StudyTable) -> tuple[list[str], int]:
         if least.high is None or most.low is None:
             undecided = max(undecided, repetitions(list(by.values())))
         elif most.low > max(1.0, least.high):
-            said.append(
+            sentences_.append(
                 f'run {work} beside "{order[0]}" rather than "{order[-1]}": a step takes {least.value:.2f} instead of '
                 f"{most.value:.2f} times as long as alone"
             )
-    return said, undecided
+    return sentences_, undecided
 
 
 def _of_loads(study: Study, table: StudyTable) -> Iterator[str]:
@@ -127,18 +129,18 @@ def _of_limits(table: StudyTable, summaries: Mapping[str, Summary]) -> Iterator[
     judged = 0
     for row in rows:
         own = [summaries[run] for run in row.runs if run in summaries]
-        found = limit([one for one in own if one.verdicts and "noise" not in one.verdicts[0].evidence])
-        judged += bool(found.kind)
-        if found.remedy:
-            places.setdefault(found.remedy, []).append(
-                ", ".join(_said(axis, row.configuration.get(axis)) for axis in axes)
+        limits = limit([summary for summary in own if summary.verdicts and "noise" not in summary.verdicts[0].evidence])
+        judged += bool(limits.kind)
+        if limits.remedy:
+            places.setdefault(limits.remedy, []).append(
+                ", ".join(_remedy_sentence(axis, row.configuration.get(axis)) for axis in axes)
             )
     for remedy, names in sorted(places.items(), key=lambda pair: -len(pair[1]))[:MOST_LIMITS]:
         few = "; ".join(names) if len(names) <= MOST_PLACES else f"{len(names)} of {judged} configurations"
         yield remedy if len(names) == judged else f"{remedy} ({few})"
 
 
-def _again(table: StudyTable, count: int) -> Iterator[str]:
+def _repeat_remedy(table: StudyTable, count: int) -> Iterator[str]:
     """More repetitions, where `count` of them do not suffice; nothing for none."""
     if not count:
         return
@@ -147,7 +149,7 @@ def _again(table: StudyTable, count: int) -> Iterator[str]:
     yield f"measure again with --repeat {3 if count == 1 else 4 * count}{quiet}: {why}"
 
 
-def _said(axis: str, value: object) -> str:
+def _remedy_sentence(axis: str, value: object) -> str:
     return str(value) if isinstance(value, str) else f"{axis} {str(value).lower()}"
 
 
@@ -172,7 +174,7 @@ ACCURACY = "accuracy_percent"
 
 
 @dataclass(frozen=True)
-class Better:
+class BetterWay:
     """One way is better than another, at one place of a study."""
 
     best: str
@@ -186,25 +188,25 @@ class Better:
     """In percent, of the best and of the other, where it differs."""
 
 
-def better_ways(study: Study, table: StudyTable) -> tuple[list[Better], int, int]:
+def better_ways(study: Study, table: StudyTable) -> tuple[list[BetterWay], int, int]:
     """What is better at which place of a study without a base; how many places have a choice, and how many
     repetitions there are at most where it cannot be told (0: nowhere)."""
     wanted = configurations(study)
-    one_batch = len({one.get("batch") for one in wanted}) == 1
+    one_batch = len({configuration.get("batch") for configuration in wanted}) == 1
     groups = [group for group in _same_work(study, table) if len(group) > 1]
-    figure = next((one for one in RATES if _known(groups, one[0])), None)
+    figure = next((rate for rate in RATES if _has_figure(groups, rate[0])), None)
     if figure is None and one_batch:
-        figure = next(((key, False) for key in STEPS if _known(groups, key)), None)
+        figure = next(((key, False) for key in STEPS if _has_figure(groups, key)), None)
     if figure is None:
         return [], 0, 0
-    found: list[Better] = []
+    better: list[BetterWay] = []
     key, larger = figure
     chosen = [{name: row for name, row in group.items() if cell_of(row, key).value.value is not None}
               for group in groups]  # fmt: skip
     chosen = [group for group in chosen if len(group) > 1]
     comparisons = sum(len(group) - 1 for group in chosen)
-    exact = all(simulated({**table.fixed, **one}) for one in wanted)
-    same_energy = one_batch or all(one.get("epochs") for one in wanted)
+    exact = all(is_simulated({**table.fixed, **configuration}) for configuration in wanted)
+    same_energy = one_batch or all(configuration.get("epochs") for configuration in wanted)
     undecided = 0
     for group in chosen:
         values = {name: cell_of(row, key).values for name, row in group.items()}
@@ -212,53 +214,53 @@ def better_ways(study: Study, table: StudyTable) -> tuple[list[Better], int, int
         if choice is None:
             undecided = 0 if exact else max(undecided, *map(len, values.values()))
             continue
-        best, other = group[choice.best], group[choice.other]
+        best, worse = group[choice.best], group[choice.other]
         place = _place(table, best)
-        price = costs(best, other, same_energy)
-        found.append(Better(choice.best, choice.other, place, choice.times, price, accuracy(best, other)))
-    return found, len(chosen), undecided
+        price = costs(best, worse, same_energy)
+        better.append(BetterWay(choice.best, choice.other, place, choice.times, price, accuracy(best, worse)))
+    return better, len(chosen), undecided
 
 
-def sentences(found: Iterable[Better], places: int) -> Iterator[str]:
+def sentences(better: Iterable[BetterWay], places: int) -> Iterator[str]:
     """One for every pair of ways: `take "cache" instead of "base" with cnn: 1.70 times as fast (1.50 to 1.93)`."""
-    pairs: dict[tuple[str, str], list[Better]] = {}
-    for one in found:
-        pairs.setdefault((one.best, one.other), []).append(one)
-    for (best, other), of in sorted(pairs.items(), key=lambda pair: -max(_size(one) for one in pair[1])):
-        where = at_places([one.place for one in of], places)
-        times = _ends([one.times for one in of])
-        yield f'take "{best}" instead of "{other}"{where}: {times} times as fast{_prices(of)}'
+    pairs: dict[tuple[str, str], list[BetterWay]] = {}
+    for way in better:
+        pairs.setdefault((way.best, way.other), []).append(way)
+    for (best, worse), of in sorted(pairs.items(), key=lambda pair: -max(_size(way) for way in pair[1])):
+        where = at_places([way.place for way in of], places)
+        times = _ends([way.times for way in of])
+        yield f'take "{best}" instead of "{worse}"{where}: {times} times as fast{_prices(of)}'
 
 
-def costs(best: StudyRow, other: StudyRow, energy: bool = True) -> tuple[tuple[str, float], ...]:
+def costs(best: StudyRow, worse: StudyRow, energy: bool = True) -> tuple[tuple[str, float], ...]:
     """What else is spent, how many times as much; nothing of what differs little. `energy`: also that, which is of a
     run, where both runs did as much."""
-    found: dict[str, float] = {}
-    for key, name in COSTS if energy else [one for one in COSTS if one[1] != "energy"]:
-        ours, theirs = (cell_of(row, key).value.value for row in (best, other))
+    prices: dict[str, float] = {}
+    for key, name in COSTS if energy else [cost for cost in COSTS if cost[1] != "energy"]:
+        ours, theirs = (cell_of(row, key).value.value for row in (best, worse))
         if ours and theirs and abs(ours / theirs - 1) >= NOTICED:
-            found[name] = ours / theirs
-    return tuple(found.items())
+            prices[name] = ours / theirs
+    return tuple(prices.items())
 
 
-def accuracy(best: StudyRow, other: StudyRow) -> tuple[float, float] | None:
+def accuracy(best: StudyRow, worse: StudyRow) -> tuple[float, float] | None:
     """In percent, of both; None where it is equal or not known."""
-    ours, theirs = (cell_of(row, ACCURACY).value.value for row in (best, other))
+    ours, theirs = (cell_of(row, ACCURACY).value.value for row in (best, worse))
     return None if ours is None or theirs is None or ours == theirs else (ours, theirs)
 
 
-def loses_accuracy(best: StudyRow, other: StudyRow) -> bool:
+def loses_accuracy(best: StudyRow, worse: StudyRow) -> bool:
     """Whether repetitions tell that it is less accurate."""
-    ours, theirs = (cell_of(row, ACCURACY).values for row in (best, other))
+    ours, theirs = (cell_of(row, ACCURACY).values for row in (best, worse))
     if min(len(ours), len(theirs)) < 2:
         return False
     ratio = quotient(theirs, ours)
     return ratio.low is not None and ratio.low > 1
 
 
-def cell_of(row: StudyRow, key: str) -> Cell:
+def cell_of(row: StudyRow, key: str) -> StudyCell:
     """The row's figure; one without a value where the study has no such figure."""
-    return next((cell for cell in row.cells if cell.figure == key), Cell(key, Value(None, "", "measured"), 0))
+    return next((cell for cell in row.cells if cell.figure == key), StudyCell(key, Value(None, "", "measured"), 0))
 
 
 def _same_work(study: Study, table: StudyTable) -> list[dict[str, StudyRow]]:
@@ -268,7 +270,7 @@ def _same_work(study: Study, table: StudyTable) -> list[dict[str, StudyRow]]:
         work = {key: value for key, value in configuration.items() if key not in HOW}
         key = key_of(work) + row.on_host
         groups.setdefault(key, []).append((configuration, row))
-    return [{_way(table, row, [one for _, one in group]): row for _, row in group} for group in groups.values()]
+    return [{_way(table, row, [row for _, row in group]): row for _, row in group} for group in groups.values()]
 
 
 def _way(table: StudyTable, row: StudyRow, group: Sequence[StudyRow]) -> str:
@@ -276,10 +278,10 @@ def _way(table: StudyTable, row: StudyRow, group: Sequence[StudyRow]) -> str:
     names = []
     for axis in table.axes:
         value = row.configuration.get(axis)
-        if axis in HOW and len({str(one.configuration.get(axis)) for one in group}) > 1:
+        if axis in HOW and len({str(row.configuration.get(axis)) for row in group}) > 1:
             # An axis that follows from the variant adds nothing to its name.
-            own = {str(one.configuration.get(axis)) for one in group
-                   if one.configuration.get(VARIANT) == row.configuration.get(VARIANT)}  # fmt: skip
+            own = {str(neighbour.configuration.get(axis)) for neighbour in group
+                   if neighbour.configuration.get(VARIANT) == row.configuration.get(VARIANT)}  # fmt: skip
             if axis == VARIANT or len(own) > 1:
                 names.append(str(value) if isinstance(value, str) else f"{axis} {value}")
     return ", ".join(names)
@@ -292,22 +294,22 @@ def _place(table: StudyTable, row: StudyRow) -> str:
         str(row.configuration.get(axis)) if isinstance(row.configuration.get(axis), str)
         else f"{axis} {row.configuration.get(axis)}"
         for axis in axes
-        if len({str(one.configuration.get(axis)) for one in table.rows}) > 1
+        if len({str(row.configuration.get(axis)) for row in table.rows}) > 1
     )  # fmt: skip
 
 
-def _known(groups: Sequence[Mapping[str, StudyRow]], key: str) -> bool:
+def _has_figure(groups: Sequence[Mapping[str, StudyRow]], key: str) -> bool:
     """Whether two ways of some work have the figure."""
     return any(sum(cell_of(row, key).value.value is not None for row in group.values()) > 1 for group in groups)
 
 
-def _size(one: Better) -> float:
-    return one.times.value or 1.0
+def _size(way: BetterWay) -> float:
+    return way.times.value or 1.0
 
 
 def _ends(values: Sequence[Value]) -> str:
     """`1.70 (1.50 to 1.93)` of one, `1.50 to 31.8` of several."""
-    sizes = [one.value or 1.0 for one in values]
+    sizes = [value.value or 1.0 for value in values]
     if len(values) > 1:
         return _range(sizes)
     low, high = values[0].low, values[0].high
@@ -315,15 +317,15 @@ def _ends(values: Sequence[Value]) -> str:
     return f"{_digits(sizes[0])}{interval}"
 
 
-def _prices(of: Sequence[Better]) -> str:
-    said = []
-    for name in dict.fromkeys(name for one in of for name, _ in one.costs):
-        said.append(f"{_range([dict(one.costs).get(name, 1.0) for one in of])} times the {name}")
-    pairs = [one.accuracy for one in of if one.accuracy is not None]
+def _prices(of: Sequence[BetterWay]) -> str:
+    prices = []
+    for name in dict.fromkeys(name for way in of for name, _ in way.costs):
+        prices.append(f"{_range([dict(way.costs).get(name, 1.0) for way in of])} times the {name}")
+    pairs = [way.accuracy for way in of if way.accuracy is not None]
     if pairs:
         ours, theirs = ([pair[side] for pair in pairs] for side in (0, 1))
-        said.append(f"{_range(ours)} % of the test right instead of {_range(theirs)} %")
-    return f", {join(said)}" if said else ""
+        prices.append(f"{_range(ours)} % of the test right instead of {_range(theirs)} %")
+    return f", {join(prices)}" if prices else ""
 
 
 def _range(values: Sequence[float]) -> str:

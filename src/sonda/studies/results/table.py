@@ -16,11 +16,11 @@ from sonda.analysis.summary import Summary, Value
 from sonda.record.errors import SondaError
 from sonda.record.run import Run
 from sonda.studies.engine.applicability import NOT_APPLICABLE
-from sonda.studies.engine.corun_point import accompanied
-from sonda.studies.engine.plan import ENERGY, TIME, Point, configurations, simulated
+from sonda.studies.engine.corun_point import has_company
+from sonda.studies.engine.plan import ENERGY, TIME, StudyPoint, configurations, is_simulated
 from sonda.studies.engine.runner import StudyResult
-from sonda.studies.figures.registry import USUAL, USUAL_SIMULATED, Figure, parse_figure
-from sonda.studies.figures.speedup import NO_BASE, other_work, relative_value
+from sonda.studies.figures.registry import USUAL, USUAL_SIMULATED, TableFigure, parse_figure
+from sonda.studies.figures.speedup import NO_BASE, different_work, relative_value
 from sonda.studies.file.study import SETTINGS, VARIANT, Configuration, Published, Study, key_of, matches
 from sonda.studies.results.notes import has_place, table_notes
 
@@ -28,7 +28,7 @@ HOW_LONG = (*SETTINGS, "steps", "warmup", "seconds")
 """Options that change how long something is measured, not what."""
 ENERGY_RUN = "energy run"
 
-Seen = tuple[Point, Run, Summary]
+Seen = tuple[StudyPoint, Run, Summary]
 """A point that was measured, its run, and what that means."""
 
 
@@ -48,7 +48,7 @@ class PublishedCell:
 
 
 @dataclass(frozen=True)
-class Cell:
+class StudyCell:
     """One figure of one configuration."""
 
     figure: str
@@ -73,7 +73,7 @@ class StudyRow:
     """Its values on the axes."""
     runs: tuple[str, ...]
     """Ids of its runs, in the order of repetition."""
-    cells: tuple[Cell, ...]
+    cells: tuple[StudyCell, ...]
     """One for each column of the table."""
     failures: tuple[str, ...]
     """Why repetitions are missing."""
@@ -86,7 +86,7 @@ class StudyRow:
 
 
 @dataclass(frozen=True)
-class Compared:
+class ComparedFigure:
     """One figure of a variant against the first variant."""
 
     figure: str
@@ -107,11 +107,11 @@ class StudyTable:
     axes: tuple[str, ...]
     fixed: Configuration
     """Options that all configurations share."""
-    columns: tuple[Figure, ...]
+    columns: tuple[TableFigure, ...]
     """Measured figures first, then those that were only published."""
     compare: tuple[str, ...]
     """Keys of the figures by which variants stand side by side; empty where there are no variants."""
-    compared: tuple[Compared, ...]
+    compared: tuple[ComparedFigure, ...]
     rows: tuple[StudyRow, ...]
     deviations: tuple[str, ...]
     """What differs from the published experiment as a whole."""
@@ -129,7 +129,7 @@ class StudyTable:
             {
                 "configuration": dict(row.configuration),
                 "runs": list(row.runs),
-                "figures": {cell.figure: _plain(cell) for cell in row.cells},
+                "figures": {cell.figure: _plain_values(cell) for cell in row.cells},
                 "failures": list(row.failures),
                 "disturbed": row.disturbed,
                 "curve": [dataclasses.asdict(point) for point in row.curve],
@@ -159,39 +159,43 @@ def study_table(result: StudyResult, summarise: Callable[[Run], Summary]) -> Stu
     names = (VARIANT, *study.axes) if study.variants else tuple(study.axes)
     wanted = configurations(study)
     for configuration in wanted:
-        found = seen.get(key_of(configuration), [])
+        seen_runs = seen.get(key_of(configuration), [])
         missing = tuple(failures.get(key_of(configuration), ()))
         why = without.get(key_of(configuration), missing)
         cells = tuple(_cell(study, figure, configuration, wanted, seen, why) for figure in columns)
         axes = {key: configuration[key] for key in names}
-        trained = [one.training for one in _telling(found, TIME) if one.training is not None]
-        disturbed = sum(bool(run.info.disturbed) for _, run, _ in found)
-        ids = tuple(run.id for _, run, _ in found)
-        rows.append(StudyRow(axes, ids, cells, missing, disturbed, accuracy_curve(trained), _on_host(found)))
+        trained = [summary.training for summary in _telling_summaries(seen_runs, TIME) if summary.training is not None]
+        disturbed = sum(bool(run.info.disturbed) for _, run, _ in seen_runs)
+        ids = tuple(run.id for _, run, _ in seen_runs)
+        rows.append(StudyRow(axes, ids, cells, missing, disturbed, accuracy_curve(trained), _on_host(seen_runs)))
     fixed = {"seed": study.seed, **study.workload}
     deviations = study.deviations if study.published else ()
     compare = (study.compare or (columns[0].key,)) if study.variants else ()
     return StudyTable(
-        study.name, study.question, study.scale, names, fixed, columns, compare, tuple(_compared(rows, compare)),
-        tuple(rows), deviations, tuple(table_notes(result, rows, seen)), study.base, study.statistics,
-        _scaling(study, wanted, seen),
+        study.name, study.question, study.scale, names, fixed, columns, compare,
+        tuple(_compared_figures(rows, compare)), tuple(rows), deviations, tuple(table_notes(result, rows, seen)),
+        study.base, study.statistics, _scaling(study, wanted, seen),
     )  # fmt: skip
 
 
-def _telling(found: Sequence[Seen], measures: str) -> list[Summary]:
+def _telling_summaries(seen_runs: Sequence[Seen], measures: str) -> list[Summary]:
     """The runs that tell of time, or of energy; all of them where they are not kept apart."""
-    return [summary for point, _, summary in found if point.measures in ("", measures)]
+    return [summary for point, _, summary in seen_runs if point.measures in ("", measures)]
 
 
-def _on_host(found: Sequence[Seen]) -> str:
-    left = next((summary.target.get("host") for *_, summary in found if summary.target.get("device") == "sim"), None)
+def _on_host(seen_runs: Sequence[Seen]) -> str:
+    left = next(
+        (summary.target.get("host") for *_, summary in seen_runs if summary.target.get("device") == "sim"), None
+    )
     return key_of(left) if left else ""
 
 
-def _held_against(study: Study, name: str, configuration: Configuration, wanted: list[Configuration]) -> str | None:
+def _base_of(study: Study, name: str, configuration: Configuration, wanted: list[Configuration]) -> str | None:
     """The key of the variant's configuration that stands where this one does; its only one where none does."""
-    of_base = [one for one in wanted if one.get(VARIANT) == name]
-    alike = [one for one in of_base if all(one.get(axis) == configuration.get(axis) for axis in study.axes)]
+    of_base = [configuration for configuration in wanted if configuration.get(VARIANT) == name]
+    alike = [
+        candidate for candidate in of_base if all(candidate.get(axis) == configuration.get(axis) for axis in study.axes)
+    ]
     if alike:
         return key_of(alike[0])
     return key_of(of_base[0]) if len(of_base) == 1 else None
@@ -199,22 +203,22 @@ def _held_against(study: Study, name: str, configuration: Configuration, wanted:
 
 def _scaling(study: Study, wanted: list[Configuration], seen: Mapping[str, list[Seen]]) -> ScalingCurve | None:
     """Of trainings; the first configuration of each variant and number of devices speaks."""
-    base_key = _held_against(study, study.base, {}, wanted) if study.base else None
+    base_key = _base_of(study, study.base, {}, wanted) if study.base else None
     if base_key is None:
         return None
-    base = _telling(seen.get(base_key, []), TIME)
+    base = _telling_summaries(seen.get(base_key, []), TIME)
     points = []
     for configuration in wanted:
-        own = _telling(seen.get(key_of(configuration), []), TIME)
+        own = _telling_summaries(seen.get(key_of(configuration), []), TIME)
         if own and own[0].training is not None:
             name = str(configuration[VARIANT])
             axes = [str(configuration[axis]) for axis in study.axes if len(study.axes[axis]) > 1]
             values = [relative_value(metric, base, own) for metric in ("speedup", "training_speedup")]
             points.append(ScalingPoint(", ".join([name, *axes]), devices_of(own[0].target), values[0], values[1]))
-    return scaling_curve(study.base, [one.training for one in base if one.training is not None], points)
+    return scaling_curve(study.base, [summary.training for summary in base if summary.training is not None], points)
 
 
-def _compared(rows: list[StudyRow], figures: tuple[str, ...]) -> Iterator[Compared]:
+def _compared_figures(rows: list[StudyRow], figures: tuple[str, ...]) -> Iterator[ComparedFigure]:
     variants = list(dict.fromkeys(str(row.configuration.get(VARIANT, "")) for row in rows))
     for figure in figures:
         if parse_figure(figure).unit == "%":
@@ -229,34 +233,34 @@ def _compared(rows: list[StudyRow], figures: tuple[str, ...]) -> Iterator[Compar
         for name in variants[1:]:
             ratios = [value / first[key] for key, value in values[name].items() if key in first]
             if ratios:
-                yield Compared(figure, name, statistics.geometric_mean(ratios), len(ratios))
+                yield ComparedFigure(figure, name, statistics.geometric_mean(ratios), len(ratios))
 
 
-def _columns(study: Study) -> tuple[Figure, ...]:
+def _columns(study: Study) -> tuple[TableFigure, ...]:
     """What the study asks for, then what was published in addition for its configurations."""
     points = configurations(study)
     printed = [key for row in study.published if has_place(row, points) for key in row.figures]
-    usual = USUAL_SIMULATED if points and all(map(simulated, points)) else USUAL
+    usual = USUAL_SIMULATED if points and all(map(is_simulated, points)) else USUAL
     keys = dict.fromkeys((*(study.metrics or usual), *printed))
     return tuple(sorted(map(parse_figure, keys), key=lambda figure: not figure.measurable))
 
 
 def _cell(
     study: Study,
-    figure: Figure,
+    figure: TableFigure,
     configuration: Configuration,
     wanted: list[Configuration],
     seen: Mapping[str, list[Seen]],
     missing: tuple[str, ...],
-) -> Cell:
+) -> StudyCell:
     measures = ENERGY if figure.of_energy else TIME
-    own = _telling(seen.get(key_of(configuration), []), measures)
-    values = [] if figure.relative else [figure.of(summary) for summary in own]
+    own = _telling_summaries(seen.get(key_of(configuration), []), measures)
+    values = [] if figure.relative else [figure.value_of(summary) for summary in own]
     known = [value for value in values if value.value is not None]
     numbers = tuple(value.value for value in known if value.value is not None)
     if figure.relative:
         value = _relative(study, figure, configuration, wanted, seen, own, missing)
-    elif len(known) == 1 and (simulated(configuration) or accompanied(configuration)):
+    elif len(known) == 1 and (is_simulated(configuration) or has_company(configuration)):
         value = known[0]
     elif known:
         estimate = median(list(numbers))
@@ -265,25 +269,27 @@ def _cell(
         source = sources.pop() if len(sources) == 1 else "derived"
         value = Value(estimate.value, figure.unit, source, estimate.low, estimate.high, reason, estimate.few)
         if source == "estimated" or (figure.of_energy and len(known) == 1):
-            value = _bounded(value, known)
+            value = _with_bounds(value, known)
     else:
-        reasons = [one.reason for one in values] or [_unseen(figure, missing, bool(seen.get(key_of(configuration))))]
+        reasons = [value.reason for value in values] or [
+            _why_unseen(figure, missing, bool(seen.get(key_of(configuration))))
+        ]
         if not figure.measurable:
             reasons = [figure.unmeasurable]
         reason = reasons[0] if reasons[0].startswith(NOT_APPLICABLE) else f"not measured: {reasons[0]}"
         value = Value(None, figure.unit, "measured", reason=reason)
     published = tuple(
-        _beside(study, row, figure, value, configuration)
+        _published_beside(study, row, figure, value, configuration)
         for row in study.published
         if figure.key in row.figures and matches(row.where, configuration)
     )
     count = len(own) if figure.relative and value.value is not None else len(known)
-    return Cell(figure.key, value, count, published, numbers, spread(numbers) if numbers else None)
+    return StudyCell(figure.key, value, count, published, numbers, spread(numbers) if numbers else None)
 
 
-def _bounded(value: Value, known: list[Value]) -> Value:
+def _with_bounds(value: Value, known: list[Value]) -> Value:
     """A model's bounds, wider than what its repetitions differ by; of a single run, those of its readings."""
-    bounded = [(one.low, one.high) for one in known if one.low is not None and one.high is not None]
+    bounded = [(value.low, value.high) for value in known if value.low is not None and value.high is not None]
     if not bounded:
         return value
     low, high = (statistics.median(ends) for ends in zip(*bounded, strict=True))
@@ -292,7 +298,7 @@ def _bounded(value: Value, known: list[Value]) -> Value:
 
 def _relative(
     study: Study,
-    figure: Figure,
+    figure: TableFigure,
     configuration: Configuration,
     wanted: list[Configuration],
     seen: Mapping[str, list[Seen]],
@@ -301,23 +307,27 @@ def _relative(
 ) -> Value:
     """The figure of one configuration against the base, or against the variant that it names."""
     name = figure.path or study.base
-    key = _held_against(study, name, configuration, wanted) if name else None
+    key = _base_of(study, name, configuration, wanted) if name else None
     if key is None:
         reason = NO_BASE if not name else f"{name!r} has no configuration like this one"
         return Value(None, figure.unit, "derived", reason=f"not measured: {reason}")
-    other = other_work(configuration, next(one for one in wanted if key_of(one) == key))
-    if other:
-        return Value(None, figure.unit, "derived", reason=f"not measured: {other}")
-    base = _telling(seen.get(key, []), ENERGY if figure.of_energy else TIME)
+    difference = different_work(
+        configuration, next(configuration for configuration in wanted if key_of(configuration) == key)
+    )
+    if difference:
+        return Value(None, figure.unit, "derived", reason=f"not measured: {difference}")
+    base = _telling_summaries(seen.get(key, []), ENERGY if figure.of_energy else TIME)
     if figure.of_energy and not own and seen.get(key_of(configuration)):
-        return Value(None, figure.unit, "derived", reason=f"not measured: {_unseen(figure, missing, True)}")
-    found = figure.shown(relative_value(figure.metric, base, own))
+        return Value(None, figure.unit, "derived", reason=f"not measured: {_why_unseen(figure, missing, True)}")
+    value = figure.to_unit(relative_value(figure.metric, base, own))
     if key == key_of(configuration):  # the base against itself is that by definition, whatever its repetitions
-        found = dataclasses.replace(found, low=None, high=None)
-    return found if found.value is not None else dataclasses.replace(found, reason=f"not measured: {found.reason}")
+        value = dataclasses.replace(value, low=None, high=None)
+    return value if value.value is not None else dataclasses.replace(value, reason=f"not measured: {value.reason}")
 
 
-def _beside(study: Study, row: Published, figure: Figure, ours: Value, configuration: Configuration) -> PublishedCell:
+def _published_beside(
+    study: Study, row: Published, figure: TableFigure, ours: Value, configuration: Configuration
+) -> PublishedCell:
     printed = row.figures[figure.key]
     low, high = printed if isinstance(printed, tuple) else (printed, printed)
     nearest = low if ours.value is None else min(max(ours.value, low), high)
@@ -341,23 +351,23 @@ def _range(low: float, high: float, unit: str) -> Value:
     return Value(None, unit, "published", low, high, "a range was printed")
 
 
-def _unseen(figure: Figure, missing: tuple[str, ...], measured: bool) -> str:
+def _why_unseen(figure: TableFigure, missing: tuple[str, ...], measured: bool) -> str:
     """Why no run tells a figure: what became of the runs of its kind; `measured`: there are runs of the other kind."""
-    own = [one for one in missing if one.startswith(ENERGY_RUN) == figure.of_energy]
+    own = [reason for reason in missing if reason.startswith(ENERGY_RUN) == figure.of_energy]
     if figure.of_energy and measured and not own:
         return "it has no energy runs"
     return next(iter(own or missing), "not measured yet")
 
 
-def _failure(point: Point, reason: str) -> str:
+def _failure(point: StudyPoint, reason: str) -> str:
     what = ENERGY_RUN if point.measures == ENERGY else "repetition"
     return f"{what} {point.repetition}: {reason}"
 
 
-def _plain(cell: Cell) -> dict[str, Any]:
+def _plain_values(cell: StudyCell) -> dict[str, Any]:
     plain: dict[str, Any] = {**dataclasses.asdict(cell.value), "n": cell.n, "values": list(cell.values)}
     if cell.spread is not None:
         plain["spread"] = dataclasses.asdict(cell.spread)
     if cell.published:
-        plain["published"] = [dataclasses.asdict(one) for one in cell.published]
+        plain["published"] = [dataclasses.asdict(published) for published in cell.published]
     return plain
