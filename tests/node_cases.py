@@ -16,7 +16,7 @@ from sonda.record.files.partial import NODE
 from sonda.record.run import write_run
 from sonda.record.store import Store
 from sonda.studies.executors import training_jobs
-from sonda.targets import pipeline as keeping
+from sonda.targets import circumstances
 from sonda.targets.job import Job
 from sonda.targets.ranks import launcher as parallel
 from sonda.targets.ranks import nodes as parallel_nodes
@@ -28,7 +28,7 @@ from sonda.targets.ranks.plan import Plan
 def measured(name: str, job: Job, place: Path, results: Any) -> None:
     """Measure a job as one node of several; tells the run's id, or what was said instead."""
     os.environ.update({NODE: name, "OMP_NUM_THREADS": "1"})
-    for module in (parallel, keeping):  # ceilings are measured elsewhere, and take seconds
+    for module in (parallel, circumstances):  # ceilings are measured elsewhere, and take seconds
         module.load_or_measure = lambda *given, **settings: {}  # type: ignore[attr-defined]
     try:
         results.put((name, parallel.measure(job, Store(place)).id))

@@ -10,14 +10,14 @@ import sonda
 from observed import check_structure, seen
 from sonda.record.errors import SondaError
 from sonda.record.store import Store
-from sonda.targets import pipeline as keeping
+from sonda.targets import circumstances
 
 torch = pytest.importorskip("torch")
 
 
 @pytest.fixture
 def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Store:
-    monkeypatch.setattr(keeping, "load_or_measure", lambda root, threads, machine: {})
+    monkeypatch.setattr(circumstances, "load_or_measure", lambda root, threads, machine: {})
     return Store(tmp_path / "store")
 
 

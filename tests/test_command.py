@@ -9,13 +9,13 @@ import pytest
 
 from sonda.record.errors import SondaError
 from sonda.record.store import Store
-from sonda.targets import pipeline as keeping
+from sonda.targets import circumstances
 from sonda.targets.program.launcher import Watching, parse_steps, refuse_isolated, run_command
 
 
 @pytest.fixture
 def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Store:
-    monkeypatch.setattr(keeping, "load_or_measure", lambda root, threads, machine: {})
+    monkeypatch.setattr(circumstances, "load_or_measure", lambda root, threads, machine: {})
     return Store(tmp_path / "store")
 
 

@@ -24,6 +24,9 @@ from sonda.frameworks.reconstruction.assembly import Assembly, assemble
 from sonda.probes.counters.pmu import Plan
 from sonda.record.errors import SondaError
 from sonda.targets.instruments import counters as asking
+from sonda.targets.instruments.registry import instruments_for
+from sonda.targets.instruments.second_sources import SecondSources
+from sonda.targets.program.launcher import ProgramLauncher, Watching
 from test_perf_event import needs_kernel, settled, touch
 
 __all__ = ["settled"]
@@ -199,9 +202,11 @@ def test_probes_are_asked_by_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     assert asking.ask("", tmp_path) == asking.ask((), tmp_path) == asking.ask("callgrind:1MiB", tmp_path)
     always = asking.ask("os", tmp_path)
     assert not always.states and not always.notes and always.target == {"shown": ["os"]}
+    launcher = ProgramLauncher(["true"], Watching())
     with pytest.raises(SondaError, match="no probe 'pnu'"):
-        asking.ask("pnu", tmp_path)
-    assert asking.ask("perf-stat,papi,perf-stat", tmp_path).second == ("perf-stat", "papi"), "once it is measured"
+        instruments_for("pnu", launcher)
+    (sources,) = instruments_for("perf-stat,papi,perf-stat", launcher)
+    assert isinstance(sources, SecondSources) and sources.names == ("perf-stat", "papi")
     seen: dict[str, object] = {}
 
     def found_plan(extra: list[str]) -> Plan:

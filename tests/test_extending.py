@@ -13,6 +13,7 @@ from command_line import Done, run_command
 from installed_parts import importable, lay_down
 from sonda.record.run import Run
 from sonda.record.samples import Reading
+from sonda.record.store import Store
 from sonda.targets.instruments.plugins import Watched
 
 PACKAGE = Path(__file__).parent.parent / "examples" / "11_own_parts"
@@ -59,8 +60,6 @@ def test_the_own_probe_is_in_the_table_and_in_the_run(home, measured):
     # A process was started and waited for meanwhile: the machine switched, and the counter never falls.
     assert switches["growth"]["value"] > 0 and switches["growth"]["source"] == "counted"
     assert load["least"]["value"] <= load["mean"]["value"] <= load["most"]["value"]
-    from sonda.record.store import Store
-
     run = Store(home / "store").one("own")
     series = [sample for sample in run.samples if sample.sensor == "machine: context switches"]
     assert len(series) == switches["readings"] >= 2 and series[0].time == 0
@@ -75,6 +74,23 @@ def test_the_own_probe_is_on_the_page_and_in_a_notebook(home, measured):
     from sonda.api import load
 
     assert "machine: context switches" in load("own", home / "store")._repr_html_()
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("run", "mlp", "--train", "--on", "ddp=cpu/1+cpu/1", "--steps", "3"),
+        ("serve", "mlp", "--threads", "1", "--scenario", "single-stream", "--queries", "5"),
+    ],
+)
+def test_ranks_and_a_served_model_are_read_by_the_own_probe_too(home, words):
+    done = run_command(home, *words, "--probe", "machine:0.05s")
+    assert done.returncode == 0, done.stderr
+    run = Store(home / "store").one("last")
+    assert [(probe.name, probe.state) for probe in run.info.probes if probe.name == "machine"] == [("machine", "ok")]
+    switches, load = run.info.target["probed"]
+    assert switches["growth"] > 0 and load["readings"] >= 2
+    assert len([one for one in run.samples if one.sensor.startswith("machine: ")]) >= 4
 
 
 def test_an_unmodified_program_is_read_by_the_own_probe_too(home):

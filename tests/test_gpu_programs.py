@@ -26,8 +26,8 @@ from sonda.frameworks.torch.observe.observer import TorchObserver
 from sonda.probes.machine.contamination import Conditions
 from sonda.record.run import RunInfo, new_id, now
 from sonda.record.spans import Spans, Words
-from sonda.targets import pipeline as keeping
-from sonda.targets.pipeline import gpus
+from sonda.targets import circumstances
+from sonda.targets.circumstances import gpus
 from test_gpu_spans import FakeDevice, facts, fake_torch
 
 torch = pytest.importorskip("torch")
@@ -264,14 +264,16 @@ def test_threads_that_wait_for_a_gpu_were_not_held_up(tmp_path: Path, monkeypatc
     """Sixteen threads of which one is busy are as they should be, whatever others do meanwhile."""
     begin = Conditions(time=0.0, cpu_time=0.0, cores=16, busy=0.0, steal=None, load=None, runnable=0)
     end = replace(begin, time=10.0, cpu_time=12.0, busy=130.0)
-    monkeypatch.setattr(keeping, "load_or_measure", lambda *args, **kwargs: {})
-    monkeypatch.setattr(keeping, "load_or_measure_gpu", lambda *args: SimpleNamespace(record=lambda: {"devices": {}}))
+    monkeypatch.setattr(circumstances, "load_or_measure", lambda *args, **kwargs: {})
+    monkeypatch.setattr(
+        circumstances, "load_or_measure_gpu", lambda *args: SimpleNamespace(record=lambda: {"devices": {}})
+    )
     signs = {}
     for device, on_gpu in (("cpu", False), ("cuda", True)):
         (tmp_path / device).mkdir()
         assembly = observed(tmp_path / device, step_once, on_gpu)
-        found = keeping.observed(assembly, 16, tmp_path, begin, end)
-        signs[device] = found["machine"]["conditions"]["signs"]
+        found = circumstances.observed_circumstances(assembly, 16, tmp_path, begin, end)
+        signs[device] = found.machine["conditions"]["signs"]
     assert signs == {"cpu": ["others", "use"], "cuda": ["others"]}
 
 

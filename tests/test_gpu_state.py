@@ -17,8 +17,8 @@ from sonda.probes.energy.nvml import open_nvml
 from sonda.record.run import ProbeState
 from sonda.record.spans import Spans
 from sonda.report.views.device.overview import state_phrases
-from sonda.targets.instruments.energy import Sampling
-from sonda.targets.pipeline import gpus
+from sonda.targets.circumstances import gpus
+from sonda.targets.instruments.energy import devices_used
 from test_gpu_spans import FakeDevice, facts, fake_torch
 
 
@@ -101,9 +101,6 @@ def test_energy_that_a_gpu_counts_is_not_called_missing_for_want_of_rapl(tmp_pat
 def test_energy_is_that_of_the_card_the_program_used_whatever_it_calls_it() -> None:
     """A program that hides the first card from itself calls the second one cuda:0."""
     readings = SimpleNamespace(identities={"cuda:0": "GPU-a", "cuda:1": "GPU-b"})
-    sampler = SimpleNamespace(result=lambda begin, end: SimpleNamespace(readings=readings))
-    sampling = Sampling(sampler)  # type: ignore[arg-type]
-    sampling.finish(0, 1, ["cpu", "cuda:0"], {"cuda:0": "GPU-b"})
-    assert sampling.used == ["cpu", "cuda:1"]
-    sampling.finish(0, 1, ["cpu", "cuda:0"], {"cuda:0": ""})
-    assert sampling.used == ["cpu", "cuda:0"]
+    energy: Any = SimpleNamespace(readings=readings)
+    assert devices_used(energy, ("cpu", "cuda:0"), {"cuda:0": "GPU-b"}) == ["cpu", "cuda:1"]
+    assert devices_used(energy, ("cpu", "cuda:0"), {"cuda:0": ""}) == ["cpu", "cuda:0"]

@@ -20,7 +20,7 @@ from sonda.frameworks.reconstruction.processes import Process, Processes
 from sonda.frameworks.torch.observe.options import CompiledShare
 from sonda.frameworks.torch.observe.values import modules_in
 from sonda.record.store import Store
-from sonda.targets.pipeline import habits, processes
+from sonda.targets.circumstances import habits, processes
 from sonda.targets.program.launcher import Watching, run_command
 from test_verdicts import bare, cost, layer, phase, summary
 

@@ -258,7 +258,7 @@ def options_named(name: str, option: str) -> str:
 def test_the_help_of_run_names_everything_that_there_is() -> None:
     """What a shell would offer after Tab is in the text too, for whoever has no completion."""
     from sonda.targets.adapters.registry import FRAMEWORKS
-    from sonda.targets.instruments.counters import probe_names
+    from sonda.targets.instruments.registry import probe_names
     from sonda.targets.job import PRECISIONS
     from sonda.targets.target import KINDS, MODES
     from sonda.workloads.catalogue import BUILT_IN

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -17,7 +18,9 @@ from sonda.probes.ncu.command import Settings
 from sonda.record.spans import Spans, Words
 from sonda.record.store import Store
 from sonda.targets.adapters.jax import xla_operations
-from sonda.targets.program.launcher import Watching, _replay
+from sonda.targets.instrument import Circumstances, Observation, Seen
+from sonda.targets.instruments.ncu import NcuInstrument
+from sonda.targets.program.launcher import ProgramLauncher, Watching
 from xplane_examples import H200
 
 KERNELS = [
@@ -72,10 +75,13 @@ def test_a_program_says_which_gpus_it_used() -> None:
 
 
 def test_a_program_without_kernels_is_not_run_again_under_ncu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sonda.targets.program.launcher.count_program", None)
+    monkeypatch.setattr("sonda.targets.instruments.ncu.count_command", None)
     bare = Spans({"start": np.zeros(1)}, {"kind": Words.of(["run"])})
     assembly = Assembly(spans=bare, no_kernels=PROFILING)
-    arguments = (Settings(), Watching(), assembly, assembly.spans, Store(tmp_path), print)
-    (state,) = _replay(["python", "train.py"], *arguments).states
+    launcher = ProgramLauncher(["python", "train.py"], Watching())
+    plan = launcher.plan(Store(tmp_path), tmp_path, print)
+    observation = Observation(bare, {}, {}, Circumstances("", {}, {}), assembly=assembly)
+    seen = Seen(plan, observation, bare, partial(launcher.again, plan))
+    (state,) = NcuInstrument(Settings()).collect(seen).states
     assert (state.name, state.state) == ("ncu", "missing")
     assert state.reason == f"no kernels were recorded: {PROFILING}"

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -20,11 +21,13 @@ from sonda.probes.machine.record import machine_record
 from sonda.record.errors import SondaError
 from sonda.record.spans import Spans
 from sonda.record.store import Store
+from sonda.targets.instrument import Circumstances, Contribution, Observation, Seen
 from sonda.targets.instruments import callgrind as target
-from sonda.targets.instruments.callgrind import Request, Steps, asked_for, choose_steps, model_command
+from sonda.targets.instruments.callgrind import CallgrindInstrument, Steps, choose_steps
 from sonda.targets.instruments.callgrind_spans import ModelledStep
 from sonda.targets.instruments.miss_curve import resized
-from sonda.targets.program.launcher import DIRECTORY, Watching, _environment
+from sonda.targets.instruments.registry import instruments_for
+from sonda.targets.program.launcher import ProgramLauncher, Watching
 
 PROGRAMS = Path(__file__).parent / "programs"
 needs_valgrind = pytest.mark.skipif(shutil.which("valgrind") is None, reason="needs valgrind")
@@ -132,23 +135,25 @@ def stub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     yield place / "what"
 
 
-def modelled(tmp_path: Path, command: list[str], request: Request = Request()) -> target.Modelled:  # noqa: B008
-    environment = _environment(DIRECTORY, Watching(count=False))
+def modelled(tmp_path: Path, command: list[str]) -> Contribution:
     native = program(("train", 20))
-    return model_command(
-        command, request, environment, native, machine_record(), "AVX512", Store(tmp_path / "store"), lambda text: None
-    )
+    launcher = ProgramLauncher(command, Watching())
+    plan = launcher.plan(Store(tmp_path / "store"), tmp_path, str)
+    observation = Observation(native, {}, {}, Circumstances("", machine_record(), {}))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(target, "instruction_set", lambda directory: "AVX512")
+        return CallgrindInstrument().collect(Seen(plan, observation, native, partial(launcher.again, plan)))
 
 
 @needs_x86
 def test_a_program_that_fails_under_valgrind_is_one_line_and_the_native_run_stays(stub: Path, tmp_path: Path) -> None:
     stub.write_text('echo "boom: no memory" >&2; exit 3')
     found = modelled(tmp_path, ["python", "train.py"])
-    assert found.state is not None and found.state.state == "dead"
-    assert found.state.reason.startswith("python under valgrind ended with code 3")
-    assert found.state.reason.endswith(": boom: no memory")
-    native = program(("train", 1))
-    assert found.added(native) is native and found.kept() == {}
+    (state,) = found.states
+    assert state.state == "dead"
+    assert state.reason.startswith("python under valgrind ended with code 3")
+    assert state.reason.endswith(": boom: no memory")
+    assert found.spans is None and found.target == {}
 
 
 @needs_x86
@@ -159,7 +164,7 @@ def test_a_program_that_hangs_is_ended_in_time_with_all_it_started(
     monkeypatch.setattr(target, "SLOWDOWN", 0.0)
     stub.write_text(f'sleep 600 & echo $! > "{tmp_path}/child"; wait')
     found = modelled(tmp_path, ["python", "train.py"])
-    assert found.state is not None and "did not reach its modelled step in time" in found.state.reason
+    assert "did not reach its modelled step in time" in found.states[0].reason
     child = int((tmp_path / "child").read_text())
     limit = time.monotonic() + 60  # killed; its new parent may take a moment to notice
     while _lives(child):
@@ -178,16 +183,21 @@ def _lives(process: int) -> bool:
 def test_a_program_that_valgrind_does_not_follow_runs_to_its_end_and_says_so(stub: Path, tmp_path: Path) -> None:
     stub.write_text('exec "$@"')
     found = modelled(tmp_path, [sys.executable, str(PROGRAMS / "plain.py")])
-    assert found.state is not None and "in a process that valgrind could not follow" in found.state.reason
+    assert "in a process that valgrind could not follow" in found.states[0].reason
 
 
-@needs_x86
-def test_a_probe_is_asked_for_by_name_with_sizes_behind_it(stub: Path) -> None:
-    assert asked_for("") is None and asked_for("pmu") is None and asked_for(()) is None
-    assert asked_for("pmu,callgrind") == Request()
-    assert asked_for(("callgrind:512KiB+2MiB",)) == Request((512 << 10, 2 << 20))
+def test_a_probe_is_asked_for_by_name_with_sizes_behind_it() -> None:
+    launcher = ProgramLauncher(["true"], Watching())
+
+    def sizes(probes: str | tuple[str, ...]) -> list[tuple[int, ...]]:
+        found = instruments_for(probes, launcher)
+        return [one.sizes for one in found if isinstance(one, CallgrindInstrument)]
+
+    assert sizes("") == sizes("pmu") == sizes(()) == []
+    assert sizes("pmu,callgrind") == [()]
+    assert sizes(("callgrind:512KiB+2MiB",)) == [(512 << 10, 2 << 20)]
     with pytest.raises(SondaError, match="'x' is not the size of a cache"):
-        asked_for("callgrind:x")
+        sizes("callgrind:x")
 
 
 def test_geometries_of_a_run_are_the_simulated_and_the_real(tmp_path: Path) -> None:
@@ -204,9 +214,9 @@ def test_geometries_of_a_run_are_the_simulated_and_the_real(tmp_path: Path) -> N
 def test_an_unmodified_program_is_modelled_layer_by_layer(tmp_path: Path) -> None:
     """The same network on another processor (Zen 3): forward 12,274,401 and backward 9,521,746 instructions."""
     found = modelled(tmp_path, [sys.executable, str(PROGRAMS / "convolving.py")])
-    assert found.state is not None and found.state.state == "ok", found.state
+    assert [state.state for state in found.states] == ["ok"], found.states
     assert found.spans is not None
-    about = found.target
+    about = found.target["modelled"]
     assert (about["isa"], about["native_isa"], about["threads"], about["complete"]) == ("AVX2", "AVX512", 1, True)
     # Hooks, names and arguments are made beforehand: a marker stays below 10,000 instructions.
     assert 1000 < about["marker_instructions"] < 10_000

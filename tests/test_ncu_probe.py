@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from time import monotonic, sleep
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -12,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ncu_examples import ADD, ADDED, asked, stand_in, table
+from sonda.frameworks.reconstruction.assembly import Assembly
 from sonda.imports.ncu.files import read_csv
 from sonda.imports.ncu.tables import read_launches
 from sonda.probes.machine.gpu import GpuDevice
@@ -22,7 +25,10 @@ from sonda.probes.ncu.outliers import out_of_line_rows
 from sonda.probes.ncu.replay import AGAIN, CountedKernels, StallsFor, count_kernels
 from sonda.record.errors import SondaError
 from sonda.record.spans import Spans, Words
-from sonda.targets.instruments.ncu import count_program
+from sonda.record.store import Store
+from sonda.targets.instrument import Circumstances, Observation, RunPlan, Seen
+from sonda.targets.instruments import ncu
+from sonda.targets.program.launcher import ProgramLauncher, Watching
 from trace_examples import GPU
 
 HOPPER = chip_of(9, 0)
@@ -262,12 +268,18 @@ def test_a_program_that_takes_too_long_is_told_to_take_fewer_steps(tmp_path: Pat
         count_kernels(["python", "train.py"], b"", HOPPER, str, settings=settings)
 
 
-def test_counting_a_program_announces_that_it_runs_again(tmp_path: Path) -> None:
+def test_counting_a_program_announces_that_it_runs_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     program = stand_in(tmp_path, table(CORE, ("a", ("1", "1", "1", "1", "5"))))
     said: list[str] = []
     spans = Spans({"start": np.zeros(1)}, {"kind": Words.of(["run"])})
     card = GpuDevice(name="NVIDIA H200", capability="9.0")
-    count_program(["python", "train.py"], {}, Settings(program=program), card, spans, said.append)
+    assembly = Assembly(spans=spans, kernels=[("trace.json", 0)], devices={"0": {}})
+    launcher = ProgramLauncher(["python", "train.py"], Watching())
+    plan = RunPlan("program", Store(tmp_path), tmp_path, said.append, on_gpu=True)
+    observation = Observation(spans, {}, {}, Circumstances("", {}, {}), assembly=assembly, used=("cpu", "cuda:0"))
+    monkeypatch.setattr(ncu, "load_or_measure_gpu", lambda root, index: SimpleNamespace(device=card))
+    seen = Seen(plan, observation, spans, partial(launcher.again, plan))
+    ncu.NcuInstrument(Settings(program=program)).collect(seen)
     assert said[-1] == AGAIN and len(asked(tmp_path)) == 1
 
 

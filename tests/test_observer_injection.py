@@ -13,7 +13,7 @@ import pytest
 from observed import PROGRAMS, check_structure, seen
 from sonda.frameworks import INJECT
 from sonda.record.store import Store
-from sonda.targets import pipeline as keeping
+from sonda.targets import circumstances
 from sonda.targets.program.launcher import Watching, run_command
 
 FRAMEWORKS = INJECT.parent
@@ -22,7 +22,7 @@ FRAMEWORKS = INJECT.parent
 @pytest.fixture
 def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Store:
     """A store for programs whose machine needs no measuring."""
-    monkeypatch.setattr(keeping, "load_or_measure", lambda root, threads, machine: {})
+    monkeypatch.setattr(circumstances, "load_or_measure", lambda root, threads, machine: {})
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
     return Store(tmp_path / "store")
 

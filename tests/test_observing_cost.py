@@ -13,7 +13,7 @@ from sonda.frameworks.collector.recorder import Stream
 from sonda.frameworks.harness import announcer as announced
 from sonda.frameworks.reconstruction.assembly import Assembly
 from sonda.record.spans import Spans, Words
-from sonda.targets.pipeline import _overhead
+from sonda.targets.circumstances import _overhead
 
 NAN = float("nan")
 

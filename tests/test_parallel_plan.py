@@ -154,8 +154,8 @@ def test_more_mistakes(monkeypatch: pytest.MonkeyPatch, gpus: None) -> None:
     with pytest.raises(SondaError, match="--probe callgrind:2MiB is for one device"):
         plan("ddp=cpu+cpu", probe="energy,callgrind:2MiB")
     monkeypatch.setattr(parallel_plan, "added", lambda group: {"weather": None})
-    with pytest.raises(SondaError, match="--probe weather is for one device"):
-        plan("ddp=cpu+cpu", probe="pmu,weather")
+    with pytest.raises(SondaError, match="--probe weather is for one node"):
+        plan("ddp=cpu+cpu@nodes=2", probe="pmu,weather")
     monkeypatch.setattr(parallel_plan, "has_gpu", lambda: False)
     with pytest.raises(SondaError, match="no driver of a GPU is loaded"):
         plan("hybrid=cuda:0+cpu")

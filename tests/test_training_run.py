@@ -94,7 +94,7 @@ def test_a_killed_program_goes_on_where_it_was(tmp_path: Path, data: str, monkey
     """The same job once more: earlier epochs keep their times, and the run holds everything."""
     for module in (
         "sonda.targets.local.launcher",
-        "sonda.targets.pipeline",
+        "sonda.targets.circumstances",
     ):  # ceilings are measured elsewhere, and take seconds
         monkeypatch.setattr(f"{module}.load_or_measure", lambda *args, **kwargs: {})
     store = Store(tmp_path / "store")

@@ -19,7 +19,7 @@ from sonda.frameworks import INJECT
 from sonda.frameworks.collector.sampling import waits
 from sonda.frameworks.collector.sampling.waits import ALL_OF_FIRST, MOST, ONE_IN, WORTH_NS, Waits
 from sonda.frameworks.reconstruction.assembly import assemble
-from sonda.targets.pipeline import habits
+from sonda.targets.circumstances import habits
 from test_verdicts import bare, cost, layer, phase, summary
 
 MS = 1_000_000

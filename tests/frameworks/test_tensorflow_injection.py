@@ -10,7 +10,7 @@ import pytest
 from sonda.analysis.run_summary import summarise
 from sonda.record.run import Run
 from sonda.record.store import Store
-from sonda.targets import pipeline as keeping
+from sonda.targets import circumstances
 from sonda.targets.program.launcher import Watching, run_command
 
 pytest.importorskip("tensorflow")
@@ -22,7 +22,7 @@ from observed import check_structure, seen  # noqa: E402
 @pytest.fixture
 def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Store:
     """A store for programs whose machine needs no measuring."""
-    monkeypatch.setattr(keeping, "load_or_measure", lambda root, threads, machine: {})
+    monkeypatch.setattr(circumstances, "load_or_measure", lambda root, threads, machine: {})
     monkeypatch.setenv("TF_CPP_MIN_LOG_LEVEL", "3")
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
     monkeypatch.setenv("OMP_NUM_THREADS", "1")

@@ -107,7 +107,7 @@ def _frameworks() -> list[str]:
 
 
 def _probes() -> list[str]:
-    from sonda.targets.instruments.counters import probe_names
+    from sonda.targets.instruments.registry import probe_names
 
     return probe_names()
 

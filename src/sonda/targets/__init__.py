@@ -2,7 +2,7 @@
 
 DOORS = (
     "adapters.registry", "applicability", "cooling", "corun.cache_partition", "corun.launcher", "corun.plan",
-    "instruments.counters", "instruments.energy", "instruments.miss_curve", "job", "node", "pipeline",
+    "instruments.energy", "instruments.miss_curve", "instruments.registry", "job", "node", "pipeline",
     "program.block", "program.energy", "program.launcher", "ranks.agent", "ranks.plan", "serving.launcher",
     "serving.traffic", "serving.weights", "serving.worker", "simulated.design_space", "simulated.exploration",
     "simulated.launcher", "simulated.scalesim", "target", "training.supervisor",

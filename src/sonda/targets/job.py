@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import msgspec
@@ -194,3 +195,23 @@ GIVEN = (
 """Settings that a run keeps only where they were given."""
 OF_EPOCHS = ("split", "images", "transfer", "checkpoint")
 """Settings that mean nothing without epochs."""
+
+
+@dataclass(frozen=True)
+class ProbeWord:
+    """One word of `--probe`: `pmu:children+branch-misses` has the name `pmu` and two options."""
+
+    text: str
+    name: str
+    written: str = ""
+    """What stands behind the colon."""
+
+    @property
+    def options(self) -> list[str]:
+        return [option for option in self.written.split("+") if option]
+
+
+def split_probes(probes: str | Sequence[str]) -> list[ProbeWord]:
+    """The words of `--probe`, which may also be joined by commas."""
+    words = [word.strip() for word in (probes.split(",") if isinstance(probes, str) else probes)]
+    return [ProbeWord(word, *word.split(":", 1)) for word in words if word]

@@ -19,7 +19,7 @@ from sonda.probes.machine.environment import thread_variables, versions
 from sonda.probes.machine.record import machine_record
 from sonda.record.errors import SondaError
 from sonda.record.progress import Say
-from sonda.record.run import ProbeState, Run, RunInfo, new_id, now, write_run
+from sonda.record.run import ProbeState, Run, now, write_run
 from sonda.record.store import Store
 from sonda.targets.corun.cache_partition import Division
 from sonda.targets.corun.crew import Crew
@@ -27,7 +27,8 @@ from sonda.targets.corun.messages import RUNS, WINDOW, Ready, Report
 from sonda.targets.corun.plan import Cast, Setting, Window, cast_of, windows_of
 from sonda.targets.corun.pmu import event_groups, extra_events
 from sonda.targets.corun.spans import Measured, SpanGatherer
-from sonda.targets.pipeline import Place
+from sonda.targets.instrument import Circumstances, Observation, RunPlan
+from sonda.targets.pipeline import Place, draft_run
 from sonda.targets.signals import handled
 
 Facts = dict[str, Any]
@@ -76,13 +77,9 @@ def corun(
             experiment.repeat(repetition, order, directory / str(repetition))
     after = read_conditions()
     used = len({core for one in cast.participants for core in one.cores})
-    info = RunInfo(
-        id=place.identity or new_id(),
-        group=place.group,
-        study=place.study,
-        point=place.point,
-        created=now(),
-        status="complete",
+    flags = contamination(before, after, used, "passive")  # waiting in turn is part of the experiment
+    observation = Observation(
+        experiment.spans.table(),
         workload={"name": " + ".join(cast.names), "framework": "torch"},
         target={
             "spec": ",".join("+".join(map(str, one.cores)) for one in cast.participants),
@@ -97,18 +94,21 @@ def corun(
                 "pmu": experiment.pmu_facts(pmu),
             },
         },
-        machine={**machine, "environment": thread_variables()},
-        versions={**versions(), **experiment.versions},
-        probes=[
-            *(one for one in probe_states(virtual=machine.get("virtual_machine")) if one.name != pmu.name),
-            pmu,
-            *cache.states(),
-        ],
-        notes=list(dict.fromkeys([*notes, *experiment.notes])),
-        # Waiting in turn is part of the experiment, so only what others used is told.
-        disturbed=[flag.sentence for flag in contamination(before, after, used, "passive") if flag.contaminated],
+        circumstances=Circumstances(
+            now(),
+            {**machine, "environment": thread_variables()},
+            {**versions(), **experiment.versions},
+            [
+                *(one for one in probe_states(virtual=machine.get("virtual_machine")) if one.name != pmu.name),
+                pmu,
+                *cache.states(),
+            ],
+            list(dict.fromkeys([*notes, *experiment.notes])),
+            [flag.sentence for flag in flags if flag.contaminated],
+        ),
     )
-    return write_run(store.root, info, experiment.spans.table())
+    draft = draft_run(RunPlan("corun", store, store.root, say), observation, place)
+    return write_run(store.root, draft.info, draft.spans)
 
 
 class _Experiment:

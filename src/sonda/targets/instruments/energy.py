@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +12,9 @@ from sonda.probes.energy.attribution import attribute
 from sonda.probes.energy.meter import INTERVAL_S, Energy, EnergySampler, check_times
 from sonda.probes.energy.model import parse_model
 from sonda.record.errors import SondaError
-from sonda.record.progress import Expected, Say
-from sonda.record.samples import Sample
-from sonda.record.spans import Spans
+from sonda.record.progress import Expected
+from sonda.targets.instrument import AROUND, Contribution, Instrument, RunPlan, Seen
+from sonda.targets.job import split_probes
 from sonda.targets.target import seconds_of
 
 ENERGY, MODEL, METERED = "energy", "energy-model", "metered"
@@ -45,14 +45,13 @@ def asked(probes: Sequence[str] | str) -> Asked | None:
     """
     found: dict[str, Any] = {}
     wanted = False
-    for word in probes.split(",") if isinstance(probes, str) else probes:
-        name, _, rest = word.strip().partition(":")
-        if name == MODEL:
-            wanted, found["model"] = True, rest
-            parse_model(rest)
-        elif name == ENERGY:
+    for word in split_probes(probes):
+        if word.name == MODEL:
+            wanted, found["model"] = True, word.written
+            parse_model(word.written)
+        elif word.name == ENERGY:
             wanted = True
-            for option in (one for one in rest.split("+") if one):
+            for option in word.options:
                 idle = option.removeprefix("idle=")
                 found["interval" if idle == option else "idle"] = _seconds(idle)
     if not wanted:
@@ -78,75 +77,67 @@ def _seconds(text: str) -> float:
     return seconds
 
 
-@dataclass
-class Sampling:
-    """What reading energy adds to a run; without `sampler` it adds nothing."""
+class EnergyInstrument(Instrument):
+    """Reads energy while a program runs, from before its start. `required`: refuses where nothing can be read."""
 
-    sampler: EnergySampler | None = None
-    energy: Energy | None = None
-    used: list[str] = field(default_factory=list)
+    needs = frozenset({AROUND})
 
-    @property
-    def environment(self) -> dict[str, str]:
-        """Variables that the program needs, so that it can announce regions."""
-        return dict(self.sampler.environment) if self.sampler is not None else {}
+    def __init__(self, wanted: Asked, required: bool = False) -> None:
+        self.wanted = wanted
+        self.required = required
+        self.sampler: EnergySampler | None = None
 
-    def finish(
-        self, begin: int, end: int, used: Collection[str] = ("cpu",), identities: Mapping[str, str] | None = None
-    ) -> None:
-        """Take what was read, after the context has ended; the program ran from `begin` to `end` (ns) on `used`.
+    def prepare(self, plan: RunPlan) -> Mapping[str, str]:
+        wanted = self.wanted
+        self.sampler = EnergySampler(
+            plan.directory, wanted.interval, wanted.idle, root=wanted.root, gpus=wanted.gpus, model=wanted.model
+        )
+        return self.sampler.environment  # by which the program can announce regions
 
-        `identities` are those of its GPUs, where it said them: it may number them in another way than we do.
-        """
-        if self.sampler is not None:
-            self.energy = self.sampler.result(begin, end)
-            here = {identity: device for device, identity in self.energy.readings.identities.items()}
-            self.used = [here.get((identities or {}).get(device, ""), device) for device in used]
+    @contextmanager
+    def around(self, plan: RunPlan) -> Iterator[None]:
+        assert self.sampler is not None
+        if self.wanted.idle:
+            plan.say(Expected(f"measuring idle power for {self.wanted.idle:g} s", self.wanted.idle))
+        with self.sampler:
+            if self.required:
+                _refuse_nothing(self.sampler)
+            yield
 
-    @property
-    def samples(self) -> list[Sample]:
-        return self.energy.samples if self.energy is not None else []
+    def collect(self, seen: Seen) -> Contribution:
+        assert self.sampler is not None
+        observation = seen.observation
+        energy = self.sampler.result(observation.begin, observation.end)
+        used = devices_used(energy, observation.used, observation.identities)
+        seen.spans.metrics.update(attribute(seen.spans, energy.readings, energy.origin, used or None))
+        regions = [list(region) for region in energy.regions]
+        return Contribution(
+            seen.spans, {METERED: {**energy.facts, "used": used, "regions": regions}}, energy.states, energy.notes,
+            energy.samples,
+        )  # fmt: skip
 
-    @property
-    def target(self) -> dict[str, Any]:
-        """What a run's `target` says of energy."""
-        if self.energy is None:
-            return {}
-        return {
-            METERED: {**self.energy.facts, "used": self.used, "regions": [list(one) for one in self.energy.regions]}
+
+def devices_used(energy: Energy, used: Sequence[str] | None, identities: Mapping[str, str]) -> list[str]:
+    """The devices that a program used, by our names; it may number GPUs in another way, and then says who they are.
+
+    Where nobody knows which it used: the processor, and every GPU that was busy at any time while it ran.
+    """
+    if used is None:
+        busy = {
+            sample.device
+            for sample in energy.samples
+            if sample.sensor == "utilisation" and sample.value > 0 and sample.time >= 0
         }
-
-    def added(self, spans: Spans) -> Spans:
-        """The spans with their energy."""
-        if self.energy is None:
-            return spans
-        columns = attribute(spans, self.energy.readings, self.energy.origin, self.used or None)
-        spans.metrics.update(columns)
-        return spans
-
-    def said(self, fields: Mapping[str, Any]) -> dict[str, Any]:
-        """The fields of a run's `info` with what is to be said of energy."""
-        if self.energy is None:
-            return dict(fields)
-        known = {one.name for one in self.energy.states}
-        probes = [one for one in fields["probes"] if one.name not in known]
-        return {
-            **fields,
-            "probes": [*probes, *self.energy.states],
-            "notes": [*fields["notes"], *self.energy.notes],
-        }
+        return ["cpu", *sorted(busy)]
+    here = {identity: device for device, identity in energy.readings.identities.items()}
+    return [here.get(identities.get(device, ""), device) for device in used]
 
 
-@contextmanager
-def sampling(wanted: Asked | None, directory: Path, say: Say = lambda text: None) -> Iterator[Sampling]:
-    """Read energy while the context lasts, where it is asked for; the sampler's files go to `directory`."""
-    if wanted is None:
-        yield Sampling()
-        return
-    if wanted.idle:
-        say(Expected(f"measuring idle power for {wanted.idle:g} s", wanted.idle))
-    sampler = EnergySampler(
-        directory, wanted.interval, wanted.idle, root=wanted.root, gpus=wanted.gpus, model=wanted.model
-    )
-    with sampler:
-        yield Sampling(sampler)
+def _refuse_nothing(sampler: EnergySampler) -> None:
+    """Raise SondaError where the sampler has nothing to read: the program would run for nothing."""
+    state = sampler.available()
+    if state.state != "ok":
+        raise SondaError(
+            f"no energy can be read: {state.reason}",
+            f"{state.remedy or 'see: sonda doctor'}; or estimate it from the processor's watts: --model cpu=20..95",
+        )

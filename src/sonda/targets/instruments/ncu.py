@@ -3,26 +3,23 @@
 from __future__ import annotations
 
 import os
-import sys
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any
+from collections.abc import Mapping
+from dataclasses import replace
 
-import msgspec
-
+from sonda.probes.ceilings.gpu import load_or_measure_gpu
 from sonda.probes.machine.gpu import GpuDevice
 from sonda.probes.ncu.chips import chip_of
 from sonda.probes.ncu.command import CACHES, Settings, ncu_version
 from sonda.probes.ncu.join import join
 from sonda.probes.ncu.outliers import out_of_line_rows
-from sonda.probes.ncu.replay import CountedKernels, count_kernels
+from sonda.probes.ncu.replay import count_kernels
 from sonda.record.errors import SondaError
 from sonda.record.progress import Say
 from sonda.record.run import ProbeState
 from sonda.record.spans import Spans
-from sonda.record.store import Store
-from sonda.targets.job import JOB, Job
-from sonda.targets.local.worker import REPLAY
+from sonda.targets.adapters.registry import compiled_once
+from sonda.targets.instrument import AGAIN, Command, Contribution, Instrument, Rerun, RunPlan, Seen
+from sonda.targets.job import ProbeWord
 
 PROBE = "ncu"
 EMPTIED, LEFT = "all", "none"
@@ -31,109 +28,82 @@ PROGRAM_LIMIT_S = 3600.0
 """For one run of a program to its end."""
 
 
-@dataclass(frozen=True)
-class Replayed:
-    """What the probe adds to a run; nothing where it was not asked for."""
+class NcuInstrument(Instrument):
+    """Runs the program once more under Nsight Compute, which counts the kernels of one step.
 
-    spans: Spans | None = None
-    record: dict[str, Any] = field(default_factory=dict)
-    notes: list[str] = field(default_factory=list)
-    states: list[ProbeState] = field(default_factory=list)
-
-    def added(self, timed: Spans) -> Spans:
-        return self.spans if self.spans is not None else timed
-
-    def kept(self) -> dict[str, Any]:
-        """For the run's `target`."""
-        return {"ncu": self.record} if self.record else {}
-
-    def said(self, fields: dict[str, Any]) -> dict[str, Any]:
-        """The fields of a run's `info` with what is to be said of it."""
-        return {**fields, "probes": [*fields["probes"], *self.states], "notes": [*fields["notes"], *self.notes]}
-
-
-def settings_for(probes: str | Sequence[str], on_gpu: bool) -> Settings | None:
-    """How to count where `ncu` is among these probes: `ncu`, or `ncu:none` to leave caches as they are.
-
-    `ncu:stalls` asks every kernel what it waits for, at once; both are joined as in `ncu:none+stalls`. Raises
-    SondaError at once where it cannot be.
+    A workload ends after that step. A program is run to its end for every round, usually twice: once for all kernels,
+    once for those out of line; where none of its kernels were recorded, it is not run.
     """
-    for word in probes.split(",") if isinstance(probes, str) else probes:
-        name, colon, how = word.strip().partition(":")
-        if name != PROBE:
-            continue
-        if not on_gpu:
+
+    needs = frozenset({AGAIN})
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+        self.compiling: Mapping[str, str] = {}
+        """Variables by which the two processes share what the framework compiles."""
+
+    def prepare(self, plan: RunPlan) -> Mapping[str, str]:
+        if not plan.on_gpu:
             raise SondaError("--probe ncu counts kernels of a GPU", "use --on cuda:0, or leave it out")
-        words = how.split("+") if colon else []
-        caches = [one for one in words if one != STALLS]
-        if len(caches) > 1 or any(one not in CACHES for one in caches):
-            raise SondaError(
-                f"--probe ncu:{how} is unknown",
-                "write ncu:all (caches emptied), ncu:none (left), ncu:stalls (stalls of every kernel)",
-            )
         ncu_version()
-        return Settings(cache=caches[0] if caches else EMPTIED, stalls=STALLS in words)
-    return None
+        if plan.job is not None:
+            self.compiling = compiled_once(plan.job.framework, plan.directory / "compiled")
+        return self.compiling
+
+    def collect(self, seen: Seen) -> Contribution:
+        plan, settings = seen.plan, self.settings
+        if plan.job is None:
+            settings = replace(settings, limit_s=PROGRAM_LIMIT_S, whole=True)
+            assembly = seen.observation.assembly
+            if assembly is None or not assembly.kernels:
+                reason = assembly.no_kernels if assembly is not None else ""
+                reason = reason or "the program used no GPU, or took too few steps"
+                return Contribution(states=[ProbeState(PROBE, "missing", f"no kernels were recorded: {reason}")])
+        used = [device for device in seen.observation.used or () if device.startswith("cuda:")]
+        try:
+            card = load_or_measure_gpu(plan.store.root, int(used[0].partition(":")[2]) if used else 0).device
+        except SondaError as error:
+            return Contribution(states=[ProbeState(PROBE, "missing", error.cause, error.remedy)])
+        with plan.store.scratch() as directory:
+            command = seen.again(Rerun(directory, replay=True))
+            command = replace(command, environment={**self.compiling, **command.environment})
+            return count_command(command, settings, card, seen.spans, plan.say)
 
 
-def count_job(
-    job: Job,
-    settings: Settings,
-    device: GpuDevice,
-    spans: Spans,
-    store: Store,
-    say: Say,
-    variables: Mapping[str, str] | None = None,
-) -> Replayed:
-    """Count the kernels of one step of a job that was measured already. A failure is said and does not lose the run.
+def settings_of(word: ProbeWord) -> Settings:
+    """How to count: `ncu`, or `ncu:none` to leave caches as they are. Raises SondaError for anything else.
 
-    `variables` are for the environment of the process that is counted.
+    `ncu:stalls` asks every kernel what it waits for, at once; both are joined as in `ncu:none+stalls`.
     """
-    with store.scratch() as directory:
-        stdin = msgspec.json.encode(job)
-        (directory / JOB).write_bytes(stdin)
-        command = [sys.executable, "-P", "-m", "sonda.targets.local.worker", str(directory)]
-        return _counted(command, stdin, {**(variables or {}), REPLAY: "1"}, settings, device, spans, say)
+    words = word.written.split("+") if ":" in word.text else []
+    caches = [option for option in words if option != STALLS]
+    if len(caches) > 1 or any(option not in CACHES for option in caches):
+        raise SondaError(
+            f"--probe {word.text} is unknown",
+            "write ncu:all (caches emptied), ncu:none (left), ncu:stalls (stalls of every kernel)",
+        )
+    return Settings(cache=caches[0] if caches else EMPTIED, stalls=STALLS in words)
 
 
-def count_program(
-    command: Sequence[str],
-    environment: dict[str, str],
-    settings: Settings,
-    device: GpuDevice,
-    spans: Spans,
-    say: Say,
-) -> Replayed:
-    """The same of a program, which is run to its end for every round; `environment` makes it say which step is counted.
-
-    Usually that is twice: once for all kernels, once for those out of line.
-    """
-    whole = replace(settings, limit_s=PROGRAM_LIMIT_S, whole=True)
-    return _counted(list(command), b"", environment, whole, device, spans, say)
-
-
-def _counted(
-    command: list[str],
-    stdin: bytes,
-    environment: dict[str, str],
-    settings: Settings,
-    device: GpuDevice,
-    spans: Spans,
-    say: Say,
-) -> Replayed:
-    major, _, minor = (device.capability or "0.0").partition(".")
+def count_command(command: Command, settings: Settings, card: GpuDevice, spans: Spans, say: Say) -> Contribution:
+    """Count the kernels of a command on the spans that were timed. A failure is said and does not lose the run."""
+    major, _, minor = (card.capability or "0.0").partition(".")
     try:
-        counted: CountedKernels = count_kernels(
-            command,
-            stdin,
+        counted = count_kernels(
+            list(command.words),
+            command.given or b"",
             chip_of(int(major), int(minor)),
             say,
             out_of_line_rows,
             settings=settings,
-            environment={**os.environ, **environment},
+            environment={**os.environ, **command.environment},
         )
     except SondaError as error:
-        return Replayed(states=[ProbeState(PROBE, "missing", error.cause, error.remedy)])
+        return Contribution(states=[ProbeState(PROBE, "missing", error.cause, error.remedy)])
     joined, notes = join(spans, counted)
-    state = ProbeState(PROBE, "ok", counted.notes[0] if counted.notes else "")
-    return Replayed(joined, {**counted.record, "peaks": counted.peaks}, [*counted.notes, *notes], [state])
+    return Contribution(
+        joined,
+        {PROBE: {**counted.record, "peaks": counted.peaks}},
+        [ProbeState(PROBE, "ok", counted.notes[0] if counted.notes else "")],
+        [*counted.notes, *notes],
+    )

@@ -19,6 +19,8 @@ from sonda.record.plugins import PROBES, added, called
 from sonda.record.protocols import Probe
 from sonda.record.run import ProbeState
 from sonda.record.samples import Reading, Sample
+from sonda.targets.instrument import AROUND, Contribution, Instrument, RunPlan, Seen
+from sonda.targets.job import split_probes
 
 PROBED = "probed"
 """Where a run's `target` keeps what they read."""
@@ -90,44 +92,55 @@ def _told(readings: Sequence[Reading]) -> dict[str, Any]:
     return {**about, "mean": min(max(fmean(values), least), most), "least": least, "most": most}
 
 
-@dataclass
-class OwnProbes:
-    """All added probes of a run."""
+class PluginInstrument(Instrument):
+    """All added probes of a run, each read in a thread of its own while the program runs."""
 
-    watched: list[Watched] = field(default_factory=list)
-    states: list[ProbeState] = field(default_factory=list)
-    """Of those that cannot be read here."""
+    needs = frozenset({AROUND})
 
-    def samples(self, begin: int) -> list[Sample]:
-        """What was read, in ns since `begin` on the host's clock."""
-        return [sample for one in self.watched for sample in one.samples(begin)]
+    def __init__(self, probes: Sequence[str] | str) -> None:
+        self.probes = probes
+        self.watched: list[Watched] = []
+        self.unreadable: list[ProbeState] = []
+        """States of those that cannot be read here."""
 
-    @property
-    def target(self) -> dict[str, Any]:
+    def prepare(self, plan: RunPlan) -> Mapping[str, str]:
+        """Raises SondaError where making a probe fails."""
+        entries = added(PROBES)
+        for word in split_probes(self.probes):
+            if word.name not in entries:
+                continue
+            probe = called(entries[word.name], word.options)
+            state = _state(word.name, probe)
+            if state.state == "ok":
+                self.watched.append(Watched(word.name, probe))
+            else:
+                self.unreadable.append(state)
+        return {}
+
+    @contextmanager
+    def around(self, plan: RunPlan) -> Iterator[None]:
+        ended = threading.Event()
+        threads = [threading.Thread(target=one.watch, args=(ended,), daemon=True) for one in self.watched]
+        for one in self.watched:
+            one.take()
+        for thread in threads:
+            thread.start()
+        try:
+            yield
+        finally:
+            ended.set()
+            for one, thread in zip(self.watched, threads, strict=True):
+                thread.join(PATIENCE)
+                if thread.is_alive():
+                    one.failure = one.failure or f"a reading took more than {PATIENCE:g} s"
+
+    def collect(self, seen: Seen) -> Contribution:
         kept = [row for one in self.watched for row in one.kept()]
-        return {PROBED: kept} if kept else {}
-
-    def said(self, fields: Mapping[str, Any]) -> dict[str, Any]:
-        """The fields of a run's `info` with the states of these probes."""
-        states = [*self.states, *(one.state() for one in self.watched)]
-        return {**fields, "probes": [*fields["probes"], *states]}
-
-
-def own_probes(probes: Sequence[str] | str) -> OwnProbes:
-    """Those of the probes asked for that other packages add, made ready. Raises SondaError where making one fails."""
-    found = OwnProbes()
-    others = added(PROBES)
-    for word in probes.split(",") if isinstance(probes, str) else probes:
-        name, _, rest = word.strip().partition(":")
-        if name not in others:
-            continue
-        probe = called(others[name], [one for one in rest.split("+") if one])
-        state = _state(name, probe)
-        if state.state == "ok":
-            found.watched.append(Watched(name, probe))
-        else:
-            found.states.append(state)
-    return found
+        return Contribution(
+            target={PROBED: kept} if kept else {},
+            states=[*self.unreadable, *(one.state() for one in self.watched)],
+            samples=[sample for one in self.watched for sample in one.samples(seen.observation.begin)],
+        )
 
 
 def _state(name: str, probe: Any) -> ProbeState:
@@ -140,22 +153,3 @@ def _state(name: str, probe: Any) -> ProbeState:
             f"the probe {name} does not say its state: {named_line(error)}",
             "mend or uninstall the package that adds it",
         ) from error
-
-
-@contextmanager
-def reading(probes: OwnProbes) -> Iterator[OwnProbes]:
-    """Read the probes while the context lasts, each in a thread of its own."""
-    ended = threading.Event()
-    threads = [threading.Thread(target=one.watch, args=(ended,), daemon=True) for one in probes.watched]
-    for one in probes.watched:
-        one.take()
-    for thread in threads:
-        thread.start()
-    try:
-        yield probes
-    finally:
-        ended.set()
-        for one, thread in zip(probes.watched, threads, strict=True):
-            thread.join(PATIENCE)
-            if thread.is_alive():
-                one.failure = one.failure or f"a reading took more than {PATIENCE:g} s"

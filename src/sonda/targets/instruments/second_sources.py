@@ -9,48 +9,64 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-import msgspec
-
 from sonda.frameworks.collector.counters.perf_event import Event
 from sonda.probes.counters.command_counter import SYSTEM, CommandCounter, KernelCounter
 from sonda.probes.counters.papi import Papi
 from sonda.probes.counters.perf_stat import PerfStat
 from sonda.probes.counters.pmu_events import quantity
 from sonda.record.errors import SondaError
-from sonda.record.progress import Expected, Say
+from sonda.record.progress import Expected
 from sonda.record.run import ProbeState
-from sonda.record.spans import Spans
-from sonda.record.store import Store
-from sonda.targets.job import Job
-from sonda.targets.local.command import command_of
+from sonda.targets.instrument import AGAIN, Contribution, Instrument, Rerun, Seen
+from sonda.targets.instruments.counters import HARDWARE, CounterInstrument
 from sonda.targets.pipeline import STARTING_S
 from sonda.targets.signals import ending
 
 SECOND: dict[str, Callable[[], CommandCounter]] = {"perf-stat": PerfStat, "papi": Papi}
-HARDWARE = ("cycles", "instructions")
 OWN = "sonda"
 
 
-def count_command(name: str, command: Sequence[str]) -> tuple[ProbeState, dict[str, Any]]:
-    """What a second source counted in a run of the command of its own, for `second` of a run; and its state."""
-    return _counted(name, SECOND[name](), command)
+class SecondSources(Instrument):
+    """The probes `perf-stat` and `papi`: each counts the program once more, when it has been measured.
+
+    Where the launcher does not count the whole program itself, Sonda's own counters count it once more too.
+    """
+
+    needs = frozenset({AGAIN})
+
+    def __init__(self, names: Sequence[str], counters: CounterInstrument) -> None:
+        self.names = tuple(dict.fromkeys(names))
+        self.counters = counters
+
+    def collect(self, seen: Seen) -> Contribution:
+        kept, states = count_again(self.names, seen, self.counters.asked.events)
+        return Contribution(target={"second": kept} if kept or not seen.plan.outside else {}, states=states)
 
 
-def count_workload(
-    names: Sequence[str], job: Job, spans: Spans, events: Mapping[str, Event], store: Store, say: Say
+def count_again(
+    names: Sequence[str], seen: Seen, events: Mapping[str, Event]
 ) -> tuple[dict[str, Any], list[ProbeState]]:
-    """The same of a workload, with as many steps as were timed; Sonda's own counters first, `events` of the PMU too."""
+    """What each source counted in a run of its own, for `second` of a run's target, and their states.
+
+    A workload takes as many steps as were timed. Sonda's own counters come first, where they are wanted, with `events`
+    of the PMU.
+    """
+    plan, spans = seen.plan, seen.observation.native
     timed = spans.where(kind="step", pass_="timed")
-    steps, lasted = int(timed.sum()) or job.steps, float(spans.number("duration")[timed].sum()) * 1e-9
-    job = msgspec.structs.replace(job, steps=steps, probe="")
+    lasted = (
+        (seen.observation.end - seen.observation.begin) * 1e-9
+        if plan.job is None
+        else STARTING_S + float(spans.number("duration")[timed].sum()) * 1e-9
+    )
     kept: dict[str, Any] = {}
     states: list[ProbeState] = []
-    for name in (OWN, *names):
+    for name in names if plan.outside else (OWN, *names):
         counter: CommandCounter = KernelCounter(known=events) if name == OWN else SECOND[name]()
-        say(Expected(f"counting {job.workload} once more, with {counter.name}", STARTING_S + lasted))
         wanted = (*SYSTEM, *events) if name == OWN else (*SYSTEM, *HARDWARE)
-        with store.scratch() as directory:
-            state, counted = _counted(name, counter, command_of(job, directory), wanted)
+        with plan.store.scratch() as directory:
+            command = seen.again(Rerun(directory, observed=False, steps=int(timed.sum()) or None))
+            plan.say(Expected(f"counting {command.name} once more, with {counter.name}", lasted))
+            state, counted = _counted(name, counter, command.words, wanted)
         if name != OWN:
             states.append(state)
         if counted:
@@ -59,13 +75,13 @@ def count_workload(
 
 
 def _counted(
-    name: str, counter: CommandCounter, command: Sequence[str], events: Sequence[str] = (*SYSTEM, *HARDWARE)
+    name: str, counter: CommandCounter, command: Sequence[str], events: Sequence[str]
 ) -> tuple[ProbeState, dict[str, Any]]:
     state = counter.state()
     if state.state != "ok":
         return ProbeState(name, state.state, state.reason, state.remedy), {}
     try:
-        found = counter.count(command, events)
+        found = counter.count(list(command), events)
         if found.code and not found.counts:
             raise SondaError(f"its run of the program {ending(found.code)}", "see its output above")
     except SondaError as error:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from time import perf_counter_ns
 
@@ -14,20 +16,29 @@ from sonda.probes.ceilings.processor import TAKES_S, load_or_measure
 from sonda.probes.machine.contamination import Watch
 from sonda.record.errors import SondaError
 from sonda.record.progress import Expected, Say
-from sonda.record.run import Run, RunInfo, new_id, write_run
+from sonda.record.run import Run, write_run
 from sonda.record.store import Store
-from sonda.targets.adapters.registry import ADAPTERS, compiled_once, require
+from sonda.targets.adapters.registry import ADAPTERS, require
 from sonda.targets.applicability import applied
-from sonda.targets.instruments.callgrind import Modelled, asked_for, instruction_set, model_job
-from sonda.targets.instruments.counters import ask
-from sonda.targets.instruments.energy import asked as asked_energy
-from sonda.targets.instruments.energy import sampling
-from sonda.targets.instruments.ncu import Replayed, count_job, settings_for
-from sonda.targets.instruments.plugins import own_probes, reading
-from sonda.targets.job import DEFAULTS, Job, check_job
+from sonda.targets.circumstances import gpus, identities, observed_circumstances
+from sonda.targets.instrument import (
+    AGAIN,
+    AROUND,
+    INSIDE,
+    Command,
+    Draft,
+    Launcher,
+    Observation,
+    Rerun,
+    RunPlan,
+)
+from sonda.targets.instruments.registry import instruments_for
+from sonda.targets.job import DEFAULTS, JOB, Job, check_job
 from sonda.targets.local.binding import cores_of, threads_of, variables
 from sonda.targets.local.child import run_child
-from sonda.targets.pipeline import STARTING_S, Place, gpus, identities, observed
+from sonda.targets.local.command import command_of
+from sonda.targets.local.worker import REPLAY
+from sonda.targets.pipeline import STARTING_S, Place, make_run
 from sonda.targets.profiles.kernels import with_kernels
 from sonda.targets.target import available_threads, parse_target, runnable
 from sonda.targets.training.supervisor import Training
@@ -35,8 +46,8 @@ from sonda.targets.training.supervisor import Training
 
 def measure(job: Job, store: Store, place: Place | None = None, say: Say = lambda text: None) -> Run:
     """Run a job in a process of its own and keep what was seen. Raises SondaError when it cannot be run."""
-    with store.scratch() as compiled:
-        return _measure(check_job(job), store, place or Place(), say, compiled)
+    launcher = LocalLauncher(job)
+    return make_run(launcher, instruments_for(job.probe, launcher), store, place, say)
 
 
 MEASURING = Expected("measuring what this machine can do, once", TAKES_S)
@@ -54,74 +65,81 @@ def lasting(job: Job) -> str:
     return Expected(text, STARTING_S + (0.0 if counted else job.seconds))
 
 
-def _measure(job: Job, store: Store, place: Place, say: Say, compiled: Path) -> Run:
-    """`compiled` is for what the processes of one run compile for each other."""
-    device = runnable(parse_target(job.on))
-    require(job.framework)
-    if job.threads and device.threads and job.threads != device.threads:
-        raise SondaError(f"--on {job.on} and --threads {job.threads} do not agree", "give one of them")
-    job, without = applied(job)
-    job = msgspec.structs.replace(job, threads=device.threads or threads_of(job))
-    threads = job.threads or available_threads()
-    bound = variables(cores_of(job.bind, threads))
-    on_gpu = device.kind == "cuda"
-    modelling = asked_for(job.probe)
-    if modelling and on_gpu:
-        raise SondaError(f"--probe callgrind models a processor, not {job.on}", "use --on cpu, or leave it out")
-    counting = settings_for(job.probe, on_gpu)
-    compiling = compiled_once(job.framework, compiled) if counting else {}
-    asked = job.threads or 1
-    job = msgspec.structs.replace(job, threads=threads)
-    training = Training.of(job, store, say)
-    with store.scratch() as directory:
-        counters = ask(job.probe, directory)
-        say(MEASURING)
-        load_or_measure(store.root, [threads])
-        card = load_or_measure_gpu(store.root, device.index, say).device if on_gpu else None
-        say(lasting(job))
-        own = own_probes(job.probe)
-        energy_asked = asked_energy(job.probe)
-        with training.held(directory, say), sampling(energy_asked, directory, say) as energy, reading(own):
-            with Watch() as watch:
-                begin = perf_counter_ns()
-                outcome = run_child(training.job, directory, threads, {**energy.environment, **compiling, **bound})
-                end = perf_counter_ns()
-        assembly = assemble(directory, begin, end)
-        energy.finish(begin, end, ["cpu", f"cuda:{device.index}"] if on_gpu else ["cpu"], identities(assembly))
-        kernels = with_kernels(assembly, directory, begin)
-        kernels = replace(kernels, spans=training.added(kernels.spans, directory, begin))
-        isa = instruction_set(directory) if modelling else ""
-    counters = counters.with_second(job, assembly.spans, store, say)
-    fields = observed(assembly, threads, store.root, watch.before, watch.after, job.redact)
-    fields["notes"] += [*without, *kernels.notes, *training.notes()]
-    replayed = Replayed()
-    if counting and card is not None:
-        replayed = count_job(job, counting, card, kernels.spans, store, say, compiling)
-    modelled = Modelled()
-    if modelling:
-        modelled = model_job(job, modelling, asked, assembly.spans, fields["machine"], isa, store, say)
-    info = RunInfo(
-        id=place.identity or new_id(),
-        status="complete",
-        workload={**outcome.workload, "framework": job.framework, **job.how(), **training.about()},
-        target={
-            "spec": job.on,
-            "device": device.kind,
-            "threads": threads,
-            **gpus(assembly),
-            **counters.target,
-            **replayed.kept(),
-            **modelled.kept(),
-            **energy.target,
-            **own.target,
-        },
-        seed=job.seed,
-        group=place.group,
-        study=place.study,
-        point=place.point,
-        **own.said(energy.said(counters.said(modelled.said(replayed.said(fields))))),
-    )
-    spans = energy.added(modelled.added(replayed.added(kernels.spans)))
-    run = write_run(store.root, info, spans, [*energy.samples, *own.samples(begin)], files=training.files())
-    training.done()
-    return run
+class LocalLauncher(Launcher):
+    """Runs a job in a process of its own. Raises SondaError for a job that cannot be."""
+
+    kind = "local"
+    offers = frozenset({AROUND, INSIDE, AGAIN})
+
+    def __init__(self, job: Job) -> None:
+        job = check_job(job)
+        self.device = runnable(parse_target(job.on))
+        require(job.framework)
+        if job.threads and self.device.threads and job.threads != self.device.threads:
+            raise SondaError(f"--on {job.on} and --threads {job.threads} do not agree", "give one of them")
+        job, self.without = applied(job)
+        asked = self.device.threads or threads_of(job)
+        self.threads = asked or available_threads()
+        self.asked_threads = asked or 0
+        self.bound = variables(cores_of(job.bind, self.threads))
+        self.job = msgspec.structs.replace(job, threads=self.threads)
+
+    @property
+    def on_gpu(self) -> bool:
+        return self.device.kind == "cuda"
+
+    def plan(self, store: Store, directory: Path, say: Say) -> RunPlan:
+        return RunPlan(self.kind, store, directory, say, self.job, on_gpu=self.on_gpu, asked_threads=self.asked_threads)
+
+    @contextmanager
+    def around(self, plan: RunPlan) -> Iterator[None]:
+        """What the machine can do is measured first, and the data of a whole training made ready."""
+        self.training = Training.of(self.job, plan.store, plan.say)
+        plan.say(MEASURING)
+        load_or_measure(plan.store.root, [self.threads])
+        if self.on_gpu:
+            load_or_measure_gpu(plan.store.root, self.device.index, plan.say)
+        plan.say(lasting(self.job))
+        with self.training.held(plan.directory, plan.say):
+            yield
+
+    def launch(self, plan: RunPlan, environment: Mapping[str, str]) -> None:
+        with Watch() as self.watch:
+            self.begin = perf_counter_ns()
+            self.outcome = run_child(self.training.job, plan.directory, self.threads, {**environment, **self.bound})
+            self.end = perf_counter_ns()
+
+    def observe(self, plan: RunPlan) -> Observation:
+        job, training, watch = self.job, self.training, self.watch
+        assembly = assemble(plan.directory, self.begin, self.end)
+        kernels = with_kernels(assembly, plan.directory, self.begin)
+        spans = training.added(kernels.spans, plan.directory, self.begin)
+        return Observation(
+            spans,
+            workload={**self.outcome.workload, "framework": job.framework, **job.how(), **training.about()},
+            target={"spec": job.on, "device": self.device.kind, "threads": self.threads, **gpus(assembly)},
+            circumstances=observed_circumstances(
+                assembly, self.threads, plan.store.root, watch.before, watch.after, job.redact
+            ),
+            begin=self.begin,
+            end=self.end,
+            assembly=assembly,
+            used=("cpu", f"cuda:{self.device.index}") if self.on_gpu else ("cpu",),
+            identities=identities(assembly),
+            notes=[*self.without, *kernels.notes, *training.notes()],
+        )
+
+    def again(self, plan: RunPlan, rerun: Rerun) -> Command:
+        given = {"warmup": rerun.warmup, "steps": rerun.steps, "threads": rerun.threads}
+        job = msgspec.structs.replace(self.job, probe="", **{name: value for name, value in given.items() if value})
+        if not rerun.observed:
+            return Command(job.workload, tuple(command_of(job, rerun.directory)))
+        task = msgspec.json.encode(job)
+        (rerun.directory / JOB).write_bytes(task)
+        words = (sys.executable, "-P", "-m", "sonda.targets.local.worker", str(rerun.directory))
+        return Command(job.workload, words, task, {REPLAY: "1"} if rerun.replay else {})
+
+    def keep(self, plan: RunPlan, draft: Draft) -> Run:
+        run = write_run(plan.store.root, draft.info, draft.spans, draft.samples, files=self.training.files())
+        self.training.done()
+        return run

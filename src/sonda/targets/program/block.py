@@ -15,9 +15,11 @@ from sonda.frameworks.torch.observe.observer import TorchObserver
 from sonda.frameworks.torch.observe.process import finish, state_versions
 from sonda.probes.machine.contamination import read_conditions
 from sonda.record.errors import MissingExtraError, SondaError
-from sonda.record.run import Run, RunInfo, new_id, write_run
+from sonda.record.run import Run, write_run
 from sonda.record.store import Store
-from sonda.targets.pipeline import gpus, habits, observed
+from sonda.targets.circumstances import gpus, habits, observed_circumstances
+from sonda.targets.instrument import Observation, RunPlan
+from sonda.targets.pipeline import draft_run
 from sonda.targets.profiles.kernels import with_kernels
 
 _observing: list[Block] = []
@@ -55,11 +57,8 @@ class Block:
         assembly = assemble(self.directory, self.begin, end)
         kernels = with_kernels(assembly, self.directory, self.begin)
         threads = assembly.threads or self.observer.torch.get_num_threads()
-        fields = observed(assembly, threads, self.store.root, self.before, after)
-        fields["notes"] += kernels.notes
-        info = RunInfo(
-            id=new_id(),
-            status="incomplete" if failed else "complete",
+        observation = Observation(
+            kernels.spans,
             workload={"name": self.name or "block", "framework": "torch", "block": True, **habits(assembly)},
             target={
                 "spec": "",
@@ -67,9 +66,13 @@ class Block:
                 "threads": threads,
                 **gpus(assembly),
             },
-            **fields,
+            circumstances=observed_circumstances(assembly, threads, self.store.root, self.before, after),
+            assembly=assembly,
+            complete=not failed,
+            notes=kernels.notes,
         )
-        return write_run(self.store.root, info, kernels.spans)
+        draft = draft_run(RunPlan("block", self.store, self.directory, lambda text: None), observation)
+        return write_run(self.store.root, draft.info, draft.spans)
 
 
 @contextmanager

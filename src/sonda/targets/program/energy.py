@@ -4,20 +4,21 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 
 import numpy as np
 
-from sonda.probes.energy.meter import Energy, EnergySampler
 from sonda.probes.machine.contamination import Conditions, contamination, read_conditions
-from sonda.probes.machine.environment import versions
-from sonda.probes.machine.record import machine_record
 from sonda.record.errors import SondaError
 from sonda.record.progress import Say
-from sonda.record.run import ProbeState, Run, RunInfo, new_id, now, write_run
+from sonda.record.run import Run
 from sonda.record.spans import Spans, Words
 from sonda.record.store import Store
-from sonda.targets.instruments.energy import ENERGY, Asked, sampling
+from sonda.targets.circumstances import clocked_circumstances
+from sonda.targets.instrument import AROUND, Launcher, Observation, RunPlan
+from sonda.targets.instruments.energy import ENERGY, Asked, EnergyInstrument
+from sonda.targets.pipeline import make_run
 from sonda.targets.program.launcher import kept_command, passed_on, program_name
 from sonda.targets.program.process_counts import count_outside, kept
 from sonda.targets.target import available_threads
@@ -38,54 +39,56 @@ def measure_energy(
     """
     if not command:
         raise SondaError("no command after --", "write: sonda energy -- any command")
-    output = sys.stderr.fileno() if output_to_stderr else None
-    with store.scratch() as directory:
-        with sampling(wanted, directory, say) as energy:
-            assert energy.sampler is not None
-            _refuse_nothing(energy.sampler)
-            say("")  # what the program prints stands alone
-            before = read_conditions()
-            environment = {**os.environ, **energy.environment}
-            counted = count_outside(command, {}, 0.0, environment, output, passed_on)
-            after = read_conditions()
-        energy.finish(counted.begin, counted.end, ())
-    assert energy.energy is not None
-    energy.used = _busy_devices(energy.energy)
-    code = counted.code if counted.code >= 0 else 128 - counted.code
-    fields = energy.said({"probes": [ProbeState("clock", "ok")], "notes": []})
-    info = RunInfo(
-        id=new_id(),
-        created=now(),
-        status="complete" if code == 0 else "incomplete",
-        workload={"name": program_name(command), "command": kept_command(command, redact)},
-        target={
-            "spec": "",
-            "device": "cpu",
-            "threads": available_threads(),
-            **kept(counted),
-            **energy.target,
-            "alone": ENERGY,
-        },
-        machine=machine_record(redact=redact),
-        versions=versions(),
-        disturbed=_others(before, after),
-        exit_code=code,
-        **fields,
-    )
-    spans = Spans(
-        {"start": np.array([0]), "duration": np.array([counted.end - counted.begin])},
-        {"kind": Words.of(["run"]), "name": Words.of([program_name(command)])},
-    )
-    return write_run(store.root, info, energy.added(spans), energy.samples), code
+    launcher = EnergyLauncher(command, redact, output_to_stderr)
+    run = make_run(launcher, [EnergyInstrument(wanted, required=True)], store, say=say)
+    return run, run.info.exit_code or 0
 
 
-def _refuse_nothing(sampler: EnergySampler) -> None:
-    """Raise SondaError where the sampler has nothing to read: the program would run for nothing."""
-    state = sampler.available()
-    if state.state != "ok":
-        raise SondaError(
-            f"no energy can be read: {state.reason}",
-            f"{state.remedy or 'see: sonda doctor'}; or estimate it from the processor's watts: --model cpu=20..95",
+class EnergyLauncher(Launcher):
+    """Runs a command unchanged, counted from outside."""
+
+    kind = "energy"
+    offers = frozenset({AROUND})
+
+    def __init__(self, command: Sequence[str], redact: bool, output_to_stderr: bool) -> None:
+        self.command = command
+        self.redact = redact
+        self.output = sys.stderr.fileno() if output_to_stderr else None
+
+    def plan(self, store: Store, directory: Path, say: Say) -> RunPlan:
+        return RunPlan(self.kind, store, directory, say, outside=True)
+
+    def launch(self, plan: RunPlan, environment: Mapping[str, str]) -> None:
+        plan.say("")  # what the program prints stands alone
+        self.before = read_conditions()
+        variables = {**os.environ, **environment}
+        self.counted = count_outside(self.command, {}, 0.0, variables, self.output, passed_on)
+        self.after = read_conditions()
+
+    def observe(self, plan: RunPlan) -> Observation:
+        counted = self.counted
+        code = counted.code if counted.code >= 0 else 128 - counted.code
+        name = program_name(self.command)
+        spans = Spans(
+            {"start": np.array([0]), "duration": np.array([counted.end - counted.begin])},
+            {"kind": Words.of(["run"]), "name": Words.of([name])},
+        )
+        return Observation(
+            spans,
+            workload={"name": name, "command": kept_command(self.command, self.redact)},
+            target={
+                "spec": "",
+                "device": "cpu",
+                "threads": available_threads(),
+                **kept(counted),
+                "alone": ENERGY,
+            },
+            circumstances=clocked_circumstances(self.redact, _others(self.before, self.after)),
+            begin=counted.begin,
+            end=counted.end,
+            used=None,
+            complete=code == 0,
+            exit_code=code,
         )
 
 
@@ -97,11 +100,3 @@ def _others(before: Conditions, after: Conditions) -> list[str]:
         for flag in flags
         if flag.name == "others"
     ]
-
-
-def _busy_devices(energy: Energy) -> list[str]:
-    """The processor, and every GPU that was busy at any time while the program ran."""
-    busy = {
-        one.device for one in energy.samples if one.sensor == "utilisation" and one.value > 0 and one.time >= 0
-    }  # fmt: skip
-    return ["cpu", *sorted(busy)]

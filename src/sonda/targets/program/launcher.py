@@ -8,7 +8,7 @@ import re
 import shutil
 import signal
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -19,29 +19,24 @@ from sonda.frameworks import INJECT
 from sonda.frameworks.collector.counters.perf_event import Event
 from sonda.frameworks.reconstruction.assembly import Assembly, assemble
 from sonda.frameworks.reconstruction.processes import Processes
-from sonda.probes.ceilings.gpu import load_or_measure_gpu
 from sonda.probes.counters.command_counter import Counted, Stopped
 from sonda.probes.machine.contamination import read_conditions
-from sonda.probes.ncu.command import Settings
 from sonda.record.errors import SondaError
 from sonda.record.progress import Say
-from sonda.record.run import ProbeState, Run, RunInfo, new_id, write_run
-from sonda.record.spans import Spans
+from sonda.record.run import Run
 from sonda.record.store import Store
-from sonda.targets.instruments.callgrind import DIRECTORY, Modelled, asked_for, instruction_set, model_command
-from sonda.targets.instruments.counters import ask
-from sonda.targets.instruments.energy import asked, sampling
-from sonda.targets.instruments.ncu import PROBE, Replayed, count_program, settings_for
-from sonda.targets.instruments.plugins import own_probes, reading
+from sonda.targets.circumstances import gpus, habits, identities, observed_circumstances, processes
+from sonda.targets.instrument import AGAIN, AROUND, INSIDE, Command, Launcher, Observation, Rerun, RunPlan
+from sonda.targets.instruments.registry import instruments_for
 from sonda.targets.local.launcher import MEASURING
-from sonda.targets.pipeline import gpus, habits, identities, observed, processes
+from sonda.targets.pipeline import make_run
 from sonda.targets.profiles.jax import with_jitted_layers
 from sonda.targets.profiles.kernels import with_kernels
 from sonda.targets.profiles.tensorflow import with_graph_layers
 from sonda.targets.program.lookout import Lookout, Unseen, looked_after, note_of
 from sonda.targets.program.process_counts import count_outside, kept, samples_of
 from sonda.targets.signals import handled, signal_name
-from sonda.targets.target import available_threads, has_gpu, seconds_of
+from sonda.targets.target import available_threads, has_gpu, seconds_of, whole_of
 
 PYTHON = re.compile(r"^(python|pypy)[\d.]*$")
 VALUE_FLAGS = "cmWX"
@@ -100,101 +95,94 @@ def run_command(
     Its Python processes are observed from inside, the whole of it is counted from outside. The code is 128 + n for a
     program that signal n ended.
     """
-    modelling = asked_for(watching.probe)
-    counting = settings_for(watching.probe, has_gpu())
-    with store.scratch() as directory:
-        counters = ask(watching.probe, directory, command, outside=watching.interval > 0)
-        own = own_probes(watching.probe)
-        with sampling(asked(watching.probe), directory, say) as energy, reading(own):
-            say("")  # what the program prints stands alone
-            before = read_conditions()
-            counted, unseen = _run(command, directory, watching, counters.outside, energy.environment)
-            after = read_conditions()
-        code = counted.code if counted.code >= 0 else 128 - counted.code
-        say("reading what was observed")
+    launcher = ProgramLauncher(command, watching)
+    run = make_run(launcher, instruments_for(watching.probe, launcher), store, say=say)
+    return run, run.info.exit_code or 0
+
+
+class ProgramLauncher(Launcher):
+    """Runs a command, into whose Python processes the collector is injected."""
+
+    kind = "program"
+    offers = frozenset({AROUND, INSIDE, AGAIN})
+
+    def __init__(self, command: Sequence[str], watching: Watching) -> None:
+        self.command = list(command)
+        self.watching = watching
+
+    def plan(self, store: Store, directory: Path, say: Say) -> RunPlan:
+        asked = whole_of(os.environ.get("OMP_NUM_THREADS", "")) or 0
+        return RunPlan(
+            self.kind, store, directory, say, on_gpu=has_gpu(), asked_threads=asked, outside=True,
+            interval=self.watching.interval,
+        )  # fmt: skip
+
+    def launch(self, plan: RunPlan, environment: Mapping[str, str]) -> None:
+        plan.say("")  # what the program prints stands alone
+        self.before = read_conditions()
+        self.counted, self.unseen = _run(self.command, plan.directory, self.watching, plan.events, environment)
+        self.after = read_conditions()
+
+    def observe(self, plan: RunPlan) -> Observation:
+        counted, directory, redact = self.counted, plan.directory, self.watching.redact
+        plan.say("reading what was observed")
         assembly = assemble(directory, counted.begin, counted.end)
-        gpu_identities = identities(assembly)
-        energy.finish(counted.begin, counted.end, ["cpu", *gpu_identities], gpu_identities)
         kernels = with_kernels(assembly, directory, counted.begin)
-        kernels.spans, inside = with_graph_layers(assembly, kernels.spans, directory, counted.begin)
-        kernels.notes += inside
-        kernels.spans, inside = with_jitted_layers(assembly, kernels.spans, directory, counted.begin)
-        kernels.notes += inside
-        threads = assembly.crew.chief.threads or assembly.threads or available_threads()
+        spans, of_graphs = with_graph_layers(assembly, kernels.spans, directory, counted.begin)
+        spans, of_jitted = with_jitted_layers(assembly, spans, directory, counted.begin)
         if any(directory.glob("*.full")):
             raise SondaError(
-                f"the disk under {store.root} filled up while observing: what was seen is lost",
+                f"the disk under {plan.store.root} filled up while observing: what was seen is lost",
                 "free some space, or set $SONDA_HOME",
             )
-        isa = instruction_set(directory) if modelling else ""
         failures = sorted(directory.glob("*.failure"))
         failure = (failures[0].read_text(encoding="utf-8").split("\n")[-2:-1] or ["?"])[0] if failures else ""
-    if assembly.processes:
-        say(MEASURING)
-    fields = observed(assembly, threads, store.root, before, after, watching.redact)
-    fields["notes"] = [*_seen(assembly, counted.code, failure, unseen), *fields["notes"], *kernels.notes]
-    replayed = Replayed()
-    if counting:
-        replayed = _replay(command, counting, watching, assembly, kernels.spans, store, say)
-    modelled = Modelled()
-    if modelling:
-        # FLOPs were counted natively; a step spent on counting would not be the step that is modelled.
-        environment = _environment(DIRECTORY, replace(watching, count=False, first=0, last=0, max_time=0.0))
-        modelled = model_command(command, modelling, environment, assembly.spans, fields["machine"], isa, store, say)
-    info = RunInfo(
-        id=new_id(),
-        status="complete" if code == 0 else "incomplete",
-        workload={
-            "name": program_name(command),
-            "command": kept_command(command, watching.redact),
-            "framework": assembly.framework or "torch",
-            **({"traced": assembly.traced} if assembly.traced else {}),
-            **habits(assembly),
-        },
-        target={
-            "spec": "",
-            "device": "cuda" if assembly.devices else "cpu",
-            "threads": threads,
-            **processes(assembly),
-            **gpus(assembly),
-            **kept(counted),
-            **counters.target,
-            **replayed.kept(),
-            **modelled.kept(),
-            **energy.target,
-            **own.target,
-        },
-        exit_code=code,
-        **own.said(energy.said(counters.said(modelled.said(replayed.said(fields))))),
-    )
-    spans = energy.added(modelled.added(replayed.added(kernels.spans)))
-    samples = [*samples_of(counted), *energy.samples, *own.samples(counted.begin)]
-    return write_run(store.root, info, spans, samples), code
+        threads = assembly.crew.chief.threads or assembly.threads or available_threads()
+        if assembly.processes:
+            plan.say(MEASURING)
+        circumstances = observed_circumstances(assembly, threads, plan.store.root, self.before, self.after, redact)
+        code = counted.code if counted.code >= 0 else 128 - counted.code
+        return Observation(
+            spans,
+            workload={
+                "name": program_name(self.command),
+                "command": kept_command(self.command, redact),
+                "framework": assembly.framework or "torch",
+                **({"traced": assembly.traced} if assembly.traced else {}),
+                **habits(assembly),
+            },
+            target={
+                "spec": "",
+                "device": "cuda" if assembly.devices else "cpu",
+                "threads": threads,
+                **processes(assembly),
+                **gpus(assembly),
+                **kept(counted),
+            },
+            circumstances=replace(
+                circumstances,
+                notes=[*_seen(assembly, counted.code, failure, self.unseen), *circumstances.notes],
+            ),
+            begin=counted.begin,
+            end=counted.end,
+            assembly=assembly,
+            used=("cpu", *identities(assembly)),
+            identities=identities(assembly),
+            complete=code == 0,
+            exit_code=code,
+            notes=[*kernels.notes, *of_graphs, *of_jitted],
+            samples=samples_of(counted),
+        )
 
-
-def _replay(
-    command: Sequence[str],
-    counting: Settings,
-    watching: Watching,
-    assembly: Assembly,
-    spans: Spans,
-    store: Store,
-    say: Say,
-) -> Replayed:
-    """Run the program once more under Nsight Compute, which counts the first step whose kernels were recorded.
-
-    Where none were, it is not run, and the probe is missing.
-    """
-    if not assembly.kernels:
-        reason = assembly.no_kernels or "the program used no GPU, or took too few steps"
-        return Replayed(states=[ProbeState(PROBE, "missing", f"no kernels were recorded: {reason}")])
-    try:
-        card = load_or_measure_gpu(store.root, int(next(iter(assembly.devices), 0))).device
-    except SondaError as error:
-        return Replayed(states=[ProbeState(PROBE, "missing", error.cause, error.remedy)])
-    with store.scratch() as directory:
-        environment = _environment(str(directory), replace(watching, count=False), replay=True)
-        return count_program(command, environment, counting, card, spans, say)
+    def again(self, plan: RunPlan, rerun: Rerun) -> Command:
+        name, words = Path(self.command[0]).name, tuple(self.command)
+        if not rerun.observed:
+            return Command(name, words)
+        # FLOPs were counted natively; a step spent on counting would not be the step that is wanted.
+        watching = replace(self.watching, count=False)
+        if not rerun.replay:
+            watching = replace(watching, first=0, last=0, max_time=0.0)
+        return Command(name, words, None, _environment(str(rerun.directory), watching, rerun.replay))
 
 
 def refuse_isolated(command: Sequence[str]) -> None:
@@ -266,7 +254,11 @@ def _environment(directory: str, watching: Watching, replay: bool = False) -> di
 
 
 def _run(
-    command: Sequence[str], directory: Path, watching: Watching, events: dict[str, Event], variables: dict[str, str]
+    command: Sequence[str],
+    directory: Path,
+    watching: Watching,
+    events: Mapping[str, Event],
+    variables: Mapping[str, str],
 ) -> tuple[Counted, list[Unseen]]:
     """Run the program to its end; also its processes that could not be observed.
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from statistics import median
@@ -14,22 +15,23 @@ import numpy as np
 from sonda.frameworks.reconstruction.assembly import assemble
 from sonda.probes.ceilings.processor import load_or_measure
 from sonda.probes.machine.contamination import Conditions, Watch
+from sonda.record.errors import SondaError
 from sonda.record.nodes import NodePart, brought_together
 from sonda.record.progress import Lasting, Say
-from sonda.record.run import Run, RunInfo, new_id, write_run
+from sonda.record.run import Run, write_run
 from sonda.record.spans import Spans
 from sonda.record.store import Store
 from sonda.targets.adapters.registry import require
 from sonda.targets.applicability import applied
-from sonda.targets.instruments.counters import ask
-from sonda.targets.instruments.energy import asked as asked_energy
-from sonda.targets.instruments.energy import sampling
+from sonda.targets.circumstances import gpus, identities, observed_circumstances
+from sonda.targets.instrument import AROUND, INSIDE, Draft, Launcher, Observation, RunPlan
+from sonda.targets.instruments.registry import instruments_for
 from sonda.targets.job import Job, check_job
 from sonda.targets.local.launcher import MEASURING, lasting
-from sonda.targets.pipeline import Place, gpus, identities, observed
+from sonda.targets.pipeline import Place, make_run
 from sonda.targets.ranks.agent import Agent
 from sonda.targets.ranks.outcomes import RankOutcome, Report
-from sonda.targets.ranks.plan import crowding, plan_of, record
+from sonda.targets.ranks.plan import crowding, for_one_device, plan_of, record
 from sonda.targets.ranks.strategy_plan import strategy_plan
 from sonda.targets.target import STRATEGIES, anywhere, available_threads, parse_target
 from sonda.targets.training.supervisor import Training
@@ -41,81 +43,110 @@ def measure(job: Job, store: Store, place: Place | None = None, say: Say = lambd
 
     Raises SondaError when it cannot be done, and KeptElsewhereError where another node keeps the run.
     """
-    place = place or Place()
-    job, without = applied(check_job(job))
-    spec = parse_target(job.on)
-    plan = strategy_plan(job, spec) if spec.mode in STRATEGIES else plan_of(job, spec)
-    require(job.framework)
-    if ":" not in job.workload:  # a file of the user's is read by the ranks
-        describe(job.workload, job.options)
-    threads = max(1, sum(plan.threads))
-    crowded = [sentence] if (sentence := crowding(plan, available_threads())) else []
-    for sentence in crowded:
-        say(Lasting(sentence))
-    training = Training.of(job, store, say)
-    with store.scratch() as directory:
-        counters = ask(job.probe, directory)
-        say(MEASURING)
-        load_or_measure(store.root, [threads])
-        say(lasting(job))
-        with training.held(directory, say, plan.nodes), sampling(asked_energy(job.probe), directory, say) as energy:
-            agent = Agent(training.job, plan, directory, say, energy.environment)
-            with Watch() as watch:
-                begin = perf_counter_ns()
-                report, foreseen = training.run(agent.run, directory, say)
-                end = perf_counter_ns()
-            after = _with_cpu(watch.after, report)
-        try:
-            assembly = assemble(directory, begin, end)
-            trained = [rank for rank in report.ranks if not rank.left_out] or report.ranks
-            energy.finish(begin, end, devices_used(trained), identities(assembly))
-            spans = _of_ranks(training.added(assembly.spans, directory, begin), trained)
-            fields = observed(assembly, threads, store.root, watch.before, after, job.redact)
-            fields["notes"] += [*without, *crowded, *(foreseen.sentences if foreseen else []), *training.notes()]
-            info = RunInfo(
-                id=place.identity or new_id(),
-                status="complete",
-                workload={**trained[0].workload, "framework": job.framework, **job.how(), **training.about()},
-                target={
-                    "spec": anywhere(job.on),
-                    "device": "cuda" if any(rank.device.startswith("cuda") for rank in trained) else "cpu",
-                    "threads": threads,
-                    **record(plan),
-                    "ranks": [_kept(rank) for rank in report.ranks],
-                    **({"outlook": foreseen.numbers} if foreseen else {}),
-                    **gpus(assembly),
-                    **counters.target,
-                    **energy.target,
-                },
-                seed=job.seed,
-                group=place.group,
-                study=place.study,
-                point=place.point,
-                **energy.said(counters.said(fields)),
-            )
-            own = NodePart(agent.node, info, energy.added(spans), energy.samples)
-            run = _keep(agent, own, store, training, directory)
-        finally:
-            agent.close()
-    training.done()
-    return run
+    launcher = RanksLauncher(job)
+    return make_run(launcher, instruments_for(job.probe, launcher), store, place, say)
 
 
-def _keep(agent: Agent, own: NodePart, store: Store, training: Training, directory: Path) -> Run:
-    """Write the run; with several nodes, that of all, on the first. Raises KeptElsewhereError on the others."""
-    if len(agent.nodes) == 1:
-        return write_run(store.root, own.info, own.spans, own.samples, files=training.files())
-    if not agent.first:
-        elsewhere = agent.deliver(write_run(directory / "nodes", own.info, own.spans, own.samples))
+class RanksLauncher(Launcher):
+    """Trains a job on several devices, a process for each. Raises SondaError for what cannot be trained so."""
+
+    kind = "ranks"
+    offers = frozenset({AROUND, INSIDE})
+
+    def __init__(self, job: Job) -> None:
+        self.job, self.without = applied(check_job(job))
+        self.spec = parse_target(self.job.on)
+        planned = strategy_plan if self.spec.mode in STRATEGIES else plan_of
+        self.ranks = planned(self.job, self.spec)
+        require(self.job.framework)
+        if ":" not in self.job.workload:  # a file of the user's is read by the ranks
+            describe(self.job.workload, self.job.options)
+        self.threads = max(1, sum(self.ranks.threads))
+        self.agent: Agent | None = None
+
+    def refusal(self, word: str) -> SondaError:
+        return for_one_device(self.spec, word)
+
+    def plan(self, store: Store, directory: Path, say: Say) -> RunPlan:
+        self.crowded = [sentence] if (sentence := crowding(self.ranks, available_threads())) else []
+        for sentence in self.crowded:
+            say(Lasting(sentence))
+        on_gpu = any(device.kind == "cuda" for device in self.spec.devices)
+        return RunPlan(self.kind, store, directory, say, self.job, on_gpu=on_gpu)
+
+    @contextmanager
+    def around(self, plan: RunPlan) -> Iterator[None]:
+        """What the machine can do is measured first, and the data of a whole training made ready."""
+        self.training = Training.of(self.job, plan.store, plan.say)
+        plan.say(MEASURING)
+        load_or_measure(plan.store.root, [self.threads])
+        plan.say(lasting(self.job))
+        with self.training.held(plan.directory, plan.say, self.ranks.nodes):
+            yield
+
+    def launch(self, plan: RunPlan, environment: Mapping[str, str]) -> None:
+        self.agent = Agent(self.training.job, self.ranks, plan.directory, plan.say, environment)
+        with Watch() as watch:
+            self.begin = perf_counter_ns()
+            self.report, self.foreseen = self.training.run(self.agent.run, plan.directory, plan.say)
+            self.end = perf_counter_ns()
+        self.before, self.after = watch.before, _with_cpu(watch.after, self.report)
+
+    def observe(self, plan: RunPlan) -> Observation:
+        job, training, foreseen = self.job, self.training, self.foreseen
+        assembly = assemble(plan.directory, self.begin, self.end)
+        trained = [rank for rank in self.report.ranks if not rank.left_out] or self.report.ranks
+        spans = _of_ranks(training.added(assembly.spans, plan.directory, self.begin), trained)
+        return Observation(
+            spans,
+            workload={**trained[0].workload, "framework": job.framework, **job.how(), **training.about()},
+            target={
+                "spec": anywhere(job.on),
+                "device": "cuda" if any(rank.device.startswith("cuda") for rank in trained) else "cpu",
+                "threads": self.threads,
+                **record(self.ranks),
+                "ranks": [_kept(rank) for rank in self.report.ranks],
+                **({"outlook": foreseen.numbers} if foreseen else {}),
+                **gpus(assembly),
+            },
+            circumstances=observed_circumstances(
+                assembly, self.threads, plan.store.root, self.before, self.after, job.redact
+            ),
+            begin=self.begin,
+            end=self.end,
+            assembly=assembly,
+            used=tuple(devices_used(trained)),
+            identities=identities(assembly),
+            notes=[
+                *self.without, *self.crowded, *(foreseen.sentences if foreseen else []), *training.notes(),
+            ],
+        )  # fmt: skip
+
+    def keep(self, plan: RunPlan, draft: Draft) -> Run:
+        """Write the run; with several nodes, that of all, on the first. Raises KeptElsewhereError on the others."""
+        agent, training, store = self.agent, self.training, plan.store
+        assert agent is not None
+        own = NodePart(agent.node, draft.info, draft.spans, draft.samples)
+        if len(agent.nodes) > 1 and not agent.first:
+            elsewhere = agent.deliver(write_run(plan.directory / "nodes", own.info, own.spans, own.samples))
+            training.done()
+            raise elsewhere
+
+        def keep() -> Run:
+            others, lost = agent.gather()
+            whole = brought_together([own, *others], lost, agent.same)
+            return write_run(store.root, whole.info, whole.spans, whole.samples, files=training.files())
+
+        if len(agent.nodes) == 1:
+            run = write_run(store.root, own.info, own.spans, own.samples, files=training.files())
+        else:
+            run = agent.told(keep)
         training.done()
-        raise elsewhere
+        return run
 
-    def keep() -> Run:
-        others, lost = agent.gather()
-        whole = brought_together([own, *others], lost, agent.same)
-        return write_run(store.root, whole.info, whole.spans, whole.samples, files=training.files())
-
-    return agent.told(keep)
+    def close(self) -> None:
+        if self.agent is not None:
+            self.agent.close()
 
 
 def _with_cpu(conditions: Conditions, report: Report) -> Conditions:

@@ -11,7 +11,7 @@ import msgspec
 from sonda.frameworks.torch.parallel.shared_memory import reason_against
 from sonda.record.errors import SondaError, nearest
 from sonda.record.plugins import PROBES, added
-from sonda.targets.job import Job
+from sonda.targets.job import Job, split_probes
 from sonda.targets.target import Device, TargetSpec, available_threads, has_gpu, whole_of
 from sonda.targets.training.supervisor import RUN_AGAIN
 
@@ -157,13 +157,20 @@ def _refuse_measured(job: Job, spec: TargetSpec) -> None:
 
 
 def refuse_probes(job: Job, spec: TargetSpec) -> None:
-    """Raise SondaError for a probe that nobody reads where several devices train: nothing is ignored in silence."""
-    for word in (one.strip() for one in job.probe.split(",") if one):
-        name = word.partition(":")[0]
-        if name in RUN_AGAIN or name in added(PROBES):
-            raise SondaError(
-                f"target {spec.text!r}: --probe {word} is for one device", "leave it out, or use --on cpu or cuda:N"
-            )
+    """Raise SondaError for a probe that runs a workload once more, since ranks wait for each other at full speed, and
+    for one of another package where several machines train, whose readings nobody could tell apart."""
+    for word in split_probes(job.probe):
+        if word.name in RUN_AGAIN:
+            raise for_one_device(spec, word.text)
+        if word.name in added(PROBES) and spec.options.get("nodes", "1") != "1":
+            raise SondaError(f"target {spec.text!r}: --probe {word.text} is for one node", "leave it out")
+
+
+def for_one_device(spec: TargetSpec, word: str) -> SondaError:
+    """What is said of a probe that nobody can read where several devices train."""
+    return SondaError(
+        f"target {spec.text!r}: --probe {word} is for one device", "leave it out, or use --on cpu or cuda:N"
+    )
 
 
 def refuse_twice(spec: TargetSpec) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from pathlib import Path
 from time import perf_counter_ns
 from typing import Any
 
@@ -9,20 +11,21 @@ import msgspec
 import numpy as np
 
 from sonda.probes.machine.contamination import Watch, contamination
-from sonda.probes.machine.environment import versions, wait_policy
-from sonda.probes.machine.record import machine_record
+from sonda.probes.machine.environment import wait_policy
 from sonda.record.errors import SondaError
 from sonda.record.progress import Expected, Say
-from sonda.record.run import ProbeState, Run, RunInfo, new_id, now, write_run
+from sonda.record.run import Run
 from sonda.record.spans import Spans, Words
 from sonda.record.store import Store
 from sonda.targets.applicability import applied
-from sonda.targets.instruments.energy import ENERGY, MODEL, sampling
-from sonda.targets.instruments.energy import asked as asked_energy
+from sonda.targets.circumstances import clocked_circumstances
+from sonda.targets.instrument import AROUND, Launcher, Observation, RunPlan
+from sonda.targets.instruments.energy import ENERGY, MODEL
+from sonda.targets.instruments.registry import instruments_for
 from sonda.targets.job import Job, check_job
 from sonda.targets.local.child import run_child
 from sonda.targets.local.worker import TRAFFIC
-from sonda.targets.pipeline import STARTING_S, Place
+from sonda.targets.pipeline import STARTING_S, Place, make_run
 from sonda.targets.serving.traffic import SECONDS, Traffic, check_traffic
 from sonda.targets.serving.worker import QUERIES, sized
 from sonda.targets.target import available_threads, parse_target, runnable
@@ -44,56 +47,64 @@ def measure_serving(
     job: Job, traffic: Traffic, store: Store, place: Place | None = None, say: Say = lambda text: None
 ) -> Run:
     """Serve a workload under traffic and keep every query. Raises SondaError when it cannot be served."""
-    (job, without), traffic, place = applied(check_job(job)), check_traffic(traffic), place or Place()
-    device = runnable(parse_target(job.on))
-    if device.kind == "sim" or job.framework != "torch" or job.train:
-        what = job.on if device.kind == "sim" else f"--framework {job.framework}" if not job.train else "training"
-        raise SondaError(f"{what} cannot be served", "use a PyTorch model with --on cpu or cuda:N")
-    sized(job, 1)  # what the user said of sizes is refused here, before a process is started
-    for probe in job.probe.split(","):
-        if probe.strip().partition(":")[0] not in ("", ENERGY, MODEL):
-            raise SondaError(f"--probe {probe} is not there while a model is served", f"use {ENERGY} or {MODEL}")
-    if job.threads and device.threads and job.threads != device.threads:
-        raise SondaError(f"--on {job.on} and --threads {job.threads} do not agree", "give one of them")
-    threads = job.threads or device.threads or available_threads()
-    job = msgspec.structs.replace(job, threads=threads)
-    with store.scratch() as directory:
-        (directory / TRAFFIC).write_bytes(msgspec.json.encode(traffic))
-        with sampling(asked_energy(job.probe), directory, say) as energy:
-            say(_lasting(job, traffic))
-            with Watch() as watch:
-                begin = perf_counter_ns()
-                outcome = run_child(job, directory, threads, energy.environment)
-                end = perf_counter_ns()
-        energy.finish(begin, end, ["cpu", f"cuda:{device.index}"] if device.kind == "cuda" else ["cpu"])
-        moments = np.load(directory / QUERIES)
-    about = dict(outcome.workload)
-    facts = about.pop(SERVING)
-    disturbed = contamination(watch.before, watch.after, threads, wait_policy())
-    fields = energy.said({"probes": [ProbeState("clock", "ok")], "notes": without})
-    info = RunInfo(
-        id=place.identity or new_id(),
-        created=now(),
-        status="complete",
-        workload={**about, "framework": job.framework, **job.how()},
-        target={
-            "spec": job.on,
-            "device": device.kind,
-            "threads": threads,
-            SERVING: {**traffic.described(), **facts},
-            **energy.target,
-        },
-        machine=machine_record(redact=job.redact),
-        versions=versions(),
-        seed=job.seed,
-        disturbed=[flag.sentence for flag in disturbed if flag.contaminated],
-        group=place.group,
-        study=place.study,
-        point=place.point,
-        **fields,
-    )
-    spans = query_spans(moments, begin, end, traffic, f"cuda:{device.index}" if device.kind == "cuda" else "cpu")
-    return write_run(store.root, info, energy.added(spans), energy.samples)
+    launcher = ServingLauncher(job, traffic)
+    return make_run(launcher, instruments_for(job.probe, launcher), store, place, say)
+
+
+class ServingLauncher(Launcher):
+    """Serves a job in a process of its own. Raises SondaError for what cannot be served."""
+
+    kind = "serving"
+    offers = frozenset({AROUND})
+
+    def __init__(self, job: Job, traffic: Traffic) -> None:
+        (job, self.without), self.traffic = applied(check_job(job)), check_traffic(traffic)
+        self.device = device = runnable(parse_target(job.on))
+        if device.kind == "sim" or job.framework != "torch" or job.train:
+            what = job.on if device.kind == "sim" else f"--framework {job.framework}" if not job.train else "training"
+            raise SondaError(f"{what} cannot be served", "use a PyTorch model with --on cpu or cuda:N")
+        sized(job, 1)  # what the user said of sizes is refused here, before a process is started
+        if job.threads and device.threads and job.threads != device.threads:
+            raise SondaError(f"--on {job.on} and --threads {job.threads} do not agree", "give one of them")
+        self.threads = job.threads or device.threads or available_threads()
+        self.job = msgspec.structs.replace(job, threads=self.threads)
+
+    def refusal(self, word: str) -> SondaError:
+        return SondaError(f"--probe {word} is not there while a model is served", f"use {ENERGY} or {MODEL}")
+
+    def plan(self, store: Store, directory: Path, say: Say) -> RunPlan:
+        (directory / TRAFFIC).write_bytes(msgspec.json.encode(self.traffic))
+        return RunPlan(self.kind, store, directory, say, self.job, on_gpu=self.device.kind == "cuda")
+
+    def launch(self, plan: RunPlan, environment: Mapping[str, str]) -> None:
+        plan.say(_lasting(self.job, self.traffic))
+        with Watch() as self.watch:
+            self.begin = perf_counter_ns()
+            self.outcome = run_child(self.job, plan.directory, self.threads, environment)
+            self.end = perf_counter_ns()
+
+    def observe(self, plan: RunPlan) -> Observation:
+        job, traffic, watch = self.job, self.traffic, self.watch
+        on = f"cuda:{self.device.index}" if plan.on_gpu else "cpu"
+        moments = np.load(plan.directory / QUERIES)
+        about = dict(self.outcome.workload)
+        facts = about.pop(SERVING)
+        flags = contamination(watch.before, watch.after, self.threads, wait_policy())
+        return Observation(
+            query_spans(moments, self.begin, self.end, traffic, on),
+            workload={**about, "framework": job.framework, **job.how()},
+            target={
+                "spec": job.on,
+                "device": self.device.kind,
+                "threads": self.threads,
+                SERVING: {**traffic.described(), **facts},
+            },
+            circumstances=clocked_circumstances(job.redact, [flag.sentence for flag in flags if flag.contaminated]),
+            begin=self.begin,
+            end=self.end,
+            used=("cpu", on) if plan.on_gpu else ("cpu",),
+            notes=self.without,
+        )
 
 
 def query_spans(moments: np.ndarray, begin: int, end: int, traffic: Traffic, device: str) -> Spans:

@@ -22,12 +22,13 @@ from sonda.probes.machine.environment import versions
 from sonda.probes.machine.record import machine_record
 from sonda.record.errors import SondaError
 from sonda.record.progress import Say
-from sonda.record.run import Run, RunInfo, new_id, now, write_run
+from sonda.record.run import Run, now, write_run
 from sonda.record.spans import Spans
 from sonda.record.store import Store
+from sonda.targets.instrument import Circumstances, Observation, RunPlan
 from sonda.targets.job import Job, check_job
 from sonda.targets.local.child import run_child
-from sonda.targets.pipeline import Place
+from sonda.targets.pipeline import Place, draft_run
 from sonda.targets.simulated.program import captured_program, described_program
 from sonda.targets.simulated.spans import spans_of
 from sonda.targets.simulated.what_if import what_ifs
@@ -90,10 +91,8 @@ def measure(job: Job, store: Store, place: Place | None = None, say: Say = lambd
             spans = read_spans(directory / SPANS)
         outcome, found = child.workload, child.simulation["target"]
         notes, seen = child.simulation["notes"], child.simulation["versions"]
-    info = RunInfo(
-        id=place.identity or new_id(),
-        created=now(),
-        status="complete",
+    observation = Observation(
+        spans,
         workload={**outcome, "framework": job.framework, **job.how()},
         target={
             "spec": job.on,
@@ -102,15 +101,11 @@ def measure(job: Job, store: Store, place: Place | None = None, say: Say = lambd
             "description": asdict(accelerator),
             **found,
         },
-        machine=machine_record(redact=job.redact),
-        versions={**versions(), **seen},
-        seed=job.seed,
+        circumstances=Circumstances(now(), machine_record(redact=job.redact), {**versions(), **seen}),
         notes=notes,
-        group=place.group,
-        study=place.study,
-        point=place.point,
     )
-    return write_run(store.root, info, spans)
+    draft = draft_run(RunPlan("simulated", store, store.root, say, job), observation, place)
+    return write_run(store.root, draft.info, draft.spans)
 
 
 def accelerator_of(job: Job) -> Accelerator:
