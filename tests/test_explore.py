@@ -20,7 +20,6 @@ from sonda.accelerators.description.accelerator import load_accelerator
 from sonda.accelerators.description.settings import with_settings
 from sonda.accelerators.designs.work import EngineWork
 from sonda.accelerators.mapping.placement import Placed, Placement
-from sonda.accelerators.mapping.sparse import choose_bags
 from sonda.accelerators.memory.hierarchy import Memory
 from sonda.accelerators.memory.traffic import Memories, Movement, stalls_of
 from sonda.accelerators.operations.program import Bags, Call, Operation, Program
@@ -129,7 +128,8 @@ def test_many_tables_at_once_are_those_one_by_one(
     one_by_one = Placement(hybrid, mapping)
     assert together == [one_by_one.place_one(one) for one in operations]
     engine = hybrid.engines["embeddings"]
-    assert [one.result for one in choose_bags(engine, operations, mapping == "")] == [one.result for one in together]
+    chosen = engine.simulator.choose_many(engine, operations, mapping == "")
+    assert [chosen[one].result for one in operations] == [one.result for one in together]
 
 
 def test_bags_that_cannot_be_are_told_one_by_one(store: Store) -> None:
@@ -138,10 +138,11 @@ def test_bags_that_cannot_be_are_told_one_by_one(store: Store) -> None:
     small = replace(engine, tile={"T_N": 100, "T_K": 2})
     operation = Operation("embedding_bag", "bag", -1, Bags(np.array([3]), np.arange(3), 50, 200))
     with pytest.raises(SondaError, match="does not fit multipliers = 128"):
-        choose_bags(small, [operation], given=True)
+        small.simulator.choose_many(small, [operation], given=True)
     work = EngineWork(
         Program((Call("table", "EmbeddingBag", 0, -1, 0),), (replace(operation, caller=0),), ("forward",))
     )
+    work.prepare(load_accelerator("dlrm-hybrid"), [small], "")
     found = work.on(load_accelerator("dlrm-hybrid"), small, "", None)
     assert isinstance(found, SondaError)
     assert found.cause.startswith("table (bag) on embeddings: T_N x T_K = 100 x 2 does not fit")

@@ -18,8 +18,6 @@ from sonda.accelerators.description.engine import EngineDescription
 from sonda.accelerators.description.hardware import Hardware
 from sonda.accelerators.engines import compressed_row, mesh
 from sonda.accelerators.engines.result import Result
-from sonda.accelerators.mapping import dense as dense_operation
-from sonda.accelerators.mapping import sparse as sparse_operation
 from sonda.accelerators.mapping.candidate_tiles import LETTERS, sums_rightly
 from sonda.accelerators.mapping.placement import Learnt, Placed, Placement
 from sonda.accelerators.mapping.search import Choice, Cost, Listed, Options, search
@@ -279,10 +277,10 @@ DENSE_SHAPES = st.one_of(
 )  # fmt: skip
 
 
-def check_options(
-    engine: EngineDescription, operation: Operation, listed: Listed, memory: Memory, data: st.DataObject
-) -> None:
+def check_options(engine: EngineDescription, operation: Operation, memory: Memory, data: st.DataObject) -> None:
     """What an option costs is exactly what its simulation moves and takes; its bound is never more than that."""
+    listed = engine.simulator.mappings(engine, operation)
+    assert listed is not None
     cost = Cost(engine, operation, memory)
     for options in (*listed.starts, *listed.options):
         if not len(options.least):
@@ -309,7 +307,7 @@ def test_bounds_with_memory_behind_the_dense_engine(
 ) -> None:
     engine = of_hardware("one", "flexible_dense", hardware).engines["one"]
     operation = Operation("convolution" if isinstance(shape, Convolution) else "linear", "", -1, shape)
-    check_options(engine, operation, dense_operation.listed(engine, shape), memory, data)
+    check_options(engine, operation, memory, data)
 
 
 @settings(max_examples=60, deadline=None)
@@ -320,7 +318,7 @@ def test_bounds_with_memory_behind_the_mesh(
     hardware = Hardware(16, 4, 4, 8 >> shared, 1 << lines, "TEMPORALRN", True, "TPU_OS_DENSE")
     engine = of_hardware("one", "mesh", hardware).engines["one"]
     operation = Operation("linear", "", -1, shape)
-    check_options(engine, operation, dense_operation.listed(engine, shape), memory, data)
+    check_options(engine, operation, memory, data)
 
 
 @settings(max_examples=60, deadline=None)
@@ -331,8 +329,7 @@ def test_bounds_with_memory_behind_bags(sizes: list[int], columns: int, memory: 
     bags = Bags(np.array(sizes, np.int64), np.array(indices, np.int64), rows, columns)
     engine = load_accelerator("dlrm-hybrid").engines["embeddings"]
     operation = Operation("embedding_bag", "", -1, bags)
-    listed = sparse_operation.listed(engine, operation, Learnt().row_times)
-    check_options(engine, operation, listed, memory, data)
+    check_options(engine, operation, memory, data)
 
 
 @settings(max_examples=25, deadline=None)

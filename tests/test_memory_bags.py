@@ -14,10 +14,12 @@ from hypothesis import strategies as some
 from sonda.accelerators.description.accelerator import Accelerator, load_accelerator
 from sonda.accelerators.description.engine import EngineDescription
 from sonda.accelerators.description.hardware import Hardware
+from sonda.accelerators.engines.kinds import compressed_row
 from sonda.accelerators.mapping.placement import Placed, Placement
 from sonda.accelerators.memory import lookups as streams
 from sonda.accelerators.memory.hierarchy import Memory, Sizes, Traffic
-from sonda.accelerators.memory.lookups import RowStream, row_stream
+from sonda.accelerators.memory.lookups import RowStream
+from sonda.accelerators.memory.reuse import Accesses
 from sonda.accelerators.memory.traffic import traffic_of
 from sonda.accelerators.operations.program import Bags, Operation
 from sonda.record.errors import SondaError
@@ -236,7 +238,10 @@ def test_dlrms_largest_stream_hardly_comes_back_to_a_row() -> None:
     engine = load_accelerator("dlrm-hybrid").engines["embeddings"]
     lookups = cold = least = 0
     for sizes, indices in zip(batch.sizes, batch.indices, strict=True):
-        stream = row_stream(engine, Bags(sizes, indices, 10_000_000, 32))
+        bags = Bags(sizes, indices, 10_000_000, 32)
+        table = engine.simulator.reuse(engine, bags, {"T_N": 32}, Accesses(0, 0, 0, 0), None).table
+        assert table is not None
+        stream = table.stream
         whole = stream.fetches(Memory(1 << 30, 16, 50, 8192, 27).sizes, 1 << 30, 32, 32)
         lookups += len(indices)
         cold += whole.cold
@@ -329,7 +334,7 @@ def test_nothing_grows_with_the_table() -> None:
 def test_a_stream_is_followed_once_and_forgotten_with_its_bags(monkeypatch: pytest.MonkeyPatch) -> None:
     made = []
     follow = streams.RowStream
-    monkeypatch.setattr(streams, "RowStream", lambda *given: made.append(1) or follow(*given))
+    monkeypatch.setattr(compressed_row, "RowStream", lambda *given: made.append(1) or follow(*given))
     before = len(streams._KNOWN)
     bags = bags_of([1, 2], [2, 3])
     one = placed(ROWS, bags)

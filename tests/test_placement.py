@@ -15,7 +15,7 @@ from sonda.accelerators.description.hardware import Hardware
 from sonda.accelerators.engines.result import times, total
 from sonda.accelerators.mapping import rules as mapping
 from sonda.accelerators.mapping.placement import OnHost, Placed, Placement
-from sonda.accelerators.mapping.sparse import _unfolded
+from sonda.accelerators.operations.matrices import unfold
 from sonda.accelerators.operations.program import Bags, Convolution, MatrixProduct, Operation, Program, ZeroPattern
 from sonda.record.errors import SondaError
 from sonda.targets.simulated.program import described_program
@@ -315,7 +315,7 @@ def test_windows_of_a_convolution_are_those_of_the_definition() -> None:
                                 inside = 0 <= x < 5
                                 taps.append(bool(inside and inputs[sample, 2 * group + channel, x, y]))
                     expected[group, (sample * rows + row) * columns + column] = taps
-    assert np.array_equal(_unfolded(inputs, shape), expected)
+    assert np.array_equal(unfold(inputs, shape), expected)
 
 
 def test_filters_stay_and_windows_stream_past_them_on_sigma() -> None:

@@ -14,7 +14,7 @@ from sonda.accelerators.description.accelerator import of_hardware
 from sonda.accelerators.description.engine import EngineDescription
 from sonda.accelerators.description.hardware import Hardware
 from sonda.accelerators.designs import tile_search as searched_tiles
-from sonda.accelerators.designs.dense import DenseOperations
+from sonda.accelerators.designs.dense import FlexibleBatch
 from sonda.accelerators.engines import flexible_dense
 from sonda.accelerators.engines.result import times
 from sonda.accelerators.mapping import candidate_tiles
@@ -56,7 +56,7 @@ def plain(engine: EngineDescription, shape: Shape) -> Placed:
 def compare(engines: list[EngineDescription], shapes: list[Shape]) -> int:
     """How many engines were searched at once; each has the mappings, cycles and counts of a search of its own."""
     seen = 0
-    for numbers, taken in DenseOperations(shapes).best_on(engines):
+    for numbers, (taken,) in FlexibleBatch(shapes).best_on(engines):
         for place, count in enumerate(taken.count.tolist()):
             number, shape = numbers[place // len(shapes)], shapes[place % len(shapes)]
             expected = plain(engines[number], shape)
@@ -118,6 +118,6 @@ def test_an_engine_without_a_tile_by_rule_is_left_to_a_search_of_its_own() -> No
 
 def test_products_that_follow_each_other_are_counted() -> None:
     engine = EngineDescription("one", "flexible_dense", Hardware(16, 0, 0, 4, 4, accumulators=True))
-    ((_, taken),) = DenseOperations([MatrixProduct(4, 4, 4, 5)]).best_on([engine])
+    ((_, (taken,)),) = FlexibleBatch([MatrixProduct(4, 4, 4, 5)]).best_on([engine])
     alone = plain(engine, MatrixProduct(4, 4, 4))
     assert int(taken.result.cycles[0]) * int(taken.count[0]) == times(alone.result, 5).cycles

@@ -37,11 +37,12 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
-from sonda.accelerators.description.engine import OPERATIONS, EngineDescription, is_own, kinds, read_engine, takes
+from sonda.accelerators.description.engine import OPERATIONS, EngineDescription, read_engine
 from sonda.accelerators.description.fields import DescriptionMistakes, Fields, parse_toml, read_text
 from sonda.accelerators.description.hardware import Hardware
 from sonda.accelerators.description.memory import read_memory
 from sonda.accelerators.energy.table import energy_tables
+from sonda.accelerators.engines.registry import engine_kinds, engine_of
 from sonda.accelerators.formats.stonne.files import read_configuration
 from sonda.accelerators.memory.hierarchy import Memory
 from sonda.record.errors import SondaError, nearest
@@ -130,9 +131,9 @@ def read_accelerator(table: dict[str, Any], file: str) -> Accelerator:
     clock_hz = None if clock is None else clock * 1e9
     described_memory = top.table("memory")
     memory = None if described_memory is None else read_memory(described_memory, clock_hz)
-    own = [kind for kind in kind_of.values() if is_own(kind)]
-    if memory is not None and own:
-        top.mistaken("memory", f"an engine of the kind {own[0]} says nothing of what moves; leave [memory] out")
+    silent = [kind for kind in kind_of.values() if not engine_of(kind).moves_memory]
+    if memory is not None and silent:
+        top.mistaken("memory", f"an engine of the kind {silent[0]} says nothing of what moves; leave [memory] out")
     if mistakes:
         raise DescriptionMistakes(file, mistakes)
     return Accelerator(
@@ -160,7 +161,7 @@ def _engines(top: Fields) -> tuple[dict[str, EngineDescription | None], dict[str
     if not names and ("engines" not in top or described is not None):
         top.mistaken("engines", "missing; give at least one [engines.NAME]")
     engines: dict[str, EngineDescription | None] = {}
-    known, by_name = kinds(), dict[str, str]()
+    known, by_name = engine_kinds(), dict[str, str]()
     for name in names:
         given = None if described is None else described.table(name)
         engines[name] = None if given is None else read_engine(name, given)
@@ -180,7 +181,7 @@ def _route(top: Fields, engines: Iterable[str], kind_of: dict[str, str]) -> dict
     route = {}
     for operation in OPERATIONS:
         name = table.one_of(operation, engines, None)
-        if name is not None and name in kind_of and not takes(kind_of[name], operation):
+        if name is not None and name in kind_of and operation not in engine_of(kind_of[name]).operations:
             table.mistaken(operation, f"{kind_of[name]} does not take it; leave it out, then it runs on the host")
         elif name is not None:
             route[operation] = name

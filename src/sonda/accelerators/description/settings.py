@@ -15,7 +15,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from sonda.accelerators.description.accelerator import Accelerator, read_accelerator
-from sonda.accelerators.description.engine import OPERATIONS, PRODUCT_TILES, EngineDescription, read_engine
+from sonda.accelerators.description.engine import OPERATIONS, SIDES, EngineDescription, read_engine
 from sonda.accelerators.description.fields import DescriptionMistakes, Fields
 from sonda.accelerators.description.hardware import Hardware
 from sonda.accelerators.description.memory import FIELDS as MEMORY
@@ -209,9 +209,9 @@ def tables_of(accelerator: Accelerator) -> dict[str, Any]:
 
 def _engine_table(engine: EngineDescription) -> dict[str, Any]:
     hardware = engine.hardware
-    mesh = engine.kind == "mesh"
+    mesh = engine.simulator.has_mesh
     table: dict[str, Any] = {"kind": engine.kind}
-    table |= {name: getattr(hardware, name) for name in HARDWARE if mesh or name not in ("rows", "columns")}
+    table |= {name: getattr(hardware, name) for name in HARDWARE if mesh or name not in SIDES}
     if mesh and hardware.multipliers == 1 << max(engine.elements - 1, 0).bit_length():
         del table["multipliers"]  # It follows from the sides, also from changed ones.
     # Its only value is that of the kind, also of a changed one.
@@ -226,16 +226,16 @@ def _engine_table(engine: EngineDescription) -> dict[str, Any]:
 
 def _has(engine: EngineDescription, field: str, rest: list[str]) -> bool:
     """Whether a field without an engine's name means this engine too."""
-    if field in ("rows", "columns"):
-        return engine.kind == "mesh"
+    simulator = engine.simulator
+    if field in SIDES:
+        return simulator.has_mesh
     if field == "multipliers":
-        return engine.kind != "mesh"
+        return not simulator.has_mesh
     if field == "tile":
-        letters = PRODUCT_TILES.get(engine.kind, ())
-        return bool(letters) and (not rest or rest[0] in letters)
+        return bool(simulator.product_tile) and (not rest or rest[0] in simulator.product_tile)
     if field == "convolution_tile":
-        return engine.kind == "flexible_dense"
-    return field != "dataflow" or engine.kind == "bitmap_sparse"
+        return bool(simulator.convolution_tile)
+    return field != "dataflow" or bool(simulator.dataflows)
 
 
 def _known(key: str, field: str, fields: Iterable[str]) -> None:

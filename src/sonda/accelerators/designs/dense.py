@@ -1,9 +1,8 @@
-"""Many operations on engines whose time depends on shapes only, all at once, each as `dense_operation` has it."""
+"""Many operations on many flexible dense engines, all at once, each as `engines.kinds.flexible_dense` has it."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
 from functools import cached_property
 from typing import Any
 
@@ -13,56 +12,47 @@ from numpy.typing import NDArray
 from sonda.accelerators.description.engine import EngineDescription
 from sonda.accelerators.description.hardware import Hardware
 from sonda.accelerators.designs.tile_search import Tiled, search_all
-from sonda.accelerators.engines import flexible_dense, mesh
+from sonda.accelerators.engines import flexible_dense
+from sonda.accelerators.engines.kinds.flexible_dense import Form, forms_of
 from sonda.accelerators.engines.machines import family, together, without_ports
 from sonda.accelerators.mapping import rules as maps
 from sonda.accelerators.mapping.candidate_tiles import LETTERS, N, hands_on, sum_rightly
-from sonda.accelerators.mapping.dense import Form, forms
 from sonda.accelerators.mapping.fullest_tiles import FullestTiles
 from sonda.accelerators.mapping.search import Taken
 from sonda.accelerators.operations.layer import Layer, Tile
-from sonda.accelerators.operations.program import Bags, Convolution, MatrixProduct
-from sonda.record.errors import SondaError
+from sonda.accelerators.operations.program import Convolution, MatrixProduct
 
 Whole = NDArray[np.int64]
 AT_ONCE = 1 << 18
 """Multipliers of all machines, once for each operation, that are simulated in one go: their paths fill a cache."""
 
 
-class DenseOperations:
-    """Operations of a program, made ready once for all engines that may take them. Raises SondaError where no dense
-    engine can take one; which, only one by one can say."""
+class FlexibleBatch:
+    """Operations of a program, made ready once for all engines that may take them."""
 
-    def __init__(self, shapes: Sequence[MatrixProduct | Convolution | Bags]) -> None:
-        self._shapes = [shape for shape in shapes if not isinstance(shape, Bags)]
-        if len(self._shapes) < len(shapes):
-            raise SondaError("a dense engine cannot sum the rows of a bag", "route embedding_bag to a sparse engine")
+    def __init__(self, shapes: Sequence[MatrixProduct | Convolution]) -> None:
+        self._shapes = shapes
         self._known: dict[Any, tuple[Whole, tuple[int, ...]]] = {}
         self._fullest: dict[tuple[int, ...], FullestTiles] = {}
 
-    def on(self, engines: Sequence[EngineDescription], given: bool) -> Iterator[tuple[list[int], Taken]]:
+    def on(self, engines: Sequence[EngineDescription], given: bool) -> Iterator[tuple[list[int], list[Taken]]]:
         """All of them under the tiles that the descriptions give, where that is wanted and there are any, else under a
         rule's: on some of the engines at a time, with their numbers, an engine's operations after another's. An engine
         that cannot run one of them is left out."""
         alike: dict[Hardware, list[int]] = {}
         for number, engine in enumerate(engines):
-            if engine.kind == "mesh":
-                with suppress(SondaError):
-                    yield [number], self._on_mesh(engine, given)
-            else:
-                alike.setdefault(family(engine.hardware), []).append(number)
+            alike.setdefault(family(engine.hardware), []).append(number)
         for numbers in alike.values():
             numbers.sort(key=lambda number: engines[number].hardware.multipliers)
             tiled = [(number, tiles) for number, tiles in self._tiles(engines, numbers, given) if tiles is not None]
-            yield from self._on_dense(engines, tiled)
+            yield from self._on_family(engines, tiled)
 
-    def best_on(self, engines: Sequence[EngineDescription]) -> Iterator[tuple[list[int], Taken]]:
-        """The same under the tiles that take least where the buffer is unlimited: flexible dense engines only. One
-        that has no tile by rule for one of the operations is left out, too."""
+    def best_on(self, engines: Sequence[EngineDescription]) -> Iterator[tuple[list[int], list[Taken]]]:
+        """The same under the tiles that take least where the buffer is unlimited. One that has no tile by rule for
+        one of the operations is left out, too."""
         alike: dict[Hardware, list[int]] = {}
         for number, engine in enumerate(engines):
-            if engine.kind == "flexible_dense":
-                alike.setdefault(without_ports(engine.hardware), []).append(number)
+            alike.setdefault(without_ports(engine.hardware), []).append(number)
         for numbers in alike.values():
             ruled, described = (dict(self._tiles(engines, numbers, given)) for given in (False, True))
             numbers = [number for number in numbers if ruled[number] is not None and described[number] is not None]
@@ -84,7 +74,9 @@ class DenseOperations:
         form[~sum_rightly(Layer(*layers.T), tiles)] = -1
         return Tiled(form, layers, count, tiles)
 
-    def _under(self, engines: Sequence[EngineDescription], tiled: list[tuple[int, Tiled]]) -> tuple[list[int], Taken]:
+    def _under(
+        self, engines: Sequence[EngineDescription], tiled: list[tuple[int, Tiled]]
+    ) -> tuple[list[int], list[Taken]]:
         """Engines under tiles that they can run."""
         numbers = [number for number, _ in tiled]
         form, layers, count, tiles = (
@@ -95,23 +87,11 @@ class DenseOperations:
         def words(place: int) -> dict[str, Any]:
             return self._forms[place % len(self._forms)][form[place]].words(Tile(*tiles[place].tolist()))
 
-        return numbers, Taken(list(range(len(self._forms))) * len(numbers), result, count, words)
+        return numbers, [Taken(list(range(len(self._forms))) * len(numbers), result, count, words)]
 
-    def _on_mesh(self, engine: EngineDescription, given: bool) -> Taken:
-        products, count = self._products
-        tile = engine.tile if given and engine.tile else {"T_M": engine.hardware.rows, "T_N": engine.hardware.columns}
-        sizes = np.minimum((tile["T_M"], tile["T_N"]), products[:, :2])
-        result = mesh.simulate_all(engine.hardware, products, sizes)
-        return Taken(
-            range(len(count)),
-            result,
-            count,
-            lambda place: dict(zip(("T_M", "T_N"), sizes[place].tolist(), strict=True)),
-        )
-
-    def _on_dense(
+    def _on_family(
         self, engines: Sequence[EngineDescription], tiled: list[tuple[int, Whole]]
-    ) -> Iterator[tuple[list[int], Taken]]:
+    ) -> Iterator[tuple[list[int], list[Taken]]]:
         many = len(self._shapes)
         begin = 0
         while begin < len(tiled):
@@ -133,7 +113,7 @@ class DenseOperations:
                 numbers = [number for number, one in zip(numbers, can.tolist(), strict=True) if one]
             if numbers:
                 result = flexible_dense.simulate_all(self._machines(engines, numbers), layers, tiles)
-                yield numbers, Taken(list(range(many)) * len(numbers), result, count, self._words(layers, tiles))
+                yield numbers, [Taken(list(range(many)) * len(numbers), result, count, self._words(layers, tiles))]
 
     def _machines(self, engines: Sequence[EngineDescription], numbers: list[int]) -> Hardware:
         return together([engines[number].hardware for number in numbers], len(self._shapes))
@@ -202,15 +182,8 @@ class DenseOperations:
         return words
 
     @cached_property
-    def _products(self) -> tuple[Whole, Whole]:
-        """M, N and K of each as products, a row each, and of how many."""
-        found = [shape.product() if isinstance(shape, Convolution) else shape for shape in self._shapes]
-        sizes = np.array([(one.m, one.n, one.k) for one in found], np.int64)
-        return sizes, np.array([one.count for one in found], np.int64)
-
-    @cached_property
     def _forms(self) -> list[tuple[Form, ...]]:
-        return [forms(shape) for shape in self._shapes]
+        return [forms_of(shape) for shape in self._shapes]
 
     @cached_property
     def _layers(self) -> Whole:

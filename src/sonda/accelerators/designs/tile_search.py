@@ -16,11 +16,11 @@ from numpy.typing import NDArray
 
 from sonda.accelerators.description.hardware import Hardware
 from sonda.accelerators.engines import flexible_dense
+from sonda.accelerators.engines.kinds.flexible_dense import Form
 from sonda.accelerators.engines.machines import picked, together
 from sonda.accelerators.engines.result import largest
 from sonda.accelerators.mapping import least_cycles
 from sonda.accelerators.mapping.candidate_tiles import N, X, Y, candidates, extents, multiplied
-from sonda.accelerators.mapping.dense import Form
 from sonda.accelerators.mapping.search import MOST_TRIED
 from sonda.accelerators.operations.layer import Layer, Tile
 

@@ -14,13 +14,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sonda.accelerators.description.accelerator import Accelerator
-from sonda.accelerators.description.engine import DENSE, SPARSE, EngineDescription
-from sonda.accelerators.designs.dense import DenseOperations
+from sonda.accelerators.description.engine import EngineDescription
 from sonda.accelerators.energy.area import instances_of
+from sonda.accelerators.engines.contract import Batch
+from sonda.accelerators.engines.registry import blame_package
 from sonda.accelerators.engines.result import INSTANCES, Count, Counters, Result
 from sonda.accelerators.mapping.placement import SEARCHED, Learnt, Placed, Placement
 from sonda.accelerators.mapping.search import Taken
-from sonda.accelerators.mapping.sparse import bags_together
 from sonda.accelerators.memory.hierarchy import Memory
 from sonda.accelerators.memory.reuse import Accesses
 from sonda.accelerators.memory.traffic import Memories, movement_of, stalls_of
@@ -74,7 +74,7 @@ class EngineWork:
         self._alike: dict[tuple[tuple[str, ...], bool], list[tuple[Operation, int]]] = {}
         self._placed: dict[Any, Placed | SondaError] = {}
         self._together = 0
-        self._dense: dict[tuple[str, ...], DenseOperations] = {}
+        self._batches: dict[tuple[str, tuple[str, ...]], Batch | None] = {}
         self._work: dict[Any, Work | SondaError] = {}
         self._learnt: dict[Any, Learnt] = {}
 
@@ -92,20 +92,31 @@ class EngineWork:
 
         A mapping that is searched is that of an unlimited buffer.
         """
-        designs = {(_key(one), mapping, None): one for one in engines if one.kind in DENSE}
-        kinds = next((_kinds(accelerator, engine) for engine in designs.values()), ())
+        by_kind: dict[str, list[EngineDescription]] = {}
+        for engine in engines:
+            by_kind.setdefault(engine.kind, []).append(engine)
+        for designs in by_kind.values():
+            self._prepare(_kinds(accelerator, designs[0]), designs, mapping)
+
+    def _prepare(self, kinds: tuple[str, ...], engines: list[EngineDescription], mapping: str) -> None:
+        """Designs of one kind, all of which take these kinds of operation."""
+        simulator = engines[0].simulator
+        designs = {(_key(engine), mapping, None): engine for engine in engines}
         designs = {design: engine for design, engine in designs.items() if (design, kinds) not in self._work}
-        operations = self._operations(kinds, zeros_count=False)
+        operations = self._operations(kinds, simulator.zeros_matter)
         if not operations or not designs:
             return
         # Where one cannot be, only one by one can say which.
-        with suppress(SondaError):
-            if kinds not in self._dense:
-                self._dense[kinds] = DenseOperations([one.shape for one, _ in operations])
+        with suppress(SondaError), blame_package(engines[0].kind):
+            made = (engines[0].kind, kinds)
+            if made not in self._batches:
+                self._batches[made] = simulator.batch([operation for operation, _ in operations])
+            batch = self._batches[made]
+            if batch is None:
+                return
             keys, ready = list(designs), list(designs.values())
-            dense = self._dense[kinds]
-            for numbers, taken in dense.best_on(ready) if mapping == SEARCHED else dense.on(ready, mapping == ""):
-                works = _works([ready[number] for number in numbers], operations, [taken])
+            for numbers, taken in batch.best_on(ready) if mapping == SEARCHED else batch.on(ready, mapping == ""):
+                works = _works([ready[number] for number in numbers], operations, taken)
                 self._work |= {(keys[number], kinds): work for number, work in zip(numbers, works, strict=True)}
                 self._together += len(numbers) * len(operations)
 
@@ -155,13 +166,7 @@ class EngineWork:
     def _take(
         self, placement: Placement, engine: EngineDescription, kinds: tuple[str, ...], design: Any
     ) -> Work | SondaError:
-        operations = self._operations(kinds, engine.kind in SPARSE)
-        if operations and placement.mapping != SEARCHED and _only_bags(engine, kinds):
-            # Where one cannot be, only one by one can say which.
-            with suppress(SondaError):
-                groups = bags_together(engine, [one for one, _ in operations], placement.mapping == "")
-                self._together += len(operations)
-                return _works([engine], operations, groups)[0]
+        operations = self._operations(kinds, engine.simulator.zeros_matter)
         parts: list[Part] = []
         counts: Counter[tuple[str, str]] = Counter()
         instances: dict[str, int] = {}
@@ -206,10 +211,6 @@ class EngineWork:
                     groups.setdefault(key, [operation, 0])[1] += 1
             known = self._alike[kinds, zeros_count] = [(first, count) for first, count in groups.values()]
         return known
-
-
-def _only_bags(engine: EngineDescription, kinds: tuple[str, ...]) -> bool:
-    return engine.kind == "compressed_row" and kinds == ("embedding_bag",)
 
 
 def _works(

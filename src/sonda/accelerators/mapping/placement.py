@@ -2,25 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
-import numpy as np
-
 from sonda.accelerators.description.accelerator import Accelerator
-from sonda.accelerators.description.engine import DENSE, SPARSE, EngineDescription, is_own
-from sonda.accelerators.description.hardware import DATAFLOWS
-from sonda.accelerators.engines import plugins as own_engine
-from sonda.accelerators.engines.compressed_row import RowTile, RowTimes
+from sonda.accelerators.description.engine import EngineDescription
+from sonda.accelerators.engines.registry import blame_package, check_result
 from sonda.accelerators.engines.result import Result
-from sonda.accelerators.mapping import dense as dense_operation
 from sonda.accelerators.mapping import rules as maps
-from sonda.accelerators.mapping import sparse as sparse_operation
 from sonda.accelerators.mapping.search import Choice, Cost, Listed, search
 from sonda.accelerators.memory.hierarchy import Traffic
-from sonda.accelerators.operations.program import Bags, Convolution, Operation, Program, ZeroPattern
+from sonda.accelerators.operations.program import Operation, Program
 from sonda.record.errors import SondaError, nearest
 
 SEARCHED = "best"
@@ -54,7 +48,7 @@ class Placed:
     @property
     def products(self) -> int:
         """Those that the operation asks for; what only fills a tile up is in `result.multiplications` alone."""
-        return useful_products(self.engine.kind, self.operation, self.mapping, self.result)
+        return self.engine.simulator.useful_products(self.operation, self.mapping, self.result)
 
     @property
     def words(self) -> str:
@@ -76,15 +70,7 @@ class OnHost:
 class Learnt:
     """What searches learn of engines; it holds whatever memory is behind them."""
 
-    listed: dict[Any, Listed] = field(default_factory=dict)
-    _row_times: dict[tuple[str, RowTile], RowTimes] = field(default_factory=dict)
-
-    def row_times(self, engine: EngineDescription, tile: RowTile) -> RowTimes:
-        """What rows take on an engine of compressed rows under a tile."""
-        key = (engine.name, tile)
-        if key not in self._row_times:
-            self._row_times[key] = RowTimes(engine.hardware, tile)
-        return self._row_times[key]
+    listed: dict[Any, Listed | None] = field(default_factory=dict)
 
 
 @dataclass
@@ -113,7 +99,9 @@ class Placement:
         """Kinds of operation whose zeros must be known. Those of embedding bags always are."""
         found = {kind: self.accelerator.engine_for(kind) for kind in self.accelerator.route}
         return frozenset(
-            kind for kind, engine in found.items() if engine and engine.kind in SPARSE and kind != "embedding_bag"
+            kind
+            for kind, engine in found.items()
+            if engine and engine.simulator.zeros_matter and kind != "embedding_bag"
         )
 
     def place(self, program: Program) -> list[Placed | OnHost]:
@@ -122,14 +110,19 @@ class Placement:
         return [self.place_one(operation, program.path(operation)) for operation in program.operations]
 
     def prepare(self, operations: Iterable[Operation]) -> None:
-        """Place embedding bags together where that is faster; where it cannot be, placing one by one says why."""
-        engine = self.accelerator.engine_for("embedding_bag")
-        if engine is None or engine.kind != "compressed_row" or self.mapping == SEARCHED:
+        """Place operations together where that is faster; where it cannot be, placing one by one says why."""
+        if self.mapping == SEARCHED:
             return
-        bags = [one for one in operations if one.kind == "embedding_bag" and (engine.name, one) not in self._known]
-        with suppress(SondaError):
-            for one, choice in zip(bags, sparse_operation.choose_bags(engine, bags, self.mapping == ""), strict=True):
-                self._known[engine.name, one] = choice
+        of_engine: dict[str, list[Operation]] = {}
+        for operation in operations:
+            engine = self.accelerator.engine_for(operation.kind)
+            if engine is not None and (engine.name, operation) not in self._known:
+                of_engine.setdefault(engine.name, []).append(operation)
+        for name, some in of_engine.items():
+            engine = self.accelerator.engines[name]
+            with suppress(SondaError), blame_package(engine.kind):
+                chosen = engine.simulator.choose_many(engine, some, self.mapping == "")
+                self._known |= {(name, operation): choice for operation, choice in chosen.items()}
 
     def place_one(self, operation: Operation, path: str = "") -> Placed | OnHost:
         """One operation; `path` is where it stands, for errors."""
@@ -144,78 +137,22 @@ class Placement:
         return Placed(operation, engine, chosen.mapping, chosen.result, None, chosen.tried, chosen.proved)
 
     def _choose(self, operation: Operation, engine: EngineDescription) -> Choice:
-        key = (engine.name, operation if engine.kind in SPARSE else operation.shape)
-        if key in self._known:
-            return self._known[key]
-        if is_own(engine.kind):
-            chosen = own_engine.choose(engine, operation)
-        elif self.mapping != SEARCHED:
-            given = self.mapping == ""
-            if engine.kind in SPARSE:
-                return sparse_operation.choose(engine, operation, given)
-            chosen = dense_operation.choose(engine, operation.shape, given)
-        else:
-            chosen = search(self._listed(key, operation, engine), Cost(engine, operation, self.accelerator.memory))
+        # Remembered by operation, or by its shape where nothing else decides.
+        key = (engine.name, operation if engine.simulator.zeros_matter else operation.shape)
+        for known in ((engine.name, operation), key):
+            if known in self._known:
+                return self._known[known]
+        with blame_package(engine.kind):
+            chosen = self._search(key, operation, engine) if self.mapping == SEARCHED else None
+            if chosen is None:
+                chosen = engine.simulator.choose(engine, operation, self.mapping != "stonne")
+        check_result(engine.kind, chosen.result)
         self._known[key] = chosen
         return chosen
 
-    def _listed(self, key: Any, operation: Operation, engine: EngineDescription) -> Listed:
-        known = self.learnt.listed
-        if key not in known:
-            if engine.kind in SPARSE:
-                known[key] = sparse_operation.listed(engine, operation, self.learnt.row_times)
-            else:
-                known[key] = dense_operation.listed(engine, operation.shape)
-        return known[key]
-
-
-# ---- The products that an operation asks an engine for, without those that only fill a tile up ----------------------
-
-
-def useful_products(kind: str, operation: Operation, mapping: Mapping[str, Any], result: Result) -> int:
-    """Of an operation on an engine of this kind, which counted `result`.
-
-    On a dense engine all products of the operation; by compressed rows and bitmaps, every entry of the operand that is
-    compressed or stays times the vectors of the other; on merging engines, which fill nothing up, those that the engine
-    counts.
-    """
-    if kind in DENSE:
-        return operation.shape.multiplications
-    if kind not in ("compressed_row", "bitmap_sparse"):
-        return result.multiplications
-    shape = operation.shape
-    if isinstance(shape, Bags):
-        return _of_bags(shape, mapping) if kind == "bitmap_sparse" else shape.multiplications
-    assert operation.inputs is not None, "an engine of compressed rows has seen the zeros"
-    assert operation.weights is not None, "an engine of compressed rows has seen the zeros"
-    product = shape.product() if isinstance(shape, Convolution) else shape
-    if _weights(kind, operation, mapping):
-        return _entries(operation.weights) * product.m
-    if isinstance(shape, Convolution):
-        return _unfolded_entries(operation.inputs, shape) * product.n
-    return _entries(operation.inputs) * product.n
-
-
-def _weights(kind: str, operation: Operation, mapping: Mapping[str, Any]) -> bool:
-    """Whether it is the weights that are compressed or stay; on bitmaps a convolution's are the first matrix."""
-    if kind == "compressed_row":
-        return bool(mapping["rows"] == "weights by rows")
-    return (mapping["dataflow"] == DATAFLOWS[0]) == (operation.kind == "convolution")
-
-
-def _of_bags(bags: Bags, mapping: Mapping[str, Any]) -> int:
-    """Of bags on bitmaps: the indices stay, each distinct one times the table's columns, or the table stays."""
-    if mapping["dataflow"] == DATAFLOWS[0]:
-        return len(bags.distinct.indices) * bags.columns
-    return bags.columns * bags.distinct.columns * (len(bags.distinct.pointer) - 1)
-
-
-def _entries(pattern: ZeroPattern) -> int:
-    return int(np.prod(pattern.shape, dtype=np.int64)) - pattern.zeros
-
-
-def _unfolded_entries(inputs: ZeroPattern, shape: Convolution) -> int:
-    """Entries of all windows: every pixel that is not zero, as often as windows cover it."""
-    pixels = inputs.bits().sum(axis=(0, 1), dtype=np.int64)
-    rows, columns = shape.coverage()
-    return int(rows @ pixels @ columns)
+    def _search(self, key: Any, operation: Operation, engine: EngineDescription) -> Choice | None:
+        """The best of all mappings; nothing where there is nothing to choose."""
+        if key not in self.learnt.listed:
+            self.learnt.listed[key] = engine.simulator.mappings(engine, operation)
+        listed = self.learnt.listed[key]
+        return None if listed is None else search(listed, Cost(engine, operation, self.accelerator.memory))

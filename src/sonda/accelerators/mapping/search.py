@@ -26,6 +26,8 @@ from sonda.record.errors import SondaError
 Whole = NDArray[np.int64]
 MOST_TRIED = 400
 """Mappings that are simulated for one operation, beside those given."""
+UNBOUNDED = np.zeros(1, np.int64)
+"""Cycles at least, of one mapping that is tried in any case."""
 
 
 @dataclass(frozen=True)

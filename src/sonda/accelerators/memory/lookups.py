@@ -7,13 +7,13 @@ other from the beginning of a row of the memory on; nothing is allocated for the
 
 from __future__ import annotations
 
+from collections.abc import Callable, Hashable
 from typing import NamedTuple
 from weakref import WeakKeyDictionary
 
 import numpy as np
 from numpy.typing import NDArray
 
-from sonda.accelerators.description.engine import EngineDescription
 from sonda.accelerators.memory.hierarchy import Sizes
 from sonda.accelerators.operations.program import Bags
 from sonda.record.jit import compiled
@@ -96,33 +96,16 @@ def _inside(begins: Whole, ends: Whole, block: int) -> int:
     return int(often @ np.count_nonzero((places[:, None] + ends) % block, axis=1))
 
 
-_KNOWN: WeakKeyDictionary[Bags, dict[tuple[str, int], RowStream]] = WeakKeyDictionary()
+_KNOWN: WeakKeyDictionary[Bags, dict[Hashable, RowStream]] = WeakKeyDictionary()
 """Streams of bags that are still in use, by the order in which an engine takes them."""
 
 
-def row_stream(engine: EngineDescription, bags: Bags) -> RowStream:
-    """The lookups of these bags in the order in which this kind of engine makes them; computed once for each.
-
-    By compressed rows every index of a bag counts, the others take a row that is named twice once. The outer product
-    goes over the table, row by row. A bitmap engine takes as many rows at once as it has multipliers.
-    """
+def remembered_stream(bags: Bags, order: Hashable, make: Callable[[], RowStream]) -> RowStream:
+    """The lookups of these bags in an order that has this name; made once."""
     known = _KNOWN.setdefault(bags, {})
-    limit = engine.hardware.multipliers if engine.kind == "bitmap_sparse" else 0
-    key = (engine.kind, limit)
-    if key not in known:
-        known[key] = _stream(engine.kind, bags, limit)
-    return known[key]
-
-
-def _stream(kind: str, bags: Bags, limit: int) -> RowStream:
-    if kind == "compressed_row":
-        return RowStream(bags.indices.astype(np.int64), np.repeat(bags.sizes, bags.sizes).astype(np.int64))
-    distinct = bags.distinct
-    if kind == "bitmap_sparse":
-        lookups = len(distinct.indices)
-        return RowStream(distinct.indices, np.full(lookups, min(limit, lookups)))
-    rows = np.sort(distinct.indices) if kind == "outer_product" else distinct.indices
-    return RowStream(rows, np.ones(len(rows), np.int64))
+    if order not in known:
+        known[order] = make()
+    return known[order]
 
 
 # ---- Reuse distances of a stream of lookups, by which a buffer of any size is known to hit or to miss ---------------

@@ -18,12 +18,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from sonda.accelerators.description.engine import DENSE, EngineDescription
-from sonda.accelerators.description.hardware import DATAFLOWS
-from sonda.accelerators.engines.result import Count, Result
+from sonda.accelerators.engines.result import Count
+from sonda.accelerators.memory.lookups import RowStream
 from sonda.accelerators.operations.program import Convolution, MatrixProduct, Operation
 
-STATIONARY_ROWS = DATAFLOWS[0]
 LARGEST = 1 << 62
 """Products of counts below it are safe in 64 bits."""
 
@@ -60,6 +58,14 @@ class Crossing(NamedTuple):
     writes: Count
 
 
+class TableRows(NamedTuple):
+    """Rows of an embedding table that are looked up through the buffer."""
+
+    stream: RowStream
+    columns: Count
+    """Taken at a time."""
+
+
 @dataclass(frozen=True)
 class Reuse:
     """One operation on one engine, in elements."""
@@ -73,6 +79,8 @@ class Reuse:
     """Results of its last step, which leave after it."""
     starts: Count = 1
     """How often it starts so, with other weights."""
+    table: TableRows | None = None
+    """What is looked up beside the operands."""
 
 
 def rereading(reads: Count, *points: tuple[Count, Count]) -> Operand:
@@ -128,35 +136,6 @@ def _part(whole: NDArray[np.int64], taken: NDArray[np.int64], kept: NDArray[np.i
     return np.where(some, found, whole).astype(np.int64)
 
 
-def reuse_of(
-    engine: EngineDescription,
-    shape: MatrixProduct | Convolution,
-    mapping: dict[str, Any],
-    result: Result | Accesses,
-    operation: Operation | None = None,
-) -> Reuse:
-    """How this engine goes over the operands of a product or a convolution under this mapping.
-
-    `operation` tells sparse engines how many elements are not zero; without it operands count as full. The sizes of
-    the mapping and what is counted may be arrays; engines that merge need the whole result.
-    """
-    if engine.kind == "flexible_dense" and isinstance(shape, Convolution) and "T_R" in mapping:
-        return _direct(shape, mapping, result)
-    sizes = _Sizes.of(shape, None if engine.kind in DENSE else operation)
-    if engine.kind == "flexible_dense":
-        return _blocks(sizes, mapping, result)
-    if engine.kind == "mesh":
-        return _mesh(sizes, mapping, result)
-    if engine.kind == "bitmap_sparse":
-        # As placement has it: a convolution's filters are the first matrix, else the inputs are.
-        filters_first = operation.kind == "convolution" if operation else isinstance(shape, Convolution)
-        return _bitmap(engine, sizes, mapping, result, filters_first)
-    if engine.kind == "compressed_row":
-        return _rows(sizes, mapping, result)
-    assert isinstance(result, Result), "engines that merge have no mappings to choose from"
-    return _merging(engine, sizes, result)
-
-
 def partial_sums(reads: Count, writes: Count, kept: Count) -> Operand:
     """Sums that are written and read again; while they wait, so many elements of them."""
     some = (reads > 0) | (writes > 0)
@@ -170,7 +149,7 @@ def distinct_inputs(shape: Convolution) -> int:
     return shape.N * shape.C * int(rows) * int(columns)
 
 
-class _Sizes(NamedTuple):
+class ProductSizes(NamedTuple):
     """Of a product, or of a convolution as one; `inputs` and `weights` are the elements that must cross at least."""
 
     m: int
@@ -183,7 +162,8 @@ class _Sizes(NamedTuple):
     image: Convolution | None
 
     @staticmethod
-    def of(shape: MatrixProduct | Convolution, operation: Operation | None) -> _Sizes:
+    def of(shape: MatrixProduct | Convolution, operation: Operation | None) -> ProductSizes:
+        """Of a shape; where an operation is given, without its zeros."""
         image = shape if isinstance(shape, Convolution) else None
         product = shape.product() if isinstance(shape, Convolution) else shape
         m, n, k, count = product.m, product.n, product.k, product.count
@@ -195,10 +175,11 @@ class _Sizes(NamedTuple):
                 inputs = min(inputs, int(np.prod(operation.inputs.shape, dtype=np.int64)) - operation.inputs.zeros)
             if operation.weights is not None:
                 weights = min(weights, int(np.prod(operation.weights.shape, dtype=np.int64)) - operation.weights.zeros)
-        return _Sizes(m, n, k, count, inputs, weights, image)
+        return ProductSizes(m, n, k, count, inputs, weights, image)
 
     @property
     def outputs(self) -> int:
+        """Of all products."""
         return self.m * self.n * self.products
 
     def one(self, elements: int) -> int:
@@ -216,125 +197,8 @@ class _Sizes(NamedTuple):
         return high * image.Y * (image.C // image.G)
 
 
-def _direct(shape: Convolution, tile: dict[str, Any], result: Result | Accesses) -> Reuse:
-    """Flexible dense, a convolution itself. Batches outside, then groups, filters, windows: weights come again for
-    every batch, inputs for every block of filters, and where windows overlap."""
-    images, groups = -(-shape.N // tile["T_N"]), -(-shape.G // tile["T_G"])
-    blocks = -(-(shape.K // shape.G) // tile["T_K"])
-    channels, taps = shape.C // shape.G, shape.R * shape.S
-    weights, inputs = shape.K * channels * taps, distinct_inputs(shape)
-    high = np.minimum(shape.X, (tile["T_X_"] - 1) * shape.stride[0] + shape.R)
-    lines = high * shape.Y * channels * tile["T_G"] * tile["T_N"]
-    rows, columns = shape.outputs
-    outputs = shape.N * shape.K * rows * columns
-    windows = tile["T_N"] * tile["T_G"] * tile["T_X_"] * tile["T_Y_"]
-    neurons = windows * tile["T_K"]
-    filled = tile["T_K"] * tile["T_G"] * channels * taps + windows * tile["T_R"] * tile["T_S"] * tile["T_C"]
-    operands = (
-        _operand(result.weight_reads, weights, (weights, weights)),
-        _operand(result.input_reads, inputs, (lines, inputs * blocks), (-(-inputs // (images * groups)), inputs)),
-        partial_sums(result.psum_reads, result.writes - outputs, neurons),
-    )
-    return Reuse(operands, outputs, filled, neurons, images * groups * blocks)
-
-
-def _blocks(sizes: _Sizes, tile: dict[str, Any], result: Result | Accesses) -> Reuse:
-    """Flexible dense, a product. Blocks of T_N columns outside, all rows for each: inputs come again for every block,
-    weights once."""
-    blocks = -(-sizes.n // tile["T_N"])
-    neurons = tile["T_M"] * tile["T_N"]
-    operands = (
-        _operand(result.weight_reads, sizes.weights, (sizes.one(sizes.weights), sizes.weights)),
-        _operand(
-            result.input_reads,
-            sizes.inputs,
-            (tile["T_M"] * sizes.k, sizes.m * sizes.k * sizes.products * blocks),
-            (sizes.lines(tile["T_M"]), sizes.inputs * blocks),
-            (sizes.one(sizes.inputs), sizes.inputs),
-        ),
-        partial_sums(result.psum_reads, result.writes - sizes.outputs, neurons),
-    )
-    filled = tile["T_N"] * sizes.k + tile["T_M"] * tile["T_K"]
-    return Reuse(operands, sizes.outputs, filled, neurons, blocks * sizes.products)
-
-
-def _mesh(sizes: _Sizes, tile: dict[str, Any], result: Result | Accesses) -> Reuse:
-    """Mesh. Tiles of T_M rows outside, all columns for each: weights come again for every T_M rows, and the inputs of
-    these rows for every T_N columns."""
-    operands = (
-        _operand(result.weight_reads, sizes.weights, (sizes.one(sizes.weights), sizes.weights)),
-        _operand(
-            result.input_reads,
-            sizes.inputs,
-            (tile["T_M"] * sizes.k, sizes.m * sizes.k * sizes.products),
-            (sizes.lines(tile["T_M"]), sizes.inputs),
-        ),
-    )
-    return Reuse(operands, sizes.outputs, tile["T_M"] + tile["T_N"], tile["T_M"] * tile["T_N"])
-
-
-def _bitmap(
-    engine: EngineDescription, sizes: _Sizes, mapping: dict[str, Any], result: Result | Accesses, filters_first: bool
-) -> Reuse:
-    """Bitmap sparse. What stays in the multipliers is read once, the other matrix again for every filling of them.
-    Sums of a vector that is too long for them wait for its next piece, one for each vector that streams."""
-    weights_stay = filters_first == (mapping["dataflow"] == STATIONARY_ROWS)
-    stays, streams = (sizes.weights, sizes.inputs) if weights_stay else (sizes.inputs, sizes.weights)
-    vectors = sizes.m if weights_stay else sizes.n
-    operands = (
-        _operand(result.weight_reads, stays, (sizes.one(stays), stays)),
-        _operand(result.input_reads, streams, (sizes.one(streams), streams)),
-        partial_sums(result.psum_reads, np.maximum(0, result.writes - sizes.outputs), vectors),
-    )
-    multipliers = engine.hardware.multipliers
-    return Reuse(operands, np.minimum(sizes.outputs, result.writes), multipliers + sizes.k, multipliers)
-
-
-def _rows(sizes: _Sizes, mapping: dict[str, Any], result: Result | Accesses) -> Reuse:
-    """Compressed rows by a dense matrix. The compressed one is read once; every row takes what it names of the other,
-    which is whole, zeros and all."""
-    by_weights = mapping["rows"] == "weights by rows"
-    image = sizes.image
-    full = sizes.m * sizes.k * sizes.products if image is None else distinct_inputs(image)
-    rows, dense = (sizes.weights, full) if by_weights else (sizes.inputs, sizes.n * sizes.k * sizes.products)
-    operands = (
-        _operand(result.weight_reads, rows, (sizes.one(rows), rows)),
-        _operand(result.input_reads, dense, (sizes.one(dense), dense)),
-    )
-    return Reuse(operands, sizes.outputs, mapping["T_K"] * (1 + mapping["T_N"]), mapping["T_N"])
-
-
-def _merging(engine: EngineDescription, sizes: _Sizes, result: Result) -> Reuse:
-    """Outer product and Gustavson: inputs are the first matrix, read once, weights the second, a row for every entry.
-    Entries of one column follow each other in the outer product, so that few rows serve them; then all products
-    wait to be merged. In Gustavson's order only what one row leaves waits."""
-    multipliers = engine.hardware.multipliers
-    outer = engine.kind == "outer_product"
-    whole = sizes.one(sizes.weights)
-    pieces = -(-sizes.k // multipliers) * sizes.n
-    operands = (
-        _operand(result.weight_reads, sizes.inputs, (sizes.one(sizes.inputs), sizes.inputs)),
-        _operand(
-            result.input_reads, sizes.weights, (min(whole, multipliers * sizes.n) if outer else whole, sizes.weights)
-        ),
-        merged_sums(result, sizes.one(result.writes) if outer else pieces),
-    )
-    return Reuse(operands, finished(engine, result), 2 * multipliers, multipliers)
-
-
-def merged_sums(result: Result, kept: int) -> Operand:
-    """Partial results of the engines that merge, all of which they write and read again."""
-    return partial_sums(result.psum_reads, result.writes, min(kept, max(1, result.writes)))
-
-
-def finished(engine: EngineDescription, result: Result) -> int:
-    """Elements that leave the merging tree for good; they go past the buffer and are not among an engine's writes."""
-    again = result.writes - result.multiplications if engine.kind == "outer_product" else result.writes
-    return result.counters["CollectionBus"]["FIFO"]["PUSH"] - again
-
-
-def _operand(reads: Count, least: int, *points: tuple[Count, Count]) -> Operand:
-    """Never less than what must cross, never more than the engine reads."""
+def reread_operand(reads: Count, least: int, *points: tuple[Count, Count]) -> Operand:
+    """As `rereading`, never less than the elements that must cross, never more than the engine reads."""
     fewest = np.minimum(least, reads)
     return rereading(
         reads, *((np.maximum(1, kept), np.minimum(reads, np.maximum(fewest, left))) for kept, left in points)

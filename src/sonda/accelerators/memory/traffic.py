@@ -7,7 +7,7 @@ without a `[memory]`, nothing crosses and nothing waits.
 Traffic. Each operand crosses as often as the engine reads it from the buffer, less what the buffer saves by keeping
 (`reuse`); results cross once. It stays: half of the buffer with double buffering, all of it without. So no operand
 crosses less than once or more often than the engine reads it. Of an embedding table the rows that bags name cross,
-through a buffer that keeps those used last (`row_stream`); of a compressed operand its elements, one word each, and of
+through a buffer that keeps those used last (`lookups`); of a compressed operand its elements, one word each, and of
 bags one word for every index. Bitmaps and pointers are not counted, as engines do not count them.
 
 Accesses. The memory moves bursts. A stream of a dense operand lies in it in the order in which it is read and misses
@@ -31,25 +31,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 
-from sonda.accelerators.description.engine import EngineDescription, is_own
+from sonda.accelerators.description.engine import EngineDescription
+from sonda.accelerators.engines.registry import blame_package
 from sonda.accelerators.engines.result import Count, Result
 from sonda.accelerators.memory.hierarchy import Memory, Sizes, Traffic
-from sonda.accelerators.memory.lookups import Fetches, row_stream
-from sonda.accelerators.memory.reuse import (
-    STATIONARY_ROWS,
-    Accesses,
-    Crossing,
-    Operand,
-    Reuse,
-    crossings,
-    finished,
-    merged_sums,
-    partial_sums,
-    rereading,
-    reuse_of,
-)
+from sonda.accelerators.memory.lookups import Fetches
+from sonda.accelerators.memory.reuse import Accesses, Crossing, Reuse, crossings
 from sonda.accelerators.operations.program import Bags, Convolution, MatrixProduct, Operation
-from sonda.record.errors import SondaError
 
 if TYPE_CHECKING:
     from sonda.accelerators.description.accelerator import Accelerator
@@ -138,13 +126,23 @@ def movement_of(
 
     Sizes of the mapping and what the engine counts may be arrays, or sizes of memories.
     """
-    if is_own(engine.kind):
-        raise SondaError(f"an engine of the kind {engine.kind} says nothing of what moves", "leave the memory out")
-    if isinstance(shape, Bags):
-        return _movement_of_bags(engine, shape, mapping, result, sizes)
-    reuse = reuse_of(engine, shape, mapping, result, operation)
-    crossing, _ = crossings(reuse.operands, sizes.resident_bytes // sizes.element_bytes)
-    return _movement(reuse, crossing, NOTHING, 0, sizes)
+    with blame_package(engine.kind):
+        reuse = engine.simulator.reuse(engine, shape, mapping, result, operation)
+    crossing, left = crossings(reuse.operands, sizes.resident_bytes // sizes.element_bytes)
+    if reuse.table is None:
+        return _movement(reuse, crossing, NOTHING, 0, sizes)
+    assert isinstance(shape, Bags), "only bags look rows up"
+    # Rows of the table have the room that indices and partial sums leave.
+    stream, at_once = reuse.table
+    parts = np.broadcast_arrays(left * sizes.element_bytes, at_once, *sizes)
+    cases, which = np.unique(np.stack([part.ravel() for part in parts]), axis=1, return_inverse=True)
+    found = np.array(
+        [stream.fetches(Sizes(*of), room, shape.columns, columns) for room, columns, *of in cases.T.tolist()]
+    )
+    fetches = Fetches(*(one.reshape(parts[0].shape) for one in found[which.ravel()].T))
+    # Bags that a bitmap engine takes together share the rows that they share.
+    rows = np.minimum((fetches.cold + fetches.again) * shape.columns, result.input_reads)
+    return _movement(reuse, crossing, fetches, rows, sizes)
 
 
 def with_memory(placed: list[Placed | OnHost], accelerator: Accelerator) -> list[Placed | OnHost]:
@@ -163,54 +161,6 @@ def with_memory(placed: list[Placed | OnHost], accelerator: Accelerator) -> list
             one = replace(one, traffic=found)
         filled.append(one)
     return filled
-
-
-def _movement_of_bags(
-    engine: EngineDescription, bags: Bags, mapping: dict[str, Any], result: Result | Accesses, sizes: Sizes
-) -> Movement:
-    reuse, at_once = _reuse_of_bags(engine, bags, mapping, result)
-    crossing, left = crossings(reuse.operands, sizes.resident_bytes // sizes.element_bytes)
-    if np.ndim(at_once) == 0 and at_once == 0:
-        return _movement(reuse, crossing, NOTHING, 0, sizes)
-    # Rows of the table have the room that indices and partial sums leave.
-    stream = row_stream(engine, bags)
-    parts = np.broadcast_arrays(left * sizes.element_bytes, at_once, *sizes)
-    cases, which = np.unique(np.stack([part.ravel() for part in parts]), axis=1, return_inverse=True)
-    found = np.array(
-        [stream.fetches(Sizes(*of), room, bags.columns, columns) for room, columns, *of in cases.T.tolist()]
-    )
-    fetches = Fetches(*(one.reshape(parts[0].shape) for one in found[which.ravel()].T))
-    # Bags that a bitmap engine takes together share the rows that they share.
-    rows = np.minimum((fetches.cold + fetches.again) * bags.columns, result.input_reads)
-    return _movement(reuse, crossing, fetches, rows, sizes)
-
-
-def _reuse_of_bags(
-    engine: EngineDescription, bags: Bags, mapping: dict[str, Any], result: Result | Accesses
-) -> tuple[Reuse, Count]:
-    """All but the table, and the columns of it that are taken at a time; 0 where the whole table is an operand."""
-    multipliers = engine.hardware.multipliers
-    outputs = len(bags.sizes) * bags.columns
-    indices = Operand(result.weight_reads)
-    first = 1 + bags.columns
-    if engine.kind == "compressed_row":
-        return Reuse((indices,), outputs, first, mapping["T_N"]), mapping["T_N"]
-    if engine.kind == "bitmap_sparse":
-        more = np.maximum(0, result.writes - outputs)
-        finite = np.minimum(outputs, result.writes)
-        if mapping["dataflow"] == STATIONARY_ROWS:
-            sums = partial_sums(result.psum_reads, more, bags.columns)
-            return Reuse((indices, sums), finite, first, multipliers), 1
-        entries = min(int(result.input_reads), bags.distinct.nonzeros)
-        streams = rereading(result.input_reads, (max(1, entries), entries))
-        sums = partial_sums(result.psum_reads, more, len(bags.sizes))
-        return Reuse((indices, streams, sums), finite, 2 * multipliers, multipliers), 0
-    assert isinstance(result, Result), "engines that merge have no mappings to choose from"
-    waiting = result.writes
-    if engine.kind == "gustavson":
-        waiting = -(-int(bags.sizes.max()) // multipliers) * bags.columns
-    sums = merged_sums(result, waiting)
-    return Reuse((indices, sums), finished(engine, result), first, multipliers), bags.columns
 
 
 def _movement(reuse: Reuse, crossing: list[Crossing], fetches: Fetches, rows: Count, sizes: Sizes) -> Movement:

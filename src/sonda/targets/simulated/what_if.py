@@ -93,8 +93,9 @@ def widened(accelerator: Accelerator, bottleneck: Bottleneck) -> Iterator[tuple[
     elif bottleneck.part in WIDER:
         first, second = WIDER[bottleneck.part]
         one, both = _doubled(engine, first), _doubled(engine, first, second)
-        wider = [] if engine.kind == "mesh" and first != "write_ports" else [one, both]
-        attempts.append([*wider, _larger_mesh(engine)] if engine.kind == "mesh" else wider)
+        mesh = engine.simulator.has_mesh
+        wider = [] if mesh and first != "write_ports" else [one, both]
+        attempts.append([*wider, _larger_mesh(engine)] if mesh else wider)
     for choices in attempts:
         for change, words in choices:
             try:

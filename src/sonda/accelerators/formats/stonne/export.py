@@ -14,7 +14,6 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
-from sonda.accelerators.description.engine import DENSE
 from sonda.accelerators.description.hardware import Hardware
 from sonda.accelerators.engines.result import Result
 from sonda.accelerators.formats.stonne.files import counters_size, write_stonne_files
@@ -86,7 +85,7 @@ def _refuse_without_room(folder: Path, size: int) -> None:
         )
 
 
-def _checked(run: Run) -> tuple[dict[str, tuple[str, Hardware]], list[Entry]]:
+def _checked(run: Run) -> tuple[dict[str, Hardware], list[Entry]]:
     target = run.info.target
     if target.get("device") == "exploration":
         raise SondaError(
@@ -100,10 +99,7 @@ def _checked(run: Run) -> tuple[dict[str, tuple[str, Hardware]], list[Entry]]:
         )
     entries = target.get("mapping", [])
     try:
-        engines = {
-            name: (str(engine["kind"]), Hardware(**engine["hardware"]))
-            for name, engine in target["description"]["engines"].items()
-        }
+        engines = {name: Hardware(**engine["hardware"]) for name, engine in target["description"]["engines"].items()}
         for entry in entries:
             if entry["engine"] not in engines:
                 raise KeyError(entry["engine"])
@@ -135,9 +131,11 @@ def _result(entry: Entry) -> Result:
     )
 
 
-def _about(entry: Entry, engine: tuple[str, Hardware]) -> dict[str, Any]:
-    """Hardware, layer, tile and dataflow of an operation, as STONNE's front end would load them."""
-    kind, hardware = engine
+def _about(entry: Entry, hardware: Hardware) -> dict[str, Any]:
+    """Hardware, layer, tile and dataflow of an operation, as STONNE's front end would load them.
+
+    Which front end that is, the letters of the mapping say.
+    """
     mapping, shape = entry["mapping"], str(entry["shape"])
     about: dict[str, Any] = {"hardware": hardware, "dataflow": mapping.get("dataflow")}
     convolution = _convolution(shape)
@@ -150,11 +148,11 @@ def _about(entry: Entry, engine: tuple[str, Hardware]) -> dict[str, Any]:
     if product is None:
         return about
     m, n, k = product.m, product.n, product.k
-    if kind == "compressed_row":
+    if "T_K" in mapping and "T_M" not in mapping:
         if mapping.get("rows") == "weights by rows":
             m, n = n, m
         return about | {"layer": Layer(1, 1, C=k, K=n, G=1, N=m, X=1, Y=1), "layer_type": "SPARSE_DENSE"}
-    if kind not in DENSE:
+    if "T_M" not in mapping:
         if entry["kind"] == "convolution":
             m, n = n, m
         return about | {"layer": Layer(1, k, C=1, K=m, G=1, N=1, X=n, Y=k), "layer_type": "GEMM"}

@@ -17,14 +17,20 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from sonda.accelerators.description.engine import CONTROLLER_OF, EngineDescription
+from sonda.accelerators.description.engine import EngineDescription
 from sonda.accelerators.description.fields import DescriptionMistakes, Fields, parse_toml
 from sonda.accelerators.description.hardware import CONTROLLERS, REDUCTIONS, Hardware
 from sonda.accelerators.engines.result import INSTANCES, Result
 from sonda.accelerators.operations.layer import Layer, Tile
 from sonda.record.errors import SondaError
 
-KIND_OF = {controller: kind for kind, controller in CONTROLLER_OF.items() if kind not in ("outer_product", "gustavson")}
+KIND_OF = {
+    "MAERI_DENSE_WORKLOAD": "flexible_dense",
+    "SIGMA_SPARSE_GEMM": "bitmap_sparse",
+    "MAGMA_SPARSE_DENSE": "compressed_row",
+    "TPU_OS_DENSE": "mesh",
+}
+"""The kind of engine that STONNE's controllers drive."""
 EFFECTIVE = {
     "MSNetwork": ("type", "ms_size", "ms_rows", "ms_cols"),
     "ReduceNetwork": ("type", "accumulation_buffer_enabled"),

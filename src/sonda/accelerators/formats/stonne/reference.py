@@ -14,10 +14,10 @@ from typing import Any
 
 import numpy as np
 
-from sonda.accelerators.description.engine import FULLY_CONNECTED
 from sonda.accelerators.description.hardware import DATAFLOWS, Hardware
 from sonda.accelerators.engines import bitmap_sparse, compressed_row, flexible_dense, gustavson, mesh, outer_product
 from sonda.accelerators.engines import merge_tree as sparse_product
+from sonda.accelerators.engines.kinds.flexible_dense import FULLY_CONNECTED
 from sonda.accelerators.engines.result import Result
 from sonda.accelerators.formats.stonne.command import NO_GENERATOR, from_command
 from sonda.accelerators.formats.stonne.glibc_random import LibraryRandom
